@@ -1,0 +1,168 @@
+"""The end of a run, as a learner reads it: one line a task, then the one thing to do next."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grader import feedback
+from grader.labs import Lab
+from grader.score import NOT_RUN, LabScore, TaskScore, score_lab
+from grader.suite import Outcome, Suite
+
+_MARKS = {
+    "done": "+",
+    "partial": "~",
+    "wrong": "x",
+    "not_started": "o",
+    "not_verified": "v",
+    "disturbed": "!",
+    "not_run": "-",
+}
+
+
+@dataclass
+class View:
+    """What one run says about one folder of one lab."""
+
+    lab: Lab
+    folder: Path
+    score: LabScore
+    rows: dict[str, dict[str, Any]]
+    complete: bool
+
+    def ran(self) -> list[TaskScore]:
+        return [row for row in self.score.tasks if row.status != NOT_RUN or self.complete]
+
+    def statuses(self) -> dict[str, tuple[str, float]]:
+        """Task id to state and points, for tasks of which every scored test ran."""
+        whole = self._whole_tasks()
+        return {row.task.id: (row.status, row.points) for row in self.ran() if row.task.id in whole}
+
+    def _whole_tasks(self) -> set[str]:
+        return {row.task.id for row in self.score.tasks if not self._missing[row.task.id]}
+
+    def __post_init__(self) -> None:
+        self._missing: dict[str, int] = {}
+
+    def lines(self, start: Path, root: Path) -> list[str]:
+        shown = os.path.relpath(self.folder, start)
+        out: list[str] = []
+        if broken := self._import_failure():
+            out += [*broken, ""]
+        out += [self._row(row) for row in self.ran()]
+        out += self._totals(shown)
+        if self._untouched():
+            return [*out, *self._welcome(start)]
+        return [*out, *self._next(start, root)]
+
+    def _row(self, row: TaskScore) -> str:
+        state = feedback.STATES[row.status]
+        if self._timed_out(row.task.id) and row.status == "wrong":
+            state = "timed out"
+        part = (
+            f"{row.passed} of {row.tests} tests pass" if row.status in ("wrong", "partial") else ""
+        )
+        if self._missing[row.task.id] and row.status not in ("not_run", "not_verified"):
+            part = f"{part}, not all ran".removeprefix(", ")
+        points = f"{row.points:g}/{row.task.points:g}"
+        return f" {_MARKS[row.status]} {row.task.id:<24} {row.task.tier:<8}{points:>7}  {state}" + (
+            f"  ({part})" if part else ""
+        )
+
+    def _totals(self, shown: str) -> list[str]:
+        if not self.complete:
+            return []
+        lines = [
+            f"   {shown}: {self.score.score:g} of {self.score.max_score:g} points (self-check)"
+        ]
+        if self.score.not_verified:
+            lines.append(f"   not verified here: {self.score.not_verified:g} points")
+        extras = sum(row["status"] == "not_verified" for row in self.rows.values())
+        if extras:
+            lines.append(
+                f"   {extras} unscored checks need a GPU or an optional library: not run here"
+            )
+        return lines
+
+    def _untouched(self) -> bool:
+        return all(row["status"] in ("not_started", "not_verified") for row in self.rows.values())
+
+    def _welcome(self, start: Path) -> list[str]:
+        first = next((row.task for row in self.ran() if row.status == "not_started"), None)
+        if first is None:
+            return []
+        where = feedback.open_at(self.lab, first, self.folder, "")
+        page = os.path.relpath(self.lab.exercise / "README.md", start)
+        return [
+            "",
+            "Nothing is broken: this is where one starts, and a fresh board exits with status 1.",
+            f"   read   {page}",
+            f"   open   {_relative(where, start)}   ({first.title}, about {first.minutes} minutes)",
+            f"   hint   infralens hint {first.name}",
+        ]
+
+    def _next(self, start: Path, root: Path) -> list[str]:
+        for row in self.ran():
+            failing = self._first_failing(row.task.id)
+            if row.status in ("done", "not_verified") or failing is None:
+                continue
+            where = feedback.open_at(self.lab, row.task, self.folder, failing["where"])
+            target = os.path.relpath(self.folder / row.task.file, start)
+            title = f"Next: {row.task.id} ({row.task.title})"
+            lines = ["", title, *[f"   {line}" for line in failing["message"]]]
+            return [
+                *lines,
+                f"   open   {_relative(where, start)}",
+                f"   hint   infralens hint {row.task.name}",
+                f"   again  pytest {target}::{row.task.id}",
+            ]
+        if self.complete and all(row.status in ("done", "not_verified") for row in self.ran()):
+            return ["", "Every task that can be verified here is done."]
+        return []
+
+    def _first_failing(self, task_id: str) -> dict[str, Any] | None:
+        for name, row in self.rows.items():
+            if name.split("/")[1] == task_id and row["status"] not in ("passed", "not_verified"):
+                return row
+        return None
+
+    def _timed_out(self, task_id: str) -> bool:
+        return any(
+            name.split("/")[1] == task_id and row["status"] == "timeout"
+            for name, row in self.rows.items()
+        )
+
+    def _import_failure(self) -> list[str]:
+        for row in self.rows.values():
+            if row["shown"] == "import":
+                return [
+                    line.strip()
+                    for line in row["message"]
+                    if "does not import" in line or ("is missing" in line)
+                ]
+        return []
+
+
+def _relative(where: str, start: Path) -> str:
+    path, _, line = where.rpartition(":")
+    return f"{os.path.relpath(path, start)}:{line}"
+
+
+def build(suite: Suite, folder: Path, rows: dict[str, dict[str, Any]]) -> View:
+    """The view of a run from the payloads of its reports."""
+    cases = {case.id: case for case in suite.cases}
+    outcomes = []
+    for name, row in rows.items():
+        if name in cases:
+            outcome = Outcome(cases[name], row["status"])
+            outcome.observed = "Disturbed" if row["disturbed"] else None
+            outcomes.append(outcome)
+    score = score_lab(suite, outcomes)
+    view = View(suite.lab, folder, score, rows, complete=len(outcomes) == len(suite.cases))
+    for task in suite.lab.tasks:
+        scored = [case for case in suite.cases_of(task.id) if case.test.scored]
+        view._missing[task.id] = sum(case.id not in rows for case in scored)
+    return view

@@ -1,0 +1,241 @@
+"""The far side of the wall: loads a learner's files and answers calls into them.
+
+The same class serves the `local` tier (in the tests' own process) and the worker process. It holds
+no expected value and reaches no verdict: a reply is a value, or a description of what was raised.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace, TracebackType
+from typing import Any
+
+from grader.boundary import codec
+from grader.boundary.errors import Refused
+from grader.boundary.files import FolderModules
+
+PLACEHOLDER = re.compile(r"lab\d\d\.\w+\Z")
+Reply = tuple[str, Any, list[bytearray]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Kit:
+    """What a far side is opened with: file names, and the probes as source."""
+
+    folder: Path
+    edit: tuple[str, ...]
+    given: tuple[str, ...]
+    probes: str = ""
+    probes_name: str = "probes.py"
+
+
+class LookupFailed(Exception):
+    """A name that tests call is in none of the learner's files."""
+
+
+class FileFailed(Exception):
+    """One of the learner's files does not import."""
+
+    def __init__(self, text: str, where: str) -> None:
+        super().__init__(text)
+        self.where = where
+
+
+class FarSide:
+    """Learner's code of one folder, with the objects that tests hold handles of."""
+
+    def __init__(self, kit: Kit, patch: Callable[[ModuleType], None] | None = None) -> None:
+        self.kit = kit
+        self.patch = patch
+        self.files = FolderModules(kit.folder, (*kit.edit, *kit.given))
+        self.failed: dict[str, BaseException] = {}
+        self.held: dict[int, object] = {}
+        self.next_handle = 0
+        self.loaded = False
+        self.probe_module: dict[str, Any] | None = None
+        self.scratch: tempfile.TemporaryDirectory[str] | None = None
+        self.side = codec.Side({}, self.hold, self.resolve, self.arrivals)
+
+    def hold(self, value: object) -> int:
+        self.next_handle += 1
+        self.held[self.next_handle] = value
+        return self.next_handle
+
+    def resolve(self, number: int, _type_name: str) -> object:
+        if number not in self.held:
+            raise Refused("a handle from another test was used")
+        return self.held[number]
+
+    def arrivals(self) -> Path:
+        if self.scratch is None:
+            self.scratch = tempfile.TemporaryDirectory(prefix="infralens-")
+        return Path(self.scratch.name)
+
+    def forget(self) -> None:
+        """Drop what handles keep alive; called between tests."""
+        self.held.clear()
+
+    def load(self) -> None:
+        """Import every file; a file that fails is remembered and named when it is needed."""
+        if self.loaded:
+            return
+        self.loaded = True
+        for name in (*types_files(self.kit.given), *self.kit.edit):
+            if not name.endswith(".py"):
+                continue
+            try:
+                module = self.files.load(name)
+                if self.patch and name in self.kit.edit:
+                    self.patch(module)
+            except (KeyboardInterrupt, GeneratorExit):
+                raise
+            except BaseException as error:
+                if type(error).__name__ == "DeadlineHit":
+                    self.loaded = False
+                    raise
+                self.failed[name] = error
+        self.side.records = records_of(self.files)
+
+    def find(self, name: str) -> Any:
+        """The learner's function or class of that name."""
+        self.load()
+        for file in self.kit.edit:
+            module = self.files.modules.get(Path(file).stem)
+            if module is not None and file not in self.failed and hasattr(module, name):
+                return getattr(module, name)
+        for file, error in self.failed.items():
+            raise FileFailed(*self._import_failure(file, error)) from error
+        files = " or ".join(name for name in self.kit.edit if name.endswith(".py"))
+        raise LookupFailed(f"{files} has no `{name}`; was it renamed or deleted?")
+
+    def probe(self, name: str) -> Callable[..., Any]:
+        if self.probe_module is None:
+            code = compile(self.kit.probes, self.kit.probes_name, "exec", dont_inherit=True)
+            self.probe_module = {"__name__": "probes"}
+            exec(code, self.probe_module)
+        self.load()
+        function: Callable[..., Any] = self.probe_module[name]
+        namespace = _Names(self)
+        return lambda *args, **kwargs: function(namespace, *args, **kwargs)
+
+    def target(self, op: str, name: str, handle: int) -> Callable[..., Any]:
+        if op == "call":
+            return self.find(name)  # type: ignore[no-any-return]
+        if op == "probe":
+            return self.probe(name)
+        owner = self.resolve(handle, "")
+        if op == "get":
+            return lambda: getattr(owner, name)
+        if op == "method":
+            return getattr(owner, name) if name else owner  # type: ignore[return-value]
+        raise Refused(f"unknown request {op!r}")
+
+    def answer(self, op: str, name: str, handle: int, tree: Any, buffers: list[bytearray]) -> Reply:
+        """Carry out one request and encode what it gives; student exceptions come through."""
+        with self.files.visible():
+            if op == "load":
+                self.load()
+                value: Any = None
+            elif op == "map":
+                function = self.find(name)
+                rows = codec.decode(tree, buffers, self.side)
+                value = [function(*row) for row in rows]
+            else:
+                function = self.target(op, name, handle)
+                args, kwargs = codec.decode(tree, buffers, self.side)
+                value = function(*args, **kwargs)
+            out, out_buffers = codec.encode(value, self.side)
+        return "ok", out, out_buffers
+
+    def describe(self, error: BaseException) -> Reply:
+        """A raised exception as plain data: kind, type, text, bases, place, trace."""
+        where = self.place(error.__traceback__)
+        kind, text = "raised", _text(error)
+        if isinstance(error, FileFailed):
+            kind, text, where = "load", str(error), error.where
+        elif isinstance(error, LookupFailed):
+            kind = "missing"
+        elif isinstance(error, Refused):
+            kind, text = "refused", error.text
+        elif isinstance(error, NotImplementedError) and PLACEHOLDER.match(text):
+            kind = "not_started"
+        elif _is_disturbed(error):
+            kind = "disturbed"
+        bases = [base.__name__ for base in type(error).__mro__[:-1]]
+        trace = self.trace(error)
+        return "error", [kind, type(error).__name__, text[:4000], bases, where, trace], []
+
+    def place(self, trace: TracebackType | None) -> str:
+        """`file:line` of the innermost frame in the learner's own folder."""
+        found = ""
+        while trace:
+            path = trace.tb_frame.f_code.co_filename
+            if path.startswith(str(self.kit.folder)):
+                found = f"{Path(path).name}:{trace.tb_lineno}"
+            trace = trace.tb_next
+        return found
+
+    def trace(self, error: BaseException) -> list[str]:
+        """The last frames, for the instructor: `file:line in function`."""
+        frames = traceback.extract_tb(error.__traceback__)[-6:]
+        return [f"{Path(f.filename).name}:{f.lineno} in {f.name}" for f in frames]
+
+    def _import_failure(self, file: str, error: BaseException) -> tuple[str, str]:
+        if isinstance(error, FileNotFoundError) and not (self.kit.folder / file).is_file():
+            lab = self.kit.folder.name
+            return f"{file} is missing; `infralens reset {lab}` brings it back", file
+        if isinstance(error, SyntaxError):
+            line = (error.text or "").strip()
+            text = f"{file} does not import: {type(error).__name__}: {error.msg}"
+            return (f"{text}: {line}" if line else text), f"{file}:{error.lineno or 1}"
+        text = f"{file} does not import: {type(error).__name__}: {_text(error)}"
+        return text, self.place(error.__traceback__) or file
+
+
+def types_files(given: tuple[str, ...]) -> tuple[str, ...]:
+    """The given files whose dataclasses both sides know."""
+    return tuple(name for name in given if name.startswith("types_") and name.endswith(".py"))
+
+
+def records_of(files: FolderModules) -> dict[str, type]:
+    """Dataclasses defined in the loaded types files, by name."""
+    found: dict[str, type] = {}
+    for stem, module in files.modules.items():
+        if stem.startswith("types_"):
+            for value in vars(module).values():
+                if isinstance(value, type) and dataclasses.is_dataclass(value):
+                    found[value.__name__] = value
+    return found
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"sys.exit({'' if error.code is None else error.code!r}) was called"
+    try:
+        text = str(error)
+    except Exception:
+        return "(its message could not be read)"
+    return text if text else "(no message)"
+
+
+def _is_disturbed(error: BaseException) -> bool:
+    meters = sys.modules.get("grader.meters")
+    kind = getattr(meters, "MeasurementDisturbed", None)
+    return isinstance(kind, type) and isinstance(error, kind)
+
+
+class _Names(SimpleNamespace):
+    """What a probe sees as `student`: the learner's real functions and classes."""
+
+    def __init__(self, far: FarSide) -> None:
+        super().__init__()
+        object.__setattr__(self, "_far", far)
+
+    def __getattr__(self, name: str) -> Any:
+        return self._far.find(name)

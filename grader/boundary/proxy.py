@@ -1,0 +1,158 @@
+"""`student`: the only thing through which a suite reaches student code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from grader import show
+from grader.boundary import codec
+from grader.boundary.rooms import Room
+
+RESERVED = frozenset({"get", "map", "probe", "read", "peak_memory"})
+
+
+class Handle:
+    """An object that stays on the far side. `handle.name(...)` is one round trip; so is
+    `handle(...)`. It cannot be compared: a student's `__eq__` is never consulted."""
+
+    __slots__ = ("_line", "_number", "type_name")
+
+    def __init__(self, line: Line, number: int, type_name: str) -> None:
+        self._line = line
+        self._number = number
+        self.type_name = type_name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: self._line.ask(
+            "method", name, args, kwargs, self._number, f"{self.type_name}.{name}"
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._line.ask("method", "", args, kwargs, self._number, self.type_name)
+
+    def __eq__(self, other: object) -> NoReturn:
+        raise TypeError(f"a {self.type_name} of the student's cannot be compared: read its fields")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{self.type_name}>"
+
+
+class Line:
+    """One test's connection to a room; remembers the last call for the message."""
+
+    def __init__(self, room: Room, records: Mapping[str, type], texts: Mapping[str, Path]) -> None:
+        self.room = room
+        self.texts = texts
+        self.last: tuple[str, tuple[Any, ...], dict[str, Any]] | None = None
+        self.answer: Any = None
+        self.side = codec.Side(
+            records, None, lambda number, type_name: Handle(self, number, type_name)
+        )
+
+    def ask(
+        self,
+        op: str,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        handle: int = 0,
+        shown: str = "",
+    ) -> Any:
+        self.last = (shown or name, args, kwargs)
+        self.answer = None
+        self.answer = self.room.request(op, name, handle, (args, kwargs), self.side)
+        return self.answer
+
+    def called(self) -> str:
+        """The last call as one line, or an empty string."""
+        return show.call(*self.last) if self.last else ""
+
+
+class _Probes:
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: self._line.ask("probe", name, args, kwargs)
+
+
+class Peak:
+    """What a `peak_memory` block saw. `available` is False where the system does not tell."""
+
+    def __init__(self) -> None:
+        self.available = False
+        self.growth_bytes = 0
+
+
+class Student:
+    """Calls into student code: `student.f(...)`, `student.probe.g(...)`, `student.get(h, "x")`,
+    `student.map("f", rows)`, `student.read(file)`, `student.peak_memory()`."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"suites call public names only, not `{name}`")
+        return lambda *args, **kwargs: self._line.ask("call", name, args, kwargs)
+
+    @property
+    def probe(self) -> _Probes:
+        return _Probes(self._line)
+
+    def get(self, handle: Handle, name: str) -> Any:
+        """One attribute of an object on the far side."""
+        return self._line.ask("get", name, (), {}, handle._number, f"{handle.type_name}.{name}")
+
+    def map(self, name: str, rows: Iterable[Iterable[Any]]) -> list[Any]:
+        """`[f(*row) for row in rows]` in one round trip."""
+        packed = [list(row) for row in rows]
+        self._line.last = (f"{name} ({len(packed)} calls)", (), {})
+        answers = self._line.room.request("map", name, 0, packed, self._line.side)
+        return list(answers)
+
+    def read(self, name: str) -> str:
+        """Text of one of the learner's files."""
+        return self._line.texts[name].read_text(encoding="utf-8", errors="replace")
+
+    @contextmanager
+    def peak_memory(self) -> Iterator[Peak]:
+        """How far the resident memory of the student's process rose above its level at the start
+        of the block, as this side reads it from the system (Linux; within about 2 MiB)."""
+        peak = Peak()
+        status = Path(f"/proc/{self._line.room.pid()}")
+        before = _reset_peak(status)
+        yield peak
+        after = _field(status, "VmHWM")
+        if before is not None and after is not None:
+            peak.available = True
+            peak.growth_bytes = max(0, after - before)
+
+
+def _reset_peak(process: Path) -> int | None:
+    """Bring the kernel's peak mark down to the present level, and return that level in bytes."""
+    if sys.platform != "linux":
+        return None
+    try:
+        (process / "clear_refs").write_text("5")
+    except OSError:
+        return None
+    return _field(process, "VmRSS")
+
+
+def _field(process: Path, name: str) -> int | None:
+    try:
+        for line in (process / "status").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return None
+    return None

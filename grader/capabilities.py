@@ -1,0 +1,53 @@
+"""What this machine can verify: told without importing torch."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import shutil
+import sys
+from functools import lru_cache
+
+_REASONS = {
+    "gpu": "no GPU here",
+    "triton": "Triton is not installed (pip install -e '.[triton]')",
+    "cxx": "no C++ compiler here (install g++ or clang)",
+    "gloo": "no gloo backend here (torch.distributed on Linux or macOS)",
+}
+
+
+@lru_cache(maxsize=32)
+def missing(need: str) -> str:
+    """Why `need` cannot be verified here, or an empty string. A need is `gpu`, `triton`, `cxx`,
+    `gloo`, or the name of an optional Python module."""
+    if need == "gpu":
+        return "" if _gpu() else _REASONS[need]
+    if need == "cxx":
+        found = any(shutil.which(name) for name in ("c++", "g++", "clang++"))
+        return "" if found else _REASONS[need]
+    if need == "gloo":
+        return "" if sys.platform != "win32" and _module("torch") else _REASONS[need]
+    if need == "triton":
+        return "" if _module("triton") else _REASONS[need]
+    return "" if _module(need) else f"{need} is not installed (pip install -e '.[oracles]')"
+
+
+def first_missing(needs: tuple[str, ...]) -> str:
+    """The first reason why these needs are not met here, or an empty string."""
+    return next((reason for need in needs if (reason := missing(need))), "")
+
+
+def _module(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def _gpu() -> bool:
+    library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        cuda = ctypes.CDLL(library)
+    except OSError:
+        return False
+    count = ctypes.c_int(0)
+    return (
+        cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+    )

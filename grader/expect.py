@@ -1,0 +1,466 @@
+"""Comparisons with reasons: what suites judge with.
+
+Every function returns nothing when the expectation holds and raises `Failure` when it does not. A
+`Failure` keeps the observed value and the place in the suite, so that the kit can look for the
+misconception that produces the same value at the same place.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from grader import show
+from grader.boundary.errors import StudentError
+
+# Machine epsilon: the distance from 1 to the next number of the dtype.
+EPS = {
+    "float64": 2.0**-52,
+    "float32": 2.0**-23,
+    "bfloat16": 2.0**-7,
+    "float16": 2.0**-10,
+    "float8_e4m3fn": 2.0**-3,
+    "float8_e5m2": 2.0**-2,
+}
+_HERE = __file__
+
+
+class Failure(AssertionError):
+    """An expectation that does not hold.
+
+    `kind` says which sort of fault it is, `lines` are the message without the call and the cause,
+    `observed` is what came back, `tolerance` how far off it might have been, `site` the suite's
+    file and line.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        lines: list[str],
+        observed: object,
+        because: str,
+        tolerance: float = 0.0,
+    ) -> None:
+        super().__init__("\n".join(lines))
+        self.kind = kind
+        self.lines = lines
+        self.observed = observed
+        self.because = because
+        self.tolerance = tolerance
+        self.site = suite_site()
+
+
+def suite_site() -> tuple[str, int]:
+    """File and line of the suite's code that called into this module."""
+    frame = sys._getframe(1)
+    while frame.f_back and (
+        frame.f_code.co_filename == _HERE or frame.f_code.co_filename.endswith("contextlib.py")
+    ):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def _fail(
+    kind: str, observed: object, because: str, *lines: str, tolerance: float = 0.0
+) -> Failure:
+    return Failure(kind, [line for line in lines if line], observed, because, tolerance)
+
+
+def _label(what: str | None) -> str:
+    return f"{what}: " if what else ""
+
+
+def _wrong_kind(got: object, wanted: str, what: str | None, because: str) -> Failure:
+    line = f"{_label(what)}got {show.kind(got)}, expected {wanted}"
+    if got is None:
+        line += " (is a `return` missing?)"
+    return _fail("type", got, because, line)
+
+
+def _plain_number(got: object) -> bool:
+    return isinstance(got, int | float) and not isinstance(got, bool)
+
+
+def equal(
+    got: object, want: object, because: str, what: str | None = None, unit: str | None = None
+) -> None:
+    """Exactly the same value. An integral float is accepted where an int is wanted, a bool never;
+    arrays and tensors must have the same shape and the same elements."""
+    if show.is_array(want) or show.is_array(got):
+        _equal_arrays(got, want, because, what)
+        return
+    if _same_exactly(got, want):
+        return
+    if _plain_number(want) and not _plain_number(got):
+        raise _wrong_kind(got, "an int" if isinstance(want, int) else "a float", what, because)
+    if got is None and want is not None:
+        raise _wrong_kind(got, show.kind(want), what, because)
+    if isinstance(got, float) and not math.isfinite(got):
+        raise _fail("nan", got, because, f"{_label(what)}got {got}, which is not a number here")
+    raise _fail(
+        "value",
+        got,
+        because,
+        f"{_label(what)}got      {show.amount(got, unit)}",
+        f"{' ' * len(_label(what))}expected {show.amount(want, unit)}",
+        _difference(got, want),
+    )
+
+
+def _difference(got: object, want: object) -> str:
+    """Where two containers first differ, if that is not plain already."""
+    if isinstance(want, dict) and isinstance(got, dict):
+        for key in want:
+            if key not in got:
+                return f"the key {key!r} is missing"
+            if not _same_exactly(got[key], want[key]):
+                mine, theirs = show.short(got[key]), show.short(want[key])
+                return f"first difference at {key!r}: got {mine}, expected {theirs}"
+        extra = [key for key in got if key not in want]
+        return f"unexpected keys: {show.short(extra)}" if extra else ""
+    if isinstance(want, list | tuple) and isinstance(got, list | tuple):
+        if len(want) != len(got):
+            return f"{len(got)} items, expected {len(want)}"
+        for index, (mine, theirs) in enumerate(zip(got, want, strict=True)):
+            if not _same_exactly(mine, theirs):
+                text = f"got {show.short(mine)}, expected {show.short(theirs)}"
+                return f"first difference at index {index}: {text}"
+    return ""
+
+
+def _same_exactly(got: object, want: object) -> bool:
+    if isinstance(want, bool) or isinstance(got, bool) or want is None:
+        return type(got) is type(want) and got == want
+    if _plain_number(want):
+        return _plain_number(got) and got == want
+    if isinstance(want, dict):
+        if not isinstance(got, dict) or set(got) != set(want):
+            return False
+        return all(_same_exactly(got[key], want[key]) for key in want)
+    if isinstance(want, list | tuple):
+        if type(got) is not type(want) or not isinstance(got, list | tuple):
+            return False
+        return len(got) == len(want) and all(
+            _same_exactly(mine, theirs) for mine, theirs in zip(got, want, strict=True)
+        )
+    if show.is_array(want) or show.is_array(got):
+        return show.is_array(got) and show.is_array(want) and _arrays_equal(got, want)
+    return type(got) is type(want) and got == want
+
+
+def _arrays_equal(got: Any, want: Any) -> bool:
+    mine, theirs = _numpy(got), _numpy(want)
+    return mine.shape == theirs.shape and bool((mine == theirs).all())
+
+
+def _equal_arrays(got: object, want: object, because: str, what: str | None) -> None:
+    if not show.is_array(got):
+        raise _wrong_kind(got, show.kind(want), what, because)
+    mine, theirs = _numpy(got), _numpy(want)
+    _require_shape(got, theirs.shape, because, what)
+    different = mine != theirs
+    if not different.any():
+        return
+    where = _first(different)
+    raise _fail(
+        "value",
+        got,
+        because,
+        f"{_label(what)}{int(different.sum()):,} of {different.size:,} elements differ",
+        f"first at {list(where)}: got {show.number(mine[where].item())}, "
+        f"expected {show.number(theirs[where].item())}",
+    )
+
+
+def _first(mask: Any) -> tuple[int, ...]:
+    import numpy as np
+
+    return tuple(int(index) for index in np.argwhere(mask)[0])
+
+
+def _numpy(value: Any) -> Any:
+    """A float64, integer or bool NumPy array of a number, array or tensor."""
+    import numpy as np
+
+    if type(value).__module__.partition(".")[0] == "torch":
+        value = value.detach()
+        return (value.double() if value.is_floating_point() else value).cpu().numpy()
+    array = np.asarray(value)
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
+
+
+def _require_shape(got: Any, shape: tuple[int, ...], because: str, what: str | None) -> None:
+    mine = tuple(int(n) for n in _numpy(got).shape)
+    if mine != tuple(shape):
+        raise _fail(
+            "shape",
+            mine,
+            because,
+            f"{_label(what)}got shape      {list(mine)}",
+            f"{' ' * len(_label(what))}expected shape {list(shape)}",
+        )
+
+
+def shape(got: object, shape: tuple[int, ...], because: str, what: str | None = None) -> None:
+    """An array or tensor of exactly this shape."""
+    if not show.is_array(got):
+        raise _wrong_kind(got, f"an array of shape {list(shape)}", what, because)
+    _require_shape(got, shape, because, what)
+
+
+def close(
+    got: Any,
+    want: Any,
+    because: str,
+    n: int = 1,
+    c: float = 4.0,
+    dtype: str = "float64",
+    scale: float | None = None,
+    floor: float | None = None,
+    what: str | None = None,
+    unit: str | None = None,
+) -> None:
+    """Equal up to rounding: |got - want| <= max(floor, c * n * eps(dtype) * scale).
+
+    `n` is the length of the sums behind a value, `dtype` the precision they were made in, `scale`
+    the size of the terms (default: the largest finite |want|). `floor` is never zero. Tuples and
+    lists are compared item by item. NaN is refused by name; an infinity only where `want` has it.
+    """
+    if isinstance(want, list | tuple):
+        if not isinstance(got, list | tuple) or len(got) != len(want):
+            size = f", {len(got)} items" if isinstance(got, list | tuple) else ""
+            raise _fail(
+                "type",
+                show.kind(got),
+                because,
+                f"{_label(what)}got {show.kind(got)}{size}, expected {len(want)} values",
+            )
+        for index, (mine, theirs) in enumerate(zip(got, want, strict=True)):
+            name = f"{what}[{index}]" if what else f"value {index}"
+            close(mine, theirs, because, n, c, dtype, scale, floor, name, unit)
+        return
+    if not (_plain_number(got) or show.is_array(got)):
+        raise _wrong_kind(got, _wanted(want), what, because)
+    mine, theirs = _numpy(got), _numpy(want)
+    if mine.shape != theirs.shape:
+        _require_shape(got, theirs.shape, because, what)
+    if mine.dtype.kind not in "fiu":
+        raise _wrong_kind(got, _wanted(want), what, because)
+    _compare(got, mine, theirs, because, _Model(n, c, dtype, scale, floor), what, unit)
+
+
+def _wanted(want: object) -> str:
+    return show.kind(want) if show.is_array(want) else "a number"
+
+
+class _Model:
+    """The error model behind one comparison."""
+
+    def __init__(
+        self, n: int, c: float, dtype: str, scale: float | None, floor: float | None
+    ) -> None:
+        self.n, self.c, self.dtype, self.scale, self.floor = n, c, dtype, scale, floor
+
+    def tolerance(self, want: Any) -> float:
+        import numpy as np
+
+        if self.scale is None:
+            finite = np.abs(want[np.isfinite(want)]) if want.dtype.kind == "f" else np.abs(want)
+            scale = float(finite.max()) if finite.size else 0.0
+        else:
+            scale = float(self.scale)
+        floor = EPS[self.dtype] * 1e-6 if self.floor is None else self.floor
+        return max(floor, self.c * self.n * EPS[self.dtype] * scale)
+
+
+def _compare(
+    got: Any,
+    mine: Any,
+    theirs: Any,
+    because: str,
+    model: _Model,
+    what: str | None,
+    unit: str | None,
+) -> None:
+    import numpy as np
+
+    tolerance = model.tolerance(theirs)
+    if mine.dtype.kind == "f":
+        bad = np.isnan(mine) if theirs.dtype.kind != "f" else np.isnan(mine) & ~np.isnan(theirs)
+        bad |= np.isinf(mine) & (mine != theirs)
+        if bad.any():
+            raise _not_finite(got, mine, theirs, bad, because, what)
+    with np.errstate(invalid="ignore"):
+        difference = np.where(mine == theirs, 0.0, np.abs(mine - theirs))
+    difference = np.where(np.isnan(difference), np.inf, difference)
+    if mine.dtype.kind == "f" and theirs.dtype.kind == "f":
+        difference = np.where(np.isnan(mine) & np.isnan(theirs), 0.0, difference)
+    if difference.size == 0 or difference.max() <= tolerance:
+        return
+    at = np.unravel_index(int(difference.argmax()), difference.shape)
+    pad = " " * len(_label(what))
+    if difference.ndim == 0:
+        lines = [
+            f"{_label(what)}got      {show.amount(mine.item(), unit)}",
+            f"{pad}expected {show.amount(theirs.item(), unit)}",
+        ]
+    else:
+        wrong = int((difference > tolerance).sum())
+        index = [int(i) for i in at]
+        lines = [
+            f"{_label(what)}{wrong:,} of {difference.size:,} elements are off",
+            f"{pad}worst at {index}: got {show.number(mine[at].item())}, "
+            f"expected {show.number(theirs[at].item())}",
+        ]
+    lines.append(f"{pad}off by {float(difference.max()):.3g}, rounding explains {tolerance:.1e}")
+    raise _fail("value", got, because, *lines, tolerance=tolerance)
+
+
+def _not_finite(
+    got: Any, mine: Any, theirs: Any, bad: Any, because: str, what: str | None
+) -> Failure:
+    if mine.ndim == 0:
+        text = f"got {mine.item()}, expected {show.number(theirs.item())}"
+    else:
+        where = _first(bad)
+        text = (
+            f"{int(bad.sum()):,} of {mine.size:,} elements are NaN or infinite; "
+            f"first at {list(where)}: got {mine[where].item()}, "
+            f"expected {show.number(theirs[where].item())}"
+        )
+    return _fail("nan", got, because, f"{_label(what)}{text}")
+
+
+def published(got: Any, row: Mapping[str, Any], because: str = "") -> None:
+    """The figure of one row of `published.json`, in the row's unit and within its `tol_rel`.
+
+    Row: `id`, `expected` (a number or a list), `unit`, `source`, `tol_rel` (0 means exact).
+    """
+    want, unit, relative = row["expected"], str(row["unit"]), float(row.get("tol_rel", 0.0))
+    reason = because or f"published: {row['source']}"
+    wants, gots = (want, got) if isinstance(want, list) else ([want], [got])
+    if not isinstance(gots, list | tuple) or len(gots) != len(wants):
+        raise _wrong_kind(got, f"{len(wants)} values", row["id"], reason)
+    for mine, theirs in zip(gots, wants, strict=True):
+        if not _plain_number(mine):
+            raise _wrong_kind(mine, "a number", row["id"], reason)
+        limit = relative * abs(theirs)
+        if not (abs(mine - theirs) <= limit):
+            raise _fail(
+                "value",
+                mine,
+                reason,
+                f"{row['id']}: got      {show.number(mine)} {unit}",
+                f"{' ' * len(row['id'])}  expected {show.number(theirs)} {unit}",
+                f"source: {row['source']}",
+                tolerance=limit,
+            )
+
+
+def at_most(
+    got: Any, limit: float, because: str, what: str | None = None, unit: str | None = "bytes"
+) -> None:
+    """A number no larger than `limit`."""
+    within(got, None, limit, because, what, unit)
+
+
+def at_least(
+    got: Any, limit: float, because: str, what: str | None = None, unit: str | None = "bytes"
+) -> None:
+    """A number no smaller than `limit`."""
+    within(got, limit, None, because, what, unit)
+
+
+def within(
+    got: Any,
+    low: float | None,
+    high: float | None,
+    because: str,
+    what: str | None = None,
+    unit: str | None = None,
+) -> None:
+    """low <= got <= high; None leaves a side open."""
+    if not _plain_number(got):
+        raise _wrong_kind(got, "a number", what, because)
+    if math.isnan(got):
+        raise _fail("nan", got, because, f"{_label(what)}got NaN")
+    if (low is None or got >= low) and (high is None or got <= high):
+        return
+    if low is not None and high is not None:
+        bound = f"between {show.amount(low, unit)} and {show.amount(high, unit)}"
+    elif high is not None:
+        bound = f"at most {show.amount(high, unit)}"
+    else:
+        bound = f"at least {show.amount(low, unit)}"
+    pad = " " * len(_label(what))
+    raise _fail(
+        "bound",
+        got,
+        because,
+        f"{_label(what)}got      {show.amount(got, unit)}",
+        f"{pad}expected {bound}",
+    )
+
+
+def bytes(got: Any, want: float, because: str, what: str | None = None, rel: float = 0.0) -> None:
+    """A number of bytes: exact, or within `rel` of `want`. Names the GB/GiB mix-up."""
+    if not _plain_number(got):
+        raise _wrong_kind(got, "a number of bytes", what, because)
+    if isinstance(got, float) and not math.isfinite(got):
+        raise _fail("nan", got, because, f"{_label(what)}got {got}, which is not a size")
+    limit = rel * abs(want)
+    if abs(got - want) <= limit:
+        return
+    pad = " " * len(_label(what))
+    raise _fail(
+        "value",
+        got,
+        because,
+        f"{_label(what)}got      {show.size(got)}",
+        f"{pad}expected {show.size(want)}",
+        _unit_slip(got, want),
+        tolerance=limit,
+    )
+
+
+def _unit_slip(got: float, want: float) -> str:
+    """A sentence when the ratio of two sizes is that of two units."""
+    for factor, text in (
+        (2**30 / 1e9, "the ratio is that of GiB (2**30) and GB (10**9)"),
+        (2**20 / 1e6, "the ratio is that of MiB (2**20) and MB (10**6)"),
+        (2.0**30, "the ratio is 2**30: bytes and GiB are mixed; this lab counts bytes"),
+        (1e9, "the ratio is 10**9: bytes and GB are mixed; this lab counts bytes"),
+    ):
+        for ratio in (factor, 1 / factor):
+            if want and abs(got / want / ratio - 1) < 1e-9:
+                return text
+    return ""
+
+
+def true(condition: object, because: str, observed: object = None) -> None:
+    """A condition that the suite worked out on its own side."""
+    if condition:
+        return
+    shown = f"observed: {show.short(observed)}" if observed is not None else ""
+    raise _fail("property", observed, because, "the property does not hold", shown)
+
+
+@contextmanager
+def raises(kind: type[BaseException], because: str) -> Iterator[None]:
+    """The block's call into student code must raise `kind` or a subclass of it."""
+    try:
+        yield
+    except StudentError as error:
+        if kind.__name__ in error.bases:
+            return
+        raise _fail(
+            "raises",
+            error.type_name,
+            because,
+            f"raised {error.type_name}: {error.text}",
+            f"expected {kind.__name__}",
+        ) from None
+    raise _fail("raises", None, because, f"returned normally, expected {kind.__name__}")

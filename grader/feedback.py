@@ -1,0 +1,72 @@
+"""What a learner reads about one test: the call, what came back, why it must not, where to go."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from grader.labs import Lab, Task
+from grader.suite import Outcome
+
+STATES = {
+    "done": "done",
+    "partial": "nearly",
+    "wrong": "wrong",
+    "not_started": "not started",
+    "not_verified": "not verified here",
+    "disturbed": "measurement disturbed",
+    "not_run": "not run",
+}
+
+
+def message(outcome: Outcome) -> list[str]:
+    """The lines of a failing test, without where to go next."""
+    if outcome.status == "not_started":
+        return [f"{outcome.lines[0]}."]
+    lines = [outcome.called] if outcome.called else []
+    if outcome.status == "timeout":
+        lines.append(
+            f"    {outcome.lines[0]}: a loop that does not end, or work that grows too fast"
+        )
+    else:
+        lines += [f"    {line}" for line in outcome.lines]
+    if outcome.where:
+        lines.append(f"    at {outcome.where}")
+    if outcome.because:
+        lines.append(f"Why: {outcome.because}.".replace("..", "."))
+    if outcome.cause:
+        lines.append(f"Likely cause: {outcome.cause}")
+    return lines
+
+
+def open_at(lab: Lab, task: Task, folder: Path, where: str) -> str:
+    """`path:line` to open for a task: where the student's code raised, or where the task starts."""
+    name, _, line = where.partition(":")
+    if name == task.file and line.isdigit():
+        return f"{folder / task.file}:{line}"
+    return f"{folder / task.file}:{line_of(lab, task, folder)}"
+
+
+def line_of(lab: Lab, task: Task, folder: Path) -> int:
+    """The line of a task's TODO, or of its definition, or 1."""
+    try:
+        text = (folder / task.file).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 1
+    for number, line in enumerate(text.splitlines(), start=1):
+        if f"TODO({task.name})" in line:
+            return number
+    return definition_line(text, task.id) if task.file.endswith(".py") else 1
+
+
+def definition_line(text: str, name: str) -> int:
+    """The line of a function or class at the top level of a source, or 1."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return 1
+    for node in tree.body:
+        named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        if named and node.name == name:  # type: ignore[attr-defined]
+            return node.lineno
+    return 1

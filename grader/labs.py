@@ -1,0 +1,224 @@
+"""What a lab is: its manifest and its three folders (`exercises/`, `solutions/`, `tests/`).
+
+A manifest is read once, checked at once, and every fault is one sentence that names the file, the
+value and what to do. Nothing here knows a lab by name.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, cast
+
+TRACKS = ("exercises", "solutions")
+TIERS = ("core", "hard", "stretch")
+NEEDS = ("triton", "cxx", "gloo", "gpu")
+LAB_ID = re.compile(r"lab\d\d\Z")
+_TASK_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_TOP_KEYS = {"id", "title", "edit", "given", "call_seconds", "task"}
+_TASK_KEYS = {"id", "title", "tier", "points", "minutes", "file", "hints", "needs"}
+
+Tier = Literal["core", "hard", "stretch"]
+
+
+class LabError(Exception):
+    """A lab that cannot be used as it stands; the text says what to mend."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One row of a manifest: what a learner solves, and what it is worth."""
+
+    lab: str
+    id: str
+    title: str
+    tier: Tier
+    points: float
+    minutes: int
+    file: str
+    hints: tuple[str, str, str]
+    needs: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name that markers, hints and messages use: `lab07.online_softmax`."""
+        return f"{self.lab}.{self.id}"
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A lab of one kit: `root` is the kit's folder, the rest comes from the manifest."""
+
+    root: Path
+    id: str
+    title: str
+    edit: tuple[str, ...]
+    given: tuple[str, ...]
+    call_seconds: float
+    tasks: tuple[Task, ...] = field(repr=False)
+
+    def track(self, name: str) -> Path:
+        """Folder of this lab in `exercises` or `solutions`."""
+        return self.root / name / self.id
+
+    @property
+    def exercise(self) -> Path:
+        return self.root / "exercises" / self.id
+
+    @property
+    def solution(self) -> Path:
+        return self.root / "solutions" / self.id
+
+    @property
+    def suite(self) -> Path:
+        return self.root / "tests" / self.id
+
+    @property
+    def has_solution(self) -> bool:
+        return self.solution.is_dir()
+
+    def given_source(self, name: str) -> Path:
+        """Where the kit's own copy of a given file is: the reference tree, or a release's."""
+        source = self.solution / name
+        return source if source.is_file() else self.exercise / name
+
+    def task(self, task_id: str) -> Task:
+        """The task with that id; `LabError` names the ids there are."""
+        for task in self.tasks:
+            if task.id == task_id:
+                return task
+        known = ", ".join(task.id for task in self.tasks)
+        raise LabError(f"{self.id} has no task `{task_id}`; its tasks are: {known}.")
+
+    def tasks_of(self, file: str) -> tuple[Task, ...]:
+        return tuple(task for task in self.tasks if task.file == file)
+
+
+def find_root(start: Path | None = None) -> Path:
+    """The kit's folder: the first one at or above `start` with `exercises/` and `grader/` in it,
+    or else the checkout that this package is installed from."""
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        if (folder / "exercises").is_dir() and (folder / "pyproject.toml").is_file():
+            return folder
+    installed = Path(__file__).resolve().parent.parent
+    if (installed / "exercises").is_dir():
+        return installed
+    raise LabError(f"No labs at or above {here}: go to the folder that holds `exercises/`.")
+
+
+def lab_ids(root: Path) -> list[str]:
+    """Ids of the labs that have a manifest, in order."""
+    return sorted(path.parent.name for path in (root / "exercises").glob("lab*/lab.toml"))
+
+
+def all_labs(root: Path) -> list[Lab]:
+    return [load_lab(root, lab_id) for lab_id in lab_ids(root)]
+
+
+def load_lab(root: Path, lab_id: str) -> Lab:
+    """Read `exercises/<lab_id>/lab.toml`; raises `LabError` with one sentence a fault."""
+    path = root / "exercises" / lab_id / "lab.toml"
+    if not path.is_file():
+        known = ", ".join(lab_ids(root)) or "none"
+        raise LabError(f"No lab `{lab_id}` here ({path} is missing); the labs are: {known}.")
+    return _load(root, lab_id, path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _load(root: Path, lab_id: str, path: Path, _mtime: int) -> Lab:
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise LabError(f"{path} is not valid TOML: {error}.") from error
+    return _Reader(path).lab(root, lab_id, data)
+
+
+class _Reader:
+    """Turns parsed TOML into a `Lab`, refusing what the contract does not allow."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def fail(self, text: str) -> LabError:
+        return LabError(f"{self.path}: {text}")
+
+    def lab(self, root: Path, lab_id: str, data: dict[str, Any]) -> Lab:
+        self.keys("the manifest", data, _TOP_KEYS)
+        if data.get("id") != lab_id:
+            raise self.fail(f"id is {data.get('id')!r}, the folder says {lab_id!r}.")
+        edit = self.names("edit", data.get("edit"))
+        if not edit:
+            raise self.fail("`edit` must list at least one file.")
+        given = self.names("given", data.get("given", []))
+        if both := set(edit) & set(given):
+            raise self.fail(
+                f"{sorted(both)} stand in `edit` and in `given`; a file is one of them."
+            )
+        seconds = data.get("call_seconds")
+        if not isinstance(seconds, int | float) or isinstance(seconds, bool) or seconds <= 0:
+            raise self.fail(f"call_seconds is {seconds!r}; give a number above 0.")
+        rows = data.get("task") or []
+        tasks = tuple(self.task(lab_id, edit, row) for row in rows)
+        ids = [task.id for task in tasks]
+        if twice := {name for name in ids if ids.count(name) > 1}:
+            raise self.fail(f"task ids must be unique, {sorted(twice)} stand twice.")
+        for name in edit:
+            if not any(task.file == name for task in tasks):
+                raise self.fail(f"`{name}` is in `edit` but no task has it as its file.")
+        title = self.text("title", data.get("title"))
+        return Lab(root, lab_id, title, edit, given, float(seconds), tasks)
+
+    def task(self, lab_id: str, edit: tuple[str, ...], row: dict[str, Any]) -> Task:
+        name = row.get("id")
+        if not isinstance(name, str) or not _TASK_ID.match(name):
+            raise self.fail(f"a task's id is {name!r}; it must be a plain Python name.")
+        where = f"task `{name}`"
+        self.keys(where, row, _TASK_KEYS)
+        if row.get("tier") not in TIERS:
+            raise self.fail(f"{where}: tier is {row.get('tier')!r}, not one of {TIERS}.")
+        points, minutes = row.get("points"), row.get("minutes")
+        if not isinstance(points, int | float) or isinstance(points, bool) or points <= 0:
+            raise self.fail(f"{where}: points is {points!r}; give a number above 0.")
+        if not isinstance(minutes, int) or isinstance(minutes, bool) or minutes <= 0:
+            raise self.fail(f"{where}: minutes is {minutes!r}; give a whole number above 0.")
+        if row.get("file") not in edit:
+            raise self.fail(f"{where}: file is {row.get('file')!r}, which `edit` does not list.")
+        hints = row.get("hints")
+        if not isinstance(hints, list) or len(hints) != 3:
+            raise self.fail(f"{where}: give exactly three hints: concept, invariant, line.")
+        needs = row.get("needs", [])
+        if not isinstance(needs, list) or set(needs) - set(NEEDS):
+            raise self.fail(f"{where}: needs is {needs!r}; it may hold {', '.join(NEEDS)}.")
+        first, second, third = (self.text(f"{where}: a hint", hint) for hint in hints)
+        return Task(
+            lab=lab_id,
+            id=name,
+            title=self.text(f"{where}: title", row.get("title")),
+            tier=cast(Tier, row["tier"]),
+            points=float(points),
+            minutes=minutes,
+            file=row["file"],
+            hints=(first, second, third),
+            needs=tuple(needs),
+        )
+
+    def keys(self, where: str, data: dict[str, Any], allowed: set[str]) -> None:
+        if unknown := sorted(set(data) - allowed):
+            raise self.fail(f"{where} has unknown keys {unknown}; known are {sorted(allowed)}.")
+
+    def text(self, what: str, value: object) -> str:
+        if not isinstance(value, str) or not value.strip():
+            raise self.fail(f"{what} is {value!r}; write a sentence or a name.")
+        return value
+
+    def names(self, what: str, value: object) -> tuple[str, ...]:
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            raise self.fail(f"`{what}` must be a list of file names.")
+        for name in value:
+            if not name or "/" in name or "\\" in name or name.startswith("."):
+                raise self.fail(f"`{what}` lists {name!r}; give plain file names in the folder.")
+        return tuple(value)

@@ -1,0 +1,411 @@
+"""`pytest exercises/lab07`: a lab's hidden suite, collected under the learner's own files.
+
+Importing this module imports neither torch, NumPy nor hypothesis.
+"""
+
+from __future__ import annotations
+
+import bdb
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grader import board, capabilities, feedback, progress
+from grader.boundary.rooms import LocalRoom
+from grader.labs import LAB_ID, TRACKS, Lab, LabError, Task, load_lab
+from grader.suite import PUBLIC_KEY, Case, Outcome, Suite, diagnose, load_suite, run_case, seed_of
+
+_UNITS = pytest.StashKey[dict[Path, "Unit"]]()
+_RESULTS = pytest.StashKey[dict[Path, dict[str, dict[str, Any]]]]()
+_PROPERTY = "infralens"
+DIAGNOSIS_SECONDS = 3.0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("infralens")
+    group.addoption(
+        "--seed",
+        default="public",
+        help="seed of the random inputs of lab tests (default: the public one)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_UNITS] = {}
+    config.stash[_RESULTS] = {}
+    if hasattr(config, "workerinput"):
+        return
+    for path in _asked_for(config):
+        _refuse_wrong_target(path)
+
+
+def _asked_for(config: pytest.Config) -> list[Path]:
+    """The paths of the command line, absolute, without `::` parts."""
+    start = config.invocation_params.dir
+    return [Path(os.path.abspath(start / str(arg).split("::")[0])) for arg in config.args]
+
+
+def _refuse_wrong_target(path: Path) -> None:
+    """A sentence for what looks like a lab's target but is none."""
+    parts = path.parts
+    for index, part in enumerate(parts[:-1]):
+        lab_id = parts[index + 1]
+        root = Path(*parts[:index])
+        if part == "tests" and LAB_ID.match(lab_id) and (root / "exercises").is_dir():
+            raise pytest.UsageError(
+                f"tests/{lab_id} is the hidden suite of {lab_id} and runs on somebody's code. "
+                f"Type: pytest exercises/{lab_id}"
+            )
+    found = lab_folder(path)
+    if found and path.is_file():
+        lab = load_lab(*found)
+        if path.name not in lab.edit:
+            files = " or ".join(f"{path.parent.name}/{name}" for name in lab.edit)
+            track = path.parent.parent.name
+            raise pytest.UsageError(
+                f"{path.name} is not a file that {lab.id} grades (its tasks are in {files}). "
+                f"Type: pytest {track}/{lab.id}"
+            )
+
+
+def lab_folder(path: Path) -> tuple[Path, str] | None:
+    """(root, lab id) if `path` is a file directly in `exercises/labNN` or `solutions/labNN`."""
+    folder = path.parent
+    track = folder.parent
+    if track.name in TRACKS and LAB_ID.match(folder.name):
+        return track.parent, folder.name
+    return None
+
+
+# -- collection -----------------------------------------------------------------------------------
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Suites are never collected by themselves: they have nobody's code to run on."""
+    parts = collection_path.parts
+    for index in range(len(parts) - 1, 0, -1):
+        if LAB_ID.match(parts[index]) and parts[index - 1] == "tests":
+            return (Path(*parts[: index - 1]) / "exercises").is_dir() or None
+    return None
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> Any:
+    return _lab_file(module_path, parent)
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> Any:
+    if file_path.suffix == ".py" or lab_folder(file_path) is None:
+        return None  # Python files come through pytest_pycollect_makemodule, and only once
+    found = _lab_file(file_path, parent)
+    return found if isinstance(found, LabFile) else None
+
+
+def _lab_file(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    found = lab_folder(path)
+    if found is None:
+        return None
+    try:
+        lab = load_lab(*found)
+    except LabError as error:
+        return BrokenLab.from_parent(parent, path=path, reason=str(error))
+    if path.name in lab.edit:
+        return LabFile.from_parent(parent, path=path, lab=lab)
+    return NoTests.from_parent(parent, path=path)
+
+
+class NoTests(pytest.File):
+    """A file of a lab that is not graded: given code, the page."""
+
+    def collect(self) -> Iterable[pytest.Item]:
+        return []
+
+
+class BrokenLab(pytest.File):
+    """A file of a lab whose manifest cannot be read."""
+
+    def __init__(self, *, reason: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.reason = reason
+
+    def collect(self) -> Iterable[pytest.Item]:
+        raise self.CollectError(self.reason)
+
+
+class LabFile(pytest.File):
+    """A learner's file, with the tasks that are solved in it."""
+
+    def __init__(self, *, lab: Lab, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.lab = lab
+
+    def collect(self) -> Iterator[pytest.Collector]:
+        if reason := wrong_tree(self.lab, self.path):
+            raise self.CollectError(reason)
+        try:
+            suite = load_suite(self.lab)
+        except LabError as error:
+            raise self.CollectError(str(error)) from None
+        for task in self.lab.tasks_of(self.path.name):
+            yield TaskNode.from_parent(self, name=task.id, task=task, suite=suite)
+
+
+def wrong_tree(lab: Lab, path: Path) -> str:
+    """Why this file must not be graded under this name, or an empty string."""
+    track = path.parent.parent.name
+    expected = lab.root.resolve() / track / lab.id / path.name
+    real = path.resolve()
+    if real != expected:
+        return (
+            f"{track}/{lab.id}/{path.name} is a link to {real}: what is graded must lie in "
+            f"{track}/{lab.id} itself. Replace the link by a file of its own."
+        )
+    for other in TRACKS:
+        twin = lab.track(other) / path.name
+        if other != track and path.exists() and twin.exists() and os.path.samefile(path, twin):
+            return f"{track}/{lab.id}/{path.name} and {twin} are one file: copy it instead."
+    return ""
+
+
+class TaskNode(pytest.Collector):
+    """A task: `...py::online_softmax` runs it."""
+
+    def __init__(self, *, task: Task, suite: Suite, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.task = task
+        self.suite = suite
+
+    def collect(self) -> Iterator[pytest.Item]:
+        for case in self.suite.cases_of(self.task.id):
+            yield CaseItem.from_parent(
+                self, name=case.name, case=case, task=self.task, suite=self.suite
+            )
+
+
+class LabFailure(Exception):
+    """Carries an outcome through pytest's runner."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__("\n".join(feedback.message(outcome)))
+        self.outcome = outcome
+
+
+class CaseItem(pytest.Item):
+    """One case of one test, bound to the code in the folder that was asked for."""
+
+    def __init__(self, *, case: Case, task: Task, suite: Suite, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.case = case
+        self.task = task
+        self.suite = suite
+        self.outcome: Outcome | None = None
+        self.keywords.update({task.id: True, task.tier: True, case.test.name: True})
+        if case.test.extra:
+            self.add_marker("extra")
+        if "gpu" in (*case.test.extra, *task.needs):
+            self.add_marker("gpu")
+
+    def runtest(self) -> None:
+        unit = unit_of(self)
+        self.outcome = unit.run(self)
+        if self.outcome.status == "passed":
+            return
+        if self.outcome.status == "not_verified":
+            pytest.skip(f"not verified here: {self.outcome.lines[0]}")
+        failure = LabFailure(self.outcome)
+        raise failure.with_traceback(_trace_of(self.outcome)) from None
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        if isinstance(excinfo.value, LabFailure):
+            outcome = excinfo.value.outcome
+            site = f"{Path(outcome.site[0]).name}:{outcome.site[1]}, " if outcome.site[1] else ""
+            seed = str(self.config.getoption("--seed"))
+            end = f"({site}seed {seed}; again: pytest '{self.nodeid}')"
+            return "\n".join([*feedback.message(outcome), end])
+        return super().repr_failure(excinfo)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        lab = self.suite.lab
+        line = feedback.line_of(lab, self.task, self.path.parent)
+        return self.path, line - 1, f"{self.task.id}.{self.name}"
+
+
+def _trace_of(outcome: Outcome) -> Any:
+    """Where --pdb opens: the student's own frame, or the suite's line that judged."""
+    trace = first = outcome.error.__traceback__ if outcome.error else None
+    while trace:
+        code = trace.tb_frame.f_code
+        if (code.co_filename, trace.tb_lineno) == outcome.site and outcome.status == "failed":
+            if "raised" not in "".join(outcome.lines[:1]):
+                trace.tb_next = None
+            break
+        trace = trace.tb_next
+    return first
+
+
+class Unit:
+    """The code of one folder in this session: one room, and what its tasks have used up."""
+
+    def __init__(self, suite: Suite, folder: Path, seed: str) -> None:
+        self.suite = suite
+        self.folder = folder
+        self.key = PUBLIC_KEY if seed == "public" else seed.encode()
+        self.let_through = (pytest.exit.Exception, bdb.BdbQuit)
+        self.room = LocalRoom(suite.kit(folder), suite.limits(), let_through=self.let_through)
+        self.timeouts: dict[str, int] = {}
+        self.diagnosed: dict[str, float] = {}
+
+    def run(self, item: CaseItem) -> Outcome:
+        case = item.case
+        if reason := capabilities.first_missing(item.task.needs):
+            return Outcome(case, "not_verified", [reason])
+        if self.timeouts.get(case.test.task, 0) >= 2:
+            return Outcome(case, "not_run", ["two tests of this task ran into their deadline"])
+        seed = seed_of(case, self.key)
+        factory: pytest.TempPathFactory = item.config._tmp_path_factory  # type: ignore[attr-defined]
+        outcome = run_case(
+            self.suite,
+            case,
+            self.room,
+            self.folder,
+            seed,
+            tmp_path=lambda: factory.mktemp(case.test.name[:30]),
+            let_through=self.let_through,
+        )
+        if outcome.status == "timeout":
+            self.timeouts[case.test.task] = self.timeouts.get(case.test.task, 0) + 1
+        spent = self.diagnosed.get(case.test.task, 0.0)
+        if spent < DIAGNOSIS_SECONDS and self.folder != self.suite.lab.solution:
+            started = time.perf_counter()
+            outcome.cause = diagnose(self.suite, outcome, seed, DIAGNOSIS_SECONDS - spent)
+            self.diagnosed[case.test.task] = spent + time.perf_counter() - started
+        return outcome
+
+
+def unit_of(item: CaseItem) -> Unit:
+    units = item.config.stash[_UNITS]
+    folder = item.path.parent
+    if folder not in units:
+        units[folder] = Unit(item.suite, folder, str(item.config.getoption("--seed")))
+    return units[folder]
+
+
+def pytest_enter_pdb() -> None:
+    LocalRoom.debugging = True
+
+
+def pytest_leave_pdb() -> None:
+    LocalRoom.debugging = False
+
+
+# -- reports --------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    result: Any = yield
+    if call.when != "call" or not isinstance(item, CaseItem) or item.outcome is None:
+        return
+    report, outcome = result.get_result(), item.outcome
+    seen = unit_of(item).__dict__.setdefault("import_said", set())
+    shown = outcome.status
+    if type(outcome.error).__name__ == "LoadFailed":
+        shown = "not_run" if item.path.name in seen else "import"
+        seen.add(item.path.name)
+    payload = {
+        "root": str(item.suite.lab.root),
+        "folder": str(item.path.parent),
+        "lab": item.suite.lab.id,
+        "case": item.case.id,
+        "status": outcome.status,
+        "shown": shown,
+        "message": feedback.message(outcome),
+        "where": outcome.where,
+        "disturbed": outcome.observed == "Disturbed",
+    }
+    report.user_properties.append((_PROPERTY, payload))
+
+
+_LETTERS = {
+    "not_started": ("not started", "o", "NOT STARTED"),
+    "not_run": ("not run", "-", "NOT RUN"),
+    "not_verified": ("not verified here", "v", "NOT VERIFIED"),
+}
+
+
+def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
+    payload = _payload(report)
+    return _LETTERS.get(payload["shown"]) if payload else None
+
+
+def _payload(report: Any) -> dict[str, Any] | None:
+    if getattr(report, "when", None) != "call":
+        return None
+    for name, value in getattr(report, "user_properties", ()):
+        if name == _PROPERTY:
+            return dict(value)
+    return None
+
+
+class _Collector:
+    """Gathers payloads where the terminal is: with xdist, in the controller."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if payload := _payload(report):
+            rows = self.config.stash[_RESULTS].setdefault(Path(payload["folder"]), {})
+            rows[payload["case"]] = payload
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):
+        session.config.pluginmanager.register(_Collector(session.config))
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Path and SHA-256 of every file that this session grades."""
+    lines = []
+    for lab, folder in _labs_asked_for(config):
+        for name in lab.edit:
+            shown = os.path.relpath(folder / name, config.rootpath)
+            lines.append(f"self-check of {shown}  sha256 {progress.digest(folder / name)}")
+    return lines
+
+
+def _labs_asked_for(config: pytest.Config) -> Iterator[tuple[Lab, Path]]:
+    seen: set[Path] = set()
+    for path in _asked_for(config):
+        candidates = [path, path.parent]
+        if path.name in TRACKS:
+            candidates = sorted(path.glob("lab*"))
+        for folder in candidates:
+            found = lab_folder(folder / "lab.toml")
+            if found is None or folder in seen:
+                continue
+            seen.add(folder)
+            try:
+                yield load_lab(*found), folder
+            except LabError:
+                continue  # said by collection
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    for folder, rows in config.stash[_RESULTS].items():
+        first = next(iter(rows.values()))
+        lab = load_lab(Path(first["root"]), first["lab"])
+        suite = load_suite(lab)
+        view = board.build(suite, folder, rows)
+        terminalreporter.ensure_newline()
+        terminalreporter.section(f"{lab.id} {lab.title}", sep="-")
+        for line in view.lines(Path(config.invocation_params.dir), config.rootpath):
+            terminalreporter.write_line(line)
+        if folder == lab.exercise:
+            try:
+                progress.note_run(lab, view.statuses())
+            except OSError as error:
+                terminalreporter.write_line(f"(progress was not saved: {error})")

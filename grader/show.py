@@ -1,0 +1,90 @@
+"""Short text for values, as a learner reads them in a message. Imports neither torch nor NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+MAX_TEXT = 160
+
+
+def number(value: object) -> str:
+    """Integers with thousands separators, floats to six significant digits."""
+    if isinstance(value, bool) or value is None:
+        return repr(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.6g}" if abs(value) < 1e15 else f"{value:.6e}"
+    return repr(value)
+
+
+def size(value: int | float) -> str:
+    """Bytes, exactly and in the largest binary unit that fits."""
+    exact = f"{number(value)} bytes"
+    for unit, scale in _UNITS:
+        if abs(value) >= scale:
+            return f"{exact} ({value / scale:.4g} {unit})"
+    return exact
+
+
+def amount(value: object, unit: str | None) -> str:
+    """A number with its unit; bytes get their binary unit beside them."""
+    if unit == "bytes" and isinstance(value, int | float) and not isinstance(value, bool):
+        return size(value)
+    return f"{short(value)} {unit}" if unit else short(value)
+
+
+def is_array(value: object) -> bool:
+    """A NumPy array or a torch tensor, told without importing either."""
+    module = type(value).__module__.partition(".")[0]
+    return module in ("numpy", "torch") and hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def dtype_name(value: Any) -> str:
+    return str(value.dtype).removeprefix("torch.")
+
+
+def kind(value: object) -> str:
+    """What a value is, in the words a learner would use: `float64[4, 1000]`, `int`, `None`."""
+    if is_array(value):
+        array: Any = value
+        return f"{dtype_name(array)}[{', '.join(str(n) for n in array.shape)}]"
+    if value is None:
+        return "None"
+    return getattr(value, "type_name", None) or type(value).__name__
+
+
+def short(value: object, limit: int = MAX_TEXT) -> str:
+    """One line for any value that can cross the wall."""
+    if isinstance(value, bool | int | float) or value is None:
+        return number(value)
+    if is_array(value):
+        return _array(value, limit)
+    if isinstance(value, list | tuple):
+        opening, closing = ("[", "]") if isinstance(value, list) else ("(", ")")
+        text = opening + ", ".join(short(item, limit) for item in value[:12])
+        text += (", ..." if len(value) > 12 else "") + closing
+    elif isinstance(value, dict):
+        pairs = [f"{short(key, 40)}: {short(item, limit)}" for key, item in list(value.items())[:8]]
+        text = "{" + ", ".join(pairs) + (", ..." if len(value) > 8 else "") + "}"
+    else:
+        text = repr(value)
+    return text if len(text) <= limit else text[: limit - 4] + " ..."
+
+
+def _array(value: Any, limit: int) -> str:
+    count = 1
+    for length in value.shape:
+        count *= int(length)
+    if count == 0 or count > 8:
+        return kind(value)
+    items = value.tolist()
+    return f"{kind(value)} {short(items, limit)}" if value.shape else short(items, limit)
+
+
+def call(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
+    """A call as one line; big arguments by their kind."""
+    parts = [short(arg, 60) for arg in args]
+    parts += [f"{key}={short(arg, 60)}" for key, arg in kwargs.items()]
+    return f"{name}({', '.join(parts)})"

@@ -1,0 +1,112 @@
+"""`solutions/` to `exercises/`: cuts every marked block out of a reference and leaves a TODO.
+
+Python blocks become a comment and a `raise NotImplementedError("labNN.task")`; other languages get
+the same two facts in their own comments, with a placeholder line that a suite recognises.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.labs import Lab, LabError
+
+BEGIN = re.compile(r"^(?P<indent>[ \t]*)(?P<open>#|//|<!--)[ \t]*BEGIN SOLUTION (?P<task>\w+)\b.*$")
+END = re.compile(r"^[ \t]*(#|//|<!--)[ \t]*END SOLUTION\b.*$")
+_COMMENTS = {".cu": ("// ", ""), ".cpp": ("// ", ""), ".h": ("// ", ""), ".md": ("<!-- ", " -->")}
+
+
+@dataclass(frozen=True)
+class Block:
+    """One marked block: `first` and `last` are the 1-based lines of its markers."""
+
+    task: str
+    first: int
+    last: int
+    indent: str
+
+
+def blocks(path: Path) -> list[Block]:
+    """The marked blocks of a reference file, in order; `LabError` names a marker out of place."""
+    found: list[Block] = []
+    opened: Block | None = None
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if match := BEGIN.match(line):
+            if opened:
+                raise LabError(f"{path}:{number}: a block opens inside `{opened.task}`'s.")
+            opened = Block(match["task"], number, 0, match["indent"])
+        elif END.match(line):
+            if not opened:
+                raise LabError(f"{path}:{number}: END SOLUTION without a BEGIN SOLUTION.")
+            found.append(Block(opened.task, opened.first, number, opened.indent))
+            opened = None
+    if opened:
+        raise LabError(f"{path}:{opened.first}: the block of `{opened.task}` is never closed.")
+    return found
+
+
+def placeholder(lab: Lab, task_id: str, suffix: str, indent: str) -> list[str]:
+    """The lines that stand in a skeleton where a solution stood."""
+    task = lab.task(task_id)
+    todo = f"TODO({task.name}): {task.title}"
+    if suffix == ".py":
+        return [f"{indent}# {todo}", f'{indent}raise NotImplementedError("{task.name}")']
+    opening, closing = _COMMENTS.get(suffix, ("# ", ""))
+    return [
+        f"{indent}{opening}{todo}{closing}",
+        f"{indent}{opening}NOT STARTED {task.name}{closing}",
+    ]
+
+
+def skeleton(lab: Lab, name: str) -> str:
+    """Text of `exercises/<lab>/<name>` as the reference file demands it."""
+    path = lab.solution / name
+    lines = path.read_text(encoding="utf-8").splitlines()
+    out: list[str] = []
+    position = 0
+    for block in blocks(path):
+        out += lines[position : block.first - 1]
+        out += placeholder(lab, block.task, path.suffix, block.indent)
+        position = block.last
+    out += lines[position:]
+    return "\n".join(out) + "\n"
+
+
+def wanted(lab: Lab) -> dict[str, str]:
+    """Every generated file of a lab: name to text."""
+    texts: dict[str, str] = {}
+    for name in (*lab.edit, *lab.given):
+        path = lab.solution / name
+        if not path.is_file():
+            raise LabError(f"{path} is missing, but {lab.id}'s manifest lists it.")
+        given = name in lab.given
+        texts[name] = path.read_text(encoding="utf-8") if given else skeleton(lab, name)
+    return texts
+
+
+def stale(lab: Lab) -> list[str]:
+    """Names of generated files that are missing in `exercises/` or differ from the reference's."""
+    return [
+        name
+        for name, text in wanted(lab).items()
+        if not (lab.exercise / name).is_file()
+        or (lab.exercise / name).read_text(encoding="utf-8") != text
+    ]
+
+
+def write(lab: Lab, names: list[str]) -> None:
+    """Write those generated files into `exercises/`."""
+    texts = wanted(lab)
+    for name in names:
+        (lab.exercise / name).write_text(texts[name], encoding="utf-8")
+
+
+def markers(lab: Lab, name: str, text: str) -> dict[str, int]:
+    """Tasks of a learner's file that still carry their placeholder: task id to its first line."""
+    found: dict[str, int] = {}
+    for task in lab.tasks_of(name):
+        for number, line in enumerate(text.splitlines(), start=1):
+            if f"TODO({task.name})" in line or f'NotImplementedError("{task.name}")' in line:
+                found.setdefault(task.id, number)
+    return found

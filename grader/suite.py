@@ -1,0 +1,532 @@
+"""A lab's hidden suite: its tests, its misconceptions, and how one test is run and diagnosed.
+
+Knows nothing of pytest's machinery: the pytest plugin, the repository check and grading runs all
+run tests through `run_case`.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import hashlib
+import hmac
+import importlib
+import inspect
+import itertools
+import sys
+import textwrap
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from grader import capabilities, show
+from grader.boundary.errors import FarSideError, StudentError
+from grader.boundary.farside import Kit, records_of, types_files
+from grader.boundary.files import FolderModules
+from grader.boundary.proxy import Handle, Line, Student
+from grader.boundary.rooms import Limits, LocalRoom, Room
+from grader.expect import Failure
+from grader.labs import Lab, LabError
+
+PUBLIC_KEY = b"public"
+_TASK = "__infralens_task__"
+_MISCONCEPTION = "__infralens_misconception__"
+_ARGUMENTS = {"student", "rng", "tmp_path"}
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+# -- what suite modules and misconceptions.py are written with ------------------------------------
+
+
+def task(task_id: str, gate: bool = True, extra: tuple[str, ...] = ()) -> Callable[[F], F]:
+    """Marks a test of a task. `gate`: the task earns nothing unless it passes; otherwise it is a
+    step. `extra`: modules or `gpu` that it needs; such a test is shown, never scored."""
+
+    def mark(function: F) -> F:
+        setattr(function, _TASK, (task_id, gate, tuple(extra)))
+        return function
+
+    return mark
+
+
+def misconception(
+    task_id: str, replaces: str | None = None, file: str | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Marks a known wrong answer. It takes the place of `replaces` (default: the task's id; a
+    dotted name for a method) in a fresh copy of the reference, or returns the text of `file`."""
+
+    def mark(wrong: Callable[..., Any]) -> Callable[..., Any]:
+        setattr(wrong, _MISCONCEPTION, (task_id, replaces or task_id, file))
+        return wrong
+
+    return mark
+
+
+def property_settings(max_examples: int = 60) -> Any:
+    """Settings for `@given` in a suite: no deadline, no database, the same examples every time."""
+    from hypothesis import HealthCheck, settings
+
+    return settings(
+        max_examples=max_examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+# -- what a suite consists of ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Test:
+    """One test function: a gate or a step of a task, or an extra."""
+
+    lab: str
+    task: str
+    name: str
+    function: Callable[..., Any]
+    gate: bool
+    extra: tuple[str, ...]
+    line: int
+
+    @property
+    def scored(self) -> bool:
+        return not self.extra
+
+    @property
+    def doc(self) -> str:
+        return inspect.getdoc(self.function) or ""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of a test: the test with one set of parameters."""
+
+    test: Test
+    suffix: str
+    params: dict[str, Any] = field(hash=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.test.name}[{self.suffix}]" if self.suffix else self.test.name
+
+    @property
+    def id(self) -> str:
+        return f"{self.test.lab}/{self.test.task}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Misconception:
+    """A wrong answer as code, with the sentence that a learner who gave it should read."""
+
+    task: str
+    name: str
+    replaces: str
+    file: str | None
+    sentence: str
+    source: Callable[..., Any] = field(hash=False)
+
+    def patch(self, module: ModuleType) -> None:
+        """Put the wrong code in its place in a fresh copy of the reference module."""
+        owner_name, _, attribute = self.replaces.rpartition(".")
+        if not hasattr(module, (owner_name or attribute).partition(".")[0]):
+            return
+        owner: Any = module
+        for part in owner_name.split(".") if owner_name else []:
+            owner = getattr(owner, part)
+        setattr(owner, attribute, self._compiled(module, attribute))
+
+    def _compiled(self, module: ModuleType, name: str) -> Any:
+        """The wrong code, executed among the reference's names."""
+        lines, first = inspect.getsourcelines(self.source)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+        definition = tree.body[0]
+        assert isinstance(definition, ast.FunctionDef | ast.ClassDef)
+        definition.decorator_list = [
+            line
+            for line in definition.decorator_list
+            if "misconception" not in ast.unparse(line).partition("(")[0]
+        ]
+        definition.name = name
+        ast.increment_lineno(tree, first - 1)
+        # Evaluated annotations would need this file's own imports.
+        flags = __future__.annotations.compiler_flag
+        code = compile(tree, inspect.getfile(self.source), "exec", flags, dont_inherit=True)
+        before = module.__dict__.get(name)
+        exec(code, module.__dict__)
+        made = module.__dict__[name]
+        module.__dict__[name] = before
+        if before is None:
+            del module.__dict__[name]
+        return made
+
+
+class Suite:
+    """Tests and misconceptions of one lab, loaded once."""
+
+    def __init__(self, lab: Lab, package: str) -> None:
+        self.lab = lab
+        trusted = lab.solution if lab.has_solution else lab.exercise
+        given = tuple(name for name in lab.given if name != "pictures.py")
+        self.given = FolderModules(trusted, given)
+        for name in types_files(given):
+            self.given.load(name)
+        self.records = records_of(self.given)
+        self.package = package
+        self.cases: list[Case] = []
+        self.misconceptions: list[Misconception] = []
+        self._wrong_rooms: dict[str, LocalRoom] = {}
+        with self.given.visible():
+            for path in sorted(lab.suite.glob("test_*.py")):
+                self._collect(self._import(path.stem), path)
+        if not self.cases:
+            raise LabError(f"{lab.suite} holds no test; add test_*.py with @task(...) functions.")
+        for row in lab.tasks:
+            if not any(case.test.task == row.id for case in self.cases):
+                raise LabError(f"{lab.suite}: no test is marked @task({row.id!r}).")
+        probes = lab.suite / "probes.py"
+        self.probes = probes.read_text(encoding="utf-8") if probes.is_file() else ""
+        self.probes_name = str(probes)
+
+    def _import(self, stem: str) -> ModuleType:
+        return importlib.import_module(f"{self.package}.{stem}")
+
+    def _collect(self, module: ModuleType, path: Path) -> None:
+        for name, function in vars(module).items():
+            if not name.startswith("test_") or not callable(function):
+                continue
+            marked = getattr(function, _TASK, None)
+            if marked is None:
+                raise LabError(f"{path}: {name} has no @task(...) and would never be counted.")
+            task_id, gate, extra = marked
+            self.lab.task(task_id)
+            line = inspect.unwrap(function).__code__.co_firstlineno
+            marks = list(getattr(function, "pytestmark", []))
+            if any(mark.name == "gpu" for mark in marks) and "gpu" not in extra:
+                extra = (*extra, "gpu")
+            test = Test(self.lab.id, task_id, name, function, gate, extra, line)
+            if any(case.test.task == task_id and case.test.name == name for case in self.cases):
+                raise LabError(f"{path}: a second test of `{task_id}` is called {name}.")
+            parametrize = [mark for mark in marks if mark.name == "parametrize"]
+            for suffix, params in _parameter_sets(parametrize):
+                self._check_arguments(path, test, params)
+                self.cases.append(Case(test, suffix, params))
+
+    def _check_arguments(self, path: Path, test: Test, params: dict[str, Any]) -> None:
+        wanted = set(inspect.signature(test.function).parameters)
+        if unknown := sorted(wanted - set(params) - _ARGUMENTS):
+            known = ", ".join(sorted(_ARGUMENTS))
+            raise LabError(f"{path}: {test.name} asks for {unknown}; a test may ask for {known}.")
+
+    def cases_of(self, task_id: str) -> list[Case]:
+        return [case for case in self.cases if case.test.task == task_id]
+
+    def misconceptions_of(self, task_id: str) -> list[Misconception]:
+        """The known wrong answers of a task; read when the first one is needed."""
+        if not self.misconceptions and (self.lab.suite / "misconceptions.py").is_file():
+            with self.given.visible():
+                module = self._import("misconceptions")
+            for name, value in vars(module).items():
+                if (marked := getattr(value, _MISCONCEPTION, None)) is not None:
+                    row, replaces, file = marked
+                    self.lab.task(row)
+                    sentence = " ".join((inspect.getdoc(value) or "").split())
+                    wrong = Misconception(row, name, replaces, file, sentence, value)
+                    self.misconceptions.append(wrong)
+        return [wrong for wrong in self.misconceptions if wrong.task == task_id]
+
+    def kit(self, folder: Path) -> Kit:
+        return Kit(folder, self.lab.edit, self.lab.given, self.probes, self.probes_name)
+
+    def limits(self) -> Limits:
+        return Limits(self.lab.call_seconds)
+
+    def wrong_room(self, wrong: Misconception) -> LocalRoom:
+        """The reference with one misconception spliced in. Trusted code: a local room."""
+        if wrong.name not in self._wrong_rooms:
+            kit = self.kit(self.lab.solution)
+            self._wrong_rooms[wrong.name] = LocalRoom(kit, self.limits(), wrong.patch)
+        return self._wrong_rooms[wrong.name]
+
+
+def _parameter_sets(marks: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every combination of the `parametrize` marks, with its id."""
+    columns: list[list[tuple[str, dict[str, Any]]]] = []
+    for mark in reversed(marks):
+        names = mark.args[0]
+        names = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
+        ids = mark.kwargs.get("ids")
+        column = []
+        for index, row in enumerate(mark.args[1]):
+            values = row.values if hasattr(row, "marks") else row
+            if not hasattr(row, "marks") and len(names) == 1:
+                values = (row,)
+            given = getattr(row, "id", None) if hasattr(row, "marks") else None
+            if given is None and ids is not None:
+                given = ids(values[0]) if callable(ids) else ids[index]
+            texts = [
+                _case_id(name, value, index) for name, value in zip(names, values, strict=True)
+            ]
+            label = str(given) if given is not None else "-".join(texts)
+            column.append((label, dict(zip(names, values, strict=True))))
+        columns.append(column)
+    for combination in itertools.product(*columns):
+        merged: dict[str, Any] = {}
+        for _, params in combination:
+            merged |= params
+        yield "-".join(label for label, _ in combination), merged
+
+
+def _case_id(name: str, value: object, index: int) -> str:
+    if isinstance(value, str | int | float | bool) or value is None:
+        return str(value)
+    plain = getattr(value, "__name__", None)
+    return plain if isinstance(plain, str) else f"{name}{index}"
+
+
+_SUITES: dict[tuple[Path, str], tuple[str, Suite]] = {}
+
+
+def load_suite(lab: Lab) -> Suite:
+    """The suite of a lab, loaded again only when one of its files changed."""
+    key = (lab.root, lab.id)
+    stamp = fingerprint(lab)
+    known = _SUITES.get(key)
+    if known and known[0] == stamp:
+        return known[1]
+    if not lab.suite.is_dir():
+        raise LabError(f"{lab.id} has no suite: {lab.suite} is missing.")
+    package = f"labsuite_{stamp[:12]}"
+    for name in [name for name in sys.modules if name.startswith(f"{package}.")]:
+        del sys.modules[name]
+    holder = ModuleType(package)
+    holder.__path__ = [str(lab.suite)]
+    sys.modules[package] = holder
+    suite = Suite(lab, package)
+    _SUITES[key] = (stamp, suite)
+    return suite
+
+
+def fingerprint(lab: Lab) -> str:
+    """Changes when a file of the suite, the manifest or a given file does."""
+    digest = hashlib.sha256(str(lab.root).encode())
+    files = [*lab.suite.glob("*.py"), *lab.suite.glob("*.json"), lab.exercise / "lab.toml"]
+    files += [lab.given_source(name) for name in lab.given]
+    for path in sorted(files):
+        if path.is_file():
+            digest.update(f"{path}:{path.stat().st_mtime_ns}:{path.stat().st_size};".encode())
+    return digest.hexdigest()
+
+
+# -- running one test -----------------------------------------------------------------------------
+
+
+@dataclass
+class Outcome:
+    """How one case went. `lines` is what was observed, `site` where in the suite, `where` where in
+    the student's code (`file:line`)."""
+
+    case: Case
+    status: str
+    lines: list[str] = field(default_factory=list)
+    because: str = ""
+    called: str = ""
+    site: tuple[str, int] = ("", 0)
+    where: str = ""
+    observed: Any = None
+    tolerance: float = 0.0
+    cause: str = ""
+    detail: str = ""
+    seconds: float = 0.0
+    error: BaseException | None = field(default=None, repr=False)
+
+
+def seed_of(case: Case, key: bytes = PUBLIC_KEY, submission: str = "") -> bytes:
+    """The seed of a case's random inputs: public on a learner's machine, keyed in a classroom."""
+    return hmac.new(key, f"{submission}/{case.id}".encode(), hashlib.sha256).digest()[:16]
+
+
+def generator(seed: bytes) -> Any:
+    """The `rng` of a test."""
+    import numpy
+
+    return numpy.random.default_rng(int.from_bytes(seed, "big"))
+
+
+class _Lazy:
+    """The generator of a test that has not asked it for anything yet: a fresh skeleton never needs
+    NumPy."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._seed = seed
+
+    def __getattr__(self, name: str) -> Any:
+        made = generator(self._seed)
+        self.__class__ = _Ready
+        self.__dict__["_made"] = made
+        return getattr(made, name)
+
+
+class _Ready(_Lazy):
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_made"], name)
+
+
+def run_case(
+    suite: Suite,
+    case: Case,
+    room: Room,
+    folder: Path,
+    seed: bytes,
+    tmp_path: Callable[[], Path] | None = None,
+    let_through: tuple[type[BaseException], ...] = (),
+) -> Outcome:
+    """Run one case against a room. Never raises for what student code does."""
+    if reason := capabilities.first_missing(case.test.extra):
+        return Outcome(case, "not_verified", [reason])
+    texts = {name: folder / name for name in suite.lab.edit}
+    line = Line(room, suite.records, texts)
+    wanted = inspect.signature(case.test.function).parameters
+    arguments: dict[str, Any] = dict(case.params)
+    if "student" in wanted:
+        arguments["student"] = Student(line)
+    if "rng" in wanted:
+        arguments["rng"] = _Lazy(seed)
+    if "tmp_path" in wanted:
+        arguments["tmp_path"] = tmp_path() if tmp_path else None
+    started = time.perf_counter()
+    try:
+        with suite.given.visible():
+            case.test.function(**arguments)
+        outcome = Outcome(case, "passed")
+    except let_through:
+        raise
+    except Failure as error:
+        outcome = _from_failure(case, error)
+    except FarSideError as error:
+        outcome = _from_far_side(suite, case, error)
+    except Exception as error:
+        outcome = _from_suite(suite, case, error, line)
+    outcome.seconds = time.perf_counter() - started
+    if outcome.status != "passed":
+        outcome.called = line.called()
+    room.forget()
+    return outcome
+
+
+def _from_failure(case: Case, error: Failure) -> Outcome:
+    return Outcome(
+        case,
+        "failed",
+        list(error.lines),
+        error.because,
+        site=error.site,
+        observed=error.observed,
+        tolerance=error.tolerance,
+        error=error,
+    )
+
+
+def _from_far_side(suite: Suite, case: Case, error: FarSideError) -> Outcome:
+    outcome = Outcome(case, error.status, where=error.where, error=error)
+    outcome.site = _suite_line(suite, error)
+    outcome.observed = type(error).__name__
+    outcome.lines = [error.text]
+    if isinstance(error, StudentError):
+        outcome.lines = [f"raised {error.type_name}: {error.text}"]
+        outcome.observed = error.type_name
+        outcome.detail = " < ".join(reversed(error.trace))
+    return outcome
+
+
+def _from_suite(suite: Suite, case: Case, error: Exception, line: Line) -> Outcome:
+    """The suite tripped over an answer of a form that it cannot use."""
+    text = f"{type(error).__name__}: {error}"
+    lines = [f"returned {show.kind(line.answer)}, which the test could not use ({text})"]
+    outcome = Outcome(case, "failed", lines, error=error, observed=show.kind(line.answer))
+    outcome.site = _suite_line(suite, error)
+    outcome.detail = "".join(traceback.format_exception(error))[-4000:]
+    return outcome
+
+
+def _suite_line(suite: Suite, error: BaseException) -> tuple[str, int]:
+    """The last line of the suite's own that the error passed through."""
+    site = ("", 0)
+    trace = error.__traceback__
+    while trace:
+        name = trace.tb_frame.f_code.co_filename
+        if Path(name).parent == suite.lab.suite and Path(name).name != "probes.py":
+            site = (name, trace.tb_lineno)
+        trace = trace.tb_next
+    return site
+
+
+# -- diagnosis ------------------------------------------------------------------------------------
+
+
+def diagnose(suite: Suite, outcome: Outcome, seed: bytes, seconds: float = 5.0) -> str:
+    """The sentence of the misconception that fails at the same place with the same observed value,
+    or an empty string. Tries no further one after `seconds`."""
+    if not suite.lab.has_solution or outcome.status not in ("failed", "error"):
+        return ""
+    started = time.perf_counter()
+    for wrong in suite.misconceptions_of(outcome.case.test.task):
+        if wrong.file is not None or time.perf_counter() - started > seconds:
+            continue
+        replayed = replay(suite, wrong, outcome.case, seed)
+        if alike(outcome, replayed):
+            return wrong.sentence
+    return ""
+
+
+def replay(suite: Suite, wrong: Misconception, case: Case, seed: bytes) -> Outcome:
+    """The case again, on the reference with that misconception in it."""
+    return run_case(suite, case, suite.wrong_room(wrong), suite.lab.solution, seed)
+
+
+def alike(mine: Outcome, other: Outcome) -> bool:
+    """The same fault: same status, same place in the suite, same observed value up to rounding."""
+    if mine.status != other.status or mine.site != other.site or not mine.site[1]:
+        return False
+    return _same(mine.observed, other.observed, 64 * max(mine.tolerance, other.tolerance))
+
+
+def _same(a: Any, b: Any, tolerance: float) -> bool:
+    if isinstance(a, Handle) or isinstance(b, Handle):
+        return isinstance(a, Handle) and isinstance(b, Handle) and a.type_name == b.type_name
+    if show.is_array(a) or show.is_array(b):
+        return show.is_array(a) and show.is_array(b) and _same_arrays(a, b, tolerance)
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        return a == b or abs(a - b) <= max(tolerance, 1e-9 * abs(a)) or (a != a and b != b)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(_same(x, y, tolerance) for x, y in zip(a, b, strict=True))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return set(a) == set(b) and all(_same(a[key], b[key], tolerance) for key in a)
+    return type(a) is type(b) and bool(a == b)
+
+
+def _same_arrays(a: Any, b: Any, tolerance: float) -> bool:
+    import numpy
+
+    from grader.expect import _numpy
+
+    x, y = _numpy(a), _numpy(b)
+    if x.shape != y.shape:
+        return False
+    return bool(numpy.allclose(x, y, rtol=1e-6, atol=max(tolerance, 1e-12), equal_nan=True))
+
+
+@contextmanager
+def reference_room(suite: Suite, folder: Path) -> Iterator[LocalRoom]:
+    """A local room on trusted code: the reference or a variant."""
+    room = LocalRoom(suite.kit(folder), suite.limits())
+    try:
+        yield room
+    finally:
+        room.close()
