@@ -1,0 +1,519 @@
+"""`infralens lint`: is every lab what a lab must be?
+
+Static checks read manifests, pages and sources; dynamic ones run the suite on the skeleton, the
+reference, the variants, every misconception and every generic fake. Results are kept by a hash of
+everything that they depend on, so an untouched lab costs nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import concurrent.futures
+import hashlib
+import importlib.metadata
+import json
+import multiprocessing
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from grader import capabilities, progress, skeleton
+from grader.author.fakes import fakes
+from grader.author.new_lab import SECTIONS
+from grader.boundary.proxy import RESERVED
+from grader.boundary.rooms import LocalRoom, Room
+from grader.labs import Lab, LabError, Task, load_lab
+from grader.score import NOT_STARTED, NOT_VERIFIED, score_lab
+from grader.suite import (
+    Case,
+    Outcome,
+    Suite,
+    diagnose,
+    load_suite,
+    replay,
+    run_case,
+    seed_of,
+)
+
+QUICK_SEEDS, QUICK_VARIANT_SEEDS, ALL_SEEDS = 2, 1, 20
+_SHOWN = 12
+
+
+@dataclass
+class Report:
+    """What was found about one lab. `faults` are sentences; no fault means clean."""
+
+    lab: str
+    faults: list[str] = field(default_factory=list)
+    tasks: int = 0
+    tests: int = 0
+    misconceptions: int = 0
+    variants: int = 0
+    fakes: int = 0
+    runs: int = 0
+    suite_seconds: float = 0.0
+    seconds: float = 0.0
+    not_verified: int = 0
+    cached: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How thorough a check is."""
+
+    everything: bool
+
+    @property
+    def seeds(self) -> int:
+        return ALL_SEEDS if self.everything else QUICK_SEEDS
+
+    @property
+    def variant_seeds(self) -> int:
+        return ALL_SEEDS if self.everything else QUICK_VARIANT_SEEDS
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        return (1, 2) if self.everything else (1,)
+
+
+def run(root: Path, labs: list[str], everything: bool, cache: bool, jobs: int) -> int:
+    """Check these labs, print what was found, return the exit status."""
+    if jobs < 1:
+        raise LabError(f"--jobs is {jobs}; give at least 1.")
+    plan = Plan(everything)
+    for lab_id in labs:
+        load_lab(root, lab_id)
+    reports = _reports(root, labs, plan, cache, jobs)
+    for report in reports:
+        for fault in report.faults:
+            print(f"{report.lab}: {fault}")
+        print(_line(report))
+    if everything:
+        path = root / "benchmarks" / "results" / "lint-all.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_table(reports, plan), encoding="utf-8")
+        print(f"table: {path.relative_to(root)}")
+    bad = sum(bool(report.faults) for report in reports)
+    print(f"{len(reports)} labs, {bad} with faults" if bad else f"{len(reports)} labs, all clean")
+    return 1 if bad else 0
+
+
+def _reports(root: Path, labs: list[str], plan: Plan, cache: bool, jobs: int) -> list[Report]:
+    path = progress.state_folder(root) / "lint.json"
+    known = _read_cache(path) if cache else {}
+    keys = {lab_id: _key(load_lab(root, lab_id), plan) for lab_id in labs}
+    found: dict[str, Report] = {}
+    for lab_id in labs:
+        if keys[lab_id] in known:
+            found[lab_id] = Report(**{**known[keys[lab_id]], "cached": True})
+    todo = [lab_id for lab_id in labs if lab_id not in found]
+    if len(todo) > 1 and jobs > 1:
+        context = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
+            waiting = {pool.submit(check, root, lab_id, plan): lab_id for lab_id in todo}
+            for done in concurrent.futures.as_completed(waiting):
+                found[waiting[done]] = done.result()
+    else:
+        found |= {lab_id: check(root, lab_id, plan) for lab_id in todo}
+    for lab_id in todo:
+        if not found[lab_id].faults:
+            known[keys[lab_id]] = asdict(found[lab_id])
+    if cache:
+        progress.write_atomically(path, json.dumps(known))
+    return [found[lab_id] for lab_id in labs]
+
+
+def _read_cache(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _key(lab: Lab, plan: Plan) -> str:
+    """Hash of everything that a lab's result depends on."""
+    digest = hashlib.sha256(f"{plan} {lab.id} {platform.python_version()}".encode())
+    for name in ("torch", "numpy", "hypothesis", "msgspec", "transformers", "triton"):
+        try:
+            digest.update(f"{name}={importlib.metadata.version(name)} ".encode())
+        except importlib.metadata.PackageNotFoundError:
+            digest.update(f"{name} absent ".encode())
+    package = Path(__file__).resolve().parent.parent
+    for folder in (lab.exercise, lab.solution, lab.suite, package):
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(f"{path.relative_to(folder.parent)}\0".encode())
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _line(report: Report) -> str:
+    kept = ", from cache" if report.cached else ""
+    missing = f", {report.not_verified} cases not verified here" if report.not_verified else ""
+    return (
+        f"{report.lab}: {report.tasks} tasks, {report.tests} tests, "
+        f"{report.misconceptions} misconceptions, {report.fakes} fakes, "
+        f"{report.variants} variants, {report.runs} runs{missing}: "
+        f"{f'{len(report.faults)} faults' if report.faults else 'clean'} "
+        f"({report.seconds:.1f} s{kept})"
+    )
+
+
+def _table(reports: list[Report], plan: Plan) -> str:
+    rows = [
+        "# The suites against themselves",
+        "",
+        f"`infralens lint --all`: the reference and every variant on {plan.seeds} seeds with "
+        f"{' and '.join(map(str, plan.threads))} threads; every misconception must die at a gate "
+        "with its own sentence, every fake must earn nothing.",
+        "",
+        f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {_versions()}, "
+        f"{platform.machine()}.",
+        "",
+        "| lab | tasks | tests | misconceptions | fakes | variants | runs of the suite "
+        "| one run of the reference (s) | cases not verified here | faults |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for r in reports:
+        rows.append(
+            f"| {r.lab} | {r.tasks} | {r.tests} | {r.misconceptions} | {r.fakes} | {r.variants} | "
+            f"{r.runs} | {r.suite_seconds:.2f} | {r.not_verified} | {len(r.faults)} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def _versions() -> str:
+    found = []
+    for name in ("torch", "numpy", "pytest", "hypothesis", "transformers"):
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            found.append(f"{name} absent")
+    return ", ".join(found)
+
+
+def check(root: Path, lab_id: str, plan: Plan) -> Report:
+    """Everything about one lab."""
+    report = Report(lab_id)
+    started = time.perf_counter()
+    try:
+        lab = load_lab(root, lab_id)
+        report.faults += list(static_faults(lab))
+        suite = load_suite(lab)
+        report.tasks = len(lab.tasks)
+        report.tests = len({(case.test.task, case.test.name) for case in suite.cases})
+        _Dynamic(suite, plan, report).everything()
+    except LabError as error:
+        report.faults.append(str(error))
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+# -- what can be read -----------------------------------------------------------------------------
+
+
+def static_faults(lab: Lab) -> Iterator[str]:
+    """Faults that show without running anything."""
+    yield from _files(lab)
+    yield from _page(lab)
+    yield from _blocks(lab)
+    yield from _suite_sources(lab)
+    for task in lab.tasks:
+        if task.id in RESERVED:
+            yield f"task `{task.id}`: that name belongs to the `student` proxy; choose another."
+    for name in skeleton.stale(lab):
+        yield f"exercises/{lab.id}/{name} is not what its reference demands: infralens sync"
+
+
+def _files(lab: Lab) -> Iterator[str]:
+    expected = {
+        lab.exercise: {*lab.edit, *lab.given, "README.md", "lab.toml", "reports"},
+        lab.solution: {*lab.edit, *lab.given},
+    }
+    for folder, names in expected.items():
+        for path in sorted(folder.iterdir()):
+            if path.name not in names and path.name != "__pycache__":
+                yield f"stray file {path.relative_to(lab.root)}: list it in lab.toml or remove it."
+    variants = _variants(lab)
+    if len(variants) < 2:
+        yield f"tests/{lab.id}/variants holds {len(variants)} variants; two are the least."
+    for folder in variants:
+        for path in sorted(folder.iterdir()):
+            if path.name not in lab.edit and path.name != "__pycache__":
+                yield f"stray file {path.relative_to(lab.root)}: a variant holds `edit` files only."
+
+
+def _variants(lab: Lab) -> list[Path]:
+    folder = lab.suite / "variants"
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] not in "._")
+
+
+def _page(lab: Lab) -> Iterator[str]:
+    path = lab.exercise / "README.md"
+    if not path.is_file():
+        yield f"{path.relative_to(lab.root)} is missing: every lab has a page."
+        return
+    text = path.read_text(encoding="utf-8")
+    headings = [line[3:].strip() for line in text.splitlines() if line.startswith("## ")]
+    wanted = list(SECTIONS)
+    if [name for name in headings if name in wanted] != wanted:
+        missing = [name for name in wanted if name not in headings]
+        what = f"lacks the sections {missing}" if missing else "has its sections out of order"
+        yield f"exercises/{lab.id}/README.md {what}; they are: {', '.join(wanted)}."
+    if count := text.count("TODO(author)"):
+        yield f"exercises/{lab.id}/README.md still has {count} TODO(author) marks."
+    for task in lab.tasks:
+        if f"`{task.id}`" not in text:
+            yield f"exercises/{lab.id}/README.md does not mention the task `{task.id}`."
+
+
+def _blocks(lab: Lab) -> Iterator[str]:
+    for name in lab.edit:
+        known = {task.id for task in lab.tasks_of(name)}
+        path = lab.solution / name
+        marked = {block.task for block in skeleton.blocks(path)}
+        for task_id in sorted(marked - known):
+            yield f"solutions/{lab.id}/{name} marks `{task_id}`, which is no task of that file."
+        for task_id in sorted(known - marked):
+            yield f"solutions/{lab.id}/{name} has no SOLUTION block of `{task_id}`."
+        if name.endswith(".py"):
+            yield from _docstrings(lab, name)
+
+
+def _docstrings(lab: Lab, name: str) -> Iterator[str]:
+    tree = ast.parse((lab.solution / name).read_text(encoding="utf-8"))
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
+            continue
+        text = ast.get_docstring(node) or ""
+        if len(text.split()) < 5:
+            yield f"solutions/{lab.id}/{name}: `{node.name}` has no docstring that is a contract."
+
+
+def _suite_sources(lab: Lab) -> Iterator[str]:
+    for path in sorted(lab.suite.glob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        where = f"tests/{lab.id}/{path.name}"
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assert):
+                yield f"{where}:{node.lineno}: a bare assert explains nothing; use expect."
+            if isinstance(node, ast.Attribute) and node.attr in ("allclose", "assert_close"):
+                yield f"{where}:{node.lineno}: {node.attr} has no error model; use expect.close."
+            if isinstance(node, ast.Attribute) and node.attr in ("sleep", "perf_counter"):
+                yield f"{where}:{node.lineno}: {node.attr}: tests never judge wall-clock time."
+
+
+# -- what must be run -----------------------------------------------------------------------------
+
+
+class _Dynamic:
+    """Runs one lab's suite against everything that it must accept or refuse."""
+
+    def __init__(self, suite: Suite, plan: Plan, report: Report) -> None:
+        self.suite = suite
+        self.lab = suite.lab
+        self.plan = plan
+        self.report = report
+        self.seed_index = 0
+
+    def fault(self, text: str) -> None:
+        self.report.faults.append(text)
+
+    def everything(self) -> None:
+        self._oracles()
+        self._skeleton()
+        before = len(self.report.faults)
+        self._reference()
+        if len(self.report.faults) > before:
+            return  # nothing below says anything about a suite that its reference does not pass
+        self._in_variants()
+        self._misconceptions()
+        for task in self.lab.tasks:
+            self._fakes(task)
+
+    def _oracles(self) -> None:
+        for task in self.lab.tasks:
+            docs = [case.test.doc for case in self.suite.cases_of(task.id) if case.test.scored]
+            if not any("Oracle:" in doc for doc in docs):
+                self.fault(f"task `{task.id}`: no scored test names its oracle (`Oracle: ...`).")
+            gates = [c for c in self.suite.cases_of(task.id) if c.test.gate and c.test.scored]
+            if not gates:
+                self.fault(f"task `{task.id}` has no gate, so every answer would earn points.")
+
+    def run(self, case: Case, room: Room, folder: Path, key: bytes = b"public") -> Outcome:
+        with _scratch() as scratch:
+            return run_case(self.suite, case, room, folder, seed_of(case, key), lambda: scratch)
+
+    def _can_run(self, task_id: str) -> bool:
+        return not capabilities.first_missing(self.lab.task(task_id).needs)
+
+    def cases(self, task_id: str | None = None) -> list[Case]:
+        """The cases that this machine can run."""
+        rows = self.suite.cases if task_id is None else self.suite.cases_of(task_id)
+        return [case for case in rows if self._can_run(case.test.task)]
+
+    def _skeleton(self) -> None:
+        """A skeleton imports, and every task of it is not started."""
+        with _scratch() as folder:
+            for name, text in skeleton.wanted(self.lab).items():
+                (folder / name).write_text(text, encoding="utf-8")
+            room = LocalRoom(self.suite.kit(folder), self.suite.limits())
+            outcomes = [self.run(case, room, folder) for case in self.cases()]
+            for outcome in outcomes:
+                if outcome.status not in ("not_started", "not_verified"):
+                    text = "; ".join(outcome.lines) or "it passes"
+                    self.fault(f"skeleton: {outcome.case.id} is {outcome.status}: {text}")
+            for row in score_lab(self.suite, outcomes).tasks:
+                if row.status not in (NOT_STARTED, NOT_VERIFIED):
+                    self.fault(f"skeleton: task `{row.task.id}` is {row.status}, not not_started.")
+
+    def _reference(self) -> None:
+        for threads in self.plan.threads:
+            with _threads(threads):
+                for index in range(self.plan.seeds):
+                    room = LocalRoom(self.suite.kit(self.lab.solution), self.suite.limits())
+                    started = time.perf_counter()
+                    self._must_pass("reference", room, self.lab.solution, index, threads)
+                    if index == 0 and threads == self.plan.threads[0]:
+                        self.report.suite_seconds = time.perf_counter() - started
+
+    def _in_variants(self) -> None:
+        for variant in _variants(self.lab):
+            self.report.variants += 1
+            with _scratch() as folder:
+                for name in (*self.lab.edit, *self.lab.given):
+                    own = variant / name
+                    shutil.copy(own if own.is_file() else self.lab.solution / name, folder / name)
+                for threads in self.plan.threads:
+                    with _threads(threads):
+                        for index in range(self.plan.variant_seeds):
+                            room = LocalRoom(self.suite.kit(folder), self.suite.limits())
+                            name = f"variant {variant.name}"
+                            self._must_pass(name, room, folder, index, threads)
+
+    def _must_pass(self, who: str, room: Room, folder: Path, index: int, threads: int) -> None:
+        key = b"public" if index == 0 else f"public:{index}".encode()
+        self.report.runs += 1
+        missing = 0
+        for case in self.cases():
+            outcome = self.run(case, room, folder, key)
+            if outcome.status == "not_verified":
+                missing += 1
+            elif outcome.status != "passed":
+                seen = " / ".join([outcome.called, *outcome.lines])
+                self.fault(f"{who}, seed {index}, {threads} threads: {case.id}: {seen}")
+        self.report.not_verified = missing + len(self.suite.cases) - len(self.cases())
+
+    def _misconceptions(self) -> None:
+        for task in self.lab.tasks:
+            wrongs = self.suite.misconceptions_of(task.id)
+            if not wrongs and task.tier != "stretch":
+                self.fault(f"task `{task.id}` has no misconception in misconceptions.py.")
+            if not self._can_run(task.id):
+                continue
+            for wrong in wrongs:
+                self.report.misconceptions += 1
+                if len(wrong.sentence.split()) < 5:
+                    self.fault(f"misconception {wrong.name}: its docstring is no sentence.")
+                self._must_die(task, wrong)
+
+    def _must_die(self, task: Task, wrong: Any) -> None:
+        said: list[str] = []
+        gates = [case for case in self.cases(task.id) if case.test.gate and case.test.scored]
+        for case in gates:
+            outcome = replay(self.suite, wrong, case, seed_of(case))
+            if outcome.status == "passed":
+                continue
+            sentence = diagnose(self.suite, outcome, seed_of(case), 60.0)
+            if sentence == wrong.sentence:
+                return
+            said.append(f"{case.name}: {sentence or outcome.status}")
+        if said:
+            self.fault(f"misconception {wrong.name} dies, but not with its sentence: {said[:3]}")
+        else:
+            self.fault(f"misconception {wrong.name} passes every gate of `{task.id}`.")
+
+    def _fakes(self, task: Task) -> None:
+        if not task.file.endswith(".py"):
+            self._fake_files(task)
+            return
+        for name in _functions_of(self.lab, task):
+            for label, patch in fakes(name):
+                self.report.fakes += 1
+                room = LocalRoom(self.suite.kit(self.lab.solution), self.suite.limits(), patch)
+                self._must_earn_nothing(task, room, self.lab.solution, f"`{name}` {label}")
+
+    def _fake_files(self, task: Task) -> None:
+        reference = (self.lab.solution / task.file).read_text(encoding="utf-8")
+        comments = [line for line in reference.splitlines() if line.lstrip()[:1] in ("#", "/")]
+        texts = {
+            "an empty file": "",
+            "comments only": "\n".join(comments) + "\n",
+            "the skeleton": skeleton.skeleton(self.lab, task.file),
+        }
+        for label, text in texts.items():
+            self.report.fakes += 1
+            with _scratch() as folder:
+                for name in (*self.lab.edit, *self.lab.given):
+                    shutil.copy(self.lab.solution / name, folder / name)
+                (folder / task.file).write_text(text, encoding="utf-8")
+                room = LocalRoom(self.suite.kit(folder), self.suite.limits())
+                self._must_earn_nothing(task, room, folder, label)
+
+    def _must_earn_nothing(self, task: Task, room: Room, folder: Path, label: str) -> None:
+        for case in self.cases(task.id):
+            if case.test.gate and case.test.scored:
+                outcome = self.run(case, room, folder)
+                if outcome.status not in ("passed", "not_verified"):
+                    return
+        if self._can_run(task.id):
+            self.fault(f"fake: {label} passes every gate of `{task.id}`.")
+
+
+def _functions_of(lab: Lab, task: Task) -> list[str]:
+    """The top-level functions and classes that hold a task's blocks."""
+    path = lab.solution / task.file
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found: list[str] = []
+    for block in skeleton.blocks(path):
+        for node in tree.body:
+            named = isinstance(node, ast.FunctionDef | ast.ClassDef)
+            end = getattr(node, "end_lineno", 0) or 0
+            inside = (
+                named
+                and node.lineno <= block.first <= max(end, block.last)
+                and (block.first <= end + 1)
+            )
+            if inside and block.task == task.id and node.name not in found:  # type: ignore[attr-defined]
+                found.append(node.name)  # type: ignore[attr-defined]
+    return found
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="infralens-") as name:
+        yield Path(name).resolve()
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """torch with that many threads, if torch is loaded."""
+    torch = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch else 0
+    if torch:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if torch:
+            torch.set_num_threads(before)

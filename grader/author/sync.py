@@ -1,0 +1,63 @@
+"""`infralens sync`: committed skeletons are what the references demand."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from grader import progress, skeleton
+from grader.labs import Lab, all_labs
+from grader.learner.reset import reset
+
+
+def differing(root: Path) -> list[tuple[Lab, list[str]]]:
+    """Labs with generated files that are missing or differ, and those files' names."""
+    found = [(lab, skeleton.stale(lab)) for lab in all_labs(root) if lab.has_solution]
+    return [(lab, names) for lab, names in found if names]
+
+
+def write(changes: list[tuple[Lab, list[str]]], force: bool = False) -> list[str]:
+    """Bring the skeletons up to date; a file edited since its last commit is left alone unless
+    `force`, and even then its former text is kept. Returns what was done, a line each."""
+    said = []
+    for lab, names in changes:
+        edited = [name for name in names if _edited(lab, name)]
+        if edited and not force:
+            said.append(
+                f"left alone: {', '.join(f'{lab.id}/{name}' for name in edited)} "
+                "(edited since the last commit; --force overwrites and keeps a copy)"
+            )
+            names = [name for name in names if name not in edited]
+        if force and edited:
+            _, backup = reset(lab)
+            said.append(f"{lab.id}: written anew; what stood there is in {backup}")
+            continue
+        skeleton.write(lab, names)
+        _remember(lab, names)
+        said += [f"wrote {lab.id}/{name}" for name in names]
+    return said
+
+
+def _remember(lab: Lab, names: list[str]) -> None:
+    """Note what was written, so that the next sync knows it for its own work."""
+    data = progress.read(lab.root)
+    written = data.setdefault("synced", {})
+    for name in names:
+        written[f"{lab.id}/{name}"] = progress.digest(lab.exercise / name)
+    progress.save(lab.root, data)
+
+
+def _edited(lab: Lab, name: str) -> bool:
+    """Whether the file differs from its commit and from what sync wrote: somebody's work."""
+    path = lab.exercise / name
+    written = progress.read(lab.root).get("synced", {}).get(f"{lab.id}/{name}")
+    if not path.is_file() or progress.digest(path) == written:
+        return False
+    done = subprocess.run(
+        ["git", "status", "--porcelain", "--", path.name],
+        cwd=path.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode == 0 and done.stdout[:2].strip() == "M"

@@ -1,0 +1,203 @@
+"""The `infralens` command: thin, over the packages beside it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from grader.labs import LabError, all_labs, find_root, lab_ids, load_lab
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="InfraLens Labs: AI infrastructure, learned by doing it.",
+)
+
+
+def main() -> None:
+    """Entry point: a fault in the call is a sentence and exit status 2, never a traceback."""
+    try:
+        app()
+    except LabError as error:
+        typer.echo(f"infralens: {error}", err=True)
+        sys.exit(2)
+
+
+@app.callback(invoke_without_command=True)
+def board(context: typer.Context) -> None:
+    """Without a command: the board, with every lab, its points and the next task."""
+    if context.invoked_subcommand is not None:
+        return
+    from grader.feedback import STATES
+    from grader.learner import overview
+
+    root = find_root()
+    labs = all_labs(root)
+    if not labs:
+        raise LabError(f"{root / 'exercises'} holds no lab.")
+    for lab in labs:
+        rows = overview.standings(lab)
+        points = sum(row.points for row in rows)
+        total = sum(row.task.points for row in rows)
+        ran = any(row.status for row in rows)
+        note = "" if ran else "   not run yet: pytest " + _relative(lab.exercise)
+        typer.echo(f"{lab.id}  {lab.title:<36} {points:g}/{total:g}{note}")
+        for row in rows if ran else []:
+            state = STATES[row.status] if row.status else "not run"
+            changed = ", edited since" if row.changed else ""
+            worth = f"{row.points:g}/{row.task.points:g}"
+            typer.echo(f"    {row.task.id:<26} {row.task.tier:<8} {worth:>7}  {state}{changed}")
+    _say_next(root)
+
+
+@app.command("next")
+def next_() -> None:
+    """The next task: where to read, which line to open, what to type."""
+    _say_next(find_root())
+
+
+def _say_next(root: Path) -> None:
+    from grader.learner import overview
+
+    row = overview.next_task(root)
+    if row is None:
+        typer.echo("Everything that can be verified here is done.")
+        return
+    task = row.task
+    folder = root / "exercises" / task.lab
+    path, _, line = overview.where(root, task).rpartition(":")
+    typer.echo(f"\nnext   {task.name}: {task.title} ({task.tier}, about {task.minutes} minutes)")
+    typer.echo(f"read   {_relative(folder / 'README.md')}")
+    typer.echo(f"open   {_relative(Path(path))}:{line}")
+    typer.echo(f"test   pytest {_relative(folder / task.file)}::{task.id}")
+    typer.echo(f"hint   infralens hint {task.name}")
+
+
+def _relative(path: Path) -> str:
+    return os.path.relpath(path)
+
+
+@app.command()
+def hint(
+    task: Annotated[str, typer.Argument(help="a task, as in lab07.merge")],
+    level: Annotated[
+        Optional[int], typer.Option(help="show the first 1, 2 or 3 hints at once")  # noqa: UP045
+    ] = None,
+) -> None:
+    """One more hint for a task: the concept, the invariant, the line."""
+    from grader.learner import hints
+
+    root = find_root()
+    _, found = hints.find(root, task)
+    texts = hints.shown(root, found, level)
+    for number, text in enumerate(texts, start=1):
+        typer.echo(f"{number}. {text}")
+    if len(texts) < 3:
+        typer.echo(f"(the next one: infralens hint {found.name})")
+
+
+@app.command()
+def reset(lab: Annotated[str, typer.Argument(help="a lab, as in lab07")]) -> None:
+    """A lab's files as they were shipped; what you wrote is kept in a folder that is named."""
+    from grader.learner import reset as fresh
+
+    names, backup = fresh.reset(load_lab(find_root(), lab))
+    if not names:
+        typer.echo(f"{lab} is as it was shipped; nothing was changed.")
+        return
+    typer.echo(f"Fresh again: {', '.join(names)}.")
+    if backup is not None:
+        typer.echo(f"What stood there is kept in {_relative(backup)}.")
+
+
+@app.command()
+def sync(
+    check: Annotated[bool, typer.Option("--check", help="change nothing, report")] = False,
+    force: Annotated[bool, typer.Option("--force", help="overwrite edited skeletons")] = False,
+) -> None:
+    """Make exercises/ from solutions/; with --check, exit 1 if a committed skeleton differs."""
+    from grader.author import sync as syncing
+
+    root = find_root()
+    changes = syncing.differing(root)
+    for lab, names in changes:
+        for name in names:
+            typer.echo(f"{lab.id}/{name} differs from what solutions/{lab.id}/{name} demands")
+    if check:
+        if changes:
+            typer.echo("Type: infralens sync", err=True)
+            raise typer.Exit(1)
+        typer.echo(f"{len(lab_ids(root))} labs: every skeleton is what its reference demands.")
+        return
+    if not changes:
+        typer.echo("Nothing to do.")
+    for text in syncing.write(changes, force):
+        typer.echo(text)
+
+
+@app.command()
+def lint(
+    labs: Annotated[Optional[list[str]], typer.Argument(help="labs; default: all")] = None,  # noqa: UP045
+    everything: Annotated[
+        bool, typer.Option("--all", help="20 seeds, 1 and 2 threads, variants too; writes a table")
+    ] = False,
+    cache: Annotated[bool, typer.Option(help="reuse results of untouched labs")] = True,
+    jobs: Annotated[int, typer.Option(help="labs checked at a time")] = 2,
+) -> None:
+    """Check manifests, pages, suites, references, variants, misconceptions and fakes."""
+    from grader.author import lint as linting
+
+    root = find_root()
+    raise typer.Exit(linting.run(root, labs or lab_ids(root), everything, cache, jobs))
+
+
+@app.command("new-lab")
+def new_lab(
+    lab: Annotated[str, typer.Argument(help="its id, as in lab14")],
+    title: Annotated[str, typer.Option(help="its title")] = "A new lab",
+) -> None:
+    """The three folders of a lab, whole and small, ready to be rewritten."""
+    from grader.author.new_lab import new_lab as start
+
+    root = find_root()
+    for path in start(root, lab, title):
+        typer.echo(_relative(path))
+    typer.echo(f"Next: pytest solutions/{lab}, then infralens lint {lab}")
+
+
+@app.command()
+def grade(
+    submissions: Annotated[Path, typer.Argument(help="folder of folders, one a student")],
+    out: Annotated[Path, typer.Option("--out", help="the run's folder; made if need be")],
+    labs: Annotated[Optional[str], typer.Option(help="only these, as in lab01,lab07")] = None,  # noqa: UP045
+    jobs: Annotated[int, typer.Option(help="units graded at a time")] = 1,
+    tier: Annotated[str, typer.Option(help="the wall: process")] = "process",
+    course_key_file: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="file with the secret behind the tests' seeds"),
+    ] = None,
+    feedback: Annotated[str, typer.Option(help="full, diagnosis or names")] = "full",
+) -> None:
+    """Grade a folder of submissions; run again to go on after an interruption."""
+    from grader.classroom.command import run
+
+    code = run(
+        submissions=submissions,
+        out=out,
+        labs=labs,
+        jobs=jobs,
+        tier=tier,
+        course_key_file=course_key_file,
+        feedback=feedback,
+    )
+    raise typer.Exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What a learner uses besides pytest: the overview, the next task, hints, a fresh start."""

@@ -1,0 +1,50 @@
+"""`infralens` and `infralens next`: where a learner stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader import progress
+from grader.feedback import open_at
+from grader.labs import Lab, Task, all_labs
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One task and what is known of it. `status` is None before its first run; `changed` says that
+    its file was edited since."""
+
+    task: Task
+    status: str | None
+    points: float
+    changed: bool
+
+
+def standings(lab: Lab) -> list[Standing]:
+    """Every task of a lab, as the last self-check left it."""
+    known = progress.read(lab.root).get("labs", {}).get(lab.id, {}).get("tasks", {})
+    files = progress.digests(lab, lab.exercise)
+    rows = []
+    for task in lab.tasks:
+        note = known.get(task.id)
+        if note is None:
+            rows.append(Standing(task, None, 0.0, False))
+        else:
+            changed = note["file"] != files[task.file]
+            rows.append(Standing(task, note["status"], float(note["points"]), changed))
+    return rows
+
+
+def next_task(root: Path) -> Standing | None:
+    """The first task, in the labs' order, that is not known to be done; stretch tasks last."""
+    rows = [row for lab in all_labs(root) for row in standings(lab)]
+    open_rows = [row for row in rows if row.status not in ("done", "not_verified")]
+    ordinary = [row for row in open_rows if row.task.tier != "stretch"]
+    return next(iter(ordinary or open_rows), None)
+
+
+def where(root: Path, task: Task) -> str:
+    """`path:line` to open for a task."""
+    lab = next(lab for lab in all_labs(root) if lab.id == task.lab)
+    return open_at(lab, task, lab.exercise, "")
