@@ -122,21 +122,26 @@ def sync(
     force: Annotated[bool, typer.Option("--force", help="overwrite edited skeletons")] = False,
 ) -> None:
     """Make exercises/ from solutions/; with --check, exit 1 if a committed skeleton differs."""
+    from grader.author import overview
     from grader.author import sync as syncing
 
     root = find_root()
     changes = syncing.differing(root)
+    old_table = overview.is_stale(root)
+    if old_table:
+        typer.echo("exercises/README.md has another table than the manifests demand")
     for lab, names in changes:
         for name in names:
             typer.echo(f"{lab.id}/{name} differs from what solutions/{lab.id}/{name} demands")
     if check:
-        if changes:
+        if changes or old_table:
             typer.echo("Type: infralens sync", err=True)
             raise typer.Exit(1)
         typer.echo(f"{len(lab_ids(root))} labs: every skeleton is what its reference demands.")
         return
-    if not changes:
+    if not changes and not old_table:
         typer.echo("Nothing to do.")
+    overview.write(root)
     for text in syncing.write(changes, force):
         typer.echo(text)
 

@@ -1,0 +1,191 @@
+"""The `infralens` command as a learner and an author type it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from grader.author.new_lab import new_lab
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Path:
+    (tmp_path / "exercises").mkdir()
+    for name in ("pyproject.toml", "conftest.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    new_lab(tmp_path, "lab90", "Means")
+    return tmp_path
+
+
+def run(kit: Path, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "grader.cli", *words]
+    return subprocess.run(command, cwd=cwd or kit, capture_output=True, text=True, check=False)
+
+
+def check(kit: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "exercises/lab90"]
+    return subprocess.run(command, cwd=kit, capture_output=True, text=True, check=False)
+
+
+def solve(kit: Path) -> None:
+    shutil.copy(kit / "solutions/lab90/running_mean.py", kit / "exercises/lab90/running_mean.py")
+
+
+def test_the_board_before_and_after_a_task_is_done(kit: Path) -> None:
+    fresh = run(kit)
+    assert fresh.returncode == 0
+    assert "lab90  Means" in fresh.stdout
+    assert "0/2   not run yet: pytest exercises/lab90" in fresh.stdout
+    assert "next   lab90.running_mean" in fresh.stdout
+    assert check(kit).returncode == 1
+    assert "not started" in run(kit).stdout
+    solve(kit)
+    assert "not started, edited since" in run(kit).stdout
+    assert check(kit).returncode == 0
+    done = run(kit).stdout
+    assert re.search(r"running_mean +core +2/2  done\n", done)
+    assert "Everything that can be verified here is done." in done
+
+
+def test_next_names_a_line_that_exists_and_a_command_that_works(kit: Path) -> None:
+    text = run(kit, "next").stdout
+    opened = re.search(r"open   (.+):(\d+)", text)
+    typed = re.search(r"test   pytest (\S+)", text)
+    assert opened is not None
+    assert typed is not None
+    line = (kit / opened[1]).read_text().splitlines()[int(opened[2]) - 1]
+    assert "TODO(lab90.running_mean)" in line
+    again = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", typed[1]],
+        cwd=kit,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "4 not started" in again.stdout
+
+
+def test_hints_come_one_more_each_time(kit: Path) -> None:
+    counts = [len(re.findall(r"^\d\. ", run(kit, "hint", "lab90.running_mean").stdout, re.M))]
+    for _ in range(3):
+        counts.append(len(re.findall(r"^\d\. ", run(kit, "hint", "running_mean").stdout, re.M)))
+    assert counts == [1, 2, 3, 3]
+    only = run(kit, "hint", "lab90.running_mean", "--level", "2").stdout
+    assert len(re.findall(r"^\d\. ", only, re.M)) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["hint", "nothing"], "No task is called `nothing`"),
+        (["hint", "lab91.x"], "No lab `lab91` here"),
+        (["hint", "lab90.x"], "lab90 has no task `x`; its tasks are: running_mean."),
+        (["hint", "lab90.running_mean", "--level", "4"], "the level is 1, 2 or 3, not 4"),
+        (["reset", "lab91"], "No lab `lab91` here"),
+        (["new-lab", "lab90"], "exists already"),
+        (["new-lab", "fourteen"], "is no lab id"),
+        (["lint", "--jobs", "0"], "--jobs is 0"),
+    ],
+)
+def test_a_wrong_call_is_a_sentence_and_status_2(
+    kit: Path, words: list[str], sentence: str
+) -> None:
+    done = run(kit, *words)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_reset_keeps_what_was_written(kit: Path) -> None:
+    skeleton = (kit / "exercises/lab90/running_mean.py").read_text()
+    mine = "# my work\n" + skeleton
+    (kit / "exercises/lab90/running_mean.py").write_text(mine)
+    said = run(kit, "reset", "lab90").stdout
+    kept = re.search(r"kept in (\S+)\.\n", said)
+    assert kept is not None
+    assert (kit / kept[1] / "running_mean.py").read_text() == mine
+    assert (kit / "exercises/lab90/running_mean.py").read_text() == skeleton
+    assert "nothing was changed" in run(kit, "reset", "lab90").stdout
+
+
+def test_reset_brings_a_deleted_file_back(kit: Path) -> None:
+    path = kit / "exercises/lab90/running_mean.py"
+    skeleton = path.read_text()
+    path.unlink()
+    assert run(kit, "reset", "lab90").returncode == 0
+    assert path.read_text() == skeleton
+
+
+def test_sync_check_reports_and_changes_nothing(kit: Path) -> None:
+    path = kit / "exercises/lab90/running_mean.py"
+    assert run(kit, "sync", "--check").returncode == 0
+    path.write_text(path.read_text() + "# more\n")
+    before = path.read_text()
+    done = run(kit, "sync", "--check")
+    assert done.returncode == 1
+    assert "lab90/running_mean.py differs" in done.stdout
+    assert path.read_text() == before
+
+
+def test_sync_follows_the_reference_and_spares_a_learners_work(kit: Path) -> None:
+    def git(*words: str) -> None:
+        subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words],
+            cwd=kit,
+            check=True,
+            capture_output=True,
+        )
+
+    git("init")
+    git("add", "-A")
+    git("commit", "-m", "start")
+    path = kit / "exercises/lab90/running_mean.py"
+    reference = kit / "solutions/lab90/running_mean.py"
+    for title in ("once", "twice"):  # the second time, what differs from the commit is sync's own
+        reference.write_text(reference.read_text() + f"# {title}\n")
+        assert run(kit, "sync").returncode == 0
+        assert path.read_text().endswith(f"# {title}\n")
+    path.write_text(path.read_text() + "# my own work\n")
+    said = run(kit, "sync").stdout
+    assert "left alone: lab90/running_mean.py" in said
+    assert path.read_text().endswith("# my own work\n")
+    forced = run(kit, "sync", "--force").stdout
+    assert "what stood there is in" in forced
+    assert not path.read_text().endswith("# my own work\n")
+
+
+def test_the_overview_table_is_made_from_the_manifests(kit: Path) -> None:
+    page = kit / "exercises/README.md"
+    page.write_text("# Labs\n\n<!-- labs: written by infralens sync -->\n<!-- end of labs -->\n")
+    assert run(kit, "sync", "--check").returncode == 1
+    assert run(kit, "sync").returncode == 0
+    assert "| [lab90](lab90/README.md) | Means |" in page.read_text()
+    assert "| 2 | 10 | nothing |" in page.read_text()
+    assert run(kit, "sync", "--check").returncode == 0
+
+
+def test_commands_work_inside_a_labs_folder_and_outside_of_any_kit(kit: Path) -> None:
+    inside = run(kit, "next", cwd=kit / "exercises/lab90")
+    assert "open   running_mean.py:" in inside.stdout
+    outside = run(kit, cwd=Path("/"))
+    assert outside.returncode == 0, "falls back to the checkout that the package is installed from"
+
+
+def test_a_new_lab_passes_on_its_reference_at_once(kit: Path) -> None:
+    said = run(kit, "new-lab", "lab91", "--title", "Second")
+    assert said.returncode == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "solutions/lab91", "solutions/lab90"],
+        cwd=kit,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "8 passed" in done.stdout

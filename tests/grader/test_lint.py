@@ -1,0 +1,213 @@
+"""`infralens lint` on a small lab: clean as it should be, and a sentence for every fault."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from grader.author import lint
+from grader.author.new_lab import new_lab
+
+PLAN = lint.Plan(everything=False)
+LAB = "lab90"
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Path:
+    """A kit of one small lab whose page is written."""
+    (tmp_path / "exercises").mkdir()
+    (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
+    new_lab(tmp_path, LAB)
+    page = tmp_path / "exercises" / LAB / "README.md"
+    text = page.read_text().replace("TODO(author): write this section.", "Text on `running_mean`.")
+    page.write_text(text)
+    return tmp_path
+
+
+def faults(kit: Path) -> list[str]:
+    return lint.check(kit, LAB, PLAN).faults
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_a_whole_lab_is_clean(kit: Path) -> None:
+    report = lint.check(kit, LAB, PLAN)
+    assert report.faults == []
+    assert (report.tasks, report.tests, report.misconceptions, report.variants) == (1, 2, 1, 2)
+    assert report.fakes >= 9
+    assert report.runs == PLAN.seeds + 2 * PLAN.variant_seeds
+
+
+def _page_without_a_section(kit: Path) -> None:
+    edit(kit / f"exercises/{LAB}/README.md", "## Mental model\n", "")
+
+
+def _no_page(kit: Path) -> None:
+    (kit / f"exercises/{LAB}/README.md").unlink()
+
+
+def _stray_file(kit: Path) -> None:
+    (kit / f"exercises/{LAB}/notes.txt").write_text("mine")
+
+
+def _edited_skeleton(kit: Path) -> None:
+    edit(kit / f"exercises/{LAB}/running_mean.py", "Means of prefixes", "Means of prefixes!")
+
+
+def _bare_assert(kit: Path) -> None:
+    suite = kit / f"tests/{LAB}/test_running_mean.py"
+    edit(suite, "    means = student", "    assert n\n    means = student")
+
+
+def _allclose(kit: Path) -> None:
+    suite = kit / f"tests/{LAB}/test_running_mean.py"
+    edit(suite, "import pytest", "import math as np\nimport pytest\n\nCHECK = lambda: np.allclose")
+
+
+def _no_oracle(kit: Path) -> None:
+    suite = kit / f"tests/{LAB}/test_running_mean.py"
+    suite.write_text(suite.read_text().replace("Oracle:", "Compared with"))
+
+
+def _no_gate(kit: Path) -> None:
+    suite = kit / f"tests/{LAB}/test_running_mean.py"
+    edit(suite, '@task("running_mean")', '@task("running_mean", gate=False)')
+
+
+def _gate_that_accepts_anything(kit: Path) -> None:
+    suite = kit / f"tests/{LAB}/test_running_mean.py"
+    edit(suite, "    expect.close(means, want,", "    expect.close(want, want,")
+
+
+def _wrong_reference(kit: Path) -> None:
+    reference = kit / f"solutions/{LAB}/running_mean.py"
+    edit(reference, "total / (index + 1)", "total / (index + 2)")
+
+
+def _wrong_variant(kit: Path) -> None:
+    variant = kit / f"tests/{LAB}/variants/update_rule/running_mean.py"
+    edit(variant, "start=1", "start=2")
+
+
+def _one_variant(kit: Path) -> None:
+    folder = kit / f"tests/{LAB}/variants/update_rule"
+    (folder / "running_mean.py").unlink()
+    folder.rmdir()
+
+
+def _no_misconception(kit: Path) -> None:
+    (kit / f"tests/{LAB}/misconceptions.py").unlink()
+
+
+def _right_misconception(kit: Path) -> None:
+    edit(kit / f"tests/{LAB}/misconceptions.py", "max(index, 1)", "(index + 1)")
+
+
+def _twin_misconception(kit: Path) -> None:
+    path = kit / f"tests/{LAB}/misconceptions.py"
+    body = path.read_text().partition("@misconception")[2]
+    twin = body.replace("divides_by_the_index", "twin").replace("After value", "Quite another")
+    path.write_text(path.read_text() + "\n\n@misconception" + twin)
+
+
+def _block_of_no_task(kit: Path) -> None:
+    edit(kit / f"solutions/{LAB}/running_mean.py", "SOLUTION running_mean", "SOLUTION other")
+
+
+def _thin_docstring(kit: Path) -> None:
+    path = kit / f"solutions/{LAB}/running_mean.py"
+    path.write_text(
+        re.sub(r'"""Mean of the first.*?"""', '"""Mean."""', path.read_text(), flags=re.S)
+    )
+
+
+FAULTS: dict[Callable[[Path], None], str] = {
+    _page_without_a_section: "lacks the sections ['Mental model']",
+    _no_page: "README.md is missing",
+    _stray_file: "stray file exercises/lab90/notes.txt",
+    _edited_skeleton: "running_mean.py is not what its reference demands: infralens sync",
+    _bare_assert: "a bare assert explains nothing",
+    _allclose: "allclose has no error model",
+    _no_oracle: "no scored test names its oracle",
+    _no_gate: "has no gate",
+    _gate_that_accepts_anything: "passes every gate",
+    _wrong_reference: "reference, seed 0, 1 threads: lab90/running_mean/test_every_prefix",
+    _wrong_variant: "variant update_rule",
+    _one_variant: "holds 1 variants; two are the least",
+    _no_misconception: "has no misconception",
+    _right_misconception: "divides_by_the_index passes every gate",
+    _twin_misconception: "twin dies, but not with its sentence",
+    _block_of_no_task: "no task `other`",
+    _thin_docstring: "`running_mean` has no docstring that is a contract",
+}
+
+
+@pytest.mark.parametrize("spoil", FAULTS, ids=lambda spoil: spoil.__name__.strip("_"))
+def test_every_fault_has_its_sentence(kit: Path, spoil: Callable[[Path], None]) -> None:
+    spoil(kit)
+    found = faults(kit)
+    assert any(FAULTS[spoil] in fault for fault in found), found
+
+
+def test_a_skeleton_that_gives_the_answer_away_is_found(kit: Path) -> None:
+    reference = kit / f"solutions/{LAB}/running_mean.py"
+    text = reference.read_text()
+    text = text.replace("    # BEGIN SOLUTION running_mean\n", "").replace(
+        "    # END SOLUTION\n", ""
+    )
+    text += "\n\ndef _unused():\n    # BEGIN SOLUTION running_mean\n    pass\n    # END SOLUTION\n"
+    reference.write_text(text)
+    (kit / f"exercises/{LAB}/running_mean.py").write_text(text)
+    assert any(fault.startswith("skeleton: ") for fault in faults(kit))
+
+
+def test_a_suite_that_refuses_the_reference_on_some_seeds_is_found(kit: Path) -> None:
+    suite = kit / f"tests/{LAB}/test_running_mean.py"
+    unlucky = '    expect.true(min(values) > 2.5, "this depends on the draw")\n    want = ['
+    edit(suite, "    want = [", unlucky)
+    found = lint.check(kit, LAB, lint.Plan(everything=True)).faults
+    seeds = {int(match[1]) for fault in found if (match := re.search(r"seed (\d+),", fault))}
+    assert 0 < len(seeds) < lint.ALL_SEEDS
+
+
+def _lint(kit: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "grader.cli", "lint", *options]
+    return subprocess.run(command, cwd=kit, capture_output=True, text=True, check=False)
+
+
+def test_an_untouched_lab_comes_from_the_cache_and_a_touched_one_does_not(kit: Path) -> None:
+    first = _lint(kit)
+    assert first.returncode == 0, first.stdout
+    assert "from cache" not in first.stdout
+    assert "from cache" in _lint(kit).stdout
+    assert "from cache" not in _lint(kit, "--no-cache").stdout
+    _wrong_variant(kit)
+    touched = _lint(kit)
+    assert touched.returncode == 1
+    assert "1 labs, 1 with faults" in touched.stdout
+    assert _lint(kit).returncode == 1, "a fault is never served from the cache as clean"
+
+
+def test_the_thorough_check_writes_its_table(kit: Path) -> None:
+    done = _lint(kit, "--all")
+    assert done.returncode == 0, done.stdout
+    table = (kit / "benchmarks/results/lint-all.md").read_text()
+    runs = 2 * 20 + 2 * 2 * 20
+    assert f"| {LAB} | 1 | 2 | 1 |" in table
+    assert f"| {runs} |" in table
+
+
+def test_an_unknown_lab_is_a_sentence(kit: Path) -> None:
+    done = _lint(kit, "lab77")
+    assert done.returncode == 2
+    assert "No lab `lab77` here" in done.stderr
+    assert "Traceback" not in done.stderr
