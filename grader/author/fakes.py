@@ -84,8 +84,10 @@ def _constant(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _filled(value: Any, number: float) -> Any:
-    if isinstance(value, bool) or value is None or isinstance(value, str):
+    if value is None or isinstance(value, str):
         return value
+    if isinstance(value, bool):
+        return bool(number) if number == number else number
     if isinstance(value, int):
         return int(number) if number == number else number
     if isinstance(value, float):

@@ -138,7 +138,7 @@ FAULTS: dict[Callable[[Path], None], str] = {
     _bare_assert: "a bare assert explains nothing",
     _allclose: "allclose has no error model",
     _no_oracle: "no scored test names its oracle",
-    _no_gate: "has no gate",
+    _no_gate: "has no scored gate",
     _gate_that_accepts_anything: "passes every gate",
     _wrong_reference: "reference, seed 0, 1 threads: lab90/running_mean/test_every_prefix",
     _wrong_variant: "variant update_rule",

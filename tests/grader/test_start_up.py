@@ -1,4 +1,4 @@
-"""What a cold start loads, and what a fresh clone says: on copies, so that nobody's own work counts."""
+"""What a cold start loads and what a fresh board says, on copies with fresh skeletons."""
 
 from __future__ import annotations
 
