@@ -84,8 +84,10 @@ def _constant(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _filled(value: Any, number: float) -> Any:
-    if value is None or isinstance(value, str):
-        return value
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return ""
     if isinstance(value, bool):
         return bool(number) if number == number else number
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""Lab 01's file as a command: the notebook's figures, the plot, and an unfinished file's sentence."""
+"""Lab 01's file as a command: the notebook's figures, the plot, sentences for what is missing."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_notebooks_figures_and_table(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "solutions/lab01", tmp_path / "lab01")
-    words = "--params 6.74e9 --layers 32 --hidden 4096 --heads 32 --head-dim 128".split()
-    words += "--batch 4 --seq 4096 --plot kv.png".split()
+    words = ["--params", "6.74e9", "--layers", "32", "--hidden", "4096", "--heads", "32"]
+    words += ["--head-dim", "128", "--batch", "4", "--seq", "4096", "--plot", "kv.png"]
     done = run(tmp_path / "lab01", *words)
     assert done.returncode == 0
     training, inference = done.stdout.split("Inference")

@@ -1,6 +1,7 @@
 """The README's excerpt of a failing run is what the kit prints.
 
-After a change of wording, write it anew: INFRALENS_REWRITE_GOLDEN=1 pytest tests/grader/test_readme.py
+After a change of wording, write it anew:
+INFRALENS_REWRITE_GOLDEN=1 pytest tests/grader/test_readme.py
 """
 
 from __future__ import annotations

@@ -1,0 +1,140 @@
+"""SavedBytes: measured beside the kit's own meter and against closed forms of single operations."""
+
+import pytest
+
+from grader import expect
+from grader.suite import task
+
+# operation: (bytes for an (m, n) input and k outputs in float32, why)
+_SINGLE = {
+    "linear": (lambda m, n, k: 4 * m * n, "a Linear saves its input; its weight is a parameter"),
+    "softmax": (lambda m, n, k: 4 * m * n, "softmax saves its output"),
+    "exp": (lambda m, n, k: 4 * m * n, "exp saves its output"),
+    "gelu": (lambda m, n, k: 4 * m * n, "GELU saves its input"),
+    "add": (lambda m, n, k: 0, "the gradient of a sum needs no input"),
+    "product": (lambda m, n, k: 2 * 4 * m * n, "a product saves both factors"),
+    "bf16_exp": (lambda m, n, k: 2 * m * n, "an element of bf16 has two bytes"),
+}
+
+
+@task("SavedBytes")
+@pytest.mark.parametrize("operation", list(_SINGLE))
+def test_single_operations(student, rng, operation):
+    """One operation saves what its derivative needs.
+    Oracle: closed forms; the kit's meter on a second forward pass."""
+    m, n, k = (int(x) for x in rng.integers(5, 60, 3))
+    got, meter = student.probe.single(operation, m, n, k)
+    size, because = _SINGLE[operation]
+    expect.bytes(got, size(m, n, k), because, operation)
+    expect.bytes(meter, size(m, n, k), "the kit's meter sees the same", operation)
+
+
+@task("SavedBytes")
+def test_views_of_one_storage_count_once(student, rng):
+    """Two views of one tensor keep one storage alive: all of it, once.
+    Oracle: the storage's size; the kit's meter."""
+    m, n = 2 * int(rng.integers(4, 30)), int(rng.integers(5, 60))
+    for operation, storages, because in (
+        ("two_views", 1, "both halves are views of the one tensor"),
+        ("same_twice", 1, "the same tensor saved twice is in memory once"),
+        ("half", 2, "half a tensor keeps the whole storage alive"),
+    ):
+        got, meter = student.probe.views(operation, m, n)
+        expect.bytes(got, storages * 4 * m * n, because, operation)
+        expect.bytes(meter, storages * 4 * m * n, "the kit's meter sees the same", operation)
+
+
+@task("SavedBytes")
+def test_parameters_do_not_count(student, rng):
+    """A saved weight, whole or transposed, is in memory anyway; without `exclude` it counts.
+    Oracle: closed form; the kit's meter."""
+    m, n, k = (int(x) for x in rng.integers(5, 60, 3))
+    for operation in ("linear", "matmul_transposed", "iterator"):
+        got, meter = student.probe.parameters(operation, m, n, k)
+        expect.bytes(got, 4 * m * n, "only the input is an activation", operation)
+        expect.bytes(meter, 4 * m * n, "the kit's meter sees the same", operation)
+    got, meter = student.probe.parameters("not_excluded", m, n, k)
+    expect.bytes(got, 4 * (m * n + n * k), "nothing was excluded here", "not_excluded")
+    expect.bytes(meter, 4 * (m * n + n * k), "the kit's meter sees the same", "not_excluded")
+
+
+@task("SavedBytes")
+def test_only_while_it_is_open(student, rng):
+    """Saves before and after the block, and graphs built elsewhere, do not count.
+    Oracle: closed form of what the block itself saves."""
+    m, n = (int(x) for x in rng.integers(5, 60, 2))
+    inside, after, hooks_left = student.probe.scope(m, n)
+    expect.bytes(inside, 4 * m * n, "exp inside the block saved one output", "inside")
+    expect.bytes(after, 4 * m * n, "what is saved after the block is not its business", "after")
+    expect.equal(hooks_left, 0, "the hooks go when the block ends", "hooks still called")
+
+
+@task("SavedBytes")
+def test_a_whole_network(student, rng):
+    """Layers of random width with attention's reshapes and a residual.
+    Oracle: the kit's meter on a second forward pass of the same network."""
+    for _ in range(3):
+        widths = [4 * int(x) for x in rng.integers(3, 24, 3)]
+        got, meter, closed = student.probe.network(int(rng.integers(4, 30)), widths)
+        expect.bytes(got, closed, "every layer saves what its derivative needs", "closed form")
+        expect.bytes(got, meter, "autograd saved this much", "meter")
+
+
+@task("SavedBytes", gate=False)
+def test_gradients_are_what_they_are_without_it(student, rng):
+    """Backward, inside or after the block, gives the plain gradients.
+    Oracle: autograd without SavedBytes."""
+    m, n, k = (int(x) for x in rng.integers(5, 40, 3))
+    plain, inside, after = student.probe.gradients(m, n, k)
+    expect.close(inside, plain, "hooks must hand back what they were given", what="inside")
+    expect.close(after, plain, "hooks must hand back what they were given", what="after")
+
+
+@task("SavedBytes", gate=False)
+def test_it_counts_up_while_open(student, rng):
+    """`bytes` can be read inside the block and grows with every save.
+    Oracle: closed form: one output of exp more each time."""
+    m, n = (int(x) for x in rng.integers(5, 60, 2))
+    steps = student.probe.running(m, n, 3)
+    want = [4 * m * n * step for step in (0, 1, 2, 3)]
+    expect.equal(list(steps), want, "each exp saves one more output", "bytes so far")
+
+
+@task("SavedBytes", gate=False)
+def test_a_reused_address_is_another_tensor(student, rng):
+    """Graphs that are dropped free their memory; the next save at that address counts again.
+    Oracle: closed form: five outputs saved, one at a time."""
+    m = int(rng.integers(2000, 4000))
+    got = student.probe.dropped(m, 5)
+    expect.bytes(got, 5 * 4 * m, "five different tensors were saved", "five dropped graphs")
+
+
+@task("SavedBytes", gate=False)
+def test_an_error_inside_comes_out_and_closes_it(student):
+    """An exception in the block is not swallowed, and the hooks still go.
+    Oracle: the contract of a context manager."""
+    raised, hooks_left = student.probe.failing()
+    expect.equal(raised, "ArithmeticError", "an error in the block is the caller's", "raised")
+    expect.equal(hooks_left, 0, "the hooks go when the block ends", "hooks still called")
+
+
+@task("SavedBytes", gate=False)
+def test_checkpointing_keeps_the_input(student, rng):
+    """A checkpointed block saves its input and nothing else.
+    Oracle: closed form; the kit's meter."""
+    m, n = (int(x) for x in rng.integers(5, 40, 2))
+    got, meter = student.probe.checkpointed(m, n)
+    expect.bytes(got, 4 * m * n, "the rest is computed again in backward")
+    expect.bytes(meter, 4 * m * n, "the kit's meter sees the same")
+
+
+@task("SavedBytes", extra=("transformers",))
+def test_a_real_llama_layer(student):
+    """A Hugging Face LlamaDecoderLayer saves 46.04 bytes a token and hidden unit, not 14.
+    Oracle: published.json, measured with transformers 5.23."""
+    from . import oracles
+
+    got = student.probe.llama_layer(8) / (1024 * 1024)
+    expect.published(got, oracles.PUBLISHED["act_hf_llama_sdpa_mha"])
+    grouped = student.probe.llama_layer(2) / (1024 * 1024)
+    expect.within(grouped, 43.03, 43.05, "four query heads share a key/value head")
