@@ -1,0 +1,118 @@
+"""Resource truth beside student code: saved, live and allocated bytes, ops and FLOPs; and `ranks`.
+
+```python
+with meters.saved_bytes(exclude=module.parameters()) as m: ...  # m.bytes, m.tensors
+with meters.live_bytes() as m: ...  # m.peak_bytes, m.alive_bytes, m.largest_bytes, m.largest_shape,
+                                    # m.allocated_peak_bytes
+with meters.allocated_bytes() as m: ...  # m.peak_bytes, m.largest_bytes, m.largest_op
+with meters.numpy_bytes() as m: ...  # m.peak_bytes, m.alive_bytes: NumPy and Python, no torch
+with meters.op_log() as m: ...  # m.ops, m.count("mm"), m.matmul_flops, m.flops_by_op, m.unpriced
+```
+All of them nest, and raise `MeasurementDisturbed` at the end of the block, and at every reading
+after it, when what they rest on was tampered with. Importing this package imports no torch.
+
+The figures are *witnessed*: made beside student code. What is noticed: the mode or the hooks taken
+off, replaced, covered or not put back; a contraction, or 64 KiB and more in an ATen op, that ran
+while the mode was off; the profiler stopped; records edited, removed or impossible; functions of a
+meter, or of torch where a meter uses it, replaced, also by their `__code__`; a thread started; the
+interpreter's objects searched through `gc`. A suite still crosses each figure with one computed, or
+seen from outside (`student.peak_memory()`, the ranks' `peak_rss_bytes`).
+
+Known limits
+- Forging: code that was loaded before the meters and kept torch's own functions can switch off
+  the dispatch mode and the profiler's callbacks together; it can take the hooks of `saved_bytes`
+  off and put the same pair back; it can sign records with a journal's own `append`, or put an
+  object of its own in the place of `m` in a caller's frame. Call `preload()` before student code
+  is loaded.
+- Work handed to a thread that already ran before the block, to a child process, or to NumPy
+  (`x.numpy() @ y.numpy()`) is not in `op_log` and `live_bytes`; a product spelled as `mul` and
+  `sum` is in `ops` and in the bytes, not in the FLOPs.
+- `saved_bytes` sees what autograd saves, not what a `Function` hides on `ctx`: `live_bytes` has
+  that in `alive_bytes`. Inside it torch does not notice that a saved tensor was changed in place,
+  and `torch.func.grad` and its kin refuse to run (torch's own rule for saved-tensor hooks).
+- `live_bytes` counts at the boundaries of ATen calls; growth through `UntypedStorage.resize_` and
+  memory inside a kernel are in `allocated_peak_bytes` only, which is the CPU's allocator alone:
+  oneDNN's and OpenMP threads' private buffers do not pass it.
+- DTensor propagates shapes by running each new op once on fake tensors: counted with the real ones.
+- `numpy_bytes` holds small Python objects too, and `tracemalloc.reset_peak` inside the block
+  lowers its peak unseen.
+- A `torch.profiler` of the block's own ends the meter's: use `witness=False` for code that
+  profiles, which gives up `allocated_peak_bytes` and the check for work done with the mode off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from grader.meters.evidence import MeasurementDisturbed
+
+if TYPE_CHECKING:
+    from grader.meters.heap import NumpyBytes
+    from grader.meters.live import AllocatedBytes, LiveBytes
+    from grader.meters.ops import OpLog
+    from grader.meters.saved import SavedBytes
+
+__all__ = [
+    "MeasurementDisturbed",
+    "allocated_bytes",
+    "live_bytes",
+    "numpy_bytes",
+    "op_log",
+    "preload",
+    "saved_bytes",
+]
+
+
+def saved_bytes(exclude: Iterable[Any] = ()) -> SavedBytes:
+    """Bytes that autograd saves in a block; storages of the tensors in `exclude` do not count."""
+    preload()
+    from grader.meters.saved import SavedBytes
+
+    return SavedBytes(exclude)
+
+
+def live_bytes(witness: bool = True) -> LiveBytes:
+    """Bytes of tensor storages created in a block and alive at once.
+
+    `witness`: let the profiler watch too; costs about 40 us an op, and gives
+    `allocated_peak_bytes` and the check that no work was hidden from the meter.
+    """
+    preload()
+    from grader.meters.live import LiveBytes
+
+    return LiveBytes(witness)
+
+
+def allocated_bytes() -> AllocatedBytes:
+    """Bytes that the CPU allocator hands out in a block, inside fused kernels too."""
+    preload()
+    from grader.meters.live import AllocatedBytes
+
+    return AllocatedBytes()
+
+
+def numpy_bytes() -> NumpyBytes:
+    """Bytes that NumPy arrays (and Python objects) take in a block."""
+    from grader.meters.heap import NumpyBytes
+
+    return NumpyBytes()
+
+
+def op_log(witness: bool = True) -> OpLog:
+    """Every ATen call of a block with its shapes, and the FLOPs of its contractions.
+
+    `witness`: let the profiler watch too (about 40 us an op), so that no contraction is hidden.
+    """
+    preload()
+    from grader.meters.ops import OpLog
+
+    return OpLog(witness)
+
+
+def preload() -> None:
+    """Import what the meters use, torch among it: best before any student code has run.
+
+    All at once, so that no import happens inside the block of another meter.
+    """
+    from grader.meters import live, ops, saved  # noqa: F401

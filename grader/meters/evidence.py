@@ -1,0 +1,247 @@
+"""What makes a witnessed figure tamper-evident. Imports no torch.
+
+A meter's caller holds only a numbered, read-only `Meter`; what was counted lives in an append-only
+`Journal` in this module's private table. `Watch` compares, by identity, the functions that a meter
+relies on; `Alarm` is an audit hook of the interpreter, which nothing can remove.
+"""
+
+from __future__ import annotations
+
+import _thread
+import hashlib
+import itertools
+import secrets
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+Record = tuple[Any, ...]
+_PREFIX = "Measurement disturbed: "
+
+_THREAD = "a thread was started, and a meter sees its own thread only"
+_AUDITED = {
+    "_thread.start_new_thread": _THREAD,
+    "_thread.start_joinable_thread": _THREAD,
+    "gc.get_objects": "the objects of the interpreter were searched through gc",
+    "gc.get_referrers": "the objects of the interpreter were searched through gc",
+    "gc.get_referents": "the objects of the interpreter were searched through gc",
+}
+
+
+class MeasurementDisturbed(Exception):
+    """A meter was tampered with, or was kept from seeing; the text says what was noticed."""
+
+
+class Journal:
+    """An append-only list of plain records that no longer verifies once it was edited.
+
+    Each record carries its index under a keyed hash, and a tally, which cannot count down, says how
+    many there must be. A finalizer may append in the middle of another append, hence the index.
+    """
+
+    __slots__ = ("_count", "_entries", "_key", "_tally")
+
+    def __init__(self) -> None:
+        self._key = hashlib.blake2b(key=secrets.token_bytes(16), digest_size=16)
+        self._tally = self._key.copy()
+        self._count = itertools.count()
+        self._entries: list[tuple[int, Record, bytes]] = []
+
+    def append(self, *record: Any) -> None:
+        index = next(self._count)
+        self._entries.append((index, record, self._sign(index, record)))
+        self._tally.update(b".")
+
+    def _sign(self, index: int, record: Record) -> bytes:
+        signature = self._key.copy()
+        signature.update(repr((index, record)).encode())
+        return signature.digest()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Record]:
+        """The records as they were written; raises MeasurementDisturbed if they no longer are."""
+        entries = sorted(self._entries, key=lambda entry: entry[0])
+        tally = self._key.copy()
+        tally.update(b"." * len(entries))
+        same = all(
+            place == index and signature == self._sign(index, record)
+            for place, (index, record, signature) in enumerate(entries)
+        )
+        if not same or tally.digest() != self._tally.digest():
+            text = "the meter's records were changed after they were written."
+            raise MeasurementDisturbed(_PREFIX + text)
+        return iter([record for _, record, _ in entries])
+
+
+class Watch:
+    """Remembers which objects some names stand for, and the code of those that are functions."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(
+        self, owners: Iterable[object] = (), names: Iterable[tuple[Any, str]] = ()
+    ) -> None:
+        """`owners`: modules and classes whose every function is watched; `names`: single ones."""
+        every = [(owner, name) for owner in owners for name in _functions_of(owner)]
+        self._seen = tuple(
+            (owner, name, _look(owner, name), _code(_look(owner, name)))
+            for owner, name in (*every, *names)
+        )
+
+    def problems(self) -> list[str]:
+        """One clause for each name that stands for something else now."""
+        return [
+            f"{getattr(owner, '__name__', owner)}.{name} was replaced"
+            for owner, name, thing, code in self._seen
+            if _look(owner, name) is not thing or _code(thing) is not code
+        ]
+
+
+def _functions_of(owner: object) -> list[str]:
+    kinds = (types.FunctionType, type, property, classmethod, staticmethod)
+    return [name for name, value in vars(owner).items() if isinstance(value, kinds)]
+
+
+def _look(owner: Any, name: str) -> object:
+    inside = getattr(owner, "__dict__", {})
+    return inside[name] if name in inside else getattr(owner, name, None)
+
+
+def _code(thing: Any) -> object:
+    function = getattr(thing, "fget", None) or getattr(thing, "__func__", None) or thing
+    return getattr(function, "__code__", None)
+
+
+def watch_package(name: str, names: Iterable[tuple[Any, str]] = ()) -> Watch:
+    """Watches a loaded module of this package with its classes, and single names of torch."""
+    module = sys.modules[name]
+    own = [v for v in vars(module).values() if isinstance(v, type) and v.__module__ == name]
+    return Watch([module, *own], names)
+
+
+def _install_alarm() -> Callable[[], list[tuple[int, str]]]:
+    """Installs the audit hook, once a process; returns the reader of what it noticed."""
+    noticed: list[tuple[int, str]] = []
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        if event in _AUDITED:
+            noticed.append((threading.get_ident(), _AUDITED[event]))
+        elif event == "object.__setattr__" and args[1] == "__code__":
+            noticed.append((threading.get_ident(), "the code of a function was replaced"))
+
+    sys.addaudithook(hook)
+    if sys.version_info < (3, 12):  # no audit event yet for threads
+
+        def start_new_thread(*args: Any, **kwargs: Any) -> Any:
+            noticed.append((threading.get_ident(), _THREAD))
+            return start(*args, **kwargs)
+
+        start: Any = _thread.start_new_thread
+        _thread.start_new_thread = start_new_thread
+        threading._start_new_thread = start_new_thread  # type: ignore[attr-defined]
+    return lambda: noticed
+
+
+_noticed: Callable[[], list[tuple[int, str]]] | None = None
+
+
+def alarm_position() -> int:
+    """Where the alarm's list ends now; installs the alarm on first use."""
+    global _noticed
+    if _noticed is None:
+        _noticed = _install_alarm()
+    return len(_noticed())
+
+
+def alarm_problems(position: int) -> list[str]:
+    """What this thread did since `position` that no measured code needs to do."""
+    assert _noticed is not None
+    return [text for thread, text in _noticed()[position:] if thread == threading.get_ident()]
+
+
+class Measurement:
+    """The working side of one meter. A subclass opens and closes its sources."""
+
+    watches: tuple[Watch, ...] = ()
+
+    def __init__(self) -> None:
+        self.journal = Journal()
+        self.problem = ""
+        self.used = False
+        self._alarm = 0
+
+    def open(self) -> None:
+        """Start to measure."""
+        raise NotImplementedError
+
+    def close(self) -> list[str]:
+        """Stop, leave everything as it was found, and return what looks tampered with."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        if self.used:
+            raise RuntimeError("A meter measures one block; make a new one for the next.")
+        self.used = True
+        self.complain([p for watch in (_WATCH, *self.watches) for p in watch.problems()])
+        self._alarm = alarm_position()
+        self.open()
+
+    def stop(self) -> None:
+        try:
+            problems = self.close()
+            list(self.journal)
+        except MeasurementDisturbed as error:
+            problems = [str(error).removeprefix(_PREFIX).rstrip(".")]
+        problems += alarm_problems(self._alarm)
+        problems += [p for watch in (_WATCH, *self.watches) for p in watch.problems()]
+        self.complain(problems)
+
+    def complain(self, problems: Iterable[str]) -> None:
+        unique = list(dict.fromkeys(problems))
+        if unique:
+            self.problem = _PREFIX + "; ".join(unique) + "."
+            raise MeasurementDisturbed(self.problem)
+
+
+M = TypeVar("M", bound=Measurement)
+_table: dict[str, Measurement] = {}
+
+
+class Meter(Generic[M]):
+    """What `with ... as m` gives. It holds a number, never a figure, and cannot be written to."""
+
+    __slots__ = ("__weakref__", "_number")
+    _number: str
+
+    def __init__(self, measurement: M) -> None:
+        number = secrets.token_hex(8)
+        object.__setattr__(self, "_number", number)
+        _table[number] = measurement
+        weakref.finalize(self, _table.pop, number, None)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"A meter is read-only; {name} cannot be set.")
+
+    def __enter__(self) -> Any:
+        _table[self._number].start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _table[self._number].stop()
+
+    def _read(self) -> M:
+        """The measurement behind this meter; raises MeasurementDisturbed if it was disturbed."""
+        found: Any = _table.get(self._number)
+        if found is None:
+            raise MeasurementDisturbed(f"{_PREFIX}the meter's records are gone.")
+        if found.problem:
+            raise MeasurementDisturbed(found.problem)
+        return found  # type: ignore[no-any-return]
+
+
+_WATCH = watch_package(__name__)

@@ -1,0 +1,436 @@
+"""Runs one function on N ranks: forked processes, gloo over a file store, deadlines everywhere.
+
+    results = ranks.run(train, world_size=2, args=(seed,), timeout_s=20)
+    results[1], results.peak_rss_bytes[1]
+
+A rank starts with `torch.set_num_threads(1)` (a forked child that uses OpenMP threads after its
+parent did hangs), joins a gloo group through a file, never a port, and waits for the parent's word.
+Its result crosses as plain data (`grader.boundary.codec`), its prints line by line. Then it waits
+until every rank is done, so that no peer loses its connection, and ends with `os._exit`.
+
+A rank ends with its parent, and takes the children of its process group along. What a rank forks
+into a session of its own outlives it here; the wall's pid namespace ends that.
+
+All ranks inherit the parent's random state, its modules and its arguments as they are at the call;
+what they change stays with them. Collectives are checked against each other
+(`TORCH_DISTRIBUTED_DEBUG=DETAIL`) unless the environment says otherwise.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import faulthandler
+import io
+import os
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from grader.boundary import codec, wire
+from grader.boundary.errors import Refused
+
+# After one rank has failed, the others get this long to fail too and say where they were.
+GRACE_S = 1.0
+_PR_SET_PDEATHSIG = 1
+
+Rank = Callable[..., Any]
+
+
+class RanksError(Exception):
+    """At least one rank gave no result. `texts[rank]` says why, for each of those, in the order in
+    which they failed: processes that ended first, ranks that were still running last."""
+
+    def __init__(self, summary: str, texts: dict[int, str]) -> None:
+        parts = [f"--- rank {rank} ---\n{text.rstrip()}" for rank, text in texts.items()]
+        super().__init__("\n".join([summary, *parts]))
+        self.texts = texts
+
+
+class Results(list[Any]):
+    """What each rank returned, by rank, with the memory of its process as the parent read it.
+
+    `peak_rss_bytes[rank]`: the kernel's high-water mark while the function ran, what the rank
+    shares with its parent included; `growth_bytes[rank]`: the part above its start. Up to 16 MiB of
+    growth is code and tables that the rank touches for the first time, so use sizes where the wrong
+    answer is at least 32 MiB larger. None where the system does not tell (anything but Linux).
+    """
+
+    def __init__(self, values: Sequence[Any], memory: Sequence[tuple[int, int] | None]) -> None:
+        super().__init__(values)
+        self.peak_rss_bytes = [pair and pair[1] for pair in memory]
+        self.growth_bytes = [pair and max(pair[1] - pair[0], 0) for pair in memory]
+
+
+def run(
+    fn: Rank, world_size: int = 2, args: Sequence[Any] = (), timeout_s: float = 20.0
+) -> Results:
+    """`[fn(rank, world_size, *args) for rank in range(world_size)]`, each in its own process.
+
+    `fn` may be a closure; its result must be plain data: numbers, strings, bytes, containers,
+    NumPy arrays, CPU tensors of any dtype, dataclasses. Collectives give up after 3/4 of
+    `timeout_s`, everything ends at `timeout_s` (seconds).
+
+    Raises RanksError with the traceback of every rank that raised, and the place where each rank
+    hung, exited or crashed; ValueError for a world size below 1; RuntimeError where processes
+    cannot be forked or torch has no gloo.
+    """
+    if world_size < 1:
+        raise ValueError(f"world_size is {world_size}; a run needs at least one rank.")
+    _require_fork_and_gloo()
+    folder = Path(tempfile.mkdtemp(prefix="ranks-"))
+    ranks: list[_Child] = []
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        for rank in range(world_size):
+            ranks.append(_fork(fn, rank, world_size, args, folder, timeout_s, ranks))
+        return _Run(ranks, folder, timeout_s, _records(fn)).results()
+    finally:
+        for child in ranks:
+            child.end()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _require_fork_and_gloo() -> None:
+    import torch.distributed as dist
+
+    if not hasattr(os, "fork"):
+        raise RuntimeError("Ranks need os.fork, which this system does not have; use Linux or WSL.")
+    if not (dist.is_available() and dist.is_gloo_available()):
+        raise RuntimeError("This build of torch has no gloo, so ranks cannot talk to each other.")
+
+
+def _records(fn: Rank) -> dict[str, type]:
+    """The dataclasses that the function's module knows: ranks may return them."""
+    names = getattr(fn, "__globals__", {}).values()
+    kinds = [item for item in names if isinstance(item, type) and dataclasses.is_dataclass(item)]
+    return {kind.__name__: kind for kind in kinds}
+
+
+# --- the parent's side ---------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class _Child:
+    """One rank as its parent knows it. `reason`: why there is no result; "" while there may be."""
+
+    rank: int
+    pid: int
+    channel: socket.socket
+    state: str = "starting"
+    value: Any = None
+    reason: str = ""
+    failed_at: float = 0.0
+    before_bytes: int | None = None
+    memory: tuple[int, int] | None = None
+
+    def end(self) -> None:
+        """End the process and its group, and collect it."""
+        self.channel.close()
+        for target in (-self.pid, self.pid):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(target, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+    def exited(self, within_s: float) -> Any:
+        """What `waitid` tells of the ended process, left for `end` to collect; None: it goes on."""
+        until = time.monotonic() + within_s
+        while True:
+            info = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if info is not None or time.monotonic() > until:
+                return info
+            time.sleep(0.002)
+
+    def fate(self, folder: Path) -> str:
+        """How the process ended that closed its channel."""
+        info = self.exited(GRACE_S)
+        if info is None:
+            return f"Rank {self.rank} closed its connection to the kit."
+        if info.si_code == os.CLD_EXITED:
+            how = f"exited with status {info.si_status}"
+        else:
+            how = f"was ended by {signal.Signals(info.si_status).name}"
+        return f"Rank {self.rank} {how} before it returned.\n{_stack(folder, self.rank)}"
+
+
+class _Run:
+    """Drives the ranks from `starting` over `running` and `returned` to their results."""
+
+    def __init__(
+        self, ranks: list[_Child], folder: Path, timeout_s: float, records: dict[str, type]
+    ) -> None:
+        self.ranks = ranks
+        self.folder = folder
+        self.timeout_s = timeout_s
+        self.side = codec.Side(records=records, hold=None, handle=_no_handle, folder=None)
+        self.deadline = time.monotonic() + timeout_s
+
+    def results(self) -> Results:
+        with selectors.DefaultSelector() as selector:
+            for child in self.ranks:
+                selector.register(child.channel, selectors.EVENT_READ, child)
+            self._serve(selector, "running")
+            for child in self.ranks:
+                child.before_bytes = _restart_peak(child.pid)
+                self._tell(child, "go")
+            self._serve(selector, "returned")
+            self._blame_silent()
+        self._raise_reasons()
+        for child in self.ranks:
+            self._tell(child, "end")
+        for child in self.ranks:
+            child.exited(GRACE_S)
+        return Results([c.value for c in self.ranks], [c.memory for c in self.ranks])
+
+    def _serve(self, selector: selectors.BaseSelector, state: str) -> None:
+        """Take in frames until every rank is in `state`, or failed, or the time is over."""
+        while any(child.state not in (state, "failed") for child in self.ranks):
+            left = self.deadline - time.monotonic()
+            if left <= 0:
+                return
+            for key, _ in selector.select(left):
+                self._take(key.data)
+                if key.data.state == "failed":
+                    selector.unregister(key.fileobj)
+                    self.deadline = min(self.deadline, time.monotonic() + GRACE_S)
+
+    def _take(self, child: _Child) -> None:
+        """One frame of one rank."""
+        try:
+            message, buffers = wire.receive(child.channel, self.deadline)
+            kind, body = message
+            if kind == "print":
+                sys.stdout.write(str(body))
+            elif kind == "ready":
+                child.state = "running"
+            elif kind == "result":
+                child.memory = _peak(child)
+                child.value = codec.decode(body, buffers, self.side)
+                child.state = "returned"
+            else:
+                self._fail(child, str(body), time.monotonic())
+        except (wire.Closed, ConnectionError):
+            self._fail(child, child.fate(self.folder), 0.0)
+        except TimeoutError:
+            return
+        except (Refused, ValueError, TypeError) as error:
+            self._fail(child, f"Its result cannot be read: {error}", time.monotonic())
+
+    def _fail(self, child: _Child, reason: str, at: float) -> None:
+        child.state, child.reason, child.failed_at = "failed", reason, at
+
+    def _tell(self, child: _Child, word: str) -> None:
+        with suppress(OSError):
+            wire.send(child.channel, word, [], time.monotonic() + GRACE_S)
+
+    def _blame_silent(self) -> None:
+        """Ask the ranks that have neither returned nor failed where they are."""
+        silent = [child for child in self.ranks if child.state in ("starting", "running")]
+        for child in silent:
+            with suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGUSR1)
+        until = time.monotonic() + GRACE_S / 2
+        while time.monotonic() < until and not all(_stack(self.folder, c.rank) for c in silent):
+            time.sleep(0.01)
+        for child in silent:
+            where = _stack(self.folder, child.rank) or "  (it did not say)"
+            child.reason = f"It had not returned; it was here:\n{where}"
+            child.failed_at = until
+
+    def _raise_reasons(self) -> None:
+        """Raises RanksError unless every rank returned."""
+        without = [child for child in self.ranks if child.reason]
+        if not without:
+            return
+        summary = f"{len(without)} of {len(self.ranks)} ranks gave no result"
+        if all(child.state != "failed" for child in without):
+            summary += f" within {self.timeout_s:g} s"
+        without.sort(key=lambda child: child.failed_at)
+        raise RanksError(f"{summary}.", {child.rank: child.reason for child in without})
+
+
+def _stack(folder: Path, rank: int) -> str:
+    """What faulthandler wrote: innermost call first, down to the rank's function; "" if nothing."""
+    path = folder / f"stack-{rank}"
+    text = path.read_text() if path.exists() else ""
+    end = text.find(f'  File "{__file__}"')
+    return text[:end] if end >= 0 else ""
+
+
+def _no_handle(number: int, name: str) -> object:
+    raise Refused(f"a {name} is not plain data")
+
+
+def _restart_peak(pid: int) -> int | None:
+    """Sets the kernel's high-water mark to what the process uses now, and returns that."""
+    with suppress(OSError):
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+    return _status_bytes(pid, "VmRSS")
+
+
+def _peak(child: _Child) -> tuple[int, int] | None:
+    peak = _status_bytes(child.pid, "VmHWM")
+    if peak is None or child.before_bytes is None:
+        return None
+    return child.before_bytes, peak
+
+
+def _status_bytes(pid: int, name: str) -> int | None:
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+# --- a rank's side -------------------------------------------------------------------------------
+
+
+def _fork(
+    fn: Rank,
+    rank: int,
+    world_size: int,
+    args: Sequence[Any],
+    folder: Path,
+    timeout_s: float,
+    earlier: list[_Child],
+) -> _Child:
+    ours, theirs = socket.socketpair()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        with suppress(OSError):  # both sides set it: whoever comes first
+            os.setpgid(pid, pid)
+        return _Child(rank, pid, ours)
+    status = 1
+    try:
+        ours.close()
+        for child in earlier:
+            child.channel.close()
+        _settle(parent, rank, folder)
+        _serve_rank(fn, rank, world_size, args, folder, timeout_s, theirs)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _settle(parent: int, rank: int, folder: Path) -> None:
+    """A process group of its own, the parent's fate, and a stack on request."""
+    os.setpgid(0, 0)
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
+    stack = (folder / f"stack-{rank}").open("w")
+    faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
+    faulthandler.enable(file=stack, all_threads=False)
+
+
+def _serve_rank(
+    fn: Rank,
+    rank: int,
+    world_size: int,
+    args: Sequence[Any],
+    folder: Path,
+    timeout_s: float,
+    channel: socket.socket,
+) -> None:
+    relay = _Relay(channel)
+    sys.stdout = relay
+    try:
+        with _group(rank, world_size, folder, timeout_s):
+            relay.frame("ready", None)
+            wire.receive(channel)
+            value = fn(rank, world_size, *args)
+            side = codec.Side(records={}, hold=_refuse, handle=_no_handle)
+            tree, buffers = codec.encode(value, side)
+            relay.frame("result", tree, buffers)
+            wire.receive(channel)
+    except (wire.Closed, BrokenPipeError):
+        return
+    except Refused as error:
+        relay.frame("error", f"Its result cannot cross: {error}.")
+    except BaseException as error:
+        relay.frame("error", _trace(error))
+
+
+@contextmanager
+def _group(rank: int, world_size: int, folder: Path, timeout_s: float) -> Iterator[None]:
+    """A gloo group over a file; not torn down, because the process ends with it."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    if Path("/sys/class/net/lo").exists():
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if "TORCH_DISTRIBUTED_DEBUG" not in os.environ:
+        dist.set_debug_level(dist.DebugLevel.DETAIL)
+    if dist.get_debug_level() == dist.DebugLevel.DETAIL:
+        # torch 2.13: DistributedDataParallel's log of its own construction crashes on such a group.
+        dist.Logger.set_construction_data_and_log = lambda *args: None
+    dist.init_process_group(
+        "gloo",
+        init_method=(folder / "store").as_uri(),
+        rank=rank,
+        world_size=world_size,
+        timeout=timedelta(seconds=0.75 * timeout_s),
+    )
+    yield
+
+
+class _Relay(io.TextIOBase):
+    """A rank's stdout, line by line, and the one door to its parent: a frame at a time."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._lock = threading.RLock()
+        self._line = ""
+
+    def frame(self, kind: str, body: Any, buffers: Sequence[bytearray] = ()) -> None:
+        with self._lock:
+            self.flush()
+            wire.send(self._channel, [kind, body], list(buffers))
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        with self._lock:
+            self._line += text
+            if "\n" in text:
+                self.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        with self._lock:
+            text, self._line = self._line, ""
+            if text:
+                wire.send(self._channel, ["print", text], [])
+
+
+def _refuse(value: object) -> int:
+    raise Refused(f"a rank returned a {type(value).__name__}; return plain data")
+
+
+def _trace(error: BaseException) -> str:
+    """The traceback from the rank's function on, without this module's own frames."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace))

@@ -1,0 +1,39 @@
+"""Which storages a value keeps alive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from torch.utils._pytree import tree_iter
+
+_SPARSE_PARTS = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+}
+
+
+def tensors_in(value: Any) -> list[Any]:
+    """All tensors in nested containers, in order."""
+    return [leaf for leaf in tree_iter(value) if isinstance(leaf, torch.Tensor)]
+
+
+def storages(tensor: Any) -> Iterator[tuple[Any, tuple[int, ...], Any]]:
+    """(storage, shape, dtype) of each dense part of a tensor; a dense tensor has one.
+
+    A wrapper subclass (DTensor, a quantized weight) is its inner tensors, a sparse tensor its
+    indices and values. What has no storage at all (MKL-DNN layout) yields nothing.
+    """
+    if is_traceable_wrapper_subclass(tensor):
+        for name in tensor.__tensor_flatten__()[0]:
+            yield from storages(getattr(tensor, name))
+    elif tensor.layout in _SPARSE_PARTS:
+        for name in _SPARSE_PARTS[tensor.layout]:
+            yield from storages(getattr(tensor, name)())
+    elif tensor.layout is torch.strided:
+        yield tensor.untyped_storage(), tuple(tensor.shape), tensor.dtype
