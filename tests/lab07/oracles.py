@@ -1,0 +1,117 @@
+"""What lab 07 is held against: PyTorch's own attention in float64, and plain counting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from grader import expect
+
+# On tiles this small a second thread mostly waits: beside another busy process, 30 times longer.
+torch.set_num_threads(1)
+
+
+def normal(
+    rng: np.random.Generator, *shape: int, dtype: torch.dtype = torch.float32, size: float = 1.0
+) -> Tensor:
+    return torch.from_numpy(rng.standard_normal(shape) * size).to(dtype)
+
+
+def qkv(
+    rng: np.random.Generator,
+    B: int,
+    H: int,
+    H_kv: int,
+    S: int,
+    S_kv: int,
+    D: int,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries twice the usual size: some rows are sharp, so a lost rescale shows."""
+    q = normal(rng, B, H, S, D, dtype=dtype, size=2.0)
+    k, v = (normal(rng, B, H_kv, S_kv, D, dtype=dtype) for _ in range(2))
+    return q, k, v
+
+
+def visible(S: int, S_kv: int, causal: bool) -> Tensor:
+    """(S, S_kv) booleans: the causal mask aligned to the end."""
+    mask = torch.ones(S, S_kv, dtype=torch.bool)
+    return mask.tril(diagonal=S_kv - S) if causal else mask
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """(o, lse) in float64: scaled_dot_product_attention with an explicit mask, torch.logsumexp."""
+    group = q.shape[1] // k.shape[1]
+    q, k, v = q.double(), *(x.double().repeat_interleave(group, dim=1) for x in (k, v))
+    mask = visible(q.shape[2], k.shape[2], causal)
+    o = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+    scores = q @ k.mT * (scale if scale is not None else 1 / math.sqrt(q.shape[3]))
+    lse = torch.logsumexp(scores.masked_fill(~mask, -math.inf), dim=-1)
+    # torch documents no value for a row without keys; the lab says 0
+    return o.masked_fill(~mask.any(dim=-1)[:, None], 0.0), lse
+
+
+def library_kernel(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
+    """(o, lse) of PyTorch's own flash kernel for the CPU, in float64. S = S_kv only: its causal
+    mask is aligned to the start."""
+    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    o, lse = kernel(q.double(), k.double(), v.double(), 0.0, causal)
+    return o, lse
+
+
+def gradients(
+    q: Tensor, k: Tensor, v: Tensor, do: Tensor, causal: bool = False, scale: float | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(dq, dk, dv) of float64 autograd."""
+    leaves = [x.double().requires_grad_() for x in (q, k, v)]
+    o, _ = attention(*leaves, causal, scale)
+    dq, dk, dv = torch.autograd.grad(o, leaves, do.double())
+    return dq, dk, dv
+
+
+def state(s: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(m, l, o) of all keys in one piece, float64. s: (R, N) scores, v: (N, D)."""
+    m = s.amax(dim=-1) if s.shape[-1] else torch.full(s.shape[:-1], -math.inf, dtype=s.dtype)
+    e = torch.exp(s - m[:, None]).masked_fill(s == -math.inf, 0.0)
+    return m, e.sum(dim=-1), e @ v
+
+
+def algorithm_1(S: int, D: int, block_k: int) -> int:
+    """HBM elements of FlashAttention's Algorithm 1, counted by walking its loops."""
+    moved, block_q = 0, min(block_k, D)
+    for j in range(0, S, block_k):
+        keys = min(block_k, S - j)
+        moved += 2 * keys * D  # line 6: K_j, V_j
+        for i in range(0, S, block_q):
+            rows = min(block_q, S - i)
+            moved += 2 * rows * D + 2 * rows  # line 8: Q_i, O_i, l_i, m_i
+            moved += rows * D + 2 * rows  # lines 12 and 13: O_i, l_i, m_i
+    return moved
+
+
+def values(got: object, names: Sequence[str]) -> Sequence[Tensor]:
+    """`got` as that many tensors, or the failure that says what came instead."""
+    shown = f"{type(got).__name__}"
+    if isinstance(got, tuple | list):
+        shown += f" of {[type(item).__name__ for item in got]}"
+    fits = isinstance(got, tuple | list) and len(got) == len(names)
+    fits = fits and all(isinstance(item, Tensor) for item in got)  # type: ignore[attr-defined]
+    expect.true(
+        fits, because=f"the function returns the tensors ({', '.join(names)})", observed=shown
+    )
+    return got  # type: ignore[return-value]
+
+
+def expect_dtype(got: Tensor, *allowed: torch.dtype, what: str, because: str) -> None:
+    expect.true(
+        isinstance(got, Tensor) and got.dtype in allowed,
+        because=f"{what}: {because}",
+        observed=str(getattr(got, "dtype", type(got).__name__)),
+    )
