@@ -62,6 +62,10 @@ class View:
         state = feedback.STATES[row.status]
         if self._timed_out(row.task.id) and row.status == "wrong":
             state = "timed out"
+        if self._broken(row.task.id):
+            return f" {_MARKS[row.status]} {row.task.id:<24} {row.task.tier:<8}{0:>5g}/" + (
+                f"{row.task.points:g}  its file does not import"
+            )
         part = (
             f"{row.passed} of {row.tests} tests pass" if row.status in ("wrong", "partial") else ""
         )
@@ -112,11 +116,12 @@ class View:
             where = feedback.open_at(self.lab, row.task, self.folder, failing["where"])
             target = os.path.relpath(self.folder / row.task.file, start)
             title = f"Next: {row.task.id} ({row.task.title})"
-            lines = ["", title, *[f"   {line}" for line in failing["message"]]]
+            said = [] if failing["import"] else [f"   {line}" for line in failing["message"]]
+            hint = [] if failing["once"] else [f"   hint   infralens hint {row.task.name}"]
             return [
-                *lines,
+                *("", title, *said),
                 f"   open   {_relative(where, start)}",
-                f"   hint   infralens hint {row.task.name}",
+                *hint,
                 f"   again  pytest {target}::{row.task.id}",
             ]
         if self.complete and all(row.status in ("done", "not_verified") for row in self.ran()):
@@ -129,6 +134,11 @@ class View:
                 return row
         return None
 
+    def _broken(self, task_id: str) -> bool:
+        return any(
+            name.split("/")[1] == task_id and row["import"] for name, row in self.rows.items()
+        )
+
     def _timed_out(self, task_id: str) -> bool:
         return any(
             name.split("/")[1] == task_id and row["status"] == "timeout"
@@ -136,14 +146,7 @@ class View:
         )
 
     def _import_failure(self) -> list[str]:
-        for row in self.rows.values():
-            if row["shown"] == "import":
-                return [
-                    line.strip()
-                    for line in row["message"]
-                    if "does not import" in line or ("is missing" in line)
-                ]
-        return []
+        return list(dict.fromkeys(row["import"] for row in self.rows.values() if row["import"]))
 
 
 def _relative(where: str, start: Path) -> str:

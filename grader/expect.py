@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from grader import show
-from grader.boundary.errors import StudentError
+from grader.boundary.errors import StudentError, SuiteFault
 
 # Machine epsilon: the distance from 1 to the next number of the dtype.
 EPS = {
@@ -74,10 +74,18 @@ def _label(what: str | None) -> str:
 
 
 def _wrong_kind(got: object, wanted: str, what: str | None, because: str) -> Failure:
-    line = f"{_label(what)}got {show.kind(got)}, expected {wanted}"
+    line = f"{_label(what)}got {_described(got)}, expected {wanted}"
     if got is None:
         line += " (is a `return` missing?)"
     return _fail("type", got, because, line)
+
+
+def _described(got: object) -> str:
+    if got is None or show.is_array(got):
+        return show.kind(got)
+    kind = _with_article(show.kind(got))
+    plain = isinstance(got, bool | int | float | str)
+    return f"{show.short(got, 40)} ({kind})" if plain else kind
 
 
 def _plain_number(got: object) -> bool:
@@ -97,43 +105,62 @@ def equal(
     if _plain_number(want) and not _plain_number(got):
         raise _wrong_kind(got, "an int" if isinstance(want, int) else "a float", what, because)
     if got is None and want is not None:
-        raise _wrong_kind(got, show.kind(want), what, because)
-    if isinstance(got, float) and not math.isfinite(got):
-        raise _fail("nan", got, because, f"{_label(what)}got {got}, which is not a number here")
+        raise _wrong_kind(got, _with_article(show.kind(want)), what, because)
+    mine, theirs = show.pair(got, want, unit)
     raise _fail(
-        "value",
+        "nan" if isinstance(got, float) and not math.isfinite(got) else "value",
         got,
         because,
-        f"{_label(what)}got      {show.amount(got, unit)}",
-        f"{' ' * len(_label(what))}expected {show.amount(want, unit)}",
+        f"{_label(what)}got      {mine}",
+        f"{' ' * len(_label(what))}expected {theirs}",
         _difference(got, want),
     )
 
 
 def _difference(got: object, want: object) -> str:
     """Where two containers first differ, if that is not plain already."""
+    mine, theirs = show.record_fields(got), show.record_fields(want)
+    if mine is not None and theirs is not None:
+        return _first_key(mine, theirs, "field")
     if isinstance(want, dict) and isinstance(got, dict):
-        for key in want:
-            if key not in got:
-                return f"the key {key!r} is missing"
-            if not _same_exactly(got[key], want[key]):
-                mine, theirs = show.short(got[key]), show.short(want[key])
-                return f"first difference at {key!r}: got {mine}, expected {theirs}"
-        extra = [key for key in got if key not in want]
-        return f"unexpected keys: {show.short(extra)}" if extra else ""
+        return _first_key(got, want, "key")
     if isinstance(want, list | tuple) and isinstance(got, list | tuple):
         if len(want) != len(got):
             return f"{len(got)} items, expected {len(want)}"
-        for index, (mine, theirs) in enumerate(zip(got, want, strict=True)):
-            if not _same_exactly(mine, theirs):
-                text = f"got {show.short(mine)}, expected {show.short(theirs)}"
-                return f"first difference at index {index}: {text}"
+        for index, (item, wanted) in enumerate(zip(got, want, strict=True)):
+            if not _same_exactly(item, wanted):
+                shown, right = show.pair(item, wanted)
+                return f"first difference at index {index}: got {shown}, expected {right}"
+    if type(got) is not type(want) and show.short(got) == show.short(want):
+        return f"got {_with_article(show.kind(got))}, expected {_with_article(show.kind(want))}"
+    if isinstance(want, list | tuple) and isinstance(got, list | tuple):
+        return f"a {show.kind(got)} came back where a {show.kind(want)} is wanted"
     return ""
+
+
+def _first_key(got: dict[Any, Any], want: dict[Any, Any], noun: str) -> str:
+    for key in want:
+        if key not in got:
+            return f"the {noun} {key!r} is missing"
+        if not _same_exactly(got[key], want[key]):
+            mine, theirs = show.pair(got[key], want[key])
+            return f"first difference at {noun} {key!r}: got {mine}, expected {theirs}"
+    extra = [key for key in got if key not in want]
+    return f"unexpected {noun}s: {show.short(extra)}" if extra else ""
+
+
+def _with_article(noun: str) -> str:
+    return f"{'an' if noun[:1] in 'aeiou' else 'a'} {noun}"
 
 
 def _same_exactly(got: object, want: object) -> bool:
     if isinstance(want, bool) or isinstance(got, bool) or want is None:
         return type(got) is type(want) and got == want
+    if (fields := show.record_fields(want)) is not None:
+        same_kind = show.kind(got) == show.kind(want)
+        return same_kind and _same_exactly(show.record_fields(got), fields)
+    if isinstance(want, set | frozenset):
+        return isinstance(got, set | frozenset) and got == want
     if _plain_number(want):
         return _plain_number(got) and got == want
     if isinstance(want, dict):
@@ -192,6 +219,21 @@ def _numpy(value: Any) -> Any:
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
+def _differences(mine: Any, theirs: Any) -> Any:
+    """|mine - theirs|, without the wrap-around of integers; 0 where both are the same infinity or
+    both NaN."""
+    import numpy as np
+
+    if mine.dtype.kind in "iu":
+        mine = mine.astype(np.longdouble)
+    if theirs.dtype.kind in "iu":
+        theirs = theirs.astype(np.longdouble)
+    same = (mine == theirs) | (np.isnan(mine) & np.isnan(theirs))
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.where(same, 0.0, np.abs(mine - theirs))
+    return np.where(np.isnan(difference), np.inf, difference)
+
+
 def _require_shape(got: Any, shape: tuple[int, ...], because: str, what: str | None) -> None:
     mine = tuple(int(n) for n in _numpy(got).shape)
     if mine != tuple(shape):
@@ -199,9 +241,13 @@ def _require_shape(got: Any, shape: tuple[int, ...], because: str, what: str | N
             "shape",
             mine,
             because,
-            f"{_label(what)}got shape      {list(mine)}",
-            f"{' ' * len(_label(what))}expected shape {list(shape)}",
+            f"{_label(what)}got shape      {_shape(mine)}",
+            f"{' ' * len(_label(what))}expected shape {_shape(shape)}",
         )
+
+
+def _shape(lengths: tuple[int, ...]) -> str:
+    return str(list(lengths)) if lengths else "[] (one number)"
 
 
 def shape(got: object, shape: tuple[int, ...], because: str, what: str | None = None) -> None:
@@ -231,12 +277,14 @@ def close(
     """
     if isinstance(want, list | tuple):
         if not isinstance(got, list | tuple) or len(got) != len(want):
-            size = f", {len(got)} items" if isinstance(got, list | tuple) else ""
+            size = f" of {len(got)}" if isinstance(got, list | tuple) else ""
             raise _fail(
                 "type",
                 show.kind(got),
                 because,
-                f"{_label(what)}got {show.kind(got)}{size}, expected {len(want)} values",
+                f"{_label(what)}got {_described(got)}{size}, "
+                f"expected a {show.kind(want)} of {len(want)}"
+                + (" (is a `return` missing?)" if got is None else ""),
             )
         for index, (mine, theirs) in enumerate(zip(got, want, strict=True)):
             name = f"{what}[{index}]" if what else f"value {index}"
@@ -247,7 +295,7 @@ def close(
     mine, theirs = _numpy(got), _numpy(want)
     if mine.shape != theirs.shape:
         _require_shape(got, theirs.shape, because, what)
-    if mine.dtype.kind not in "fiu":
+    if mine.dtype.kind not in ("fiuc" if theirs.dtype.kind == "c" else "fiu"):
         raise _wrong_kind(got, _wanted(want), what, because)
     _compare(got, mine, theirs, because, _Model(n, c, dtype, scale, floor), what, unit)
 
@@ -262,17 +310,20 @@ class _Model:
     def __init__(
         self, n: int, c: float, dtype: str, scale: float | None, floor: float | None
     ) -> None:
+        if dtype not in EPS:
+            raise SuiteFault(f"expect.close: dtype is {dtype!r}, not one of {', '.join(EPS)}")
         self.n, self.c, self.dtype, self.scale, self.floor = n, c, dtype, scale, floor
 
     def tolerance(self, want: Any) -> float:
         import numpy as np
 
         if self.scale is None:
-            finite = np.abs(want[np.isfinite(want)]) if want.dtype.kind == "f" else np.abs(want)
+            sizes = np.abs(want.astype(np.longdouble) if want.dtype.kind in "iu" else want)
+            finite = sizes[np.isfinite(sizes)]
             scale = float(finite.max()) if finite.size else 0.0
         else:
             scale = float(self.scale)
-        floor = EPS[self.dtype] * 1e-6 if self.floor is None else self.floor
+        floor = self.floor or EPS[self.dtype] * 1e-6
         return max(floor, self.c * self.n * EPS[self.dtype] * scale)
 
 
@@ -288,32 +339,24 @@ def _compare(
     import numpy as np
 
     tolerance = model.tolerance(theirs)
-    if mine.dtype.kind == "f":
-        bad = np.isnan(mine) if theirs.dtype.kind != "f" else np.isnan(mine) & ~np.isnan(theirs)
-        bad |= np.isinf(mine) & (mine != theirs)
-        if bad.any():
-            raise _not_finite(got, mine, theirs, bad, because, what)
-    with np.errstate(invalid="ignore"):
-        difference = np.where(mine == theirs, 0.0, np.abs(mine - theirs))
-    difference = np.where(np.isnan(difference), np.inf, difference)
-    if mine.dtype.kind == "f" and theirs.dtype.kind == "f":
-        difference = np.where(np.isnan(mine) & np.isnan(theirs), 0.0, difference)
+    bad = (np.isnan(mine) & ~np.isnan(theirs)) | (np.isinf(mine) & (mine != theirs))
+    if bad.any():
+        raise _not_finite(got, mine, theirs, bad, because, what)
+    difference = _differences(mine, theirs)
     if difference.size == 0 or difference.max() <= tolerance:
         return
     at = np.unravel_index(int(difference.argmax()), difference.shape)
     pad = " " * len(_label(what))
     if difference.ndim == 0:
-        lines = [
-            f"{_label(what)}got      {show.amount(mine.item(), unit)}",
-            f"{pad}expected {show.amount(theirs.item(), unit)}",
-        ]
+        shown, right = show.pair(mine.item(), theirs.item(), unit)
+        lines = [f"{_label(what)}got      {shown}", f"{pad}expected {right}"]
     else:
         wrong = int((difference > tolerance).sum())
         index = [int(i) for i in at]
+        shown, right = show.pair(mine[at].item(), theirs[at].item())
         lines = [
             f"{_label(what)}{wrong:,} of {difference.size:,} elements are off",
-            f"{pad}worst at {index}: got {show.number(mine[at].item())}, "
-            f"expected {show.number(theirs[at].item())}",
+            f"{pad}worst at {index}: got {shown}, expected {right}",
         ]
     lines.append(f"{pad}off by {float(difference.max()):.3g}, rounding explains {tolerance:.1e}")
     raise _fail("value", got, because, *lines, tolerance=tolerance)
@@ -349,13 +392,15 @@ def published(got: Any, row: Mapping[str, Any], because: str = "") -> None:
             raise _wrong_kind(mine, "a number", row["id"], reason)
         limit = relative * abs(theirs)
         if not (abs(mine - theirs) <= limit):
+            shown, right = show.pair(mine, theirs)
             raise _fail(
                 "value",
                 mine,
                 reason,
-                f"{row['id']}: got      {show.number(mine)} {unit}",
-                f"{' ' * len(row['id'])}  expected {show.number(theirs)} {unit}",
-                f"source: {row['source']}",
+                f"{row['id']}: got      {shown} {unit}",
+                f"{' ' * len(row['id'])}  expected {right} {unit}",
+                _unit_slip(mine, theirs) if unit.endswith("B") or "byte" in unit else "",
+                f"source: {row['source']}" if because else "",
                 tolerance=limit,
             )
 
@@ -390,7 +435,8 @@ def within(
     if (low is None or got >= low) and (high is None or got <= high):
         return
     if low is not None and high is not None:
-        bound = f"between {show.amount(low, unit)} and {show.amount(high, unit)}"
+        first = show.amount(low, unit if unit == "bytes" else None)
+        bound = f"between {first} and {show.amount(high, unit)}"
     elif high is not None:
         bound = f"at most {show.amount(high, unit)}"
     else:
@@ -435,7 +481,7 @@ def _unit_slip(got: float, want: float) -> str:
         (1e9, "the ratio is 10**9: bytes and GB are mixed; this lab counts bytes"),
     ):
         for ratio in (factor, 1 / factor):
-            if want and abs(got / want / ratio - 1) < 1e-9:
+            if want and abs(got / want / ratio - 1) < 1e-3:
                 return text
     return ""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from grader.boundary.errors import LoadFailed, Missing
 from grader.labs import Lab, Task
 from grader.suite import Outcome
 
@@ -19,10 +20,18 @@ STATES = {
 }
 
 
+def sentence(text: str) -> str:
+    """The text with a full stop, unless it ends a sentence already."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
 def message(outcome: Outcome) -> list[str]:
     """The lines of a failing test, without where to go next."""
     if outcome.status == "not_started":
-        return [f"{outcome.lines[0]}."]
+        placeholder = f": its placeholder still stands at {outcome.where}" if outcome.where else ""
+        return [f"{outcome.lines[0]}{placeholder}."]
+    if isinstance(outcome.error, LoadFailed | Missing):
+        return [sentence(outcome.lines[0]), *([f"    at {outcome.where}"] if outcome.where else [])]
     lines = [outcome.called] if outcome.called else []
     if outcome.status == "timeout":
         lines.append(
@@ -33,7 +42,7 @@ def message(outcome: Outcome) -> list[str]:
     if outcome.where:
         lines.append(f"    at {outcome.where}")
     if outcome.because:
-        lines.append(f"Why: {outcome.because}.".replace("..", "."))
+        lines.append(f"Why: {sentence(outcome.because)}")
     if outcome.cause:
         lines.append(f"Likely cause: {outcome.cause}")
     return lines

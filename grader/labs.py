@@ -7,17 +7,20 @@ value and what to do. Nothing here knows a lab by name.
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeGuard, cast
 
 TRACKS = ("exercises", "solutions")
 TIERS = ("core", "hard", "stretch")
 NEEDS = ("triton", "cxx", "gloo", "gpu")
 LAB_ID = re.compile(r"lab\d\d\Z")
 _TASK_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_TAKEN = {*sys.stdlib_module_names, "grader", "numpy", "pytest", "torch", "triton"}
 _TOP_KEYS = {"id", "title", "edit", "given", "call_seconds", "task"}
 _TASK_KEYS = {"id", "title", "tier", "points", "minutes", "file", "hints", "needs"}
 
@@ -148,6 +151,8 @@ class _Reader:
 
     def lab(self, root: Path, lab_id: str, data: dict[str, Any]) -> Lab:
         self.keys("the manifest", data, _TOP_KEYS)
+        if not LAB_ID.match(lab_id):
+            raise self.fail(f"the folder is {lab_id!r}; write `lab` and two digits, as in lab14.")
         if data.get("id") != lab_id:
             raise self.fail(f"id is {data.get('id')!r}, the folder says {lab_id!r}.")
         edit = self.names("edit", data.get("edit"))
@@ -159,9 +164,11 @@ class _Reader:
                 f"{sorted(both)} stand in `edit` and in `given`; a file is one of them."
             )
         seconds = data.get("call_seconds")
-        if not isinstance(seconds, int | float) or isinstance(seconds, bool) or seconds <= 0:
+        if not _positive(seconds):
             raise self.fail(f"call_seconds is {seconds!r}; give a number above 0.")
         rows = data.get("task") or []
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise self.fail("write each task under its own [[task]], with two brackets.")
         tasks = tuple(self.task(lab_id, edit, row) for row in rows)
         ids = [task.id for task in tasks]
         if twice := {name for name in ids if ids.count(name) > 1}:
@@ -181,7 +188,7 @@ class _Reader:
         if row.get("tier") not in TIERS:
             raise self.fail(f"{where}: tier is {row.get('tier')!r}, not one of {TIERS}.")
         points, minutes = row.get("points"), row.get("minutes")
-        if not isinstance(points, int | float) or isinstance(points, bool) or points <= 0:
+        if not _positive(points):
             raise self.fail(f"{where}: points is {points!r}; give a number above 0.")
         if not isinstance(minutes, int) or isinstance(minutes, bool) or minutes <= 0:
             raise self.fail(f"{where}: minutes is {minutes!r}; give a whole number above 0.")
@@ -191,7 +198,7 @@ class _Reader:
         if not isinstance(hints, list) or len(hints) != 3:
             raise self.fail(f"{where}: give exactly three hints: concept, invariant, line.")
         needs = row.get("needs", [])
-        if not isinstance(needs, list) or set(needs) - set(NEEDS):
+        if not isinstance(needs, list) or any(need not in NEEDS for need in needs):
             raise self.fail(f"{where}: needs is {needs!r}; it may hold {', '.join(NEEDS)}.")
         first, second, third = (self.text(f"{where}: a hint", hint) for hint in hints)
         return Task(
@@ -221,4 +228,16 @@ class _Reader:
         for name in value:
             if not name or "/" in name or "\\" in name or name.startswith("."):
                 raise self.fail(f"`{what}` lists {name!r}; give plain file names in the folder.")
+            if value.count(name) > 1:
+                raise self.fail(f"`{what}` lists {name!r} twice.")
+            stem, _, suffix = name.rpartition(".")
+            if suffix == "py" and stem in _TAKEN:
+                raise self.fail(f"`{what}` lists {name!r}, which would hide the module `{stem}`.")
+            if suffix == "py" and not stem.isidentifier():
+                raise self.fail(f"`{what}` lists {name!r}, which no file could import.")
         return tuple(value)
+
+
+def _positive(value: object) -> TypeGuard[int | float]:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and isfinite(cast(float, value)) and cast(float, value) > 0

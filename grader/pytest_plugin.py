@@ -15,13 +15,18 @@ from typing import Any
 import pytest
 
 from grader import board, capabilities, feedback, progress
+from grader.boundary.alarm import Debugger
+from grader.boundary.errors import LoadFailed, Missing
+from grader.boundary.farside import how_to_restore
 from grader.boundary.rooms import LocalRoom
+from grader.expect import Failure
 from grader.labs import LAB_ID, TRACKS, Lab, LabError, Task, load_lab
 from grader.suite import PUBLIC_KEY, Case, Outcome, Suite, diagnose, load_suite, run_case, seed_of
 
 _UNITS = pytest.StashKey[dict[Path, "Unit"]]()
 _RESULTS = pytest.StashKey[dict[Path, dict[str, dict[str, Any]]]]()
-_PROPERTY = "infralens"
+_SAID = pytest.StashKey[dict[tuple[str, str], str]]()
+_ATTRIBUTE = "infralens"
 DIAGNOSIS_SECONDS = 3.0
 
 
@@ -37,10 +42,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_UNITS] = {}
     config.stash[_RESULTS] = {}
+    config.stash[_SAID] = {}
     if hasattr(config, "workerinput"):
         return
     for path in _asked_for(config):
-        _refuse_wrong_target(path)
+        try:
+            _refuse_wrong_target(path)
+            _refuse_missing_files(path)
+        except LabError as error:
+            raise pytest.UsageError(str(error)) from None
 
 
 def _asked_for(config: pytest.Config) -> list[Path]:
@@ -70,6 +80,19 @@ def _refuse_wrong_target(path: Path) -> None:
                 f"{path.name} is not a file that {lab.id} grades (its tasks are in {files}). "
                 f"Type: pytest {track}/{lab.id}"
             )
+
+
+def _refuse_missing_files(path: Path) -> None:
+    """A file that is not there is not collected, and its tasks would go without a word."""
+    folders = sorted(path.glob("lab*")) if path.name in TRACKS else [path]
+    for folder in folders:
+        found = lab_folder(folder / "lab.toml")
+        if found is None or not folder.is_dir():
+            continue
+        for name in load_lab(*found).edit:
+            if not (folder / name).exists():
+                shown = f"{folder.parent.name}/{folder.name}/{name}"
+                raise pytest.UsageError(f"{shown} is missing; {how_to_restore(folder.name)}")
 
 
 def lab_folder(path: Path) -> tuple[Path, str] | None:
@@ -170,13 +193,15 @@ def wrong_tree(lab: Lab, path: Path) -> str:
     return ""
 
 
-class TaskNode(pytest.Collector):
-    """A task: `...py::online_softmax` runs it."""
+class TaskNode(pytest.Class):
+    """A task: `...py::online_softmax` runs it. A `pytest.Class`, so that editors show its tests
+    under its name; there is no class behind it, and what looks for one finds `object`."""
 
     def __init__(self, *, task: Task, suite: Suite, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.task = task
         self.suite = suite
+        self.obj = object
 
     def collect(self) -> Iterator[pytest.Item]:
         for case in self.suite.cases_of(self.task.id):
@@ -202,7 +227,7 @@ class CaseItem(pytest.Item):
         self.task = task
         self.suite = suite
         self.outcome: Outcome | None = None
-        self.keywords.update({task.id: True, task.tier: True, case.test.name: True})
+        self.extra_keyword_matches.update({task.id, task.tier})  # for -k
         if case.test.extra:
             self.add_marker("extra")
         if "gpu" in (*case.test.extra, *task.needs):
@@ -238,9 +263,9 @@ def _trace_of(outcome: Outcome) -> Any:
     trace = first = outcome.error.__traceback__ if outcome.error else None
     while trace:
         code = trace.tb_frame.f_code
-        if (code.co_filename, trace.tb_lineno) == outcome.site and outcome.status == "failed":
-            if "raised" not in "".join(outcome.lines[:1]):
-                trace.tb_next = None
+        at_site = (code.co_filename, trace.tb_lineno) == outcome.site
+        if at_site and isinstance(outcome.error, Failure):
+            trace.tb_next = None
             break
         trace = trace.tb_next
     return first
@@ -280,7 +305,10 @@ class Unit:
         spent = self.diagnosed.get(case.test.task, 0.0)
         if spent < DIAGNOSIS_SECONDS and self.folder != self.suite.lab.solution:
             started = time.perf_counter()
-            outcome.cause = diagnose(self.suite, outcome, seed, DIAGNOSIS_SECONDS - spent)
+            try:
+                outcome.cause = diagnose(self.suite, outcome, seed, DIAGNOSIS_SECONDS - spent)
+            except Exception as error:  # a fault of the kit must not cost the learner a verdict
+                item.warn(pytest.PytestWarning(f"no diagnosis: {type(error).__name__}: {error}"))
             self.diagnosed[case.test.task] = spent + time.perf_counter() - started
         return outcome
 
@@ -294,11 +322,11 @@ def unit_of(item: CaseItem) -> Unit:
 
 
 def pytest_enter_pdb() -> None:
-    LocalRoom.debugging = True
+    Debugger.is_open = True
 
 
 def pytest_leave_pdb() -> None:
-    LocalRoom.debugging = False
+    Debugger.is_open = False
 
 
 # -- reports --------------------------------------------------------------------------------------
@@ -310,23 +338,20 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if call.when != "call" or not isinstance(item, CaseItem) or item.outcome is None:
         return
     report, outcome = result.get_result(), item.outcome
-    seen = unit_of(item).__dict__.setdefault("import_said", set())
-    shown = outcome.status
-    if type(outcome.error).__name__ == "LoadFailed":
-        shown = "not_run" if item.path.name in seen else "import"
-        seen.add(item.path.name)
+    # An attribute of the report: xdist carries it, and JUnit XML leaves it out.
     payload = {
         "root": str(item.suite.lab.root),
         "folder": str(item.path.parent),
         "lab": item.suite.lab.id,
         "case": item.case.id,
         "status": outcome.status,
-        "shown": shown,
+        "import": outcome.lines[0] if isinstance(outcome.error, LoadFailed) else "",
+        "once": outcome.lines[0] if isinstance(outcome.error, LoadFailed | Missing) else "",
         "message": feedback.message(outcome),
         "where": outcome.where,
         "disturbed": outcome.observed == "Disturbed",
     }
-    report.user_properties.append((_PROPERTY, payload))
+    setattr(report, _ATTRIBUTE, payload)
 
 
 _LETTERS = {
@@ -336,18 +361,21 @@ _LETTERS = {
 }
 
 
-def pytest_report_teststatus(report: Any) -> tuple[str, str, str] | None:
+def pytest_report_teststatus(report: Any, config: pytest.Config) -> tuple[str, str, str] | None:
     payload = _payload(report)
-    return _LETTERS.get(payload["shown"]) if payload else None
+    if payload is None:
+        return None
+    if payload["once"]:
+        # One message for a file that does not import or a name that is gone, however many tests
+        # and workers meet it.
+        first = config.stash[_SAID].setdefault((payload["folder"], payload["once"]), report.nodeid)
+        return None if first == report.nodeid else _LETTERS["not_run"]
+    return _LETTERS.get(payload["status"])
 
 
 def _payload(report: Any) -> dict[str, Any] | None:
-    if getattr(report, "when", None) != "call":
-        return None
-    for name, value in getattr(report, "user_properties", ()):
-        if name == _PROPERTY:
-            return dict(value)
-    return None
+    found = getattr(report, _ATTRIBUTE, None) if getattr(report, "when", "") == "call" else None
+    return found if isinstance(found, dict) else None
 
 
 class _Collector:

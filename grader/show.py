@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable
 from typing import Any
+
+from grader.boundary.codec import Record
 
 _UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 MAX_TEXT = 160
@@ -15,8 +19,18 @@ def number(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
+        if 1e4 <= abs(value) < 1e15 and value == int(value):
+            return f"{value:,.1f}"
         return f"{value:.6g}" if abs(value) < 1e15 else f"{value:.6e}"
     return repr(value)
+
+
+def pair(got: object, want: object, unit: str | None = None) -> tuple[str, str]:
+    """Two values side by side: with every digit where six of them would look alike."""
+    texts = amount(got, unit), amount(want, unit)
+    if texts[0] == texts[1] and isinstance(got, float) | isinstance(want, float):
+        return repr(got), repr(want)
+    return texts
 
 
 def size(value: int | float) -> str:
@@ -61,16 +75,42 @@ def short(value: object, limit: int = MAX_TEXT) -> str:
         return number(value)
     if is_array(value):
         return _array(value, limit)
+    if limit < 10 and isinstance(value, list | tuple | dict):
+        return "..."  # deep down: not worth a walk
     if isinstance(value, list | tuple):
         opening, closing = ("[", "]") if isinstance(value, list) else ("(", ")")
-        text = opening + ", ".join(short(item, limit) for item in value[:12])
-        text += (", ..." if len(value) > 12 else "") + closing
+        text = opening + _joined((short(item, limit // 2) for item in value), limit) + closing
     elif isinstance(value, dict):
-        pairs = [f"{short(key, 40)}: {short(item, limit)}" for key, item in list(value.items())[:8]]
-        text = "{" + ", ".join(pairs) + (", ..." if len(value) > 8 else "") + "}"
+        pairs = (f"{short(key, 40)}: {short(item, limit // 2)}" for key, item in value.items())
+        text = "{" + _joined(pairs, limit) + "}"
+    elif isinstance(value, str | bytes) and len(value) > limit:
+        text = repr(value[:limit])
+    elif (fields := record_fields(value)) is not None:
+        pairs = (f"{name}={short(item, limit // 2)}" for name, item in fields.items())
+        text = f"{kind(value)}({_joined(pairs, limit)})"
     else:
         text = repr(value)
     return text if len(text) <= limit else text[: limit - 4] + " ..."
+
+
+def _joined(parts: Iterable[str], limit: int) -> str:
+    """The first parts, as far as they fit: a huge value costs no more than a small one."""
+    taken: list[str] = []
+    for part in parts:
+        used = sum(len(text) + 2 for text in taken)
+        if len(taken) == 12 or (taken and used + len(part) > limit - 8):
+            return ", ".join([*taken, "..."])
+        taken.append(part)
+    return ", ".join(taken)
+
+
+def record_fields(value: object) -> dict[str, Any] | None:
+    """The fields of a record or dataclass instance, or None for anything else."""
+    if isinstance(value, Record):
+        return {name: getattr(value, name) for name in value}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
+    return None
 
 
 def _array(value: Any, limit: int) -> str:
@@ -85,6 +125,8 @@ def _array(value: Any, limit: int) -> str:
 
 def call(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
     """A call as one line; big arguments by their kind."""
+    if name.endswith(")"):
+        return name
     parts = [short(arg, 60) for arg in args]
     parts += [f"{key}={short(arg, 60)}" for key, arg in kwargs.items()]
     return f"{name}({', '.join(parts)})"

@@ -13,8 +13,9 @@ from pathlib import Path
 from grader.labs import Lab, LabError
 
 BEGIN = re.compile(r"^(?P<indent>[ \t]*)(?P<open>#|//|<!--)[ \t]*BEGIN SOLUTION (?P<task>\w+)\b.*$")
-END = re.compile(r"^[ \t]*(#|//|<!--)[ \t]*END SOLUTION\b.*$")
-_COMMENTS = {".cu": ("// ", ""), ".cpp": ("// ", ""), ".h": ("// ", ""), ".md": ("<!-- ", " -->")}
+END = re.compile(r"^[ \t]*(#|//|<!--)[ \t]*END SOLUTION\b[ \t]*(?P<task>\w*).*$")
+_SLASHES = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp")
+_COMMENTS = {".md": ("<!-- ", " -->"), **dict.fromkeys(_SLASHES, ("// ", ""))}
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,22 @@ def blocks(path: Path) -> list[Block]:
     """The marked blocks of a reference file, in order; `LabError` names a marker out of place."""
     found: list[Block] = []
     opened: Block | None = None
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
         if match := BEGIN.match(line):
             if opened:
                 raise LabError(f"{path}:{number}: a block opens inside `{opened.task}`'s.")
             opened = Block(match["task"], number, 0, match["indent"])
-        elif END.match(line):
+        elif "BEGIN SOLUTION" in line:
+            raise LabError(
+                f"{path}:{number}: write `BEGIN SOLUTION <task>` in a comment of its own."
+            )
+        elif match := END.match(line):
             if not opened:
                 raise LabError(f"{path}:{number}: END SOLUTION without a BEGIN SOLUTION.")
+            if match["task"] not in ("", opened.task):
+                raise LabError(
+                    f"{path}:{number}: END of `{match['task']}` in `{opened.task}`'s block."
+                )
             found.append(Block(opened.task, opened.first, number, opened.indent))
             opened = None
     if opened:
@@ -50,6 +59,8 @@ def placeholder(lab: Lab, task_id: str, suffix: str, indent: str) -> list[str]:
     """The lines that stand in a skeleton where a solution stood."""
     task = lab.task(task_id)
     todo = f"TODO({task.name}): {task.title}"
+    if suffix == ".py" and not indent:
+        return [f"# {todo}"]  # a raise out here would keep the file from being imported
     if suffix == ".py":
         return [f"{indent}# {todo}", f'{indent}raise NotImplementedError("{task.name}")']
     opening, closing = _COMMENTS.get(suffix, ("# ", ""))
@@ -62,12 +73,15 @@ def placeholder(lab: Lab, task_id: str, suffix: str, indent: str) -> list[str]:
 def skeleton(lab: Lab, name: str) -> str:
     """Text of `exercises/<lab>/<name>` as the reference file demands it."""
     path = lab.solution / name
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     out: list[str] = []
     position = 0
     for block in blocks(path):
         out += lines[position : block.first - 1]
-        out += placeholder(lab, block.task, path.suffix, block.indent)
+        try:
+            out += placeholder(lab, block.task, path.suffix, block.indent)
+        except LabError as error:
+            raise LabError(f"{path}:{block.first}: {error}") from None
         position = block.last
     out += lines[position:]
     return "\n".join(out) + "\n"
@@ -91,7 +105,7 @@ def stale(lab: Lab) -> list[str]:
         name
         for name, text in wanted(lab).items()
         if not (lab.exercise / name).is_file()
-        or (lab.exercise / name).read_text(encoding="utf-8") != text
+        or (lab.exercise / name).read_text(encoding="utf-8", errors="replace") != text
     ]
 
 

@@ -14,6 +14,7 @@ import importlib
 import inspect
 import itertools
 import sys
+import tempfile
 import textwrap
 import time
 import traceback
@@ -25,7 +26,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from grader import capabilities, show
-from grader.boundary.errors import FarSideError, StudentError
+from grader.boundary.errors import FarSideError, StudentError, SuiteFault
 from grader.boundary.farside import Kit, records_of, types_files
 from grader.boundary.files import FolderModules
 from grader.boundary.proxy import Handle, Line, Student
@@ -37,6 +38,7 @@ PUBLIC_KEY = b"public"
 _TASK = "__infralens_task__"
 _MISCONCEPTION = "__infralens_misconception__"
 _ARGUMENTS = {"student", "rng", "tmp_path"}
+_SPLICE = "__infralens_splice__"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -69,7 +71,7 @@ def misconception(
 
 def property_settings(max_examples: int = 60) -> Any:
     """Settings for `@given` in a suite: no deadline, no database, the same examples every time."""
-    from hypothesis import HealthCheck, settings
+    from hypothesis import HealthCheck, Phase, settings
 
     return settings(
         max_examples=max_examples,
@@ -77,6 +79,9 @@ def property_settings(max_examples: int = 60) -> Any:
         database=None,
         derandomize=True,
         suppress_health_check=list(HealthCheck),
+        # Several faults in one exception group would hide the first one's message.
+        report_multiple_bugs=False,
+        phases=(Phase.explicit, Phase.generate, Phase.shrink),
     )
 
 
@@ -86,6 +91,8 @@ def property_settings(max_examples: int = 60) -> Any:
 @dataclass(frozen=True)
 class Test:
     """One test function: a gate or a step of a task, or an extra."""
+
+    __test__ = False  # not pytest's to collect
 
     lab: str
     task: str
@@ -140,14 +147,15 @@ class Misconception:
         owner: Any = module
         for part in owner_name.split(".") if owner_name else []:
             owner = getattr(owner, part)
-        setattr(owner, attribute, self._compiled(module, attribute))
+        setattr(owner, attribute, self._compiled(module, attribute, owner))
 
-    def _compiled(self, module: ModuleType, name: str) -> Any:
+    def _compiled(self, module: ModuleType, name: str, owner: Any) -> Any:
         """The wrong code, executed among the reference's names."""
-        lines, first = inspect.getsourcelines(self.source)
+        source = inspect.unwrap(self.source)
+        lines, first = inspect.getsourcelines(source)
         tree = ast.parse(textwrap.dedent("".join(lines)))
         definition = tree.body[0]
-        assert isinstance(definition, ast.FunctionDef | ast.ClassDef)
+        assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         definition.decorator_list = [
             line
             for line in definition.decorator_list
@@ -157,14 +165,16 @@ class Misconception:
         ast.increment_lineno(tree, first - 1)
         # Evaluated annotations would need this file's own imports.
         flags = __future__.annotations.compiler_flag
-        code = compile(tree, inspect.getfile(self.source), "exec", flags, dont_inherit=True)
-        before = module.__dict__.get(name)
-        exec(code, module.__dict__)
-        made = module.__dict__[name]
-        module.__dict__[name] = before
-        if before is None:
-            del module.__dict__[name]
-        return made
+        file = inspect.getfile(source)
+        if owner is module:
+            exec(compile(tree, file, "exec", flags, dont_inherit=True), module.__dict__)
+            return module.__dict__[name]
+        # In a method, `super()` looks for `__class__` around it.
+        around = ast.parse(f"def {_SPLICE}(__class__):\n    return {name}")
+        assert isinstance(around.body[0], ast.FunctionDef)
+        around.body[0].body.insert(0, definition)
+        exec(compile(around, file, "exec", flags, dont_inherit=True), module.__dict__)
+        return module.__dict__.pop(_SPLICE)(owner)
 
 
 class Suite:
@@ -180,7 +190,7 @@ class Suite:
         self.records = records_of(self.given)
         self.package = package
         self.cases: list[Case] = []
-        self.misconceptions: list[Misconception] = []
+        self.misconceptions: list[Misconception] | None = None
         self._wrong_rooms: dict[str, LocalRoom] = {}
         with self.given.visible():
             for path in sorted(lab.suite.glob("test_*.py")):
@@ -190,6 +200,10 @@ class Suite:
         for row in lab.tasks:
             if not any(case.test.task == row.id for case in self.cases):
                 raise LabError(f"{lab.suite}: no test is marked @task({row.id!r}).")
+            if not any(case.test.gate and case.test.scored for case in self.cases_of(row.id)):
+                raise LabError(
+                    f"{lab.suite}: `{row.id}` has no scored gate, so nobody could earn its points."
+                )
         probes = lab.suite / "probes.py"
         self.probes = probes.read_text(encoding="utf-8") if probes.is_file() else ""
         self.probes_name = str(probes)
@@ -205,7 +219,10 @@ class Suite:
             if marked is None:
                 raise LabError(f"{path}: {name} has no @task(...) and would never be counted.")
             task_id, gate, extra = marked
-            self.lab.task(task_id)
+            try:
+                self.lab.task(task_id)
+            except LabError as error:
+                raise LabError(f"{path}: {name}: {error}") from None
             line = inspect.unwrap(function).__code__.co_firstlineno
             marks = list(getattr(function, "pytestmark", []))
             if any(mark.name == "gpu" for mark in marks) and "gpu" not in extra:
@@ -229,17 +246,22 @@ class Suite:
 
     def misconceptions_of(self, task_id: str) -> list[Misconception]:
         """The known wrong answers of a task; read when the first one is needed."""
-        if not self.misconceptions and (self.lab.suite / "misconceptions.py").is_file():
-            with self.given.visible():
-                module = self._import("misconceptions")
-            for name, value in vars(module).items():
-                if (marked := getattr(value, _MISCONCEPTION, None)) is not None:
-                    row, replaces, file = marked
-                    self.lab.task(row)
-                    sentence = " ".join((inspect.getdoc(value) or "").split())
-                    wrong = Misconception(row, name, replaces, file, sentence, value)
-                    self.misconceptions.append(wrong)
+        if self.misconceptions is None:
+            self.misconceptions = list(self._read_misconceptions())
         return [wrong for wrong in self.misconceptions if wrong.task == task_id]
+
+    def _read_misconceptions(self) -> Iterator[Misconception]:
+        if not (self.lab.suite / "misconceptions.py").is_file():
+            return
+        with self.given.visible():
+            module = self._import("misconceptions")
+        for name, value in vars(module).items():
+            value = getattr(value, "fget", None) or value  # a property's function carries the mark
+            if (marked := getattr(value, _MISCONCEPTION, None)) is not None:
+                row, replaces, file = marked
+                self.lab.task(row)
+                sentence = " ".join((inspect.getdoc(value) or "").split())
+                yield Misconception(row, name, replaces, file, sentence, value)
 
     def kit(self, folder: Path) -> Kit:
         return Kit(folder, self.lab.edit, self.lab.given, self.probes, self.probes_name)
@@ -275,7 +297,7 @@ def _parameter_sets(marks: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             ]
             label = str(given) if given is not None else "-".join(texts)
             column.append((label, dict(zip(names, values, strict=True))))
-        columns.append(column)
+        columns.append(_distinct(column))
     for combination in itertools.product(*columns):
         merged: dict[str, Any] = {}
         for _, params in combination:
@@ -283,11 +305,21 @@ def _parameter_sets(marks: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "-".join(label for label, _ in combination), merged
 
 
+def _distinct(column: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
+    """Labels that stand twice get a number, so that no case's result overwrites another's."""
+    labels = [label for label, _ in column]
+    return [
+        (f"{label}{labels[:index].count(label)}" if labels.count(label) > 1 else label, params)
+        for index, (label, params) in enumerate(column)
+    ]
+
+
 def _case_id(name: str, value: object, index: int) -> str:
-    if isinstance(value, str | int | float | bool) or value is None:
+    if isinstance(value, int | float | bool) or value is None:
         return str(value)
-    plain = getattr(value, "__name__", None)
-    return plain if isinstance(plain, str) else f"{name}{index}"
+    plain = value if isinstance(value, str) else getattr(value, "__name__", None)
+    tame = isinstance(plain, str) and len(plain) <= 40 and plain.isprintable()
+    return str(plain) if tame and not set(str(plain)) & set("/\\:[]") else f"{name}{index}"
 
 
 _SUITES: dict[tuple[Path, str], tuple[str, Suite]] = {}
@@ -391,15 +423,18 @@ def run_case(
     if reason := capabilities.first_missing(case.test.extra):
         return Outcome(case, "not_verified", [reason])
     texts = {name: folder / name for name in suite.lab.edit}
-    line = Line(room, suite.records, texts)
+    line = Line(room, suite.records, texts, suite.lab.task(case.test.task).name)
     wanted = inspect.signature(case.test.function).parameters
     arguments: dict[str, Any] = dict(case.params)
     if "student" in wanted:
         arguments["student"] = Student(line)
     if "rng" in wanted:
         arguments["rng"] = _Lazy(seed)
+    own = None
+    if "tmp_path" in wanted and tmp_path is None:
+        own = tempfile.TemporaryDirectory(prefix="infralens-", ignore_cleanup_errors=True)
     if "tmp_path" in wanted:
-        arguments["tmp_path"] = tmp_path() if tmp_path else None
+        arguments["tmp_path"] = tmp_path() if tmp_path else Path(own.name if own else "")
     started = time.perf_counter()
     try:
         with suite.given.visible():
@@ -413,10 +448,13 @@ def run_case(
         outcome = _from_far_side(suite, case, error)
     except Exception as error:
         outcome = _from_suite(suite, case, error, line)
+    finally:
+        room.forget()
+        if own is not None:
+            own.cleanup()
     outcome.seconds = time.perf_counter() - started
     if outcome.status != "passed":
         outcome.called = line.called()
-    room.forget()
     return outcome
 
 
@@ -448,6 +486,11 @@ def _from_far_side(suite: Suite, case: Case, error: FarSideError) -> Outcome:
 def _from_suite(suite: Suite, case: Case, error: Exception, line: Line) -> Outcome:
     """The suite tripped over an answer of a form that it cannot use."""
     text = f"{type(error).__name__}: {error}"
+    if isinstance(error, SuiteFault | NameError | ImportError | SyntaxError):
+        outcome = Outcome(case, "error", [f"the test itself is at fault, not your code: {text}"])
+        outcome.site, outcome.error = _suite_line(suite, error), error
+        outcome.detail = "".join(traceback.format_exception(error))[-4000:]
+        return outcome
     lines = [f"returned {show.kind(line.answer)}, which the test could not use ({text})"]
     outcome = Outcome(case, "failed", lines, error=error, observed=show.kind(line.answer))
     outcome.site = _suite_line(suite, error)
@@ -503,11 +546,15 @@ def _same(a: Any, b: Any, tolerance: float) -> bool:
     if show.is_array(a) or show.is_array(b):
         return show.is_array(a) and show.is_array(b) and _same_arrays(a, b, tolerance)
     if isinstance(a, int | float) and isinstance(b, int | float):
-        return a == b or abs(a - b) <= max(tolerance, 1e-9 * abs(a)) or (a != a and b != b)
+        whole = isinstance(a, int) and isinstance(b, int)
+        slack = 0.0 if whole else 1e-9 * min(abs(a), abs(b))
+        return a == b or abs(a - b) <= max(tolerance, slack) or (a != a and b != b)
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(_same(x, y, tolerance) for x, y in zip(a, b, strict=True))
     if isinstance(a, dict) and isinstance(b, dict):
         return set(a) == set(b) and all(_same(a[key], b[key], tolerance) for key in a)
+    if (fields := show.record_fields(a)) is not None:
+        return show.kind(a) == show.kind(b) and _same(fields, show.record_fields(b), tolerance)
     return type(a) is type(b) and bool(a == b)
 
 

@@ -8,6 +8,8 @@ describes. The same code copies arguments at every tier, so a self-check sees wh
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,10 +21,12 @@ from grader.boundary.errors import Refused
 MAX_DEPTH = 64
 MAX_NODES = 2_000_000
 MAX_BYTES = 2**31
+MAX_BUFFERS = 1 << 16
 MAX_INT_BITS = 1 << 16
 _INT64 = range(-(2**63), 2**63)
 
 NUMPY_KINDS = "biufc"
+_DTYPE = re.compile(r"[<>|=]?[biufc]\d{1,2}\Z")
 TORCH_DTYPES = frozenset(
     (
         *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
@@ -30,6 +34,7 @@ TORCH_DTYPES = frozenset(
         *("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"),
     )
 )
+_CARRIERS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64", 16: "complex128"}
 
 Tree = Any
 
@@ -44,6 +49,8 @@ class Record:
         object.__setattr__(self, "_fields", MappingProxyType(dict(fields)))
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in Record.__slots__:
+            raise AttributeError(name)
         try:
             return self._fields[name]
         except KeyError:
@@ -97,7 +104,9 @@ def decode(tree: Tree, buffers: list[bytearray], side: Side) -> Any:
         return _Reader(side, buffers).value(tree, 0)
     except Refused:
         raise
-    except (ValueError, TypeError, IndexError, KeyError, OverflowError, RuntimeError) as error:
+    except (MemoryError, RecursionError) as error:
+        raise Refused("a value that came across is too large") from error
+    except Exception as error:
         raise Refused(f"a malformed value came across: {error}") from error
 
 
@@ -105,12 +114,15 @@ class _Writer:
     def __init__(self, side: Side) -> None:
         self.side = side
         self.buffers: list[bytearray] = []
+        self.bytes = 0
         self.nodes = 0
 
     def tree(self, value: Any, depth: int) -> Tree:
         kind = type(value)
-        if kind is float or kind is bool or kind is str or value is None:
+        if kind is float or kind is bool or value is None:
             return value
+        if kind is str:
+            return self.text(value)
         if kind is int:
             return value if value in _INT64 else self.big(value)
         self.nodes += 1
@@ -131,53 +143,64 @@ class _Writer:
             flat.append(self.tree(item, depth + 1))
         return flat
 
+    def text(self, value: str) -> Tree:
+        if not value.isascii():
+            try:
+                value.encode("utf-8")
+            except UnicodeEncodeError:
+                raise Refused("a text holds half a surrogate pair, so it is no Unicode") from None
+        return value
+
     def big(self, value: int) -> Tree:
         if value.bit_length() > MAX_INT_BITS:
             raise Refused(f"an integer has more than {MAX_INT_BITS:,} bits")
         return ["I", format(value, "x")]
 
     def other(self, value: Any, depth: int) -> Tree:
-        module = type(value).__module__.partition(".")[0]
+        kind = type(value)  # what `isinstance` says, a class can make up
+        module = kind.__module__.partition(".")[0]
         if module == "numpy" and (numpy := sys.modules.get("numpy")) is not None:
-            if isinstance(value, numpy.generic) and value.dtype.kind in NUMPY_KINDS:
-                return self.tree(value.item(), depth + 1)
-            if isinstance(value, numpy.dtype) and value.kind in NUMPY_KINDS:
+            if issubclass(kind, numpy.generic) and value.dtype.kind in NUMPY_KINDS:
+                plain = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
+                return self.tree(plain[value.dtype.kind](value), depth + 1)
+            if issubclass(kind, numpy.dtype) and value.kind in NUMPY_KINDS:
                 return ["N", value.str]
-        if (numpy := sys.modules.get("numpy")) is not None and isinstance(value, numpy.ndarray):
+        if (numpy := sys.modules.get("numpy")) is not None and issubclass(kind, numpy.ndarray):
             if value.dtype.kind in NUMPY_KINDS and value.dtype.itemsize <= 16:
                 return self.array(numpy, value)
             return self.held(value)
         if (torch := sys.modules.get("torch")) is not None and hasattr(torch, "Tensor"):
-            if isinstance(value, torch.Tensor):
+            if issubclass(kind, torch.Tensor):
                 return self.tensor(torch, value)
-            if isinstance(value, torch.dtype):
+            if issubclass(kind, torch.dtype):
                 return ["D", str(value).removeprefix("torch.")]
-        if isinstance(value, bytes | bytearray):
+        if issubclass(kind, bytes | bytearray):
             return self.raw(bytearray(value), "b")
-        if isinstance(value, Path):
+        if issubclass(kind, Path):
             return self.path(value)
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        if dataclasses.is_dataclass(kind):
             return self.record(value, depth)
         return self.subclass(value, depth)
 
     def subclass(self, value: Any, depth: int) -> Tree:
         """Plain data in a class of the student's own (OrderedDict, IntEnum, namedtuple) is plain
         data; anything else is held."""
-        if isinstance(value, int):
+        kind = type(value)
+        if issubclass(kind, int):
             return self.tree(int.__pos__(value), depth + 1)
-        if isinstance(value, float):
+        if issubclass(kind, float):
             return float.__pos__(value)
-        if isinstance(value, str):
-            return str.__str__(value)
-        if isinstance(value, dict):
+        if issubclass(kind, str):
+            return self.text(str.__str__(value))
+        if issubclass(kind, dict):
             return self.mapping(value, depth)
-        if isinstance(value, list):
+        if issubclass(kind, list):
             return ["l", *[self.tree(item, depth + 1) for item in list.__iter__(value)]]
-        if isinstance(value, tuple):
+        if issubclass(kind, tuple):
             return ["t", *[self.tree(item, depth + 1) for item in tuple.__iter__(value)]]
-        if isinstance(value, set | frozenset):
+        if issubclass(kind, set | frozenset):
             return ["s", *[self.tree(item, depth + 1) for item in value]]
-        if isinstance(value, complex):
+        if issubclass(kind, complex):
             return ["c", value.real, value.imag]
         if type(value).__module__ == "grader.boundary.proxy" and hasattr(value, "_number"):
             return ["h", value._number, ""]
@@ -197,8 +220,11 @@ class _Writer:
         return flat
 
     def raw(self, data: bytearray, tag: str, *rest: Tree) -> Tree:
-        if sum(map(len, self.buffers)) + len(data) > MAX_BYTES:
+        self.bytes += len(data)
+        if self.bytes > MAX_BYTES:
             raise Refused(f"a value is larger than {MAX_BYTES:,} bytes")
+        if len(self.buffers) >= MAX_BUFFERS:
+            raise Refused(f"a value holds more than {MAX_BUFFERS:,} arrays and byte strings")
         self.buffers.append(data)
         return [tag, len(self.buffers) - 1, *rest]
 
@@ -206,17 +232,12 @@ class _Writer:
         array = numpy.asarray(value)
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
-        step = array.dtype.itemsize
-        strides = [stride // step for stride in array.strides]
-        exact = all(stride >= 0 and stride % step == 0 for stride in array.strides)
-        span = _span(array.shape, strides)
-        if exact and not array.flags.c_contiguous and array.size and span <= 4 * array.size:
-            flat = numpy.lib.stride_tricks.as_strided(array, (span,), (step,))
-        else:
-            flat, strides = numpy.ascontiguousarray(array).reshape(-1), []
-        return self.raw(bytearray(flat.tobytes()), "a", array.dtype.str, list(array.shape), strides)
+        data, strides = _packed(numpy, array)
+        return self.raw(data, "a", array.dtype.str, list(array.shape), strides)
 
     def tensor(self, torch: Any, value: Any) -> Tree:
+        import numpy
+
         name = str(value.dtype).removeprefix("torch.")
         if value.layout is not torch.strided or value.is_meta or name not in TORCH_DTYPES:
             return self.held(value)
@@ -224,16 +245,10 @@ class _Writer:
         if type(tensor) is not torch.Tensor:
             tensor = tensor.as_subclass(torch.Tensor)
         tensor = tensor.cpu().resolve_conj().resolve_neg()
-        shape, strides = list(tensor.shape), list(tensor.stride())
-        span = _span(tensor.shape, strides)
-        if not tensor.is_contiguous() and tensor.numel() and span <= 4 * tensor.numel():
-            flat = tensor.as_strided((span,), (1,), tensor.storage_offset())
-        else:
-            flat, strides = tensor.contiguous().reshape(-1), []
-        data = (
-            bytearray(flat.view(torch.uint8).numpy().tobytes()) if tensor.numel() else bytearray()
-        )
-        return self.raw(data, "T", name, shape, strides)
+        # NumPy knows no bfloat16: the bits travel as a type of the same size.
+        bits = tensor.view(getattr(torch, _CARRIERS[tensor.dtype.itemsize])).numpy()
+        data, strides = _packed(numpy, bits)
+        return self.raw(data, "T", name, list(tensor.shape), strides)
 
     def path(self, value: Path) -> Tree:
         if self.side.hold is not None:  # a path of the student's machine means nothing here
@@ -241,6 +256,22 @@ class _Writer:
         if not value.is_file():
             raise Refused(f"{value} is not a file, so it cannot be sent to student code")
         return self.raw(bytearray(value.read_bytes()), "p", value.name)
+
+
+def _packed(numpy: Any, array: Any) -> tuple[bytearray, list[int]]:
+    """Bytes of an array and, for a view with gaps, its strides in elements. What lies in the gaps
+    is not the view's: zeros go in its place. A view that is nearly all gaps becomes contiguous."""
+    step = array.itemsize
+    strides = [stride // step for stride in array.strides]
+    exact = all(stride >= 0 and stride % step == 0 for stride in array.strides)
+    span = _span(array.shape, strides)
+    wasteful = span * step > max(4 * array.nbytes, 2**20)
+    if array.flags.c_contiguous or not array.size or not exact or wasteful:
+        flat, strides = numpy.ascontiguousarray(array), []
+    else:
+        flat = numpy.zeros(span, array.dtype)
+        numpy.lib.stride_tricks.as_strided(flat, array.shape, array.strides)[...] = array
+    return bytearray(flat.reshape(-1).view(numpy.uint8).data), strides
 
 
 def _span(shape: Any, strides: list[int]) -> int:
@@ -326,9 +357,10 @@ class _Reader:
                 raise Refused("an array with impossible strides came across")
             count = _span(shape, strides)
         else:
-            count = 1
-            for n in shape:
-                count *= n
+            count = math.prod(shape)
+        # Strides of zero make many elements out of one; whoever reads the array pays for them all.
+        if math.prod(shape) * itemsize > MAX_BYTES:
+            raise Refused("an array that came across has too many elements")
         if count * itemsize != len(data):
             raise Refused("an array's shape and its bytes do not agree")
         return data, shape, strides
@@ -374,7 +406,10 @@ class _Reader:
     def path(self, tree: list[Tree], depth: int) -> Path:
         if self.side.folder is None:
             raise Refused("a file came across to a side that takes none")
-        target = self.side.folder() / Path(str(tree[2])).name
+        name = Path(str(tree[2])).name
+        if name in ("", ".", ".."):
+            raise Refused("a file without a name came across")
+        target = self.side.folder() / name
         target.write_bytes(self.buffer(tree[1]))
         return target
 
@@ -399,9 +434,6 @@ class _Reader:
 
 
 def _numpy_dtype(numpy: Any, name: Tree) -> Any:
-    if type(name) is not str or len(name) > 8:
+    if type(name) is not str or not _DTYPE.match(name):
         raise Refused("an unknown array dtype came across")
-    dtype = numpy.dtype(name)
-    if dtype.kind not in NUMPY_KINDS:
-        raise Refused(f"an array of {dtype} came across")
-    return dtype
+    return numpy.dtype(name)

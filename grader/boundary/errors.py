@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 
+class SuiteFault(TypeError):
+    """The suite asked for something that the wall does not do: no fault of the student's."""
+
+
 class FarSideError(Exception):
     """Base: a call into student code that gave no value. `where` is `file:line` in student code."""
 

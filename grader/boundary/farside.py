@@ -7,9 +7,11 @@ no expected value and reaches no verdict: a reply is a value, or a description o
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,7 @@ from types import ModuleType, SimpleNamespace, TracebackType
 from typing import Any
 
 from grader.boundary import codec
+from grader.boundary.alarm import DeadlineHit, deadline
 from grader.boundary.errors import Refused
 from grader.boundary.files import FolderModules
 
@@ -33,6 +36,7 @@ class Kit:
     given: tuple[str, ...]
     probes: str = ""
     probes_name: str = "probes.py"
+    load_seconds: float = 60.0
 
 
 class LookupFailed(Exception):
@@ -50,13 +54,20 @@ class FileFailed(Exception):
 class FarSide:
     """Learner's code of one folder, with the objects that tests hold handles of."""
 
-    def __init__(self, kit: Kit, patch: Callable[[ModuleType], None] | None = None) -> None:
+    def __init__(
+        self,
+        kit: Kit,
+        patch: Callable[[ModuleType], None] | None = None,
+        let_through: tuple[type[BaseException], ...] = (KeyboardInterrupt, GeneratorExit),
+    ) -> None:
         self.kit = kit
         self.patch = patch
+        self.let_through = let_through
         self.files = FolderModules(kit.folder, (*kit.edit, *kit.given))
         self.failed: dict[str, BaseException] = {}
         self.held: dict[int, object] = {}
-        self.next_handle = 0
+        # A fresh worker must not give out the numbers of the one that it follows.
+        self.next_handle = time.monotonic_ns()
         self.loaded = False
         self.probe_module: dict[str, Any] | None = None
         self.scratch: tempfile.TemporaryDirectory[str] | None = None
@@ -73,13 +84,19 @@ class FarSide:
         return self.held[number]
 
     def arrivals(self) -> Path:
+        """A folder of its own for each file that arrives."""
         if self.scratch is None:
-            self.scratch = tempfile.TemporaryDirectory(prefix="infralens-")
-        return Path(self.scratch.name)
+            self.scratch = tempfile.TemporaryDirectory(
+                prefix="infralens-", ignore_cleanup_errors=True
+            )
+        return Path(tempfile.mkdtemp(dir=self.scratch.name))
 
     def forget(self) -> None:
-        """Drop what handles keep alive; called between tests."""
+        """Drop what handles keep alive and the files that arrived; called between tests."""
         self.held.clear()
+        scratch, self.scratch = self.scratch, None
+        if scratch is not None:
+            scratch.cleanup()
 
     def load(self) -> None:
         """Import every file; a file that fails is remembered and named when it is needed."""
@@ -90,14 +107,12 @@ class FarSide:
             if not name.endswith(".py"):
                 continue
             try:
-                module = self.files.load(name)
+                with deadline(self.kit.load_seconds):
+                    module = self.files.load(name)
                 if self.patch and name in self.kit.edit:
                     self.patch(module)
-            except (KeyboardInterrupt, GeneratorExit):
-                raise
             except BaseException as error:
-                if type(error).__name__ == "DeadlineHit":
-                    self.loaded = False
+                if isinstance(error, self.let_through):
                     raise
                 self.failed[name] = error
         self.side.records = records_of(self.files)
@@ -176,7 +191,7 @@ class FarSide:
         found = ""
         while trace:
             path = trace.tb_frame.f_code.co_filename
-            if path.startswith(str(self.kit.folder)):
+            if path.startswith(f"{self.kit.folder}{os.sep}"):
                 found = f"{Path(path).name}:{trace.tb_lineno}"
             trace = trace.tb_next
         return found
@@ -188,14 +203,25 @@ class FarSide:
 
     def _import_failure(self, file: str, error: BaseException) -> tuple[str, str]:
         if isinstance(error, FileNotFoundError) and not (self.kit.folder / file).is_file():
-            lab = self.kit.folder.name
-            return f"{file} is missing; `infralens reset {lab}` brings it back", file
+            return f"{file} is missing; {how_to_restore(self.kit.folder.name)}", file
         if isinstance(error, SyntaxError):
             line = (error.text or "").strip()
             text = f"{file} does not import: {type(error).__name__}: {error.msg}"
-            return (f"{text}: {line}" if line else text), f"{file}:{error.lineno or 1}"
+            name = Path(error.filename or file).name
+            return (f"{text}: {line}" if line else text), f"{name}:{error.lineno or 1}"
+        if isinstance(error, DeadlineHit):
+            text = f"{file} does not import: not done after {self.kit.load_seconds:g} s"
+            return text, self.place(error.__traceback__) or file
         text = f"{file} does not import: {type(error).__name__}: {_text(error)}"
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            own = self.kit.folder / f"{error.name.partition('.')[0]}.py"
+            if own.is_file():
+                text += f" (only {', '.join(self.kit.edit)} count, so {own.name} is not there)"
         return text, self.place(error.__traceback__) or file
+
+
+def how_to_restore(lab: str) -> str:
+    return f"`infralens reset {lab}` puts the skeletons back and keeps your files aside"
 
 
 def types_files(given: tuple[str, ...]) -> tuple[str, ...]:
@@ -218,10 +244,11 @@ def _text(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"sys.exit({'' if error.code is None else error.code!r}) was called"
     try:
-        text = str(error)
+        text = str.__str__(str(error))
     except Exception:
         return "(its message could not be read)"
-    return text if text else "(no message)"
+    # A text that is no valid Unicode could not be sent.
+    return text.encode("utf-8", "replace").decode() if text else "(no message)"
 
 
 def _is_disturbed(error: BaseException) -> bool:

@@ -1,15 +1,20 @@
 """Loading a folder's files as modules, without leaving them where others would find them.
 
 Sources are compiled afresh (a stale `.pyc` of a file saved twice within a second would run old
-code), and a folder's modules stand in `sys.modules` only while code of that folder runs: the same
-file names in `exercises/` and `solutions/` never meet.
+code), only the files that a manifest lists can be imported (a grader has no others), and a folder's
+modules stand in `sys.modules` only while code of that folder runs: the same file names in
+`exercises/` and `solutions/` never meet.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
 
@@ -27,48 +32,44 @@ def compiled(path: Path) -> CodeType:
     return code
 
 
-class FolderModules:
+class FolderModules(MetaPathFinder, Loader):
     """Modules of the files `names` in `folder`, under their plain names while `visible()`."""
 
     def __init__(self, folder: Path, names: tuple[str, ...]) -> None:
         self.folder = folder
         self.names = tuple(name for name in names if name.endswith(".py"))
+        self.stems = {Path(name).stem: folder / name for name in self.names}
         self.modules: dict[str, ModuleType] = {}
 
     @contextmanager
     def visible(self) -> Iterator[None]:
         """For the time of the block, `import` sees this folder's modules first."""
-        stems = {Path(name).stem for name in self.names}
-        before = {stem: sys.modules.pop(stem) for stem in stems if stem in sys.modules}
+        before = {stem: sys.modules.pop(stem) for stem in self.stems if stem in sys.modules}
         sys.modules.update(self.modules)
-        folder = str(self.folder)
-        sys.path.insert(0, folder)
+        sys.meta_path.insert(0, self)
         try:
             yield
         finally:
-            for stem in stems:
+            for stem in self.stems:
                 module = sys.modules.pop(stem, None)
                 if module is not None:
                     self.modules[stem] = module
             sys.modules.update(before)
-            if folder in sys.path:
-                sys.path.remove(folder)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
 
     def load(self, name: str) -> ModuleType:
         """Execute one of the files, once; whatever it raises comes through."""
-        stem = Path(name).stem
         with self.visible():
-            if stem in self.modules:
-                return self.modules[stem]
-            return self._execute(stem, self.folder / name)
+            return importlib.import_module(Path(name).stem)
 
-    def _execute(self, stem: str, path: Path) -> ModuleType:
-        module = ModuleType(stem)
-        module.__file__ = str(path)
-        sys.modules[stem] = module
-        try:
-            exec(compiled(path), module.__dict__)
-        except BaseException:
-            sys.modules.pop(stem, None)
-            raise
-        return module
+    # -- what `import` asks while the folder is visible --------------------------------------------
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        file = self.stems.get(fullname)
+        return spec_from_file_location(fullname, file, loader=self) if file else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(compiled(self.stems[module.__name__]), module.__dict__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,8 +11,10 @@ from typing import Any, NoReturn
 
 from grader import show
 from grader.boundary import codec
+from grader.boundary.errors import LoadFailed, NotStarted, SuiteFault
 from grader.boundary.rooms import Room
 
+PLACEHOLDER = re.compile(r"^\s*(#|//|<!--) NOT STARTED ")
 RESERVED = frozenset({"get", "map", "probe", "read", "peak_memory"})
 
 
@@ -48,9 +51,12 @@ class Handle:
 class Line:
     """One test's connection to a room; remembers the last call for the message."""
 
-    def __init__(self, room: Room, records: Mapping[str, type], texts: Mapping[str, Path]) -> None:
+    def __init__(
+        self, room: Room, records: Mapping[str, type], texts: Mapping[str, Path], task: str = ""
+    ) -> None:
         self.room = room
         self.texts = texts
+        self.task = task
         self.last: tuple[str, tuple[Any, ...], dict[str, Any]] | None = None
         self.answer: Any = None
         self.side = codec.Side(
@@ -116,12 +122,27 @@ class Student:
         """`[f(*row) for row in rows]` in one round trip."""
         packed = [list(row) for row in rows]
         self._line.last = (f"{name} ({len(packed)} calls)", (), {})
+        self._line.answer = None
         answers = self._line.room.request("map", name, 0, packed, self._line.side)
+        self._line.answer = answers
         return list(answers)
 
     def read(self, name: str) -> str:
-        """Text of one of the learner's files."""
-        return self._line.texts[name].read_text(encoding="utf-8", errors="replace")
+        """Text of one of the learner's files; the placeholder of the task that is tested, still
+        standing in it, means that the task is not started."""
+        line = self._line
+        line.last, line.answer = (f"(the text of {name})", (), {}), None
+        if name not in line.texts:
+            raise SuiteFault(f"`{name}` is no file that learners edit: {', '.join(line.texts)}")
+        try:
+            text = line.texts[name].read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            raise LoadFailed(f"{name} is missing", name) from None
+        for number, row in enumerate(text.split("\n"), start=1):
+            if line.task and PLACEHOLDER.search(row) and line.task in row.split():
+                raise NotStarted(line.task, f"{name}:{number}")
+        line.answer = text
+        return text
 
     @contextmanager
     def peak_memory(self) -> Iterator[Peak]:

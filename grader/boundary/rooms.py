@@ -16,13 +16,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from math import isfinite
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import IO, Any, Protocol
 
 from grader.boundary import codec, wire
+from grader.boundary.alarm import DeadlineHit, deadline
 from grader.boundary.errors import (
     Crashed,
     Disturbed,
@@ -32,6 +35,7 @@ from grader.boundary.errors import (
     NotStarted,
     Refused,
     StudentError,
+    SuiteFault,
     Timeout,
 )
 from grader.boundary.farside import FarSide, Kit
@@ -68,17 +72,25 @@ class Limits:
     load_seconds: float = LOAD_SECONDS
     patience: float = field(default_factory=lambda: patience())
 
-    def of(self, op: str) -> float:
-        seconds = self.load_seconds if op == "load" else self.call_seconds
+    def of(self, op: str, files: int = 1) -> float:
+        """Seconds that the parent waits for one request. A load ends by itself at its own
+        deadline, file by file; the parent waits for all of them and the start of a process."""
+        seconds = self.load_seconds * (files + 1) if op == "load" else self.call_seconds
         return seconds * self.patience
+
+
+def opened(kit: Kit, limits: Limits) -> Kit:
+    """The kit as it is handed to a far side, with the deadline of an import."""
+    return replace(kit, load_seconds=limits.load_seconds * limits.patience)
 
 
 def patience() -> float:
     """The factor on every deadline, from the environment; 1 if unset or not a positive number."""
     try:
-        return max(float(os.environ.get("INFRALENS_PATIENCE", "1")), 0.01)
+        factor = float(os.environ.get("INFRALENS_PATIENCE", "1"))
     except ValueError:
         return 1.0
+    return factor if isfinite(factor) and factor > 0 else 1.0
 
 
 def pack(payload: object, side: codec.Side) -> tuple[Any, list[bytearray]]:
@@ -86,7 +98,7 @@ def pack(payload: object, side: codec.Side) -> tuple[Any, list[bytearray]]:
     try:
         return codec.encode(payload, side)
     except Refused as error:
-        raise TypeError(error.text) from error
+        raise SuiteFault(error.text) from error
 
 
 def unpack(reply: tuple[str, Any, list[bytearray]], side: codec.Side) -> Any:
@@ -114,18 +126,12 @@ def failure(described: Any) -> FarSideError:
     return StudentError(type_name, text, where, bases, trace)
 
 
-class DeadlineHit(BaseException):
-    """Raised in student code by the alarm; not an Exception, so that `except Exception` in a
-    student's loop does not swallow it."""
-
-
 class LocalRoom:
     """The `local` tier: same process, no promise. A deadline works on the main thread of a Unix
     process; elsewhere, and while a debugger is open, calls are not interrupted."""
 
     tier = "local"
     mechanisms: tuple[str, ...] = ()
-    debugging = False
 
     def __init__(
         self,
@@ -134,24 +140,25 @@ class LocalRoom:
         patch: Callable[[ModuleType], None] | None = None,
         let_through: tuple[type[BaseException], ...] = (),
     ) -> None:
-        self.far = FarSide(kit, patch)
         self.limits = limits
-        self.let_through = (KeyboardInterrupt, GeneratorExit, *let_through)
-        self.opened = False
+        self.let_through: tuple[type[BaseException], ...] = (
+            KeyboardInterrupt,
+            GeneratorExit,
+            *let_through,
+        )
+        self.far = FarSide(opened(kit, limits), patch, self.let_through)
 
     def request(self, op: str, name: str, handle: int, payload: object, side: codec.Side) -> Any:
-        if not self.opened:
-            self.opened = True
-            unpack(self._answer("load", "", 0, None, []), side)
+        self._load()
         tree, buffers = pack(payload, side)
         return unpack(self._answer(op, name, handle, tree, buffers), side)
 
     def _answer(
         self, op: str, name: str, handle: int, tree: Any, buffers: list[bytearray]
     ) -> tuple[str, Any, list[bytearray]]:
-        seconds = self.limits.of(op)
+        seconds = self.limits.call_seconds * self.limits.patience
         try:
-            with _alarm(seconds):
+            with deadline(seconds):
                 return self.far.answer(op, name, handle, tree, buffers)
         except DeadlineHit as hit:
             raise Timeout(
@@ -165,7 +172,13 @@ class LocalRoom:
             raised: FarSideError = failure(described)
             raise raised.with_traceback(error.__traceback__) from None
 
+    def _load(self) -> None:
+        if not self.far.loaded:
+            with self.far.files.visible():
+                self.far.load()
+
     def pid(self) -> int:
+        self._load()
         return os.getpid()
 
     def forget(self) -> None:
@@ -178,29 +191,6 @@ class LocalRoom:
         self.far.forget()
 
 
-@contextlib.contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
-    on_main = threading.current_thread() is threading.main_thread()
-    if not hasattr(signal, "setitimer") or not on_main:
-        yield
-        return
-
-    def ring(_number: int, _frame: FrameType | None) -> None:
-        if LocalRoom.debugging:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        else:
-            raise DeadlineHit
-
-    before = signal.signal(signal.SIGALRM, ring)
-    # It rings again, for a loop that swallows everything.
-    signal.setitimer(signal.ITIMER_REAL, seconds, 0.5)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 class ProcessRoom:
     """The `process` tier: a worker of its own with a scrubbed environment, a private folder and a
     deadline for each call. A call that ends the worker costs that call; the next one gets a fresh
@@ -210,7 +200,7 @@ class ProcessRoom:
     mechanisms: tuple[str, ...] = ("process", "deadline", "scrubbed environment")
 
     def __init__(self, kit: Kit, limits: Limits, threads: int = 1) -> None:
-        self.kit = kit
+        self.kit = opened(kit, limits)
         self.limits = limits
         self.threads = threads
         self.home = Path(tempfile.mkdtemp(prefix="infralens-"))
@@ -238,24 +228,25 @@ class ProcessRoom:
         tree: Any,
         buffers: list[bytearray],
     ) -> tuple[str, Any, list[bytearray]]:
-        seconds = self.limits.of(op)
+        seconds = self.limits.of(op, len(self.kit.edit) + len(self.kit.given))
         try:
             return worker.exchange([op, name, handle, tree], buffers, time.monotonic() + seconds)
         except TimeoutError:
-            self._end()
+            self._end(grace=0.0)
             raise Timeout(f"no answer after {seconds:g} s") from None
         except (wire.Closed, OSError):
-            raise Crashed(self._end()) from None
+            raise Crashed(self._end(grace=2.0)) from None
         except Refused:
             self._end()
             raise
 
-    def _end(self) -> str:
-        """End the worker; returns how it ended, as a sentence."""
+    def _end(self, grace: float = 0.2) -> str:
+        """End the worker; returns how it ended, as a sentence. A worker that is going away by
+        itself gets `grace` seconds to say how."""
         worker, self.worker = self.worker, None
         if worker is None:
             return "the process of this code had ended"
-        status = worker.end()
+        status = worker.end(grace)
         self.kept = (self.kept + worker.drain())[:MAX_OUTPUT]
         return status
 
@@ -281,13 +272,25 @@ class ProcessRoom:
         shutil.rmtree(self.home, ignore_errors=True)
 
 
+_STARTERS: dict[int, ThreadPoolExecutor] = {}
+
+
+def _start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a process from a thread that lasts as long as this one: on Linux a worker is ended with
+    the *thread* that started it."""
+    if threading.current_thread() is threading.main_thread():
+        return subprocess.Popen(command, **options)
+    starter = _STARTERS.setdefault(os.getpid(), ThreadPoolExecutor(1, "infralens-start"))
+    return starter.submit(lambda: subprocess.Popen(command, **options)).result()
+
+
 class _Worker:
     """One worker process and its data socket."""
 
     def __init__(self, kit: Kit, home: Path, threads: int) -> None:
         ours, theirs = socket.socketpair()
         scratch = Path(tempfile.mkdtemp(dir=home))
-        self.process = subprocess.Popen(
+        self.process = _start(
             [sys.executable, "-I", "-m", "grader.boundary.worker", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
@@ -301,8 +304,11 @@ class _Worker:
         self.socket = ours
         assert self.process.stdout is not None
         self.captured = _Capture(self.process.stdout)
-        opening = [str(kit.folder), list(kit.edit), list(kit.given), kit.probes, kit.probes_name]
-        self.opening: list[Any] | None = opening
+        names = [list(kit.edit), list(kit.given)]
+        self.opening: list[Any] | None = [
+            *(str(kit.folder), *names, kit.probes, kit.probes_name),
+            kit.load_seconds,
+        ]
 
     def exchange(
         self, message: list[Any], buffers: list[bytearray], deadline: float
@@ -316,13 +322,12 @@ class _Worker:
             raise Refused("a malformed reply came across")
         return reply[0], reply[1], reply_buffers
 
-    def end(self) -> str:
+    def end(self, grace: float) -> str:
         """Kill the worker and everything in its process group; says how it had ended before."""
         with contextlib.suppress(OSError):
             self.socket.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            # A worker that is going away by itself gets a moment to say how.
-            self.process.wait(0.2)
+            self.process.wait(grace)
         status = self.process.poll()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)

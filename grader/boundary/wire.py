@@ -9,11 +9,10 @@ from typing import Any
 
 import msgspec
 
+from grader.boundary.codec import MAX_BUFFERS, MAX_BYTES
 from grader.boundary.errors import Refused
 
 MAX_HEADER = 64 * 2**20
-MAX_BUFFERS = 4096
-MAX_TOTAL = 2**31
 _FRAME = struct.Struct("<II")
 _LENGTH = struct.Struct("<Q")
 
@@ -42,12 +41,12 @@ def receive(sock: socket.socket, deadline: float | None = None) -> tuple[Any, li
         raise Refused("a reply is larger than the wall lets through")
     sizes = _exactly(sock, _LENGTH.size * count, deadline)
     lengths = [_LENGTH.unpack_from(sizes, i * _LENGTH.size)[0] for i in range(count)]
-    if sum(lengths) > MAX_TOTAL:
+    if sum(lengths) > MAX_BYTES:
         raise Refused("a reply is larger than the wall lets through")
     header = _exactly(sock, header_length, deadline)
     try:
         message = msgspec.msgpack.decode(header)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # DecodeError and UnicodeDecodeError
         raise Refused(f"a malformed reply came across: {error}") from error
     return message, [_exactly(sock, length, deadline) for length in lengths]
 

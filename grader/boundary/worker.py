@@ -7,6 +7,7 @@ no test, no expected value and no verdict.
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import signal
 import socket
@@ -21,12 +22,14 @@ def main(fd: int) -> None:
     """Serve the socket with that file descriptor until its other end closes."""
     _end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what was printed is kept even in a crash
+            stream.reconfigure(line_buffering=True)
     os.set_inheritable(fd, False)
     sock = socket.socket(fileno=fd)
     opening, _ = wire.receive(sock)
-    folder, edit, given, probes, probes_name = opening
-    far = FarSide(Kit(Path(folder), tuple(edit), tuple(given), probes, probes_name))
-    sys.path.insert(0, folder)
+    folder, edit, given, probes, probes_name, seconds = opening
+    far = FarSide(Kit(Path(folder), tuple(edit), tuple(given), probes, probes_name, seconds))
     while True:
         try:
             (op, name, handle, tree), buffers = wire.receive(sock)

@@ -1,0 +1,75 @@
+"""A deadline inside a process: an alarm raises `DeadlineHit` in what runs on the main thread.
+
+Works on the main thread of a Unix process. Elsewhere, and while a debugger is open, nothing is
+interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+_OURS = str(Path(__file__).parent)
+AGAIN_SECONDS = 0.5
+
+
+class DeadlineHit(BaseException):
+    """Raised in student code by the alarm; not an Exception, so that `except Exception` in a
+    student's loop does not swallow it."""
+
+
+class Debugger:
+    """Whether somebody is looking at a prompt right now."""
+
+    is_open = False
+
+
+@contextlib.contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Raise `DeadlineHit` in the block after `seconds`, and again for code that swallows it."""
+    on_main = threading.current_thread() is threading.main_thread()
+    if not hasattr(signal, "setitimer") or not on_main:
+        yield
+        return
+    tracing, rings = sys.gettrace(), 0
+
+    def ring(_number: int, frame: FrameType | None) -> None:
+        nonlocal rings
+        rings += 1
+        if Debugger.is_open:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            return
+        if rings > 1:
+            _raise_at_next_line(frame)
+        raise DeadlineHit
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        if rings > 1:
+            sys.settrace(tracing)
+
+
+def _raise_at_next_line(frame: FrameType | None) -> None:
+    """`while True: try: ... except: pass` swallows what is raised in its `try`; what is raised on
+    the line of the `pass` leaves the loop."""
+
+    def trace(_frame: FrameType, event: str, _arg: Any) -> Any:
+        if event == "line":
+            raise DeadlineHit
+        return trace if event == "exception" else None
+
+    while frame and not frame.f_code.co_filename.startswith(_OURS):
+        frame.f_trace = trace
+        frame = frame.f_back
+    sys.settrace(trace)

@@ -1,0 +1,334 @@
+"""A grading run: which units there are, which are known already, and what becomes of the others.
+
+The coordinator. It alone writes results; an interrupted run keeps what is done, and the same call
+goes on from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from grader.classroom import keys
+from grader.classroom.errors import CallError
+from grader.classroom.executor import Broken, Executor, LocalExecutor, Place, Stop
+from grader.classroom.records import Record
+from grader.classroom.store import FolderGradebook, Gradebook
+from grader.classroom.submissions import Submissions
+from grader.classroom.units import FEEDBACK, Unit
+from grader.labs import Lab, LabError, find_root, lab_ids, load_lab
+from grader.progress import write_atomically
+from grader.suite import Suite, load_suite
+
+TIERS = ("process", "local")
+_WORK = "infralens-run-"
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A unit without a result, after a second try."""
+
+    student: str
+    lab: str
+    reason: str
+    detail: str
+
+
+@dataclass
+class GradeSummary:
+    """What a run did. `records`: the present results of its units, in their order; `graded` of them
+    are new, `known` were in the gradebook; `skipped` and `faults` are sentences."""
+
+    labs: list[Lab]
+    records: list[Record] = field(default_factory=list)
+    planned: int = 0
+    graded: int = 0
+    known: int = 0
+    failed: list[Failed] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        if self.interrupted:
+            return 130
+        return 3 if self.failed else 0
+
+
+Watch = Callable[[int, int], None]
+
+
+def grade(
+    submissions: Path,
+    out: Path,
+    labs: list[str] | None = None,
+    jobs: int = 1,
+    tier: str = "process",
+    course_key: bytes | None = None,
+    feedback: str = "full",
+    root: Path | None = None,
+    watch: Watch | None = None,
+) -> GradeSummary:
+    """Grade a folder of submissions into the run's folder `out`.
+
+    `labs`: these, for every student, with zero for what was not handed in; None: what each student
+    handed in. `watch(done, planned)` is called as units end. Raises `CallError` for what cannot
+    begin.
+    """
+    _check_call(jobs, tier, feedback, course_key)
+    kit = (root or find_root()).resolve()
+    handed_in = Submissions(submissions)
+    _check_places(submissions, out, kit)
+    chosen = _chosen(kit, handed_in, labs)
+    suites = [_suite(lab) for lab in chosen]
+    summary = GradeSummary(chosen, skipped=list(handed_in.skipped))
+    with _run_folder(out) as work:
+        book = FolderGradebook(out)
+        known, pending = _plan(
+            handed_in, suites, book, summary, labs is not None, course_key, tier, feedback
+        )
+        summary.known = len(known)
+        executor = LocalExecutor(Place(kit, tuple(lab.id for lab in chosen), work), jobs)
+        _carry_out(executor, book, pending, known, summary, watch or (lambda *_: None))
+        summary.records = [known[unit] for unit in sorted(known)]
+        summary.faults = book.faults
+        _note_run(out, submissions, tier, feedback, summary)
+    return summary
+
+
+# -- what cannot begin ----------------------------------------------------------------------------
+
+
+def _check_call(jobs: int, tier: str, feedback: str, course_key: bytes | None) -> None:
+    if jobs < 1:
+        raise CallError(f"--jobs is {jobs}: give 1 or more.")
+    if tier == "sandbox":
+        raise CallError(
+            "The sandbox tier is not part of this version, and nothing was graded. --tier process "
+            "grades with a process of its own for each submission, which can still read your "
+            "files and use the network."
+        )
+    if tier not in TIERS:
+        raise CallError(f"There is no tier {tier!r}; the tiers are: {', '.join(TIERS)}.")
+    if feedback not in FEEDBACK:
+        raise CallError(f"--feedback is {feedback!r}: give one of {', '.join(FEEDBACK)}.")
+    if course_key is not None and not course_key.strip():
+        raise CallError(
+            "The course key is empty: put a secret in its file, such as what "
+            "`head -c 32 /dev/urandom | base64` prints."
+        )
+
+
+def _check_places(submissions: Path, out: Path, kit: Path) -> None:
+    theirs, ours = submissions.resolve(), out.resolve()
+    if ours == theirs or theirs in ours.parents:
+        raise CallError(
+            f"{out} lies in the folder of the submissions: give a folder elsewhere, so that no "
+            "result is ever taken for a submission."
+        )
+    if kit == theirs or theirs in kit.parents:
+        raise CallError(
+            f"The kit would be {kit}, which is part of the submissions: go to the kit's own folder "
+            "first."
+        )
+
+
+def _chosen(kit: Path, handed_in: Submissions, labs: list[str] | None) -> list[Lab]:
+    known = lab_ids(kit)
+    if labs is not None:
+        if not labs:
+            raise CallError("--labs names no lab: write it as in --labs lab01,lab07.")
+        for lab_id in labs:
+            if lab_id not in known:
+                raise CallError(f"There is no lab `{lab_id}`; the labs are: {', '.join(known)}.")
+        return [load_lab(kit, lab_id) for lab_id in dict.fromkeys(labs)]
+    found = [
+        lab_id
+        for lab_id in known
+        if any(handed_in.has(student, lab_id) for student in handed_in.students)
+    ]
+    if not found:
+        folder = handed_in.path
+        if any(student.folder in (*known, "exercises") for student in handed_in.students):
+            raise CallError(
+                f"{folder} looks like one student's own folder: give the folder above it, which "
+                "holds one folder a student."
+            )
+        raise CallError(
+            f"No student's folder in {folder} holds a lab of this kit: it must look like "
+            f"{folder}/alice/{known[0] if known else 'lab01'}/... The labs are: "
+            f"{', '.join(known) or 'none'}."
+        )
+    return [load_lab(kit, lab_id) for lab_id in found]
+
+
+def _suite(lab: Lab) -> Suite:
+    try:
+        return load_suite(lab)
+    except LabError as error:
+        raise CallError(f"{error} Leave {lab.id} out with --labs.") from error
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        raise CallError(f"The suite of {lab.id} does not load ({text}).") from error
+
+
+# -- the run's folder -----------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _run_folder(out: Path) -> Iterator[Path]:
+    """Hold the run's folder, so that no second coordinator writes into it, and give a temporary
+    one. What a killed run left in temporary folders is removed."""
+    try:
+        for name in ("results", "feedback"):
+            (out / name).mkdir(parents=True, exist_ok=True)
+        # Closing it gives the lock back; jobs close their copy when they start or end.
+        lock = (out / ".lock").open("a+", encoding="utf-8")
+        tempfile.TemporaryFile(dir=out / "results").close()
+    except OSError as error:
+        raise CallError(f"{out} cannot be written to: {error.strerror}.") from error
+    with lock:
+        _hold(lock, out)
+        work = Path(tempfile.mkdtemp(prefix=_WORK))
+        lock.truncate(0)
+        lock.write(json.dumps({"pid": os.getpid(), "work": str(work)}))
+        lock.flush()
+        try:
+            yield work
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _hold(lock: IO[str], out: Path) -> None:
+    # A POSIX lock belongs to this process alone: forked jobs do not keep it.
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise CallError(f"Another run is at work in {out}: wait for its end, or stop it.") from None
+    lock.seek(0)
+    try:
+        left = Path(json.loads(lock.read() or "{}").get("work", ""))
+        if left.name.startswith(_WORK) and left.is_dir() and left.stat().st_uid == os.getuid():
+            shutil.rmtree(left, ignore_errors=True)
+    except (OSError, ValueError, AttributeError, TypeError):
+        return
+
+
+def _note_run(
+    out: Path, submissions: Path, tier: str, feedback: str, summary: GradeSummary
+) -> None:
+    """`run.json`: what the last call did, with the units that have no result."""
+    note = {
+        "submissions": str(submissions),
+        "labs": [lab.id for lab in summary.labs],
+        "tier": tier,
+        "feedback": feedback,
+        "units": summary.planned,
+        "results": len(summary.records),
+        "interrupted": summary.interrupted,
+        "failed": [vars(failed) for failed in summary.failed],
+        "skipped": summary.skipped,
+    }
+    write_atomically(out / "run.json", json.dumps(note, indent=1) + "\n")
+
+
+# -- the units ------------------------------------------------------------------------------------
+
+Known = dict[tuple[str, str], Record]
+
+
+def _plan(
+    handed_in: Submissions,
+    suites: Sequence[Suite],
+    book: Gradebook,
+    summary: GradeSummary,
+    everyone: bool,
+    course_key: bytes | None,
+    tier: str,
+    feedback: str,
+) -> tuple[Known, list[Unit]]:
+    """Every unit of the run: those whose key is in the gradebook, and those to grade."""
+    known: Known = {}
+    pending: list[Unit] = []
+    digests = {suite.lab.id: keys.suite_digest(suite) for suite in suites}
+    for student in handed_in.students:
+        mine = [s for s in suites if everyone or handed_in.has(student, s.lab.id)]
+        if not mine:
+            summary.skipped.append(f"{student.id} was skipped: no folder of a lab of this run.")
+        for suite in mine:
+            lab = suite.lab
+            taken = handed_in.take(student, lab)
+            seed = keys.seed(course_key, taken)
+            key = keys.unit_key(taken, digests[lab.id], seed, tier, feedback)
+            summary.planned += 1
+            before = book.find(student.id, lab.id)
+            if before is not None and before.key == key:
+                known[student.id, lab.id] = before
+                continue
+            unit = Unit(
+                student=student.id,
+                lab=lab.id,
+                files=taken.files,
+                refused=taken.refused,
+                missing=sorted(taken.missing),
+                digests=taken.digests,
+                notes=list(taken.notes),
+                key=key,
+                seed=seed,
+                tier=tier,
+                feedback=feedback,
+            )
+            pending.append(unit)
+    return known, pending
+
+
+def _carry_out(
+    executor: Executor,
+    book: Gradebook,
+    pending: list[Unit],
+    known: Known,
+    summary: GradeSummary,
+    watch: Watch,
+) -> None:
+    """Grade what is pending and keep each result as it comes; what broke gets a second try."""
+    watch(len(known), summary.planned)
+    with Stop() as stop:
+        broken = dict(_round(executor, book, pending, known, summary, watch, stop))
+        again = [unit for unit in pending if (unit.student, unit.lab) in broken]
+        if again and not stop.requested:
+            broken = dict(_round(executor, book, again, known, summary, watch, stop))
+        summary.interrupted = stop.requested
+    for (student, lab), answer in sorted(broken.items()):
+        if (student, lab) not in known:
+            summary.failed.append(Failed(student, lab, answer.reason, answer.detail))
+
+
+def _round(
+    executor: Executor,
+    book: Gradebook,
+    units: list[Unit],
+    known: Known,
+    summary: GradeSummary,
+    watch: Watch,
+    stop: Stop,
+) -> Iterator[tuple[tuple[str, str], Broken]]:
+    """Put the results of one pass into the gradebook; yields the units that have none."""
+    with contextlib.closing(executor.run(units, stop)) as answers:  # type: ignore[type-var]
+        for unit, answer in answers:
+            name = (unit.student, unit.lab)
+            if isinstance(answer, Broken):
+                yield name, answer
+                continue
+            book.put(answer)
+            known[name] = answer
+            summary.graded += 1
+            watch(len(known), summary.planned)

@@ -1,0 +1,109 @@
+"""The result of one unit (a submission's lab), as it is stored: schema 1."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import msgspec
+
+SCHEMA = 1
+TEST_STATUSES = (
+    *("passed", "failed", "error", "timeout"),
+    *("not_started", "not_run", "not_verified"),
+)
+TASK_STATUSES = ("done", "partial", "wrong", "not_started", "not_verified", "disturbed")
+MAX_TEXT = 6000
+_ADDRESS = re.compile(r"\b0x[0-9a-f]{6,16}\b")
+_STEERING = frozenset(map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A))))
+
+
+class TestRow(msgspec.Struct, frozen=True):
+    """One case. `message` is for the student, `detail` for the instructor."""
+
+    id: str
+    task: str
+    gate: bool
+    status: str
+    message: str
+    detail: str
+    seconds: float
+
+
+class TaskRow(msgspec.Struct, frozen=True):
+    id: str
+    points: float
+    max_points: float
+    status: str
+
+
+class Record(msgspec.Struct, frozen=True):
+    """The whole result. `files`: SHA-256 of what was taken, `missing` or `refused`; `notes`: what
+    the instructor should know of the submission, such as files that were ignored."""
+
+    schema: int
+    student: str
+    lab: str
+    score: float
+    max_score: float
+    not_verified: float
+    tier: str
+    mechanisms: list[str]
+    key: str
+    seed: str
+    files: dict[str, str]
+    tests: list[TestRow]
+    tasks: list[TaskRow]
+    notes: list[str] = []
+
+
+class Invalid(ValueError):
+    """A stored result that cannot be believed; the text says why."""
+
+
+def encode(record: Record) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+
+
+def decode(data: bytes) -> Record:
+    """A stored result; raises `Invalid` for one that is cut short, altered in form, or of another
+    schema."""
+    try:
+        record = msgspec.json.decode(data, type=Record)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Invalid(str(error)) from error
+    if record.schema != SCHEMA:
+        raise Invalid(f"it has schema {record.schema}, this version reads {SCHEMA}")
+    if bad := {row.status for row in record.tests} - set(TEST_STATUSES):
+        raise Invalid(f"unknown test status {sorted(bad)}")
+    if bad := {row.status for row in record.tasks} - set(TASK_STATUSES):
+        raise Invalid(f"unknown task status {sorted(bad)}")
+    return record
+
+
+def reasons(record: Record) -> list[tuple[str, str]]:
+    """(task, message) for every reason why a task is below its full points, each once."""
+    found: dict[tuple[str, str], None] = {}
+    for row in record.tasks:
+        if row.points < row.max_points:
+            fine = ("passed",) if row.status == "not_verified" else ("passed", "not_verified")
+            for test in record.tests:
+                if test.task == row.id and test.status not in fine:
+                    found[row.id, test.message] = None
+    return list(found)
+
+
+def plain(text: str, *folders: str) -> str:
+    """Text that came from student code or a test as it may be stored and printed: no control
+    characters, no names of temporary folders, no addresses, not endless."""
+    for folder in folders:
+        text = text.replace(f"{folder}/", "").replace(folder, "")
+    text = _ADDRESS.sub("0x...", text)
+    text = "".join("?" if _unprintable(char) else char for char in text)
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} ... (cut)"
+
+
+def _unprintable(char: str) -> bool:
+    return char in _STEERING or (
+        char not in "\n\t" and unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp")
+    )

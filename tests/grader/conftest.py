@@ -1,0 +1,171 @@
+"""What the kit's own tests share: a mini kit with one lab, and `pytest` run on it from outside."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from grader.author.new_lab import new_lab
+
+HERE = Path(__file__).resolve().parents[2]
+
+WRONG = """
+def running_mean(values):
+    total, means = 0.0, []
+    for index, value in enumerate(values):
+        total += value
+        means.append(total / max(index, 1))
+    return means
+"""
+
+
+@dataclass
+class Run:
+    """One finished pytest process."""
+
+    code: int
+    out: str
+
+    def counts(self) -> dict[str, int]:
+        """`4 not started, 1 passed in 0.2s` as a dictionary."""
+        last = [line for line in self.out.splitlines() if re.search(r" in [\d.]+s", line)][-1]
+        pairs = re.findall(r"(\d+) ([a-z ]+?)(?=,| in )", last)
+        return {name: int(count) for count, name in pairs}
+
+    def ids(self) -> list[str]:
+        """What `--collect-only -q` printed."""
+        return [line for line in self.out.splitlines() if "::" in line and " " not in line]
+
+
+@dataclass
+class MiniKit:
+    """A kit of one lab (`lab90`) in a folder of its own."""
+
+    root: Path
+
+    @property
+    def exercise(self) -> Path:
+        return self.root / "exercises" / "lab90"
+
+    @property
+    def solution(self) -> Path:
+        return self.root / "solutions" / "lab90"
+
+    @property
+    def suite(self) -> Path:
+        return self.root / "tests" / "lab90"
+
+    @property
+    def main(self) -> Path:
+        return self.exercise / "running_mean.py"
+
+    def solve(self) -> None:
+        shutil.copy(self.solution / "running_mean.py", self.main)
+
+    def write(self, text: str) -> None:
+        self.main.write_text(text, encoding="utf-8")
+
+    def manifest(self, old: str, new: str) -> None:
+        path = self.exercise / "lab.toml"
+        text = path.read_text(encoding="utf-8")
+        assert old in text
+        path.write_text(text.replace(old, new), encoding="utf-8")
+
+    def pytest(self, *arguments: str, cwd: Path | None = None, cache: bool = False) -> Run:
+        """`pytest` with these arguments in a fork of this process: a whole session of its own,
+        without the second that a new interpreter takes."""
+        output = self.root / ".output"
+        with output.open("wb") as out:
+            child = os.fork()
+            if child == 0:
+                _run_pytest(out.fileno(), cwd or self.root, _arguments(arguments, cache))
+        for _ in range(6000):
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                return Run(os.waitstatus_to_exitcode(status), output.read_text(encoding="utf-8"))
+            time.sleep(0.01)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise TimeoutError(f"pytest {arguments} did not end:\n{output.read_text()}")
+
+    def fresh_pytest(self, *arguments: str, cwd: Path | None = None, stdin: str = "") -> Run:
+        """`pytest` as a new process, for what needs one: debuggers, workers, start-up."""
+        done = subprocess.run(
+            [sys.executable, "-B", "-m", "pytest", *_arguments(arguments, False)],
+            cwd=cwd or self.root,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, **TERMINAL},
+        )
+        return Run(done.returncode, done.stdout + done.stderr)
+
+
+TERMINAL = {"COLUMNS": "100", "PY_COLORS": "0"}
+
+
+def _arguments(given: tuple[str, ...], cache: bool) -> list[str]:
+    return [*given] if cache else ["-p", "no:cacheprovider", *given]
+
+
+def _run_pytest(out: int, cwd: Path, arguments: list[str]) -> NoReturn:
+    code = 99
+    try:
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+        for name in [name for name in os.environ if name.startswith("PYTEST_")]:
+            del os.environ[name]
+        os.environ.update(TERMINAL)
+        os.chdir(cwd)
+        # Byte code of a file that a test rewrites within a second would be the old file's.
+        sys.dont_write_bytecode = True
+        sys.meta_path[:] = [
+            finder for finder in sys.meta_path if type(finder).__name__ != "AssertionRewritingHook"
+        ]
+        code = int(pytest.main(arguments))
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def make_kit(root: Path) -> MiniKit:
+    for name in ("pyproject.toml", "conftest.py"):
+        shutil.copy(HERE / name, root / name)
+    new_lab(root, "lab90")
+    return MiniKit(root)
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> MiniKit:
+    return make_kit(tmp_path)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compares a text with `golden/<name>.txt`. `INFRALENS_REWRITE_GOLDEN=1 pytest tests/grader`
+    writes the files anew: read the difference before it is committed."""
+
+    def check(name: str, text: str) -> None:
+        path = Path(__file__).parent / "golden" / f"{name}.txt"
+        if os.environ.get("INFRALENS_REWRITE_GOLDEN"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8"), f"differs from {path.name}"
+
+    return check

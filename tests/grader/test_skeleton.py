@@ -1,0 +1,140 @@
+"""References become skeletons, in every language, and a marker out of place is named."""
+
+from __future__ import annotations
+
+import difflib
+
+import pytest
+
+from grader import skeleton
+from grader.labs import Lab, LabError, load_lab
+
+from .conftest import MiniKit
+from .test_collection import add_second
+
+
+@pytest.fixture
+def lab(kit: MiniKit) -> Lab:
+    return load_lab(kit.root, "lab90")
+
+
+def reference(kit: MiniKit, text: str) -> None:
+    (kit.solution / "running_mean.py").write_text(text, encoding="utf-8")
+
+
+def test_a_block_becomes_a_todo(kit: MiniKit, lab: Lab) -> None:
+    text = skeleton.skeleton(lab, "running_mean.py")
+    assert "    # TODO(lab90.running_mean): Mean of everything seen so far\n    raise Not" in text
+    assert 'raise NotImplementedError("lab90.running_mean")\n' in text
+    assert "SOLUTION" not in text
+    assert "total" not in text
+    assert skeleton.stale(lab) == []
+
+
+def test_solving_only_adds_lines(kit: MiniKit, lab: Lab) -> None:
+    given = skeleton.skeleton(lab, "running_mean.py").split("\n")
+    solved = (kit.solution / "running_mean.py").read_text(encoding="utf-8").split("\n")
+    lost = [line[2:] for line in difflib.ndiff(given, solved) if line.startswith("- ")]
+    assert len(lost) == 2
+    assert all("lab90.running_mean" in line for line in lost)
+
+
+def test_several_blocks_and_no_final_newline(kit: MiniKit, lab: Lab) -> None:
+    reference(
+        kit,
+        "# BEGIN SOLUTION running_mean\nimport math\n# END SOLUTION\n\n\n"
+        "def a():\n    # BEGIN SOLUTION running_mean\n    x = 1\n    # END SOLUTION\n\n\n"
+        "def b():\n\tif 1:\n\t\t#BEGIN SOLUTION running_mean  (short)\n\t\ty = 2\n"
+        "\t\t# END SOLUTION running_mean",
+    )
+    text = skeleton.skeleton(lab, "running_mean.py")
+    todo = "# TODO(lab90.running_mean): Mean of everything seen so far"
+    stop = 'raise NotImplementedError("lab90.running_mean")'
+    assert text == (
+        f"{todo}\n\n\ndef a():\n    {todo}\n    {stop}\n\n\n"
+        f"def b():\n\tif 1:\n\t\t{todo}\n\t\t{stop}\n"
+    )
+    compile(text, "skeleton", "exec")
+
+
+def test_a_form_feed_is_no_line_end(kit: MiniKit, lab: Lab) -> None:
+    reference(kit, "x = 'a\x0cb\u2028c'\n")
+    assert skeleton.skeleton(lab, "running_mean.py") == "x = 'a\x0cb\u2028c'\n"
+
+
+FAULTS = {
+    "nested": (
+        "# BEGIN SOLUTION running_mean\n# BEGIN SOLUTION running_mean\n",
+        "running_mean.py:2: a block opens inside `running_mean`'s",
+    ),
+    "unclosed": ("x = 1\n# BEGIN SOLUTION running_mean\n", "running_mean.py:2: .* never closed"),
+    "unopened": ("# END SOLUTION\n", "running_mean.py:1: END SOLUTION without a BEGIN"),
+    "nameless": ("# BEGIN SOLUTION\n# END SOLUTION\n", "running_mean.py:1: write `BEGIN SOLUTION"),
+    "behind code": ("x = 1  # BEGIN SOLUTION running_mean\n# END SOLUTION\n", ":1: .*of its own"),
+    "crossed": (
+        "# BEGIN SOLUTION running_mean\n# END SOLUTION other\n",
+        "running_mean.py:2: END of `other` in `running_mean`'s block",
+    ),
+    "unknown": (
+        "# BEGIN SOLUTION mean\n# END SOLUTION\n",
+        "running_mean.py:1: lab90 has no task `mean`; its tasks are: running_mean",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_marker_out_of_place_is_named(kit: MiniKit, lab: Lab, name: str) -> None:
+    text, said = FAULTS[name]
+    reference(kit, text)
+    with pytest.raises(LabError, match=said):
+        skeleton.skeleton(lab, "running_mean.py")
+
+
+@pytest.mark.parametrize(
+    ("file", "opening", "closing"),
+    [
+        ("notes.md", "<!-- ", " -->"),
+        ("kernel.cu", "// ", ""),
+        ("plan.yaml", "# ", ""),
+        ("run.sh", "# ", ""),
+    ],
+)
+def test_other_languages(kit: MiniKit, file: str, opening: str, closing: str) -> None:
+    text = (
+        f"before\n  {opening}BEGIN SOLUTION notes{closing}\n  answer\n"
+        f"  {opening}END SOLUTION{closing}\nafter\n"
+    )
+    add_second(kit, file, text, f'student.read("{file}")')
+    lab = load_lab(kit.root, "lab90")
+    assert skeleton.stale(lab) == [file]
+    skeleton.write(lab, [file])
+    assert skeleton.stale(lab) == []
+    assert (kit.exercise / file).read_text(encoding="utf-8") == (
+        f"before\n  {opening}TODO(lab90.notes): What a mean hides{closing}\n"
+        f"  {opening}NOT STARTED lab90.notes{closing}\nafter\n"
+    )
+    run = kit.pytest(f"exercises/lab90/{file}")
+    assert run.counts() == {"not started": 2}
+    assert f"open   exercises/lab90/{file}:2" in run.out
+
+
+def test_stale_names_what_differs_or_is_missing(kit: MiniKit) -> None:
+    kit.manifest("given = []", 'given = ["types_lab90.py"]')
+    (kit.solution / "types_lab90.py").write_text("x = 1\n", encoding="utf-8")
+    lab = load_lab(kit.root, "lab90")
+    assert skeleton.stale(lab) == ["types_lab90.py"]
+    skeleton.write(lab, ["types_lab90.py"])
+    assert skeleton.stale(lab) == []
+    kit.main.write_bytes(b"\xff not utf-8")
+    assert skeleton.stale(lab) == ["running_mean.py"]
+    (kit.solution / "types_lab90.py").unlink()
+    with pytest.raises(LabError, match=r"types_lab90.py is missing, but lab90's manifest lists it"):
+        skeleton.wanted(lab)
+
+
+def test_markers_tell_what_is_still_open(kit: MiniKit, lab: Lab) -> None:
+    text = kit.main.read_text(encoding="utf-8")
+    assert skeleton.markers(lab, "running_mean.py", text) == {"running_mean": 11}
+    kit.solve()
+    text = kit.main.read_text(encoding="utf-8")
+    assert skeleton.markers(lab, "running_mean.py", text) == {}
