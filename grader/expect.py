@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,8 +32,8 @@ class Failure(AssertionError):
     """An expectation that does not hold.
 
     `kind` says which sort of fault it is, `lines` are the message without the call and the cause,
-    `observed` is what came back, `tolerance` how far off it might have been, `site` the suite's
-    file and line.
+    `observed` is what came back, `tolerance` how far off it might have been and `gap` how far off
+    it was (0 if that is no number), `site` the suite's file and line.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Failure(AssertionError):
         observed: object,
         because: str,
         tolerance: float = 0.0,
+        gap: float = 0.0,
     ) -> None:
         super().__init__("\n".join(lines))
         self.kind = kind
@@ -50,6 +51,7 @@ class Failure(AssertionError):
         self.observed = observed
         self.because = because
         self.tolerance = tolerance
+        self.gap = gap
         self.site = suite_site()
 
 
@@ -64,9 +66,15 @@ def suite_site() -> tuple[str, int]:
 
 
 def _fail(
-    kind: str, observed: object, because: str, *lines: str, tolerance: float = 0.0
+    kind: str,
+    observed: object,
+    because: str,
+    *lines: str,
+    tolerance: float = 0.0,
+    gap: float = 0.0,
 ) -> Failure:
-    return Failure(kind, [line for line in lines if line], observed, because, tolerance)
+    shown = [line for line in lines if line]
+    return Failure(kind, shown, observed, because, tolerance, gap)
 
 
 def _label(what: str | None) -> str:
@@ -257,6 +265,35 @@ def shape(got: object, shape: tuple[int, ...], because: str, what: str | None = 
     _require_shape(got, shape, because, what)
 
 
+def dtype(
+    got: object, allowed: str | tuple[str, ...], because: str, what: str | None = None
+) -> None:
+    """An array or tensor of one of these dtypes, by name: `"float32"`, `("float32", "float64")`."""
+    names = (allowed,) if isinstance(allowed, str) else allowed
+    wanted = " or ".join(names)
+    if not show.is_array(got):
+        raise _wrong_kind(got, f"a tensor of {wanted}", what, because)
+    name = show.dtype_name(got)
+    if name not in names:
+        line = f"{_label(what)}got dtype {name}, expected {wanted}"
+        raise _fail("dtype", name, because, line)
+
+
+def arrays(got: Any, names: Sequence[str], because: str = "") -> Sequence[Any]:
+    """`got` as a tuple of that many arrays or tensors, called `names`; returns it."""
+    wanted = f"a tuple of {len(names)} tensors, ({', '.join(names)})"
+    reason = because or f"the function returns ({', '.join(names)})"
+    if not isinstance(got, tuple | list) or len(got) != len(names):
+        inside = f" of {len(got)}" if isinstance(got, tuple | list) else ""
+        line = f"got {show.kind(got)}{inside}, expected {wanted}"
+        line += " (is a `return` missing?)" if got is None else ""
+        raise _fail("type", show.kind(got), reason, line)
+    for item, name in zip(got, names, strict=True):
+        if not show.is_array(item):
+            raise _wrong_kind(item, "a tensor", name, reason)
+    return got
+
+
 def close(
     got: Any,
     want: Any,
@@ -359,7 +396,8 @@ def _compare(
             f"{pad}worst at {index}: got {shown}, expected {right}",
         ]
     lines.append(f"{pad}off by {float(difference.max()):.3g}, rounding explains {tolerance:.1e}")
-    raise _fail("value", got, because, *lines, tolerance=tolerance)
+    gap = float(difference.max())
+    raise _fail("value", got, because, *lines, tolerance=tolerance, gap=gap)
 
 
 def _not_finite(
@@ -402,6 +440,7 @@ def published(got: Any, row: Mapping[str, Any], because: str = "") -> None:
                 _unit_slip(mine, theirs) if unit.endswith("B") or "byte" in unit else "",
                 f"source: {row['source']}" if because else "",
                 tolerance=limit,
+                gap=abs(mine - theirs),
             )
 
 
@@ -469,6 +508,7 @@ def bytes(got: Any, want: float, because: str, what: str | None = None, rel: flo
         f"{pad}expected {show.size(want)}",
         _unit_slip(got, want),
         tolerance=limit,
+        gap=abs(got - want),
     )
 
 

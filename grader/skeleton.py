@@ -99,6 +99,17 @@ def wanted(lab: Lab) -> dict[str, str]:
     return texts
 
 
+def untouched(lab: Lab, folder: Path, name: str) -> frozenset[str]:
+    """Tasks whose placeholders stand in a learner's file that is still, to the byte, the skeleton
+    as shipped; none if anything was written in it."""
+    reference = lab.solution / name
+    try:
+        pristine = (folder / name).read_bytes() == skeleton(lab, name).encode()
+    except OSError:
+        return frozenset()
+    return frozenset(block.task for block in blocks(reference)) if pristine else frozenset()
+
+
 def stale(lab: Lab) -> list[str]:
     """Names of generated files that are missing in `exercises/` or differ from the reference's."""
     return [

@@ -373,6 +373,7 @@ class Outcome:
     where: str = ""
     observed: Any = None
     tolerance: float = 0.0
+    gap: float = 0.0
     cause: str = ""
     detail: str = ""
     seconds: float = 0.0
@@ -467,6 +468,7 @@ def _from_failure(case: Case, error: Failure) -> Outcome:
         site=error.site,
         observed=error.observed,
         tolerance=error.tolerance,
+        gap=error.gap,
         error=error,
     )
 
@@ -534,10 +536,14 @@ def replay(suite: Suite, wrong: Misconception, case: Case, seed: bytes) -> Outco
 
 
 def alike(mine: Outcome, other: Outcome) -> bool:
-    """The same fault: same status, same place in the suite, same observed value up to rounding."""
+    """The same fault: same status, same place in the suite, same observed value up to rounding,
+    and far closer to each other than to the right answer."""
     if mine.status != other.status or mine.site != other.site or not mine.site[1]:
         return False
-    return _same(mine.observed, other.observed, 64 * max(mine.tolerance, other.tolerance))
+    rounding = 64 * max(mine.tolerance, other.tolerance)
+    if gaps := [gap for gap in (mine.gap, other.gap) if gap > 0]:
+        rounding = min(rounding, min(gaps) / 16)
+    return _same(mine.observed, other.observed, rounding)
 
 
 def _same(a: Any, b: Any, tolerance: float) -> bool:

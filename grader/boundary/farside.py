@@ -6,6 +6,7 @@ no expected value and reaches no verdict: a reply is a value, or a description o
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import os
 import re
@@ -107,6 +108,8 @@ class FarSide:
             if not name.endswith(".py"):
                 continue
             try:
+                if name in self.kit.edit:
+                    refuse_the_kit(self.kit.folder / name)
                 with deadline(self.kit.load_seconds):
                     module = self.files.load(name)
                 if self.patch and name in self.kit.edit:
@@ -222,6 +225,23 @@ class FarSide:
 
 def how_to_restore(lab: str) -> str:
     return f"`infralens reset {lab}` puts the skeletons back and keeps your files aside"
+
+
+def refuse_the_kit(path: Path) -> None:
+    """ImportError if a learner's file imports the kit: its meters are not part of an exercise."""
+    source = path.read_bytes()
+    if b"grader" not in source:
+        return
+    for node in ast.walk(ast.parse(source)):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module]
+        if any(name.partition(".")[0] == "grader" for name in names):
+            line = getattr(node, "lineno", 1)
+            raise ImportError(
+                f"line {line} imports `grader`, the kit's own package, which is no part of the "
+                "exercise; remove that line"
+            )
 
 
 def types_files(given: tuple[str, ...]) -> tuple[str, ...]:

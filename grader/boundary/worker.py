@@ -29,6 +29,10 @@ def main(fd: int) -> None:
     sock = socket.socket(fileno=fd)
     opening, _ = wire.receive(sock)
     folder, edit, given, probes, probes_name, seconds = opening
+    if "meters" in probes:  # before any student code, which might keep torch's own functions
+        from grader import meters
+
+        meters.preload()
     far = FarSide(Kit(Path(folder), tuple(edit), tuple(given), probes, probes_name, seconds))
     while True:
         try:

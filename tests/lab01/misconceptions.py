@@ -175,6 +175,8 @@ def attention_times_heads(config):
 def attention_ignores_gqa(config):
     """Keys and values have num_key_value_heads heads, not num_attention_heads: counted as
     multi-head attention, Llama-3-8B would have 8,835,567,616 parameters."""
+    if config.is_mla:
+        return _mla_params(config)
     d, channels = config.hidden_size, config.num_attention_heads * config.head_dim
     params = 4 * d * channels
     if config.qkv_bias:
@@ -190,6 +192,8 @@ def attention_ignores_gqa(config):
 def attention_head_dim_from_hidden(config):
     """head_dim is a field of its own, not hidden_size / heads: Gemma-7B has 16 heads of 256 on a
     width of 3072, and d / H would make it 8,185,359,360 parameters."""
+    if config.is_mla:
+        return _mla_params(config)
     d, heads = config.hidden_size, config.num_attention_heads
     q = d // heads * heads
     kv = d // heads * config.num_key_value_heads
@@ -207,6 +211,8 @@ def attention_head_dim_from_hidden(config):
 def attention_without_output(config):
     """Attention ends with an output projection back to hidden_size: q, k and v are three matrices
     of four."""
+    if config.is_mla:
+        return _mla_params(config)
     d = config.hidden_size
     q = config.num_attention_heads * config.head_dim
     kv = config.num_key_value_heads * config.head_dim
@@ -224,6 +230,8 @@ def attention_without_output(config):
 def attention_one_kv_matrix(config):
     """K and V are two projections: grouped-query attention shares heads among queries, not one
     matrix between keys and values."""
+    if config.is_mla:
+        return _mla_params(config)
     d = config.hidden_size
     q = config.num_attention_heads * config.head_dim
     kv = config.num_key_value_heads * config.head_dim
@@ -241,6 +249,8 @@ def attention_one_kv_matrix(config):
 def attention_without_biases(config):
     """qkv_bias and o_bias add one number for every output channel of their projections; Qwen2.5 has
     the first without the second."""
+    if config.is_mla:
+        return _mla_params(config)
     d = config.hidden_size
     q = config.num_attention_heads * config.head_dim
     kv = config.num_key_value_heads * config.head_dim
@@ -251,6 +261,8 @@ def attention_without_biases(config):
 def attention_bias_everywhere(config):
     """A bias on q, k and v says nothing about the output projection: o_bias is a switch of its
     own (Qwen2.5 has none)."""
+    if config.is_mla:
+        return _mla_params(config)
     d = config.hidden_size
     q = config.num_attention_heads * config.head_dim
     kv = config.num_key_value_heads * config.head_dim
@@ -500,7 +512,7 @@ def states_without_master(n_params, recipe):
         "bf16_mixed": (2, 2, 8),
         "bf16_fp32grads": (2, 4, 8),
         "bf16_pure": (2, 2, 4),
-        "adam8bit": (2, 2, 2),
+        "adam8bit": (2, 2, 2 + 8 * -(-n_params // 256) / n_params),
     }
     if recipe not in sizes:
         raise ValueError(recipe)
@@ -538,7 +550,7 @@ def states_pure_bf16_keeps_float32(n_params, recipe):
         "bf16_mixed": (2, 2, 12),
         "bf16_fp32grads": (2, 4, 12),
         "bf16_pure": (2, 2, 8),
-        "adam8bit": (2, 2, 2),
+        "adam8bit": (2, 2, 2 + 8 * -(-n_params // 256) / n_params),
     }
     if recipe not in sizes:
         raise ValueError(recipe)
@@ -554,7 +566,7 @@ def states_one_moment(n_params, recipe):
         "bf16_mixed": (2, 2, 4 + 4),
         "bf16_fp32grads": (2, 4, 4 + 4),
         "bf16_pure": (2, 2, 2),
-        "adam8bit": (2, 2, 1),
+        "adam8bit": (2, 2, 1 + 4 * -(-n_params // 256) / n_params),
     }
     if recipe not in sizes:
         raise ValueError(recipe)
@@ -571,7 +583,7 @@ def states_gb_for_gib(n_params, recipe):
         "bf16_mixed": (2, 2, 12),
         "bf16_fp32grads": (2, 4, 12),
         "bf16_pure": (2, 2, 4),
-        "adam8bit": (2, 2, 2),
+        "adam8bit": (2, 2, 2 + 8 * -(-n_params // 256) / n_params),
     }
     if recipe not in sizes:
         raise ValueError(recipe)
