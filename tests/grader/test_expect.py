@@ -218,6 +218,23 @@ def test_true_and_shape() -> None:
         refused(lambda got=got: expect.shape(got, (2, 3), WHY))
 
 
+def test_dtype_and_arrays() -> None:
+    expect.dtype(torch.zeros(1, dtype=torch.bfloat16), "bfloat16", WHY)
+    expect.dtype(np.zeros(1), ("float32", "float64"), WHY)
+    wrong = refused(lambda: expect.dtype(torch.zeros(1), ("float64", "bfloat16"), WHY, "m"))
+    assert wrong.lines == ["m: got dtype float32, expected float64 or bfloat16"]
+    assert wrong.observed == "float32"
+    refused(lambda: expect.dtype(1.0, "float64", WHY))
+    refused(lambda: expect.dtype(None, "float64", WHY))
+    pair = (np.zeros(2), torch.zeros(3))
+    assert expect.arrays(pair, "ml") is pair
+    assert "is a `return` missing?" in refused(lambda: expect.arrays(None, "ml")).lines[0]
+    few = refused(lambda: expect.arrays(pair, ("m", "l", "o")))
+    assert few.lines == ["got tuple of 2, expected a tuple of 3 tensors, (m, l, o)"]
+    item = refused(lambda: expect.arrays((np.zeros(2), 1.0), ("m", "l")))
+    assert item.lines == ["l: got float, expected a tensor"]
+
+
 def test_raises() -> None:
     with expect.raises(ValueError, WHY):
         raise StudentError("UnicodeError", "x", bases=("UnicodeError", "ValueError", "Exception"))

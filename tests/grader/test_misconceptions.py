@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from grader import expect
 from grader.boundary.rooms import LocalRoom
 from grader.labs import load_lab
-from grader.suite import Outcome, Suite, diagnose, load_suite, replay, run_case, seed_of
+from grader.suite import (
+    Outcome,
+    Suite,
+    alike,
+    diagnose,
+    load_suite,
+    replay,
+    run_case,
+    seed_of,
+)
 
 from .conftest import WRONG, MiniKit
 
@@ -234,6 +245,42 @@ def test_nothing_is_tried_when_the_time_is_up(suite: Suite, kit: MiniKit) -> Non
     outcome, seed = failing(suite, kit, edited("n * SCALE", "n"), "test_adds")
     assert diagnose(suite, outcome, seed, seconds=-1.0) == ""
     assert diagnose(suite, outcome, seed) == "Forgets the scale."
+
+
+def test_a_coarse_tolerance_does_not_make_every_fault_alike(suite: Suite) -> None:
+    """In bfloat16 rounding explains 8 % of a value; a wrong answer that is off by 2.6 is alike only
+    to one that is off in the same way."""
+    case = suite.cases[0]
+    want = np.zeros(4)
+
+    def seen(values: list[float]) -> Outcome:
+        with pytest.raises(expect.Failure) as caught:
+            expect.close(np.array(values), want, "because", dtype="bfloat16", scale=2.6)
+        error = caught.value
+        outcome = Outcome(case, "failed", site=("suite.py", 7), observed=error.observed)
+        outcome.tolerance, outcome.gap = error.tolerance, error.gap
+        return outcome
+
+    mine = seen([2.6, -1.0, 0.5, 2.0])
+    assert mine.gap == 2.6
+    assert alike(mine, seen([2.62, -1.05, 0.52, 1.95]))
+    assert not alike(mine, seen([2.0, -1.5, 0.1, 1.2]))
+
+
+def test_a_loose_published_figure_does_not_make_every_figure_alike(suite: Suite) -> None:
+    case = suite.cases[0]
+    row = {"id": "x", "expected": 100.0, "unit": "GiB", "source": "page", "tol_rel": 0.002}
+
+    def seen(value: float) -> Outcome:
+        with pytest.raises(expect.Failure) as caught:
+            expect.published(value, row)
+        error = caught.value
+        outcome = Outcome(case, "failed", site=("suite.py", 7), observed=error.observed)
+        outcome.tolerance, outcome.gap = error.tolerance, error.gap
+        return outcome
+
+    assert alike(seen(112.0), seen(112.1))
+    assert not alike(seen(112.0), seen(107.0))
 
 
 def test_a_broken_misconceptions_file_costs_no_verdict(kit: MiniKit) -> None:

@@ -345,6 +345,22 @@ def test_only_listed_files_can_be_imported(tier: str, tmp_path: Path) -> None:
     room.close()
 
 
+@pytest.mark.parametrize("tier", MAKERS)
+@pytest.mark.parametrize(
+    "line", ["import grader.meters as m", "from grader import meters", "import os, grader"]
+)
+def test_a_learners_file_cannot_import_the_kit(tier: str, tmp_path: Path, line: str) -> None:
+    room = MAKERS[tier](kit_of(tmp_path / "lab", f"x = 1\n{line}\n{STUDENT}"), PATIENT)
+    with pytest.raises(LoadFailed, match="line 2 imports `grader`, the kit's own package"):
+        student_of(room).echo(1)
+    room.close()
+
+
+def test_the_word_grader_is_free(tmp_path: Path) -> None:
+    room = LocalRoom(kit_of(tmp_path / "lab", f"grader = 'import grader'\n{STUDENT}"), PATIENT)
+    assert student_of(room).echo(1) == 1
+
+
 def test_torch_and_big_arrays_cross(student: Student) -> None:
     import torch
 
