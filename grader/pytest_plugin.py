@@ -191,6 +191,8 @@ def _lean_imports() -> Iterator[None]:
         sys.meta_path.remove(hook)
     # Threads make the labs' small tensors slower, many times so on a busy machine.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Its allocator would warn of every older block that is freed while a meter watches.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     was_enabled = gc.isenabled()
     gc.disable()
     try:

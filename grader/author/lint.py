@@ -13,6 +13,7 @@ import hashlib
 import importlib.metadata
 import json
 import multiprocessing
+import os
 import platform
 import shutil
 import sys
@@ -203,6 +204,7 @@ def _versions() -> str:
 
 def check(root: Path, lab_id: str, plan: Plan) -> Report:
     """Everything about one lab."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
     report = Report(lab_id)
     started = time.perf_counter()
     try:
