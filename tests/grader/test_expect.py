@@ -232,7 +232,7 @@ def test_dtype_and_arrays() -> None:
     few = refused(lambda: expect.arrays(pair, ("m", "l", "o"), WHY))
     assert few.lines == ["got tuple of 2, expected a tuple of 3 tensors, (m, l, o)"]
     item = refused(lambda: expect.arrays((np.zeros(2), 1.0), ("m", "l"), WHY))
-    assert item.lines == ["l: got float, expected a tensor"]
+    assert item.lines == ["l: got 1 (a float), expected a tensor"]
 
 
 def test_raises() -> None:
