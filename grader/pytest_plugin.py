@@ -311,7 +311,7 @@ def _trace_of(outcome: Outcome) -> Any:
 
 
 class Unit:
-    """The code of one folder in this session: one room, and what its tasks have used up."""
+    """The code of one folder in this run of pytest: one room, and what its tasks have used up."""
 
     def __init__(self, suite: Suite, folder: Path, seed: str) -> None:
         self.suite = suite
@@ -446,7 +446,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Path and SHA-256 of every file that this session grades."""
+    """Path and SHA-256 of every file that this run grades."""
     lines = []
     for lab, folder in _labs_asked_for(config):
         for name in lab.edit:

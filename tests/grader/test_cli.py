@@ -10,18 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from grader.author.new_lab import new_lab
-
-ROOT = Path(__file__).resolve().parents[2]
+from .conftest import make_kit
 
 
 @pytest.fixture
 def kit(tmp_path: Path) -> Path:
-    (tmp_path / "exercises").mkdir()
-    for name in ("pyproject.toml", "conftest.py"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    new_lab(tmp_path, "lab90", "Means")
-    return tmp_path
+    return make_kit(tmp_path).root
 
 
 def run(kit: Path, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -41,7 +35,7 @@ def solve(kit: Path) -> None:
 def test_the_board_before_and_after_a_task_is_done(kit: Path) -> None:
     fresh = run(kit)
     assert fresh.returncode == 0
-    assert "lab90  Means" in fresh.stdout
+    assert "lab90  A new lab" in fresh.stdout
     assert "0/2   not run yet: pytest exercises/lab90" in fresh.stdout
     assert "next   lab90.running_mean" in fresh.stdout
     assert check(kit).returncode == 1
@@ -166,7 +160,7 @@ def test_the_overview_table_is_made_from_the_manifests(kit: Path) -> None:
     page.write_text("# Labs\n\n<!-- labs: written by infralens sync -->\n<!-- end of labs -->\n")
     assert run(kit, "sync", "--check").returncode == 1
     assert run(kit, "sync").returncode == 0
-    assert "| [lab90](lab90/README.md) | Means |" in page.read_text()
+    assert "| [lab90](lab90/README.md) | A new lab |" in page.read_text()
     assert "| 2 | 10 | nothing |" in page.read_text()
     assert run(kit, "sync", "--check").returncode == 0
 

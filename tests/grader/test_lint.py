@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from grader.author import lint
-from grader.author.new_lab import new_lab
+
+from .conftest import make_kit
 
 PLAN = lint.Plan(everything=False)
 LAB = "lab90"
@@ -20,9 +21,7 @@ LAB = "lab90"
 @pytest.fixture
 def kit(tmp_path: Path) -> Path:
     """A kit of one small lab whose page is written."""
-    (tmp_path / "exercises").mkdir()
-    (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
-    new_lab(tmp_path, LAB)
+    make_kit(tmp_path)
     page = tmp_path / "exercises" / LAB / "README.md"
     text = page.read_text().replace("TODO(author): write this section.", "Text on `running_mean`.")
     page.write_text(text)
