@@ -491,12 +491,14 @@ def within(
 
 
 def bytes(got: Any, want: float, because: str, what: str | None = None, rel: float = 0.0) -> None:
-    """A number of bytes: exact, or within `rel` of `want`. Names the GB/GiB mix-up."""
+    """A number of bytes: exact, or within `rel` of `want`; a float may be off by a few roundings.
+    Names the GB/GiB mix-up."""
     if not _plain_number(got):
         raise _wrong_kind(got, "a number of bytes", what, because)
     if isinstance(got, float) and not math.isfinite(got):
         raise _fail("nan", got, because, f"{_label(what)}got {got}, which is not a size")
-    limit = rel * abs(want)
+    rounding = 8 * EPS["float64"] if isinstance(got, float) else 0.0
+    limit = max(rel, rounding) * abs(want)
     if abs(got - want) <= limit:
         return
     pad = " " * len(_label(what))

@@ -205,6 +205,9 @@ def test_bytes_and_the_slips_of_units() -> None:
     assert "GiB (2**30) and GB (10**9)" in slip.lines[-1]
     slip = refused(lambda: expect.bytes(8, 8 * 2**30, WHY))
     assert "bytes and GiB are mixed" in slip.lines[-1]
+    expect.bytes(150 * 10041.6 * (1 + 2**-52), 1_506_240, WHY)
+    refused(lambda: expect.bytes(1_506_240 * (1 + 1e-13), 1_506_240, WHY))
+    refused(lambda: expect.bytes(2**60 + 1, 2**60, WHY))
     other = refused(lambda: expect.bytes(2 * 2**30, 8 * 2**30, WHY))
     assert len(other.lines) == 2
 

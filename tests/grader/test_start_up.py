@@ -74,7 +74,8 @@ def test_a_touched_file_is_run_whatever_it_looks_like(fresh: Path) -> None:
     shipped = path.read_text()
     path.write_text(shipped + "\nimport no_such_module\n")
     try:
-        text = run(fresh, "exercises/lab01").stdout
+        target = "exercises/lab01/memory_accounting.py::simple_ledger"
+        text = run(fresh, target).stdout
     finally:
         path.write_text(shipped)
     assert "memory_accounting.py does not import: ModuleNotFoundError" in text
