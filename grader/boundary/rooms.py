@@ -384,6 +384,9 @@ def environment(scratch: Path, threads: int) -> dict[str, str]:
         "OMP_NUM_THREADS": str(threads),
         "OPENBLAS_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
+        # Big blocks go back to the system when they are freed, so that the memory of the process,
+        # read from outside, is what student code holds.
+        "MALLOC_MMAP_THRESHOLD_": str(1024 * 1024),
         # The CPU allocator's warnings while a meter watches would bury what the student printed.
         "TORCH_CPP_LOG_LEVEL": "ERROR",
     }

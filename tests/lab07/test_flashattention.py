@@ -436,11 +436,14 @@ def test_any_leading_shape(student, rng, shape):
 BIG = {"S": 3072, "D": 32, "block_q": 1536, "block_k": 64}
 UNIT = BIG["S"] * max(BIG["D"], BIG["block_k"]) * 8
 MEMORY = "no tensor of S x S, and none of block_q rows against all keys, is ever held"
-PROCESS_LIMIT = 26 * 2**20
+# Seen from outside, a process also grows by whatever it touches for the first time: a longer input,
+# and the same call once before.
+LONG = {"S": 4096, "D": 32, "block_q": 2048, "block_k": 64}
+PROCESS_LIMIT = 56 * 2**20
 
 
-def _big(rng):
-    return qkv(rng, 1, 1, 1, BIG["S"], BIG["S"], BIG["D"])
+def _big(rng, size=BIG):
+    return qkv(rng, 1, 1, 1, size["S"], size["S"], size["D"])
 
 
 def _expect_linear_memory(seen):
@@ -452,7 +455,8 @@ def _expect_linear_memory(seen):
 
 
 def _expect_process_stays_small(peak):
-    """The same fact as the parent process sees it: the S x S float32 scores alone are 36 MiB."""
+    """The same fact as the parent process sees it: the S x S float32 scores alone are 64 MiB,
+    an honest call up to 35 (the heap's gaps)."""
     if peak.available:
         expect.at_most(
             peak.growth_bytes,
@@ -515,10 +519,10 @@ def test_no_tensor_of_s_by_s_is_allocated(student, rng):
 @task("flash_forward")
 def test_the_process_does_not_grow_by_s_by_s(student, rng):
     """Memory from outside.   Oracle: the operating system's account of the process."""
-    q, k, v = _big(rng)
-    student.flash_forward(q[:, :, :64], k[:, :, :64], v[:, :, :64], 32, 32, causal=True)
+    q, k, v = _big(rng, LONG)
+    student.flash_forward(q, k, v, LONG["block_q"], LONG["block_k"], causal=True)
     with student.peak_memory() as peak:
-        got = student.flash_forward(q, k, v, BIG["block_q"], BIG["block_k"], causal=True)
+        got = student.flash_forward(q, k, v, LONG["block_q"], LONG["block_k"], causal=True)
     _expect_process_stays_small(peak)
     o, _ = values(got, ("o", "lse"))
     expect.shape(o, tuple(q.shape), because="one output row a query", what="o")
@@ -789,16 +793,13 @@ def _saved_of_a_long_input(q, k, v):
 @task("flash_backward")
 def test_the_process_does_not_grow_by_s_by_s_in_backward(student, rng):
     """Memory from outside.   Oracle: the operating system's account of the process."""
-    q, k, v = _big(rng)
+    q, k, v = _big(rng, LONG)
     do = normal(rng, *q.shape)
     o, lse = _saved_of_a_long_input(q, k, v)
-    few = slice(0, 64)
-    small = [x[:, :, few] for x in (q, k, v, o, lse, do)]
-    student.flash_backward(*small, 32, 32, causal=True)
+    args = (q, k, v, o, lse, do, LONG["block_q"], LONG["block_k"])
+    student.flash_backward(*args, causal=True)
     with student.peak_memory() as peak:
-        got = student.flash_backward(
-            q, k, v, o, lse, do, BIG["block_q"], BIG["block_k"], causal=True
-        )
+        got = student.flash_backward(*args, causal=True)
     _expect_process_stays_small(peak)
     _, _, dv = values(got, ("dq", "dk", "dv"))
     expect.shape(dv, tuple(v.shape), because="one gradient a value", what="dv")
@@ -1056,8 +1057,7 @@ def test_kv_heads_are_not_repeated_in_memory(student, rng):
 def test_the_process_does_not_hold_repeated_heads(student, rng):
     """Memory from outside.   Oracle: the operating system's account of the process."""
     args = _few_kv_heads(rng)
-    small = _packed(rng, [2, 2], [16, 16], REPEAT["H"], REPEAT["H_kv"], REPEAT["D"])
-    student.gqa_varlen(*small, 16, REPEAT["block_k"], causal=True)
+    student.gqa_varlen(*args, 16, REPEAT["block_k"], causal=True)
     with student.peak_memory() as peak:
         got = student.gqa_varlen(*args, 16, REPEAT["block_k"], causal=True)
     if peak.available:
