@@ -109,12 +109,19 @@ class MiniKit:
             text=True,
             timeout=60,
             check=False,
-            env={**os.environ, **TERMINAL},
+            env=_terminal(),
         )
         return Run(done.returncode, done.stdout + done.stderr)
 
 
-TERMINAL = {"COLUMNS": "100", "PY_COLORS": "0"}
+def _terminal() -> dict[str, str]:
+    """This environment as at a plain terminal: pytest prints summaries differently under CI."""
+    kept = {name: value for name, value in os.environ.items() if not _is_pytests(name)}
+    return {**kept, "COLUMNS": "100", "PY_COLORS": "0"}
+
+
+def _is_pytests(name: str) -> bool:
+    return name in ("CI", "BUILD_NUMBER") or name.startswith("PYTEST_")
 
 
 def _arguments(given: tuple[str, ...], cache: bool) -> list[str]:
@@ -128,9 +135,9 @@ def _run_pytest(out: int, cwd: Path, arguments: list[str]) -> NoReturn:
         os.dup2(out, 2)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
-        for name in [name for name in os.environ if name.startswith("PYTEST_")]:
+        for name in [name for name in os.environ if _is_pytests(name)]:
             del os.environ[name]
-        os.environ.update(TERMINAL)
+        os.environ.update(_terminal())
         os.chdir(cwd)
         # Byte code of a file that a test rewrites within a second would be the old file's.
         sys.dont_write_bytecode = True
