@@ -98,7 +98,7 @@ class View:
         first = next((row.task for row in self.ran() if row.status == "not_started"), None)
         if first is None:
             return []
-        where = feedback.open_at(self.lab, first, self.folder, "")
+        where = feedback.open_at(first, self.folder, "")
         page = os.path.relpath(self.lab.exercise / "README.md", start)
         return [
             "",
@@ -113,7 +113,7 @@ class View:
             failing = self._first_failing(row.task.id)
             if row.status in ("done", "not_verified") or failing is None:
                 continue
-            where = feedback.open_at(self.lab, row.task, self.folder, failing["where"])
+            where = feedback.open_at(row.task, self.folder, failing["where"])
             target = os.path.relpath(self.folder / row.task.file, start)
             title = f"Next: {row.task.id} ({row.task.title})"
             said = [] if failing["import"] else [f"   {line}" for line in failing["message"]]

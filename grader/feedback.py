@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from grader import skeleton
 from grader.boundary.errors import LoadFailed, Missing
-from grader.labs import Lab, Task
+from grader.labs import Task
 from grader.suite import Outcome
 
 STATES = {
@@ -48,23 +49,22 @@ def message(outcome: Outcome) -> list[str]:
     return lines
 
 
-def open_at(lab: Lab, task: Task, folder: Path, where: str) -> str:
+def open_at(task: Task, folder: Path, where: str) -> str:
     """`path:line` to open for a task: where the student's code raised, or where the task starts."""
     name, _, line = where.partition(":")
     if name == task.file and line.isdigit():
         return f"{folder / task.file}:{line}"
-    return f"{folder / task.file}:{line_of(lab, task, folder)}"
+    return f"{folder / task.file}:{line_of(task, folder)}"
 
 
-def line_of(lab: Lab, task: Task, folder: Path) -> int:
+def line_of(task: Task, folder: Path) -> int:
     """The line of a task's TODO, or of its definition, or 1."""
     try:
         text = (folder / task.file).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return 1
-    for number, line in enumerate(text.splitlines(), start=1):
-        if f"TODO({task.name})" in line:
-            return number
+    if line := skeleton.placeholder_line(task, text):
+        return line
     return definition_line(text, task.id) if task.file.endswith(".py") else 1
 
 

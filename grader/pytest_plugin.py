@@ -235,7 +235,7 @@ class TaskNode(pytest.Class):
     @property
     def line(self) -> int:
         """The line of the task's TODO or definition in the learner's file."""
-        self._line = self._line or feedback.line_of(self.suite.lab, self.task, self.path.parent)
+        self._line = self._line or feedback.line_of(self.task, self.path.parent)
         return self._line
 
     def collect(self) -> Iterator[pytest.Item]:

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.labs import Lab, LabError
+from grader.labs import Lab, LabError, Task
 
 BEGIN = re.compile(r"^(?P<indent>[ \t]*)(?P<open>#|//|<!--)[ \t]*BEGIN SOLUTION (?P<task>\w+)\b.*$")
 END = re.compile(r"^[ \t]*(#|//|<!--)[ \t]*END SOLUTION\b[ \t]*(?P<task>\w*).*$")
@@ -127,11 +127,9 @@ def write(lab: Lab, names: list[str]) -> None:
         (lab.exercise / name).write_text(texts[name], encoding="utf-8")
 
 
-def markers(lab: Lab, name: str, text: str) -> dict[str, int]:
-    """Tasks of a learner's file that still carry their placeholder: task id to its first line."""
-    found: dict[str, int] = {}
-    for task in lab.tasks_of(name):
-        for number, line in enumerate(text.splitlines(), start=1):
-            if f"TODO({task.name})" in line or f'NotImplementedError("{task.name}")' in line:
-                found.setdefault(task.id, number)
-    return found
+def placeholder_line(task: Task, text: str) -> int | None:
+    """The line at which a task's TODO still stands in a learner's file; None if it is gone."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if f"TODO({task.name})" in line:
+            return number
+    return None

@@ -132,9 +132,8 @@ def test_stale_names_what_differs_or_is_missing(kit: MiniKit) -> None:
         skeleton.wanted(lab)
 
 
-def test_markers_tell_what_is_still_open(kit: MiniKit, lab: Lab) -> None:
-    text = kit.main.read_text(encoding="utf-8")
-    assert skeleton.markers(lab, "running_mean.py", text) == {"running_mean": 11}
+def test_a_placeholder_is_found_while_it_stands(kit: MiniKit, lab: Lab) -> None:
+    task = lab.task("running_mean")
+    assert skeleton.placeholder_line(task, kit.main.read_text(encoding="utf-8")) == 11
     kit.solve()
-    text = kit.main.read_text(encoding="utf-8")
-    assert skeleton.markers(lab, "running_mean.py", text) == {}
+    assert skeleton.placeholder_line(task, kit.main.read_text(encoding="utf-8")) is None
