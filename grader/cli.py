@@ -182,7 +182,10 @@ def grade(
     out: Annotated[Path, typer.Option("--out", help="the run's folder; made if need be")],
     labs: Annotated[Optional[str], typer.Option(help="only these, as in lab01,lab07")] = None,  # noqa: UP045
     jobs: Annotated[int, typer.Option(help="units graded at a time")] = 1,
-    tier: Annotated[str, typer.Option(help="the wall: process")] = "process",
+    tier: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="the wall: sandbox (Linux; the default there) or process"),
+    ] = None,
     course_key_file: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(help="file with the secret behind the tests' seeds"),
@@ -191,13 +194,14 @@ def grade(
 ) -> None:
     """Grade a folder of submissions; run again to go on after an interruption."""
     from grader.classroom.command import run
+    from grader.classroom.grading import DEFAULT_TIER
 
     code = run(
         submissions=submissions,
         out=out,
         labs=labs,
         jobs=jobs,
-        tier=tier,
+        tier=tier or DEFAULT_TIER,
         course_key_file=course_key_file,
         feedback=feedback,
     )

@@ -69,9 +69,22 @@ class Timeout(FarSideError):
 
 
 class Crashed(FarSideError):
-    """The process of the student's code ended in the middle of a call."""
+    """The process of the student's code ended in the middle of a call. `killed`: by a signal that
+    could have come from elsewhere; the same again tells."""
 
     status = "error"
+
+    def __init__(self, text: str, where: str = "", killed: bool = False) -> None:
+        super().__init__(text, where)
+        self.killed = killed
+
+
+class OverLimit(Crashed):
+    """The student's code took more than a worker has, and was ended."""
+
+
+class WallFailed(Exception):
+    """What stands around student code failed: no fault of the student's."""
 
 
 class Disturbed(FarSideError):

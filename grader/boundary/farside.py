@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace, TracebackType
 from typing import Any
@@ -25,7 +25,7 @@ from grader.boundary.errors import Refused
 from grader.boundary.files import FolderModules
 
 PLACEHOLDER = re.compile(r"lab\d\d\.\w+\Z")
-Reply = tuple[str, Any, list[bytearray]]
+Reply = tuple[str, Any, Sequence[codec.Buffer]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +60,12 @@ class FarSide:
         kit: Kit,
         patch: Callable[[ModuleType], None] | None = None,
         let_through: tuple[type[BaseException], ...] = (KeyboardInterrupt, GeneratorExit),
+        explain: Callable[[BaseException], str] | None = None,
     ) -> None:
+        """`patch`: changes each loaded file. `let_through`: raised on, not described. `explain`:
+        a sentence to add to what student code raised, or an empty one."""
         self.kit = kit
+        self.explain = explain
         self.patch = patch
         self.let_through = let_through
         self.files = FolderModules(kit.folder, (*kit.edit, *kit.given))
@@ -154,21 +158,23 @@ class FarSide:
             return getattr(owner, name) if name else owner  # type: ignore[return-value]
         raise Refused(f"unknown request {op!r}")
 
-    def answer(self, op: str, name: str, handle: int, tree: Any, buffers: list[bytearray]) -> Reply:
-        """Carry out one request and encode what it gives; student exceptions come through."""
-        with self.files.visible():
-            if op == "load":
-                self.load()
-                value: Any = None
-            elif op == "map":
-                function = self.find(name)
-                rows = codec.decode(tree, buffers, self.side)
-                value = [function(*row) for row in rows]
-            else:
-                function = self.target(op, name, handle)
-                args, kwargs = codec.decode(tree, buffers, self.side)
-                value = function(*args, **kwargs)
-            out, out_buffers = codec.encode(value, self.side)
+    def answer(
+        self, op: str, name: str, handle: int, tree: Any, buffers: Sequence[codec.Buffer]
+    ) -> Reply:
+        """Carry out one request and encode what it gives; student exceptions come through. The
+        files are `visible()` meanwhile."""
+        if op == "load":
+            self.load()
+            value: Any = None
+        elif op == "map":
+            function = self.find(name)
+            rows = codec.decode(tree, buffers, self.side)
+            value = [function(*row) for row in rows]
+        else:
+            function = self.target(op, name, handle)
+            args, kwargs = codec.decode(tree, buffers, self.side)
+            value = function(*args, **kwargs)
+        out, out_buffers = codec.encode(value, self.side)
         return "ok", out, out_buffers
 
     def describe(self, error: BaseException) -> Reply:
@@ -185,6 +191,8 @@ class FarSide:
             kind = "not_started"
         elif _is_disturbed(error):
             kind = "disturbed"
+        elif self.explain is not None:
+            text = f"{text}{self.explain(error)}"
         bases = [base.__name__ for base in type(error).__mro__[:-1]]
         trace = self.trace(error)
         return "error", [kind, type(error).__name__, text[:4000], bases, where, trace], []

@@ -44,6 +44,12 @@ class FolderModules(MetaPathFinder, Loader):
     @contextmanager
     def visible(self) -> Iterator[None]:
         """For the time of the block, `import` sees this folder's modules first."""
+        if self in sys.meta_path:
+            try:
+                yield
+            finally:
+                self.modules.update({s: sys.modules[s] for s in self.stems if s in sys.modules})
+            return
         before = {stem: sys.modules.pop(stem) for stem in self.stems if stem in sys.modules}
         sys.modules.update(self.modules)
         sys.meta_path.insert(0, self)

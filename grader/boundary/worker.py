@@ -1,4 +1,4 @@
-"""The process that student code runs in at the `process` tier.
+"""The process that student code runs in at the tiers `process` and `sandbox`.
 
 It owns one data socket, answers requests one after another, and ends when the socket does. It holds
 no test, no expected value and no verdict.
@@ -6,55 +6,72 @@ no test, no expected value and no verdict.
 
 from __future__ import annotations
 
-import ctypes
 import io
 import os
 import signal
 import socket
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from grader.boundary import wire
+from grader.boundary import codec, linux
+from grader.boundary.channel import Arena, Channel, Closed
 from grader.boundary.farside import FarSide, Kit
 
 
-def main(fd: int) -> None:
+def main(fd: int, shared: int | None = None) -> None:
     """Serve the socket with that file descriptor until its other end closes."""
-    _end_with_parent()
+    if sys.platform == "linux":  # be killed with the grader, even in the middle of an endless loop
+        linux.end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what was printed is kept even in a crash
-            stream.reconfigure(line_buffering=True)
     os.set_inheritable(fd, False)
-    sock = socket.socket(fileno=fd)
-    opening, _ = wire.receive(sock)
-    folder, edit, given, probes, probes_name, seconds = opening
+    arena = None if shared is None else Arena(shared, trusted=False)
+    serve(Channel(socket.socket(fileno=fd), arena))
+
+
+def serve(channel: Channel, explain: Callable[[BaseException], str] | None = None) -> None:
+    """Answer requests until the other end closes. `explain` adds a sentence to what student code
+    raised when it met a limit of this process."""
+    keep_output()
+    (folder, edit, given, probes, probes_name, seconds, *files), _ = channel.receive()
+    if files:
+        Path(folder).mkdir()
+        for name, data in files[0].items():
+            (Path(folder) / name).write_bytes(data)
     if "meters" in probes:  # before any student code, which might keep torch's own functions
         from grader import meters
 
         meters.preload()
-    far = FarSide(Kit(Path(folder), tuple(edit), tuple(given), probes, probes_name, seconds))
-    while True:
-        try:
-            (op, name, handle, tree), buffers = wire.receive(sock)
-        except wire.Closed:
-            os._exit(0)
-        if op == "forget":
-            far.forget()
-            wire.send(sock, ["ok", None], [])
-            continue
-        try:
-            status, out, out_buffers = far.answer(op, name, handle, tree, buffers)
-        except BaseException as error:
-            status, out, out_buffers = far.describe(error)
-        wire.send(sock, [status, out], out_buffers)
+    kit = Kit(Path(folder), tuple(edit), tuple(given), probes, probes_name, seconds)
+    far = FarSide(kit, explain=explain)
+    with far.files.visible():
+        while True:
+            try:
+                (op, name, handle, tree, stale), buffers = channel.receive()
+            except Closed:
+                os._exit(0)
+            if stale:
+                far.forget()
+            channel.send(*_answer(far, op, name, handle, tree, buffers))
 
 
-def _end_with_parent() -> None:
-    """On Linux, be killed when the grader goes away, even in the middle of an endless loop."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+def _answer(
+    far: FarSide, op: str, name: str, handle: int, tree: Any, buffers: list[bytearray]
+) -> tuple[list[Any], Sequence[codec.Buffer]]:
+    try:
+        status, out, out_buffers = far.answer(op, name, handle, tree, buffers)
+    except BaseException as error:
+        status, out, out_buffers = far.describe(error)
+    return [status, out], out_buffers
+
+
+def keep_output() -> None:
+    """What was printed is kept even in a crash."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))

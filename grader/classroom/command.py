@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from grader.classroom import report
 from grader.classroom.errors import CallError
-from grader.classroom.grading import GradeSummary, grade
+from grader.classroom.grading import DEFAULT_TIER, GradeSummary, grade
 from grader.labs import LabError
 
 MIN_KEY_BYTES = 16
@@ -21,7 +21,7 @@ def run(
     out: Path,
     labs: str | None = None,
     jobs: int = 1,
-    tier: str = "process",
+    tier: str = DEFAULT_TIER,
     course_key_file: Path | None = None,
     feedback: str = "full",
     root: Path | None = None,
@@ -33,7 +33,16 @@ def run(
         ids = None if labs is None else [name.strip() for name in labs.split(",") if name.strip()]
         with _Bar() as bar:
             summary = grade(
-                submissions, out, ids, jobs, tier, key, feedback, root=root, watch=bar.show
+                submissions,
+                out,
+                ids,
+                jobs,
+                tier,
+                key,
+                feedback,
+                root=root,
+                watch=bar.show,
+                hidden=[course_key_file] if course_key_file else [],
             )
     except (CallError, LabError) as error:
         print(f"infralens grade: {error}", file=sys.stderr)

@@ -25,15 +25,18 @@ from typing import Any, Protocol
 
 import msgspec
 
+from grader.boundary.errors import WallFailed
+from grader.boundary.nursery import Line, Nursery
 from grader.boundary.rooms import patience
 from grader.classroom import processes, records
 from grader.classroom.errors import Infrastructure
 from grader.classroom.records import Record
-from grader.classroom.units import UNIT_SECONDS, Unit, grade_unit
+from grader.classroom.units import UNIT_SECONDS, Unit, Wall, grade_unit
 from grader.labs import load_lab
 from grader.suite import load_suite
 
 STOP_SECONDS = 2.0
+TRIES = 5
 START = "fork" if sys.platform == "linux" else "spawn"
 
 
@@ -98,15 +101,19 @@ class Place:
     root: Path
     labs: tuple[str, ...]
     work: Path
+    zygote: Path | None = None
+    mechanisms: tuple[str, ...] = ()
 
 
 class LocalExecutor:
     """Processes on this machine: forked on Linux, where the suites that the caller has loaded come
     along, spawned elsewhere."""
 
-    def __init__(self, place: Place, jobs: int) -> None:
+    def __init__(self, place: Place, jobs: int, nursery: Nursery | None = None) -> None:
+        """`nursery`: for the sandbox tier; it is started again when it ends in the middle."""
         self.place = place
         self.jobs = jobs
+        self.nursery = nursery
         self.context: Any = multiprocessing.get_context(START)
 
     def run(self, units: Sequence[Unit], stop: Stop) -> Iterator[tuple[Unit, Answer]]:
@@ -120,9 +127,12 @@ class LocalExecutor:
                     if job.unit is None and waiting:
                         job.give(waiting.popleft())
                 limit = max(0.0, min(job.until for job in jobs) - time.monotonic())
-                ready = wait([stop.fileno(), *(job.line for job in jobs)], timeout=limit)
+                awaited = [stop.fileno(), *(job.line for job in jobs), *self._watched()]
+                ready = wait(awaited, timeout=limit)
                 if stop.requested:
                     return
+                if self.nursery is not None:
+                    self.nursery.revive()
                 for job in list(jobs):
                     late = time.monotonic() > job.until
                     if job.line not in ready and not late:
@@ -135,6 +145,9 @@ class LocalExecutor:
                         yield unit, answer
         finally:
             _end(jobs)
+
+    def _watched(self) -> list[int]:
+        return [] if self.nursery is None else [self.nursery.sentinel]
 
 
 class _Job:
@@ -220,13 +233,15 @@ def _serve(line: Connection, place: Place, parent: int) -> None:
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
     suites = {lab: load_suite(load_lab(place.root, lab)) for lab in place.labs}
+    zygote = None if place.zygote is None else Line(place.zygote)
+    wall = Wall(zygote, place.mechanisms)
     while True:
         try:
             data = line.recv_bytes()
         except (EOFError, OSError):
             return
         unit = msgspec.msgpack.decode(data, type=Unit)
-        answer = _answer(unit, suites[unit.lab], place.work)
+        answer = _answer(unit, suites[unit.lab], place.work, wall)
         left = processes.end_children()
         if left and isinstance(answer, Record):
             note = "For a person to look at: it left processes running, which were ended."
@@ -234,10 +249,12 @@ def _serve(line: Connection, place: Place, parent: int) -> None:
         line.send_bytes(_packed(answer))
 
 
-def _answer(unit: Unit, suite: Any, work: Path) -> Answer:
+def _answer(unit: Unit, suite: Any, work: Path, wall: Wall, tries: int = TRIES) -> Answer:
     try:
-        return grade_unit(unit, suite, work)
+        return grade_unit(unit, suite, work, wall)
     except Infrastructure as error:
+        if isinstance(error.__cause__, WallFailed) and tries > 1:
+            return _answer(unit, suite, work, wall, tries - 1)
         detail = error.detail or "".join(traceback.format_exception(error))
         return Broken(error.reason, records.plain(detail))
     except Exception as error:

@@ -11,13 +11,16 @@ import fcntl
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from grader.classroom import keys
+from grader.boundary.errors import WallFailed
+from grader.boundary.nursery import Nursery
+from grader.classroom import keys, preload
 from grader.classroom.errors import CallError
 from grader.classroom.executor import Broken, Executor, LocalExecutor, Place, Stop
 from grader.classroom.records import Record
@@ -28,8 +31,13 @@ from grader.labs import Lab, LabError, find_root, lab_ids, load_lab
 from grader.progress import write_atomically
 from grader.suite import Suite, load_suite
 
-TIERS = ("process", "local")
+TIERS = ("sandbox", "process", "local")
+DEFAULT_TIER = "sandbox" if sys.platform == "linux" else "process"
 _WORK = "infralens-run-"
+_INSTEAD = (
+    "--tier process grades with a process of its own for each submission, which can still read "
+    "your files and use the network."
+)
 
 
 @dataclass(frozen=True)
@@ -72,16 +80,18 @@ def grade(
     out: Path,
     labs: list[str] | None = None,
     jobs: int = 1,
-    tier: str = "process",
+    tier: str = DEFAULT_TIER,
     course_key: bytes | None = None,
     feedback: str = "full",
     root: Path | None = None,
     watch: Watch | None = None,
+    hidden: Sequence[Path] = (),
 ) -> GradeSummary:
     """Grade a folder of submissions into the run's folder `out`.
 
     `labs`: these, for every student, with zero for what was not handed in; None: what each student
-    handed in. `watch(done, planned)` is called as units end. Raises `CallError` for what cannot
+    handed in. `watch(done, planned)` is called as units end. `hidden`: more that no submission may
+    see, such as the file with the course key. Raises `CallError` for what cannot
     begin.
     """
     _check_call(jobs, tier, feedback, course_key)
@@ -89,20 +99,49 @@ def grade(
     handed_in = Submissions(submissions)
     _check_places(submissions, out, kit)
     chosen = _chosen(kit, handed_in, labs)
-    suites = [_suite(lab) for lab in chosen]
     summary = GradeSummary(chosen, skipped=list(handed_in.skipped))
-    with _run_folder(out) as work:
+    secrets = [kit, submissions, out, Path.home(), *hidden]
+    with _run_folder(out) as work, _nursery(tier, work, chosen, secrets) as nursery:
+        suites = [_suite(lab) for lab in chosen]
         book = FolderGradebook(out)
         known, pending = _plan(
             handed_in, suites, book, summary, labs is not None, course_key, tier, feedback
         )
         summary.known = len(known)
-        executor = LocalExecutor(Place(kit, tuple(lab.id for lab in chosen), work), jobs)
+        executor = _executor(kit, chosen, work, jobs, nursery)
         _carry_out(executor, book, pending, known, summary, watch or (lambda *_: None))
         summary.records = [known[unit] for unit in sorted(known)]
         summary.faults = book.faults
         _note_run(out, submissions, tier, feedback, summary)
     return summary
+
+
+@contextlib.contextmanager
+def _nursery(
+    tier: str, work: Path, labs: Sequence[Lab], hidden: Sequence[Path]
+) -> Iterator[Nursery | None]:
+    """The zygote of the sandbox tier: it imports what the labs need while the suites load."""
+    if tier != "sandbox":
+        yield None
+        return
+    with Nursery(work, preload.of(labs), [*hidden, work]) as nursery:
+        yield nursery
+
+
+def _executor(
+    kit: Path, labs: Sequence[Lab], work: Path, jobs: int, nursery: Nursery | None
+) -> LocalExecutor:
+    ids = tuple(lab.id for lab in labs)
+    if nursery is None:
+        return LocalExecutor(Place(kit, ids, work), jobs)
+    try:
+        nursery.wait()
+    except WallFailed as error:
+        raise CallError(
+            f"The sandbox tier cannot be kept on this machine ({error}), and nothing was graded. "
+            f"`infralens probe` says what is missing. {_INSTEAD}"
+        ) from error
+    return LocalExecutor(Place(kit, ids, work, nursery.address, nursery.mechanisms), jobs, nursery)
 
 
 # -- what cannot begin ----------------------------------------------------------------------------
@@ -111,12 +150,8 @@ def grade(
 def _check_call(jobs: int, tier: str, feedback: str, course_key: bytes | None) -> None:
     if jobs < 1:
         raise CallError(f"--jobs is {jobs}: give 1 or more.")
-    if tier == "sandbox":
-        raise CallError(
-            "The sandbox tier is not part of this version, and nothing was graded. --tier process "
-            "grades with a process of its own for each submission, which can still read your "
-            "files and use the network."
-        )
+    if tier == "sandbox" and sys.platform != "linux":
+        raise CallError(f"The sandbox tier needs Linux, and nothing was graded. {_INSTEAD}")
     if tier not in TIERS:
         raise CallError(f"There is no tier {tier!r}; the tiers are: {', '.join(TIERS)}.")
     if feedback not in FEEDBACK:

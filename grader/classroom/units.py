@@ -31,7 +31,9 @@ from grader.boundary.errors import (
     Timeout,
 )
 from grader.boundary.farside import Kit
-from grader.boundary.rooms import Limits, LocalRoom, ProcessRoom, Room
+from grader.boundary.nursery import Line, SandboxRoom
+from grader.boundary.remote import ProcessRoom
+from grader.boundary.rooms import Limits, LocalRoom, Room
 from grader.classroom import records
 from grader.classroom.errors import Infrastructure
 from grader.classroom.records import Record, TaskRow, TestRow
@@ -61,8 +63,20 @@ class Unit(msgspec.Struct, frozen=True):
     feedback: str
 
 
-def open_room(tier: str, kit: Kit, limits: Limits) -> Room:
+@dataclass(frozen=True)
+class Wall:
+    """What a room of the `sandbox` tier needs: the line to the zygote."""
+
+    line: Line | None = None
+    mechanisms: tuple[str, ...] = ()
+
+
+def open_room(tier: str, kit: Kit, limits: Limits, wall: Wall | None = None) -> Room:
     """A room of that tier around a folder of student code."""
+    if tier == "sandbox":
+        if wall is None or wall.line is None:
+            raise Infrastructure("no process forks workers for the sandbox tier")
+        return SandboxRoom(kit, limits, wall.line, wall.mechanisms)
     if tier == "process":
         return ProcessRoom(kit, limits)
     if tier == "local":
@@ -70,10 +84,10 @@ def open_room(tier: str, kit: Kit, limits: Limits) -> Room:
     raise Infrastructure(f"there is no tier {tier!r}")
 
 
-def grade_unit(unit: Unit, tests: Suite, work: Path) -> Record:
+def grade_unit(unit: Unit, tests: Suite, work: Path, wall: Wall | None = None) -> Record:
     """The result of a unit; raises `Infrastructure` where there can be none."""
     with _staged(unit, tests.lab, work) as folder:
-        run = _Run(unit, tests, folder)
+        run = _Run(unit, tests, folder, wall)
         try:
             outcomes = [run.outcome(case) for case in tests.cases]
         finally:
@@ -210,8 +224,9 @@ def _ours() -> Iterator[None]:
 class _Run:
     """One unit in the middle of being graded."""
 
-    def __init__(self, unit: Unit, tests: Suite, folder: Path) -> None:
+    def __init__(self, unit: Unit, tests: Suite, folder: Path, wall: Wall | None) -> None:
         self.unit = unit
+        self.wall = wall
         self.tests = tests
         self.lab = tests.lab
         self.folder = folder
@@ -267,7 +282,7 @@ class _Run:
     def _room(self, names: tuple[str, ...]) -> _Guard:
         kit = replace(self.tests.kit(self.folder), edit=names)
         with _ours():
-            return _Guard(open_room(self.unit.tier, kit, self.limits), self.deadline)
+            return _Guard(open_room(self.unit.tier, kit, self.limits, self.wall), self.deadline)
 
     def _close_file(self, name: str, fault: FarSideError) -> None:
         sentence = f"{name} does not import: {fault.text}."
@@ -309,15 +324,10 @@ class _Run:
 
     def _ran(self, case: Case, room: _Guard) -> Outcome:
         seed = suite.seed_of(case, self.key)
-        outcome = suite.run_case(
-            self.tests,
-            case,
-            room,
-            self.folder,
-            seed,
-            tmp_path=lambda: Path(tempfile.mkdtemp(dir=self.folder.parent, prefix="test-")),
-            let_through=(Infrastructure,),
-        )
+        outcome = self._once(case, room, seed)
+        if isinstance(outcome.error, Crashed) and outcome.error.killed:
+            # A signal may have come from anywhere; what the code does, it does again.
+            outcome = self._once(case, room, seed)
         self._check_the_suite(outcome, seed)
         if isinstance(outcome.error, Crashed):
             self._check_the_wall()
@@ -326,6 +336,17 @@ class _Run:
             self.timeouts[task] = self.timeouts.get(task, 0) + 1
         self._diagnose(outcome, seed)
         return outcome
+
+    def _once(self, case: Case, room: _Guard, seed: bytes) -> Outcome:
+        return suite.run_case(
+            self.tests,
+            case,
+            room,
+            self.folder,
+            seed,
+            tmp_path=lambda: Path(tempfile.mkdtemp(dir=self.folder.parent, prefix="test-")),
+            let_through=(Infrastructure,),
+        )
 
     def _check_the_suite(self, outcome: Outcome, seed: bytes) -> None:
         """Where a test trips instead of judging, ask whether it trips over an answer or over

@@ -38,7 +38,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from grader.boundary import codec, wire
+from grader.boundary import codec
+from grader.boundary.channel import Channel, Closed
 from grader.boundary.errors import Refused
 
 # After one rank has failed, the others get this long to fail too and say where they were.
@@ -128,7 +129,7 @@ class _Child:
 
     rank: int
     pid: int
-    channel: socket.socket
+    channel: Channel
     state: str = "starting"
     value: Any = None
     reason: str = ""
@@ -203,6 +204,8 @@ class _Run:
                 return
             for key, _ in selector.select(left):
                 self._take(key.data)
+                while key.data.state != "failed" and key.data.channel.pending:
+                    self._take(key.data)
                 if key.data.state == "failed":
                     selector.unregister(key.fileobj)
                     self.deadline = min(self.deadline, time.monotonic() + GRACE_S)
@@ -210,7 +213,7 @@ class _Run:
     def _take(self, child: _Child) -> None:
         """One frame of one rank."""
         try:
-            message, buffers = wire.receive(child.channel, self.deadline)
+            message, buffers = child.channel.receive(self.deadline)
             kind, body = message
             if kind == "print":
                 sys.stdout.write(str(body))
@@ -222,7 +225,7 @@ class _Run:
                 child.state = "returned"
             else:
                 self._fail(child, str(body), time.monotonic())
-        except (wire.Closed, ConnectionError):
+        except (Closed, ConnectionError):
             self._fail(child, child.fate(self.folder), 0.0)
         except TimeoutError:
             return
@@ -234,7 +237,7 @@ class _Run:
 
     def _tell(self, child: _Child, word: str) -> None:
         with suppress(OSError):
-            wire.send(child.channel, word, [], time.monotonic() + GRACE_S)
+            child.channel.send(word, [], time.monotonic() + GRACE_S)
 
     def _blame_silent(self) -> None:
         """Ask the ranks that have neither returned nor failed where they are."""
@@ -315,14 +318,14 @@ def _fork(
         theirs.close()
         with suppress(OSError):  # both sides set it: whoever comes first
             os.setpgid(pid, pid)
-        return _Child(rank, pid, ours)
+        return _Child(rank, pid, Channel(ours))
     status = 1
     try:
         ours.close()
         for child in earlier:
             child.channel.close()
         _settle(parent, rank, folder)
-        _serve_rank(fn, rank, world_size, args, folder, timeout_s, theirs)
+        _serve_rank(fn, rank, world_size, args, folder, timeout_s, Channel(theirs))
         status = 0
     finally:
         os._exit(status)
@@ -349,20 +352,20 @@ def _serve_rank(
     args: Sequence[Any],
     folder: Path,
     timeout_s: float,
-    channel: socket.socket,
+    channel: Channel,
 ) -> None:
     relay = _Relay(channel)
     sys.stdout = relay
     try:
         with _group(rank, world_size, folder, timeout_s):
             relay.frame("ready", None)
-            wire.receive(channel)
+            channel.receive()
             value = fn(rank, world_size, *args)
             side = codec.Side(records={}, hold=_refuse, handle=_no_handle)
             tree, buffers = codec.encode(value, side)
             relay.frame("result", tree, buffers)
-            wire.receive(channel)
-    except (wire.Closed, BrokenPipeError):
+            channel.receive()
+    except (Closed, BrokenPipeError):
         return
     except Refused as error:
         relay.frame("error", f"Its result cannot cross: {error}.")
@@ -397,15 +400,15 @@ def _group(rank: int, world_size: int, folder: Path, timeout_s: float) -> Iterat
 class _Relay(io.TextIOBase):
     """A rank's stdout, line by line, and the one door to its parent: a frame at a time."""
 
-    def __init__(self, channel: socket.socket) -> None:
+    def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._lock = threading.RLock()
         self._line = ""
 
-    def frame(self, kind: str, body: Any, buffers: Sequence[bytearray] = ()) -> None:
+    def frame(self, kind: str, body: Any, buffers: Sequence[codec.Buffer] = ()) -> None:
         with self._lock:
             self.flush()
-            wire.send(self._channel, [kind, body], list(buffers))
+            self._channel.send([kind, body], buffers)
 
     def writable(self) -> bool:
         return True
@@ -421,7 +424,7 @@ class _Relay(io.TextIOBase):
         with self._lock:
             text, self._line = self._line, ""
             if text:
-                wire.send(self._channel, ["print", text], [])
+                self._channel.send(["print", text], [])
 
 
 def _refuse(value: object) -> int:

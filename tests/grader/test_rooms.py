@@ -27,7 +27,8 @@ from grader.boundary.errors import (
 )
 from grader.boundary.farside import Kit
 from grader.boundary.proxy import Handle, Line, Student
-from grader.boundary.rooms import MAX_OUTPUT, Limits, LocalRoom, ProcessRoom, Room
+from grader.boundary.remote import MAX_OUTPUT, ProcessRoom
+from grader.boundary.rooms import Limits, LocalRoom, Room
 
 STUDENT = """
 import os, sys, time
@@ -301,6 +302,7 @@ def test_files_are_copied_and_gone_after_the_test(
     assert Path(there) != source
     assert Path(there).exists()
     room.forget()
+    room.pid()  # the next request, whatever it is
     assert not Path(there).exists()
 
 
@@ -540,7 +542,8 @@ import sys
 from pathlib import Path
 from grader.boundary.farside import Kit
 from grader.boundary.proxy import Line, Student
-from grader.boundary.rooms import Limits, ProcessRoom
+from grader.boundary.remote import ProcessRoom
+from grader.boundary.rooms import Limits
 room = ProcessRoom(Kit(Path(sys.argv[1]), ("main_file.py",), ("types_lab.py",)), Limits(60.0))
 student = Student(Line(room, {}, {}))
 print(student.pid(), flush=True)

@@ -1,0 +1,312 @@
+"""One sandboxed worker, from the inside: its namespaces, its keeper, and what the student's process
+gives up before it runs a line of student code.
+
+The keeper is process 1 of its own pid namespace: when it ends, the kernel ends everything that
+student code started. It watches memory and processes of the whole tree, and tells the trusted side
+over the *leash*, a socket that student code never holds, how things ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from grader.boundary import house, linux, seccomp
+
+TICK_SECONDS = 0.02
+PATIENT_TICKS = 25
+NAMESPACES = (
+    linux.CLONE_NEWUSER
+    | linux.CLONE_NEWNS
+    | linux.CLONE_NEWPID
+    | linux.CLONE_NEWNET
+    | linux.CLONE_NEWIPC
+    | linux.CLONE_NEWUTS
+)
+MECHANISMS = ("userns", "mountns", "pidns", "netns", "ipcns", "seccomp", "no_new_privs", "rlimits")
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What the code of one worker may take, all its processes together unless it says otherwise.
+    `file_bytes`: one file; `folder_bytes`: all files."""
+
+    memory_bytes: int = 2 * 2**30
+    processes: int = 96
+    file_bytes: int = 128 * 2**20
+    folder_bytes: int = 256 * 2**20
+    open_files: int = 512
+    cpu_seconds: int = 3600
+
+    def packed(self) -> dict[str, int]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Files:
+    """Descriptors that came with a request for a worker."""
+
+    data: int
+    output: int
+    leash: int
+    shared: int
+
+    def close(self) -> None:
+        for fd in (self.data, self.output, self.leash, self.shared):
+            os.close(fd)
+
+
+def open_cell(files: Files, allowance: Allowance, uid: int, gid: int) -> int:
+    """Start a worker in new namespaces; its keeper's pid. `uid`, `gid`: of this process, as its own
+    user namespace counts them."""
+    pid = linux.clone(NAMESPACES)
+    if pid:
+        return pid
+    with contextlib.suppress(BaseException):
+        _keep(files, allowance, uid, gid)
+    os._exit(1)
+
+
+# -- the keeper -----------------------------------------------------------------------------------
+
+
+def _keep(files: Files, allowance: Allowance, uid: int, gid: int) -> None:
+    linux.close_other_files({2, files.data, files.output, files.leash, files.shared})
+    leash = socket.socket(fileno=files.leash)
+    try:
+        _settle(uid, gid, allowance)
+        child = os.fork()
+    except BaseException as error:
+        _tell(leash, {"fault": described(error)})
+        return
+    if child == 0:
+        try:
+            _become_student(files, leash, allowance)
+        finally:
+            os._exit(70)
+    for fd in (files.data, files.output, files.shared):
+        os.close(fd)
+    linux.prctl(linux.PR_SET_DUMPABLE, 0, "prctl(PR_SET_DUMPABLE)")
+    _watch(leash, child, allowance)
+
+
+def _settle(uid: int, gid: int, allowance: Allowance) -> None:
+    """What needs the capabilities that a process has in a user namespace of its own."""
+    linux.end_with_parent()
+    identify(house.INSIDE_UID, uid, gid)
+    linux.mount("proc", "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
+    house.private(allowance.folder_bytes, files_limit=20_000)
+    linux.loopback_up()
+    socket.sethostname("localhost")
+
+
+def identify(inside: int, uid: int, gid: int) -> None:
+    """Map the one user of this fresh user namespace."""
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{inside} {uid} 1"),
+        ("gid_map", f"{inside} {gid} 1"),
+    ):
+        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+            file.write(text)
+
+
+def _watch(leash: socket.socket, child: int, allowance: Allowance) -> None:
+    """Until the student's process ends or breaks a limit, or the other side lets go."""
+    events = select.poll()
+    pidfd = os.pidfd_open(child)
+    events.register(pidfd, select.POLLIN)
+    events.register(leash, select.POLLIN)
+    scale = Scale(child)
+    crowded = 0
+    while True:
+        ready = dict(events.poll(TICK_SECONDS * 1000))
+        if leash.fileno() in ready:
+            return
+        if pidfd in ready:
+            _, status = os.waitpid(child, 0)
+            _tell(leash, {"ended": os.waitstatus_to_exitcode(status)})
+            return
+        _reap()
+        used, tasks = scale.read()
+        if used > allowance.memory_bytes and (used := scale.weigh()) > allowance.memory_bytes:
+            _tell(leash, {"over": "memory", "value": used})
+            return
+        crowded = crowded + 1 if tasks >= allowance.processes else 0
+        if crowded > PATIENT_TICKS:
+            _tell(leash, {"over": "processes", "value": tasks})
+            return
+
+
+def _reap() -> None:
+    """Collect orphans that ended. The student's own process is waited for by name."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if info is None or info.si_pid == _student:
+                return
+            os.waitpid(info.si_pid, 0)
+
+
+_student = 2  # the first process after the keeper in a fresh pid namespace
+
+
+class Scale:
+    """Memory of all processes of this pid namespace but the keeper, and of the private folder.
+
+    `read` is quick and counts what forked processes share once for each; `weigh` divides it among
+    them. What the student's process came with is not counted."""
+
+    def __init__(self, child: int) -> None:
+        self.inherited = _status(child)[0]
+        self.shared_before = _weight(child)
+
+    def read(self) -> tuple[int, int]:
+        """Bytes, and the number of processes and threads."""
+        used, tasks = _files_bytes(), 0
+        for pid in _processes():
+            mine, threads = _status(pid)
+            used += max(0, mine - self.inherited)
+            tasks += threads
+        return used, tasks
+
+    def weigh(self) -> int:
+        return _files_bytes() + max(0, sum(map(_weight, _processes())) - self.shared_before)
+
+
+def _processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
+
+
+def _status(pid: int) -> tuple[int, int]:
+    """Anonymous and shared memory of a process in bytes, and its threads."""
+    used = threads = 0
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            for line in file:
+                if line.startswith((b"RssAnon:", b"RssShmem:")):
+                    used += int(line.split()[1]) * 1024
+                elif line.startswith(b"Threads:"):
+                    threads = int(line.split()[1])
+    except (OSError, ValueError):
+        return 0, 0
+    return used, threads
+
+
+def _weight(pid: int) -> int:
+    """The process's part of the memory that it shares, and all that it does not."""
+    used = 0
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            for line in file:
+                if line.startswith((b"Pss_Anon:", b"Pss_Shmem:")):
+                    used += int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        return _status(pid)[0]
+    return used
+
+
+def _files_bytes() -> int:
+    found = os.statvfs(house.PRIVATE)
+    return (found.f_blocks - found.f_bfree) * found.f_frsize
+
+
+def _tell(leash: socket.socket, message: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):
+        leash.send(json.dumps(message).encode())
+
+
+def described(error: BaseException) -> str:
+    lines = traceback.format_exception_only(type(error), error)
+    return "".join(lines).strip()
+
+
+# -- the student's process ------------------------------------------------------------------------
+
+
+def _become_student(files: Files, leash: socket.socket, allowance: Allowance) -> None:
+    """Give up everything, say so, and serve. Never returns."""
+    try:
+        _take_output(files.output)
+        _confine(files, leash, allowance)
+    except BaseException as error:
+        _tell(leash, {"fault": described(error)})
+        os._exit(71)
+    _tell(leash, {"ready": True})
+    leash.close()
+    from grader.boundary import worker
+    from grader.boundary.channel import Arena, Channel
+
+    arena = Arena(files.shared, trusted=False)
+    channel = Channel(socket.socket(fileno=files.data), arena)
+    worker.serve(channel, Limits(allowance).explain)
+
+
+def _take_output(output: int) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+
+
+def _confine(files: Files, leash: socket.socket, allowance: Allowance) -> None:
+    linux.close_other_files({0, 1, 2, files.data, files.shared, leash.fileno()})
+    os.setsid()
+    os.chdir(house.SCRATCH)
+    os.environ["HOME"], os.environ["TMPDIR"] = str(house.HOME), str(house.SCRATCH)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for kind, limit in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, allowance.file_bytes),
+        (resource.RLIMIT_NOFILE, allowance.open_files),
+        (resource.RLIMIT_CPU, allowance.cpu_seconds),
+        (resource.RLIMIT_NPROC, allowance.processes),
+        (resource.RLIMIT_MSGQUEUE, 0),
+    ):
+        resource.setrlimit(kind, (limit, limit))
+    _stir_random_numbers()
+    linux.drop_capabilities()
+    if version := linux.landlock_version():
+        linux.landlock((str(house.PRIVATE), "/proc", "/dev"), version)
+    seccomp.install(seccomp.program())
+    # Its own /proc/self belongs to a process only while this is set.
+    linux.prctl(linux.PR_SET_DUMPABLE, 1, "prctl(PR_SET_DUMPABLE)")
+
+
+def _stir_random_numbers() -> None:
+    """What was seeded when the zygote imported it would be the same in every worker."""
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Tells a student which limit an error of the system was."""
+
+    allowance: Allowance
+
+    def explain(self, error: BaseException) -> str:
+        mine = self.allowance
+        if isinstance(error, BlockingIOError) or "can't start new thread" in str(error):
+            return f" (limit: {mine.processes} processes and threads at once)"
+        if not isinstance(error, OSError):
+            return ""
+        if error.errno == errno.EFBIG:
+            return f" (limit: {mine.file_bytes // 2**20} MiB in one file)"
+        if error.errno == errno.ENOSPC:
+            return f" (limit: {mine.folder_bytes // 2**20} MiB in all files)"
+        if error.errno == errno.EMFILE:
+            return f" (limit: {mine.open_files} open files)"
+        return ""

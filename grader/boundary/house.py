@@ -1,0 +1,167 @@
+"""The file system that student code sees: the Python environment, the system's programs, and a
+private folder in memory. Everything else does not exist.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import grader
+from grader.boundary import linux
+
+PRIVATE = Path("/private")
+UNIT, SCRATCH, HOME, SHM = (PRIVATE / name for name in ("unit", "tmp", "home", "shm"))
+INSIDE_UID = 1000
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_CONFIGURATION = (
+    *("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d"),
+    *("/etc/localtime", "/etc/fonts"),
+)
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_LINKS = {
+    "/tmp": str(SCRATCH),
+    "/var/tmp": str(SCRATCH),
+    "/dev/shm": str(SHM),
+    "/dev/fd": "/proc/self/fd",
+    "/dev/stdin": "/proc/self/fd/0",
+    "/dev/stdout": "/proc/self/fd/1",
+    "/dev/stderr": "/proc/self/fd/2",
+}
+_FILES = {
+    "/etc/passwd": f"learner:x:{INSIDE_UID}:{INSIDE_UID}::{HOME}:/bin/sh\n",
+    "/etc/group": f"learner:x:{INSIDE_UID}:\n",
+    "/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n",
+    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "/etc/host.conf": "multi on\n",
+}
+# The parts of the kit that answer calls inside; the suites, the solutions and the classroom stay.
+_KIT = ("__init__.py", "show.py", "boundary", "meters")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the root shows: folders and files of this machine (`visible`), read-only, and folders
+    that stay empty even where they lie inside a visible one (`hidden`)."""
+
+    visible: tuple[str, ...]
+    hidden: tuple[str, ...]
+
+
+def plan(hidden: Iterable[Path]) -> Plan:
+    """The root for the Python that runs this; `hidden`: the kit, submissions, results, keys."""
+    visible = [Path(path) for path in (*_SYSTEM, *_CONFIGURATION) if Path(path).exists()]
+    visible += _environment()
+    package = Path(grader.__file__).resolve().parent
+    visible += [package / name for name in _KIT]
+    shown = {str(path) for path in visible}
+    secret = {str(path) for path in {path.resolve() for path in hidden} if _inside_any(path, shown)}
+    needed = [path for path in shown if not _covered(path, shown, secret)]
+    return Plan(tuple(sorted(needed)), tuple(sorted(secret)))
+
+
+def _environment() -> list[Path]:
+    """Folders that this Python imports from. The interpreter's own, wherever links lead it to."""
+    prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
+    found = {Path(prefix) for prefix in prefixes}
+    found |= {Path(os.path.realpath(prefix)) for prefix in prefixes}
+    found.add(Path(os.path.realpath(sys.executable)).parent)
+    for entry in map(Path, sys.path):
+        if entry.name in ("site-packages", "dist-packages") and entry.is_dir():
+            found.add(entry)
+    return sorted(path for path in found if not _system(path))
+
+
+def _system(path: Path) -> bool:
+    """Already part of what every program sees; and never the whole of a machine."""
+    return path == Path("/") or any(path.is_relative_to(folder) for folder in _SYSTEM)
+
+
+def _covered(path: str, shown: set[str], secret: set[str]) -> bool:
+    """Whether a folder around it is shown already, with nothing hidden between the two."""
+    for parent in Path(path).parents:
+        if str(parent) in secret:
+            return False
+        if str(parent) in shown:
+            return True
+    return False
+
+
+def _inside_any(path: Path, folders: Iterable[str]) -> bool:
+    return any(path.is_relative_to(os.path.realpath(folder)) for folder in folders)
+
+
+def build(root: str, wanted: Plan) -> None:
+    """Mount the root on the existing folder `root`, in a mount namespace of this process's own,
+    and move into it. Nothing of the old root stays reachable."""
+    linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
+    linux.mount("tmpfs", root, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755,size=1m")
+    house = Path(root)
+    for folder in ("proc", "dev", "etc", "var", "private"):
+        (house / folder).mkdir()
+    for name, target in _LINKS.items():
+        (house / name[1:]).symlink_to(target)
+    for name, text in _FILES.items():
+        (house / name[1:]).write_text(text)
+    for device in _DEVICES:
+        _bind(house, device, linux.ATTR_NOSUID | linux.ATTR_NOEXEC)
+    # A fresh /proc may be mounted in a nested namespace only where a whole one is in sight.
+    linux.mount("/proc", str(house / "proc"), None, linux.MS_BIND | linux.MS_REC)
+    steps = [(path, True) for path in wanted.visible] + [(path, False) for path in wanted.hidden]
+    for path, seen in sorted(steps, key=lambda step: len(Path(step[0]).parts)):
+        if seen:
+            _show(house, path)
+        else:
+            _hide(house, path)
+    for path in wanted.hidden:
+        linux.restrict_mount(str(house / path[1:]), linux.ATTR_RDONLY, below=False)
+    linux.restrict_mount(str(house), linux.ATTR_RDONLY, below=False)
+    linux.change_root(root)
+
+
+def _show(house: Path, path: str) -> None:
+    if os.path.islink(path) and not (house / path[1:]).exists():
+        target = os.readlink(path)
+        _parents(house, path)
+        (house / path[1:]).symlink_to(target)
+        return
+    _bind(house, path, linux.ATTR_RDONLY | linux.ATTR_NOSUID | linux.ATTR_NODEV)
+
+
+def _bind(house: Path, path: str, attributes: int) -> None:
+    target = house / path[1:]
+    if not target.exists():
+        _parents(house, path)
+        if os.path.isdir(path):
+            target.mkdir()
+        else:
+            target.touch()
+    linux.mount(path, str(target), None, linux.MS_BIND | linux.MS_REC)
+    linux.restrict_mount(str(target), attributes)
+
+
+def _parents(house: Path, path: str) -> None:
+    (house / path[1:]).parent.mkdir(parents=True, exist_ok=True)
+
+
+def _hide(house: Path, path: str) -> None:
+    """An empty folder over a hidden one. What must be seen inside it is mounted on top later, so
+    it stays writable until the end."""
+    target = house / path[1:]
+    if target.is_dir():
+        linux.mount("tmpfs", str(target), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m")
+    elif target.exists():
+        linux.mount("/dev/null", str(target), None, linux.MS_BIND)
+
+
+def private(bytes_limit: int, files_limit: int) -> None:
+    """Mount the private folder of one worker."""
+    options = f"mode=700,size={bytes_limit},nr_inodes={files_limit}"
+    flags = linux.MS_NOSUID | linux.MS_NODEV
+    linux.mount("tmpfs", str(PRIVATE), "tmpfs", flags, options)
+    for folder in (UNIT, SCRATCH, HOME, SHM):
+        folder.mkdir(mode=0o700)

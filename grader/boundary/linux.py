@@ -1,0 +1,209 @@
+"""Linux system calls that the standard library of Python 3.11 does not have, as plain functions.
+
+All raise OSError with what the kernel said. Numbers and structures are those of the kernel's own
+headers (`linux/sched.h`, `linux/mount.h`, `linux/landlock.h`, `linux/seccomp.h`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import socket
+import struct
+from dataclasses import dataclass
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+SIGCHLD = 17
+
+MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+MNT_DETACH = 2
+
+AT_FDCWD = -100
+AT_RECURSIVE = 0x8000
+ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_NOEXEC = 1, 2, 4, 8
+
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_CAPBSET_DROP = 24
+PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+_LAST_CAPABILITY = 40
+
+_NEW_CALLS = {  # the same numbers on every architecture
+    "close_range": 436,
+    "mount_setattr": 442,
+    "landlock_create_ruleset": 444,
+    "landlock_add_rule": 445,
+    "landlock_restrict_self": 446,
+}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Numbers of the older system calls, which differ between architectures."""
+
+    audit: int
+    clone: int
+    pivot_root: int
+    seccomp: int
+
+
+MACHINES = {
+    "x86_64": Machine(audit=0xC000003E, clone=56, pivot_root=155, seccomp=317),
+    "aarch64": Machine(audit=0xC00000B7, clone=220, pivot_root=41, seccomp=277),
+}
+
+
+def machine() -> Machine | None:
+    """The numbers of this machine, or None where they are not known."""
+    return MACHINES.get(platform.machine())
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_syscall = getattr(_libc, "syscall", None)
+if _syscall is not None:
+    _syscall.restype = ctypes.c_long
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def call(number: int, *arguments: int | bytes | None, what: str) -> int:
+    """A raw system call; integers go as 64 bits, bytes as a pointer to them."""
+    if _syscall is None:
+        raise OSError(38, f"{what}: no system calls here")
+    packed = [
+        ctypes.c_ulong(item & 2**64 - 1) if isinstance(item, int) else ctypes.c_char_p(item)
+        for item in arguments
+    ]
+    return _checked(_syscall(ctypes.c_long(number), *packed), what)
+
+
+def unshare(flags: int) -> None:
+    _checked(_libc.unshare(flags), "unshare")
+
+
+def clone(flags: int) -> int:
+    """`fork` into new namespaces: 0 in the child. The child may run plain Python and must not
+    start threads: Python's and libc's fork handlers have not run in it."""
+    known = machine()
+    if known is None:
+        raise OSError(38, "clone: its number on this machine is not known")
+    return call(known.clone, flags | SIGCHLD, 0, 0, 0, 0, what="clone")
+
+
+def mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
+    arguments = [os.fsencode(source), os.fsencode(target), kind.encode() if kind else None]
+    result = _libc.mount(*arguments, ctypes.c_ulong(flags), data.encode() or None)
+    _checked(result, f"mount on {target}")
+
+
+def restrict_mount(target: str, attributes: int, below: bool = True) -> None:
+    """Set attributes on a mount and, with `below`, all in it (`mount_setattr`, Linux 5.12)."""
+    rule = struct.pack("<QQQQ", attributes, 0, 0, 0)
+    path, flags = os.fsencode(target), AT_RECURSIVE if below else 0
+    number = _NEW_CALLS["mount_setattr"]
+    call(number, AT_FDCWD, path, flags, rule, len(rule), what=f"mount_setattr on {target}")
+
+
+def change_root(folder: str) -> None:
+    """Make a mounted folder the root of this mount namespace; nothing of the old one remains."""
+    known = machine()
+    if known is None:
+        raise OSError(38, "pivot_root: its number on this machine is not known")
+    os.chdir(folder)
+    call(known.pivot_root, b".", b".", what="pivot_root")
+    _checked(_libc.umount2(b".", MNT_DETACH), "umount of the old root")
+    os.chdir("/")
+
+
+def prctl(option: int, argument: int, what: str, third: int = 0) -> None:
+    values = [ctypes.c_ulong(value) for value in (argument, third, 0, 0)]
+    _checked(_libc.prctl(option, *values), what)
+
+
+def end_with_parent() -> None:
+    """Be killed when the thread that started this process ends."""
+    prctl(PR_SET_PDEATHSIG, 9, "prctl(PR_SET_PDEATHSIG)")
+
+
+def drop_capabilities() -> None:
+    """Give up every capability for good, and forbid to gain any by executing a file."""
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, "prctl(PR_CAP_AMBIENT)")
+    for capability in range(_LAST_CAPABILITY + 1):
+        prctl(PR_CAPBSET_DROP, capability, "prctl(PR_CAPBSET_DROP)")
+    header = struct.pack("<Ii", 0x20080522, 0)  # version 3, this process
+    _checked(_libc.capset(header, bytes(24)), "capset")
+    prctl(PR_SET_NO_NEW_PRIVS, 1, "prctl(PR_SET_NO_NEW_PRIVS)")
+
+
+def close_other_files(keep: set[int]) -> None:
+    """Close every descriptor that is not in `keep`."""
+    first = 0
+    for fd in [*sorted(keep), 2**32]:
+        if fd > first:
+            call(_NEW_CALLS["close_range"], first, min(fd, 2**32) - 1, 0, what="close_range")
+        first = fd + 1
+
+
+def loopback_up() -> None:
+    """Bring up `lo` of a fresh network namespace."""
+    get_flags, set_flags, up = 0x8913, 0x8914, 1
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        import fcntl
+
+        asked = fcntl.ioctl(sock, get_flags, struct.pack("16sH14x", b"lo", 0))
+        flags = struct.unpack("16sH14x", asked)[1]
+        fcntl.ioctl(sock, set_flags, struct.pack("16sH14x", b"lo", flags | up))
+
+
+# -- Landlock -------------------------------------------------------------------------------------
+
+_READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read a file, read a folder
+_TRUNCATE_SINCE, _IOCTL_SINCE, _SCOPES_SINCE, _REFER_SINCE = 3, 5, 6, 2
+
+
+def landlock_version() -> int:
+    """The Landlock ABI of this kernel; 0 without one."""
+    try:
+        return call(_NEW_CALLS["landlock_create_ruleset"], None, 0, 1, what="landlock")
+    except OSError:
+        return 0
+
+
+def landlock(writable: tuple[str, ...], version: int) -> None:
+    """From now on: read and execute everywhere, change files below `writable` only, and send no
+    signal out of this process and its descendants where the kernel can tell."""
+    rights = 2**13 - 1
+    rights |= 1 << 13 if version >= _REFER_SINCE else 0
+    rights |= 1 << 14 if version >= _TRUNCATE_SINCE else 0
+    rights |= 1 << 15 if version >= _IOCTL_SINCE else 0
+    scopes = 0b11 if version >= _SCOPES_SINCE else 0
+    attributes = struct.pack("<QQQ", rights, 0, scopes)
+    size = 24 if version >= _SCOPES_SINCE else 16 if version >= 4 else 8
+    create, add, restrict = (
+        _NEW_CALLS[f"landlock_{name}"] for name in ("create_ruleset", "add_rule", "restrict_self")
+    )
+    ruleset = call(create, attributes, size, 0, what="landlock_create_ruleset")
+    try:
+        for path, allowed in [("/", _READ), *((path, rights) for path in writable)]:
+            folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            try:
+                rule = struct.pack("<Qi", allowed, folder)
+                call(add, ruleset, 1, rule, 0, what=f"landlock_add_rule for {path}")
+            finally:
+                os.close(folder)
+        call(restrict, ruleset, 0, what="landlock_restrict_self")
+    finally:
+        os.close(ruleset)

@@ -1,0 +1,319 @@
+"""The zygote from the trusted side: started, started again when it ended, asked for workers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from grader.boundary import house
+from grader.boundary.cell import Allowance
+from grader.boundary.channel import Arena, Channel
+from grader.boundary.errors import Crashed, OverLimit, WallFailed
+from grader.boundary.farside import Kit
+from grader.boundary.remote import (
+    Capture,
+    RemoteRoom,
+    environment,
+    how_it_ended,
+    opening,
+    start_process,
+)
+from grader.boundary.rooms import Limits, patience
+
+START_SECONDS = 120.0
+WORKER_SECONDS = 60.0
+MAX_STARTS = 100
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Nursery:
+    """A zygote and the address under which jobs reach it. `preload`: modules that it imports;
+    `hidden`: paths that student code must not see, wherever they lie."""
+
+    def __init__(self, folder: Path, preload: Iterable[str], hidden: Iterable[Path]) -> None:
+        self.folder = Path(tempfile.mkdtemp(dir=folder, prefix="zygote-"))
+        (self.folder / "root").mkdir()
+        self.address = self.folder / "line"
+        self.settings = {
+            "root": str(self.folder / "root"),
+            "preload": list(preload),
+            "hidden": [str(path.resolve()) for path in hidden],
+        }
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with _short(self.address) as name:
+            self.listener.bind(name)
+        self.listener.listen(128)
+        self.mechanisms: tuple[str, ...] = ()
+        self.starts = 1
+        self.process: subprocess.Popen[bytes] | None = None
+        self.status = self.sentinel = -1
+        self.errors = (self.folder / "errors").open("w+b")
+
+    def start(self) -> None:
+        """Start the process; `wait` tells whether it stands."""
+        reader, writer = os.pipe()
+        self.process = start_process(
+            [
+                *(sys.executable, "-I", "-m", "grader.boundary.zygote"),
+                *(str(self.listener.fileno()), str(writer)),
+            ],
+            pass_fds=[self.listener.fileno(), writer],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=self.errors,
+            cwd="/",
+            env={**environment(house.SCRATCH, 1), **_INSIDE},
+            start_new_session=True,
+        )
+        os.close(writer)
+        if self.sentinel >= 0:
+            os.close(self.sentinel)
+        self.sentinel = os.pidfd_open(self.process.pid)
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self.process.stdin as line:
+            line.write(json.dumps(self.settings).encode())
+        self.status = reader
+
+    def wait(self) -> None:
+        """Until it can be asked for workers; raises WallFailed with the reason if it cannot."""
+        if self.status < 0:
+            return
+        data = bytearray()
+        until = time.monotonic() + START_SECONDS * patience()
+        while b"\n" not in data:
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([self.status], [], [], left)[0]:
+                raise WallFailed("the process that forks workers did not start in time")
+            chunk = os.read(self.status, 4096)
+            if not chunk:
+                raise WallFailed(f"the process that forks workers ended: {self._last_words()}")
+            data += chunk
+        os.close(self.status)
+        self.status = -1
+        message = json.loads(data)
+        if "fault" in message:
+            raise WallFailed(message["fault"])
+        self.mechanisms = tuple(message["mechanisms"])
+
+    def revive(self) -> bool:
+        """Start it again if it has ended; whether it had."""
+        if self.process is None or self.process.poll() is None:
+            return False
+        self.starts += 1
+        if self.starts > MAX_STARTS:
+            raise WallFailed(f"the process that forks workers ended {MAX_STARTS} times")
+        if self.status >= 0:
+            os.close(self.status)
+            self.status = -1
+        self.start()
+        return True
+
+    def _last_words(self) -> str:
+        self.errors.seek(0)
+        lines = self.errors.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        for fd in (self.status, self.sentinel):
+            if fd >= 0:
+                os.close(fd)
+        self.listener.close()
+        self.errors.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Nursery:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+# What a worker's environment says besides: there is no name service and no /sys in the sandbox.
+_INSIDE = {"HOME": str(house.HOME), "GLOO_SOCKET_IFNAME": "lo", "USER": "learner"}
+
+
+@contextlib.contextmanager
+def _short(path: Path) -> Any:
+    """A name of that path that fits a socket's address, however deep the folder lies."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+class Line:
+    """One process's connection to the zygote."""
+
+    def __init__(self, address: Path, allowance: Allowance | None = None) -> None:
+        self.address = address
+        self.allowance = allowance or Allowance()
+        self.sock: socket.socket | None = None
+
+    def worker(self, kit: Kit) -> Cell:
+        """A fresh worker; raises WallFailed where there is none."""
+        return Cell(self, kit)
+
+    def ask(self, files: list[int]) -> int:
+        """Pass the descriptors of a worker on; the pid of its keeper."""
+        try:
+            if self.sock is None:
+                self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                self.sock.settimeout(START_SECONDS * patience())
+                with _short(self.address) as name:
+                    self.sock.connect(name)
+            socket.send_fds(self.sock, [json.dumps(self.allowance.packed()).encode()], files)
+            answer = json.loads(self.sock.recv(4096) or b"null")
+        except (OSError, ValueError) as error:
+            self.close()
+            raise WallFailed(f"the process that forks workers is gone: {error}") from error
+        if not isinstance(answer, dict) or "pid" not in answer:
+            self.close()
+            said = answer.get("fault") if isinstance(answer, dict) else "it ended"
+            raise WallFailed(f"no worker could be forked: {said}")
+        return int(answer["pid"])
+
+    def broken(self) -> bool:
+        """Whether the zygote has gone since the last answer."""
+        if self.sock is None:
+            return True
+        ready = select.select([self.sock], [], [], 0)[0]
+        return bool(ready)  # it never speaks unasked: this is the end
+
+    def close(self) -> None:
+        if self.sock is not None:
+            self.sock.close()
+            self.sock = None
+
+
+class Cell:
+    """One sandboxed worker, from the outside."""
+
+    def __init__(self, line: Line, kit: Kit) -> None:
+        self.line = line
+        data, theirs = socket.socketpair()
+        self.leash, keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.leash.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        reader, writer = os.pipe()
+        shared = Arena.create()
+        passed = [theirs.fileno(), writer, keeper.fileno(), shared]
+        try:
+            self.keeper = line.ask(passed)
+        except BaseException:
+            for fd in (reader, shared, data.detach(), self.leash.detach()):
+                os.close(fd)
+            raise
+        finally:
+            theirs.close()
+            keeper.close()
+            os.close(writer)
+        self.captured = Capture(reader)
+        self.channel = Channel(data, Arena(shared, trusted=True))
+        self.opening: list[Any] | None = _opening(kit)
+        self.process = 0
+        self.over = False
+
+    def pid(self) -> int:
+        self._ready()
+        return self.process
+
+    def _ready(self) -> None:
+        """Wait for the word that everything was given up. The kernel vouches for who says it."""
+        if self.process:
+            return
+        message, sender = self._heard(WORKER_SECONDS * patience())
+        if message is None or "ready" not in message:
+            said = message.get("fault", "it ended") if message else "it ended"
+            raise WallFailed(f"a worker did not start: {said}")
+        self.process = sender
+
+    def _heard(self, seconds: float) -> tuple[dict[str, Any] | None, int]:
+        """The next message on the leash and its sender's pid; None where there is none."""
+        if not select.select([self.leash], [], [], seconds)[0]:
+            return None, 0
+        try:
+            data, extra, _, _ = self.leash.recvmsg(65536, socket.CMSG_SPACE(_CREDENTIALS.size))
+        except OSError:
+            return None, 0
+        if not data:
+            return None, 0
+        sender = next(
+            (_CREDENTIALS.unpack(blob)[0] for _, kind, blob in extra if kind == SCM_CREDENTIALS), 0
+        )
+        message = json.loads(data)
+        return (message if isinstance(message, dict) else None), sender
+
+    def end(self, grace: float) -> Crashed:
+        """Kill the keeper, and with it everything in the cell. Raises WallFailed where the zygote
+        has gone: then nobody knows how this ended, and it is no fault of the student's."""
+        self.channel.close()
+        try:
+            if not self.process:
+                self._ready()
+            message, _ = self._heard(grace)
+            if message is None and grace and self.line.broken():
+                self.line.close()
+                raise WallFailed("the process that forks workers was ended")
+        finally:
+            with contextlib.suppress(OSError):
+                os.kill(self.keeper, signal.SIGKILL)
+            self.leash.close()
+            self.captured.finish()
+        return _fate(message, self.line.allowance)
+
+    def output(self) -> bytes:
+        return self.captured.take()
+
+
+SCM_CREDENTIALS = getattr(socket, "SCM_CREDENTIALS", 2)
+
+
+def _opening(kit: Kit) -> list[Any]:
+    """The files travel as bytes: no folder of this machine is visible to a worker."""
+    names = [*kit.edit, *kit.given]
+    found = {n: (kit.folder / n).read_bytes() for n in names if (kit.folder / n).is_file()}
+    return [*opening(kit, str(house.UNIT / kit.folder.name)), found]
+
+
+def _fate(message: dict[str, Any] | None, allowance: Allowance) -> Crashed:
+    if message and message.get("over") == "memory":
+        value, limit = message["value"] / 2**20, allowance.memory_bytes / 2**20
+        return OverLimit(
+            f"the code took {value:,.0f} MiB with all its processes and files, and was ended "
+            f"(limit: {limit:,.0f} MiB)"
+        )
+    if message and message.get("over") == "processes":
+        return OverLimit(
+            f"the code kept {message['value']} processes and threads alive, and was ended "
+            f"(limit: {allowance.processes})"
+        )
+    return how_it_ended(message.get("ended") if message else None)
+
+
+class SandboxRoom(RemoteRoom):
+    """The `sandbox` tier: a worker that a zygote forked, in namespaces of its own."""
+
+    tier = "sandbox"
+
+    def __init__(
+        self, kit: Kit, limits: Limits, line: Line, mechanisms: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(kit, limits, line.worker)
+        self.mechanisms = mechanisms

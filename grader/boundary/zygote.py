@@ -1,0 +1,126 @@
+"""The process that imports PyTorch and NumPy once and forks a worker for each unit.
+
+It holds no test, no solution, no key and no submission. It moves into a root of its own (`house`)
+before it imports anything; each worker gets namespaces of its own besides (`cell`).
+
+Started as `python -I -m grader.boundary.zygote LISTENER STATUS`, with its settings as JSON on
+stdin. It says `{"ready": ...}` or `{"fault": ...}` on STATUS and then answers connections on
+LISTENER: a request is a JSON object with four descriptors, its answer the pid of a worker's keeper.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from grader.boundary import house, linux
+from grader.boundary.cell import MECHANISMS, Allowance, Files, described, identify, open_cell
+
+NOBODY = 65534
+MAX_REQUEST = 4096
+
+
+def main(listener_fd: int, status_fd: int) -> None:
+    settings = json.loads(sys.stdin.read())
+    linux.end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are collected by the kernel
+    listener = socket.socket(fileno=listener_fd)
+    try:
+        hidden = [Path(name) for name in settings["hidden"]]
+        mechanisms = _move_in(settings["root"], house.plan(hidden))
+        for name in settings["preload"]:
+            _import(name)
+    except BaseException as error:
+        _say(status_fd, {"fault": described(error)})
+        raise SystemExit(1) from error
+    gc.collect()
+    gc.freeze()  # a collection in a worker would touch, and so copy, every page
+    _say(status_fd, {"ready": True, "mechanisms": mechanisms})
+    os.close(status_fd)
+    _serve(listener)
+
+
+def _say(fd: int, message: dict[str, Any]) -> None:
+    os.write(fd, json.dumps(message).encode() + b"\n")
+
+
+def _move_in(root: str, wanted: house.Plan) -> list[str]:
+    """Into the prepared root; the mechanisms that every worker will have. A process that runs as
+    root gives that up."""
+    mechanisms = list(MECHANISMS)
+    if os.geteuid() == 0:
+        linux.unshare(linux.CLONE_NEWNS)
+        house.build(root, wanted)
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        mechanisms.append("user drop")
+    else:
+        uid, gid = os.geteuid(), os.getegid()
+        linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNS)
+        identify(uid, uid, gid)
+        house.build(root, wanted)
+    linux.end_with_parent()  # a change of user forgets it
+    linux.prctl(linux.PR_SET_DUMPABLE, 1, "prctl(PR_SET_DUMPABLE)")
+    if linux.landlock_version():
+        mechanisms.append("landlock")
+    return mechanisms
+
+
+def _import(name: str) -> None:
+    if name == "meters":
+        from grader import meters
+
+        meters.preload()
+    else:
+        importlib.import_module(name)
+
+
+def _serve(listener: socket.socket) -> None:
+    listener.setblocking(False)
+    events = select.poll()
+    events.register(listener, select.POLLIN)
+    lines: dict[int, socket.socket] = {}
+    while True:
+        for fd, _ in events.poll():
+            if fd == listener.fileno():
+                line, _address = listener.accept()
+                line.setblocking(True)
+                lines[line.fileno()] = line
+                events.register(line, select.POLLIN)
+            elif not _answered(lines[fd]):
+                events.unregister(fd)
+                lines.pop(fd).close()
+
+
+def _answered(line: socket.socket) -> bool:
+    """Carry out one request; False where the line has ended."""
+    try:
+        data, fds, _, _ = socket.recv_fds(line, MAX_REQUEST, 4)
+        if not data:
+            return False
+        files = Files(*fds)
+        allowance = Allowance(**json.loads(data))
+        answer: dict[str, Any]
+        try:
+            answer = {"pid": open_cell(files, allowance, os.geteuid(), os.getegid())}
+        except OSError as error:
+            answer = {"fault": str(error)}
+        files.close()
+        line.sendall(json.dumps(answer).encode() + b"\n")
+    except OSError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
