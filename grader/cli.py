@@ -177,6 +177,14 @@ def new_lab(
 
 
 @app.command()
+def probe() -> None:
+    """What this machine offers to keep student code in, and the tier that it reaches."""
+    from grader.classroom.command import show_probe
+
+    raise typer.Exit(show_probe())
+
+
+@app.command()
 def grade(
     submissions: Annotated[Path, typer.Argument(help="folder of folders, one a student")],
     out: Annotated[Path, typer.Option("--out", help="the run's folder; made if need be")],

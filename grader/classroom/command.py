@@ -6,8 +6,11 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
 
+from grader.boundary import probe as probing
 from grader.classroom import report
 from grader.classroom.errors import CallError
 from grader.classroom.grading import DEFAULT_TIER, GradeSummary, grade
@@ -59,6 +62,29 @@ def run(
     report.write_pages(out, summary)
     _say(summary, out, tier, key)
     return summary.exit_code
+
+
+def show_probe() -> int:
+    """Print what `grader.boundary.probe` finds. Exit status 0: it did its work."""
+    found = probing.probe()
+    table = Table("", "what", "found", show_lines=False)
+    for finding in found.findings:
+        mark = "[green]yes[/]" if finding.there else "[red]no[/]"
+        table.add_row(mark, finding.name, escape(finding.found))
+    Console().print(table)
+    for finding in found.findings:
+        if finding.remedy:
+            print(f"{finding.name}: {finding.remedy}")
+    if found.mechanisms:
+        print(f"Mechanisms: {', '.join(found.mechanisms)}.")
+    if found.tier == "sandbox":
+        print("Tier reached: sandbox, the highest. `infralens grade` uses it by itself.")
+    else:
+        print(
+            "Tier reached: process. Each submission gets a process of its own, which can still "
+            "read this user's files and use the network; `--tier sandbox` refuses to grade here."
+        )
+    return 0
 
 
 def _course_key(path: Path | None) -> bytes | None:
