@@ -72,8 +72,10 @@ def open_cell(files: Files, allowance: Allowance, uid: int, gid: int) -> int:
     pid = linux.clone(NAMESPACES)
     if pid:
         return pid
-    with contextlib.suppress(BaseException):
+    try:
         _keep(files, allowance, uid, gid)
+    except BaseException:
+        traceback.print_exc()  # into the zygote's own log
     os._exit(1)
 
 
@@ -103,6 +105,7 @@ def _keep(files: Files, allowance: Allowance, uid: int, gid: int) -> None:
 def _settle(uid: int, gid: int, allowance: Allowance) -> None:
     """What needs the capabilities that a process has in a user namespace of its own."""
     linux.end_with_parent()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the zygote ignores it; here, ends are read
     identify(house.INSIDE_UID, uid, gid)
     linux.mount("proc", "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
     house.private(allowance.folder_bytes, files_limit=20_000)
@@ -142,7 +145,7 @@ def _watch(leash: socket.socket, child: int, allowance: Allowance) -> None:
         if used > allowance.memory_bytes and (used := scale.weigh()) > allowance.memory_bytes:
             _tell(leash, {"over": "memory", "value": used})
             return
-        crowded = crowded + 1 if tasks >= allowance.processes else 0
+        crowded = crowded + 1 if tasks + 1 >= allowance.processes else 0
         if crowded > PATIENT_TICKS:
             _tell(leash, {"over": "processes", "value": tasks})
             return
@@ -264,8 +267,6 @@ def _confine(files: Files, leash: socket.socket, allowance: Allowance) -> None:
     os.setsid()
     os.chdir(house.SCRATCH)
     os.environ["HOME"], os.environ["TMPDIR"] = str(house.HOME), str(house.SCRATCH)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for kind, limit in (
         (resource.RLIMIT_CORE, 0),
@@ -297,9 +298,9 @@ class Limits:
 
     allowance: Allowance
 
-    def explain(self, error: BaseException) -> str:
+    def explain(self, error: BaseException, text: str) -> str:
         mine = self.allowance
-        if isinstance(error, BlockingIOError) or "can't start new thread" in str(error):
+        if isinstance(error, BlockingIOError) or "can't start new thread" in text:
             return f" (limit: {mine.processes} processes and threads at once)"
         if not isinstance(error, OSError):
             return ""

@@ -174,12 +174,18 @@ def _sizes() -> list[int]:
 
 
 _SIZES = _sizes()
+_SINGLE = re.compile(rb"[\x00-\xa0\xc0\xc2\xc3\xe0-\xff]+")  # parts of one byte
 
 
 def _count(header: bytes | bytearray) -> None:
     """Raise `Refused` if a header has more than `MAX_NODES` parts, or a part that no tree has."""
     at, end, parts = 0, len(header), 0
-    while at < end:
+    while at < end and parts <= MAX_NODES + _ENVELOPE:
+        run = _SINGLE.match(header, at)
+        if run is not None:
+            parts += run.end() - at
+            at = run.end()
+            continue
         tag = header[at]
         size = _SIZES[tag]
         if tag == _MAP16 and int.from_bytes(header[at + 1 : at + 3], "big") > _MAX_MAP:
@@ -191,8 +197,8 @@ def _count(header: bytes | bytearray) -> None:
         else:
             at += 1 - size + int.from_bytes(header[at + 1 : at + 1 - size], "big")
         parts += 1
-        if parts > MAX_NODES + _ENVELOPE:
-            raise Refused(f"a header has more than {MAX_NODES:,} parts")
+    if parts > MAX_NODES + _ENVELOPE:
+        raise Refused(f"a header has more than {MAX_NODES:,} parts")
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -479,10 +485,10 @@ def _packed(numpy: Any, array: Any) -> tuple[Buffer, list[int]]:
     if flags.c_contiguous or not array.size:
         return _memory(numpy, array), []
     step = array.itemsize
-    if flags.f_contiguous:
-        return _memory(numpy, array.T), [stride // step for stride in array.strides]
     strides = [stride // step for stride in array.strides]
     exact = all(stride >= 0 and stride % step == 0 for stride in array.strides)
+    if exact and flags.f_contiguous:
+        return _memory(numpy, array.T), strides
     span = _span(array.shape, strides)
     if not exact or span * step > max(4 * array.nbytes, 2**20):
         return _memory(numpy, numpy.ascontiguousarray(array)), []
@@ -596,7 +602,14 @@ class _Reader:
 
     def bytes(self, tree: list[Tree], depth: int) -> bytes:
         _, index = tree
-        return bytes(self.buffer(index))
+        data = self.buffer(index)
+        self.claim(len(data))
+        return bytes(data)
+
+    def claim(self, size: int) -> None:
+        self.claimed += size
+        if self.claimed > MAX_BYTES:
+            raise Refused("an array that came across has too many elements")
 
     def dtype(self, tree: list[Tree], depth: int) -> Any:
         import torch
@@ -661,9 +674,7 @@ class _Reader:
         count = math.prod(shape)
         # Strides of zero make many elements out of one; whoever reads the array pays for them all.
         # A dimension of zero hides the others until somebody takes a sum along it.
-        self.claimed += (count or math.prod(n for n in shape if n)) * itemsize
-        if self.claimed > MAX_BYTES:
-            raise Refused("an array that came across has too many elements")
+        self.claim((count or math.prod(n for n in shape if n)) * itemsize)
         if not strides:
             return count * itemsize
         if len(strides) != len(shape) or not count:

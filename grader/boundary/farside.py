@@ -60,7 +60,7 @@ class FarSide:
         kit: Kit,
         patch: Callable[[ModuleType], None] | None = None,
         let_through: tuple[type[BaseException], ...] = (KeyboardInterrupt, GeneratorExit),
-        explain: Callable[[BaseException], str] | None = None,
+        explain: Callable[[BaseException, str], str] | None = None,
     ) -> None:
         """`patch`: changes each loaded file. `let_through`: raised on, not described. `explain`:
         a sentence to add to what student code raised, or an empty one."""
@@ -192,7 +192,7 @@ class FarSide:
         elif _is_disturbed(error):
             kind = "disturbed"
         elif self.explain is not None:
-            text = f"{text}{self.explain(error)}"
+            text = f"{text}{self.explain(error, text)}"
         bases = [base.__name__ for base in type(error).__mro__[:-1]]
         trace = self.trace(error)
         return "error", [kind, type(error).__name__, text[:4000], bases, where, trace], []

@@ -30,7 +30,7 @@ def main(fd: int, shared: int | None = None) -> None:
     serve(Channel(socket.socket(fileno=fd), arena))
 
 
-def serve(channel: Channel, explain: Callable[[BaseException], str] | None = None) -> None:
+def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None = None) -> None:
     """Answer requests until the other end closes. `explain` adds a sentence to what student code
     raised when it met a limit of this process."""
     keep_output()

@@ -117,8 +117,8 @@ def _answered(line: socket.socket) -> bool:
             answer = {"fault": str(error)}
         files.close()
         line.sendall(json.dumps(answer).encode() + b"\n")
-    except OSError:
-        return False
+    except (OSError, TypeError, ValueError):
+        return False  # nobody of ours talks like that; its descriptors go with this process
     return True
 
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -17,6 +17,8 @@ from typing import NoReturn
 import pytest
 
 from grader.author.new_lab import new_lab
+from grader.boundary.nursery import Nursery
+from grader.boundary.probe import probe
 
 HERE = Path(__file__).resolve().parents[2]
 
@@ -28,6 +30,20 @@ def running_mean(values):
         means.append(total / max(index, 1))
     return means
 """
+
+
+needs_sandbox = pytest.mark.skipif(
+    sys.platform != "linux" or probe().tier != "sandbox",
+    reason="this machine keeps no sandbox: see `infralens probe`",
+)
+
+
+@pytest.fixture(scope="session")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    """A zygote with NumPy, for rooms of the sandbox tier."""
+    with Nursery(tmp_path_factory.mktemp("nursery"), ["numpy"], [HERE]) as made:
+        made.wait()
+        yield made
 
 
 @dataclass

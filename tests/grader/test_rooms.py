@@ -26,9 +26,12 @@ from grader.boundary.errors import (
     Timeout,
 )
 from grader.boundary.farside import Kit
+from grader.boundary.nursery import Line as Zygote
+from grader.boundary.nursery import SandboxRoom
 from grader.boundary.proxy import Handle, Line, Student
 from grader.boundary.remote import MAX_OUTPUT, ProcessRoom
 from grader.boundary.rooms import Limits, LocalRoom, Room
+from tests.grader.conftest import needs_sandbox
 
 STUDENT = """
 import os, sys, time
@@ -160,17 +163,24 @@ def kit_of(folder: Path, text: str = STUDENT) -> Kit:
     return Kit(folder, ("main_file.py",), ("types_lab.py",), PROBES)
 
 
-MAKERS: dict[str, Callable[[Kit, Limits], Room]] = {"local": LocalRoom, "process": ProcessRoom}
+TIERS = ("local", "process", pytest.param("sandbox", marks=needs_sandbox))
 PATIENT = Limits(20.0)
 
 
-@pytest.fixture(scope="module", params=MAKERS)
+@pytest.fixture(scope="module", params=TIERS)
 def room(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Room]:
-    made = MAKERS[request.param](kit_of(tmp_path_factory.mktemp("room") / "lab"), PATIENT)
+    kit = kit_of(tmp_path_factory.mktemp("room") / "lab")
+    made = room_of(request.param, kit, PATIENT, request)
     yield made
     made.close()
+
+
+def room_of(tier: str, kit: Kit, limits: Limits, request: pytest.FixtureRequest) -> Room:
+    if tier == "sandbox":
+        return SandboxRoom(kit, limits, Zygote(request.getfixturevalue("nursery").address))
+    return {"local": LocalRoom, "process": ProcessRoom}[tier](kit, limits)
 
 
 def student_of(room: Room) -> Student:
@@ -300,6 +310,9 @@ def test_files_are_copied_and_gone_after_the_test(
     there, text = student.path_of(source)
     assert text == "hello"
     assert Path(there) != source
+    if room.tier == "sandbox":
+        assert not Path(there).exists()
+        return
     assert Path(there).exists()
     room.forget()
     room.pid()  # the next request, whatever it is
@@ -311,9 +324,9 @@ def test_what_cannot_be_sent_is_the_suites_fault(student: Student) -> None:
         student.echo(lambda: 1)
 
 
-@pytest.mark.parametrize("tier", MAKERS)
-def test_deadlines(tier: str, tmp_path: Path) -> None:
-    room = MAKERS[tier](kit_of(tmp_path / "lab"), Limits(0.3))
+@pytest.mark.parametrize("tier", TIERS)
+def test_deadlines(tier: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    room = room_of(tier, kit_of(tmp_path / "lab"), Limits(0.3), request)
     student = student_of(room)
     for name in ("loops", "swallows"):
         with pytest.raises(Timeout, match=r"no answer after 0.3 s"):
@@ -324,12 +337,14 @@ def test_deadlines(tier: str, tmp_path: Path) -> None:
     room.close()
 
 
-@pytest.mark.parametrize("tier", MAKERS)
-def test_a_file_that_never_finishes_its_import(tier: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_file_that_never_finishes_its_import(
+    tier: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     kit = kit_of(tmp_path / "lab", "while True:\n    pass\n")
     (tmp_path / "lab" / "other.py").write_text("def fine():\n    return 1\n", encoding="utf-8")
     kit = Kit(kit.folder, ("main_file.py", "other.py"), kit.given)
-    room = MAKERS[tier](kit, Limits(20.0, load_seconds=0.3))
+    room = room_of(tier, kit, Limits(20.0, load_seconds=0.3), request)
     student = student_of(room)
     assert student.fine() == 1
     with pytest.raises(LoadFailed, match=r"main_file.py does not import: not done after 0.3 s"):
@@ -337,22 +352,31 @@ def test_a_file_that_never_finishes_its_import(tier: str, tmp_path: Path) -> Non
     room.close()
 
 
-@pytest.mark.parametrize("tier", MAKERS)
-def test_only_listed_files_can_be_imported(tier: str, tmp_path: Path) -> None:
+ONLY = r"only main_file.py count, so main_helper.py is not"
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_only_listed_files_can_be_imported(
+    tier: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     kit = kit_of(tmp_path / "lab", "import main_helper\n")
     (tmp_path / "lab" / "main_helper.py").write_text("x = 1\n", encoding="utf-8")
-    room = MAKERS[tier](kit, PATIENT)
-    with pytest.raises(LoadFailed, match=r"only main_file.py count, so main_helper.py is not"):
+    room = room_of(tier, kit, PATIENT, request)
+    with pytest.raises(
+        LoadFailed, match="No module named 'main_helper'" if tier == "sandbox" else ONLY
+    ):
         student_of(room).echo(1)
     room.close()
 
 
-@pytest.mark.parametrize("tier", MAKERS)
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize(
     "line", ["import grader.meters as m", "from grader import meters", "import os, grader"]
 )
-def test_a_learners_file_cannot_import_the_kit(tier: str, tmp_path: Path, line: str) -> None:
-    room = MAKERS[tier](kit_of(tmp_path / "lab", f"x = 1\n{line}\n{STUDENT}"), PATIENT)
+def test_a_learners_file_cannot_import_the_kit(
+    tier: str, request: pytest.FixtureRequest, tmp_path: Path, line: str
+) -> None:
+    room = room_of(tier, kit_of(tmp_path / "lab", f"x = 1\n{line}\n{STUDENT}"), PATIENT, request)
     with pytest.raises(LoadFailed, match="line 2 imports `grader`, the kit's own package"):
         student_of(room).echo(1)
     room.close()
