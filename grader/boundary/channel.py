@@ -79,7 +79,7 @@ class Channel:
     """One end of a worker's data socket, with or without an arena."""
 
     def __init__(self, sock: socket.socket, arena: Arena | None = None) -> None:
-        sock.setblocking(False)
+        sock.setblocking(True)
         self.sock = sock
         self.arena = arena
         self._readable = select.poll()
@@ -109,17 +109,24 @@ class Channel:
         """One frame; raises `Closed`, TimeoutError, or `Refused` for one that breaks the limits.
 
         Takes no more memory than has arrived."""
+        if self._begin == self._end:
+            self._fill(self._view, deadline)
+        start = self._begin + _FRAME.size
+        if start <= self._end:  # a small frame without buffers, as nearly all are
+            length, count = _FRAME.unpack_from(self._chunk, self._begin)
+            if not count and start + length <= self._end:
+                self._begin = start + length
+                return _message(self._view[start : self._begin]), []
+        return self._whole(deadline)
+
+    def _whole(self, deadline: float | None) -> tuple[Any, list[bytearray]]:
         length, count = _FRAME.unpack(self._read(_FRAME.size, deadline))
         if length > MAX_HEADER or count > MAX_BUFFERS:
             raise Refused("a reply is larger than the wall lets through")
         table = list(_BUFFER.iter_unpack(self._read(_BUFFER.size * count, deadline)))
         if sum(size for size, _ in table) > MAX_BYTES:
             raise Refused("a reply is larger than the wall lets through")
-        header = self._read(length, deadline)
-        try:
-            message = _decode(header)
-        except (ValueError, RecursionError) as error:  # DecodeError and UnicodeDecodeError
-            raise Refused(f"a malformed reply came across: {error}") from error
+        message = _message(self._read(length, deadline))
         buffers = [
             self._read(size, deadline) if place == INLINE else self._taken(place, size)
             for size, place in table
@@ -169,7 +176,7 @@ class Channel:
         view = memoryview(data)
         while view:
             try:
-                view = view[self.sock.send(view) :]
+                view = view[self.sock.send(view, socket.MSG_DONTWAIT) :]
             except BlockingIOError:
                 _wait(self._writable, deadline)
 
@@ -203,15 +210,19 @@ class Channel:
                 got += self._receive(view[got:], deadline)
 
     def _receive(self, view: memoryview, deadline: float | None) -> int:
-        while True:
-            try:
-                got = self.sock.recv_into(view)
-            except BlockingIOError:
-                _wait(self._readable, deadline)
-                continue
-            if got == 0:
-                raise Closed
-            return got
+        if deadline is not None:
+            _wait(self._readable, deadline)
+        got = self.sock.recv_into(view)
+        if got == 0:
+            raise Closed
+        return got
+
+
+def _message(header: bytearray | memoryview) -> Any:
+    try:
+        return _decode(header)
+    except (ValueError, RecursionError) as error:  # DecodeError and UnicodeDecodeError
+        raise Refused(f"a malformed reply came across: {error}") from error
 
 
 def _wait(poll: select.poll, deadline: float | None) -> None:
@@ -221,4 +232,5 @@ def _wait(poll: select.poll, deadline: float | None) -> None:
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError
-    poll.poll(left * 1000 + 1)
+    if not poll.poll(left * 1000 + 1):
+        raise TimeoutError

@@ -70,6 +70,7 @@ class FarSide:
         self.let_through = let_through
         self.files = FolderModules(kit.folder, (*kit.edit, *kit.given))
         self.failed: dict[str, BaseException] = {}
+        self.sound: list[ModuleType] = []
         self.held: dict[int, object] = {}
         # A fresh worker must not give out the numbers of the one that it follows.
         self.next_handle = time.monotonic_ns()
@@ -122,14 +123,15 @@ class FarSide:
                 if isinstance(error, self.let_through):
                     raise
                 self.failed[name] = error
+        stems = [Path(name).stem for name in self.kit.edit if name not in self.failed]
+        self.sound = [self.files.modules[s] for s in stems if s in self.files.modules]
         self.side.records = records_of(self.files)
 
     def find(self, name: str) -> Any:
         """The learner's function or class of that name."""
         self.load()
-        for file in self.kit.edit:
-            module = self.files.modules.get(Path(file).stem)
-            if module is not None and file not in self.failed and hasattr(module, name):
+        for module in self.sound:
+            if hasattr(module, name):
                 return getattr(module, name)
         for file, error in self.failed.items():
             raise FileFailed(*self._import_failure(file, error)) from error
