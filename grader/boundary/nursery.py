@@ -160,19 +160,35 @@ def _short(path: Path) -> Any:
 
 
 class Line:
-    """One process's connection to the zygote."""
+    """One process's connection to the zygote. With `ahead`, a worker is forked while the one
+    before it is at work."""
 
-    def __init__(self, address: Path, allowance: Allowance | None = None) -> None:
+    def __init__(
+        self, address: Path, allowance: Allowance | None = None, ahead: bool = False
+    ) -> None:
         self.address = address
         self.allowance = allowance or Allowance()
+        self.ahead = ahead
+        self.spare: Cell | None = None
         self.sock: socket.socket | None = None
 
     def worker(self, kit: Kit) -> Cell:
         """A fresh worker; raises WallFailed where there is none."""
-        return Cell(self, kit)
+        cell, self.spare = self.spare, None
+        if cell is None or self.broken():
+            if cell is not None:
+                cell.discard()
+                self.close()
+            cell = Cell(self)
+        cell.answered()
+        cell.opening = _opening(kit)
+        if self.ahead:
+            with contextlib.suppress(WallFailed):  # told when it is needed
+                self.spare = Cell(self)
+        return cell
 
-    def ask(self, files: list[int]) -> int:
-        """Pass the descriptors of a worker on; the pid of its keeper."""
+    def ask(self, files: list[int]) -> None:
+        """Pass the descriptors of a worker on; `answer` tells what became of it."""
         try:
             if self.sock is None:
                 self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -180,7 +196,14 @@ class Line:
                 with _short(self.address) as name:
                     self.sock.connect(name)
             socket.send_fds(self.sock, [json.dumps(self.allowance.packed()).encode()], files)
-            answer = json.loads(self.sock.recv(4096) or b"null")
+        except OSError as error:
+            self.close()
+            raise WallFailed(f"the process that forks workers is gone: {error}") from error
+
+    def answer(self) -> int:
+        """The pid of the keeper of the worker that was asked for."""
+        try:
+            answer = json.loads(self.sock.recv(4096) or b"null") if self.sock else None
         except (OSError, ValueError) as error:
             self.close()
             raise WallFailed(f"the process that forks workers is gone: {error}") from error
@@ -194,10 +217,14 @@ class Line:
         """Whether the zygote has gone since the last answer."""
         if self.sock is None:
             return True
-        ready = select.select([self.sock], [], [], 0)[0]
-        return bool(ready)  # it never speaks unasked: this is the end
+        ended = select.poll()
+        ended.register(self.sock, select.POLLRDHUP)
+        return bool(ended.poll(0))
 
     def close(self) -> None:
+        if self.spare is not None:
+            self.spare.discard()
+            self.spare = None
         if self.sock is not None:
             self.sock.close()
             self.sock = None
@@ -206,7 +233,7 @@ class Line:
 class Cell:
     """One sandboxed worker, from the outside."""
 
-    def __init__(self, line: Line, kit: Kit) -> None:
+    def __init__(self, line: Line) -> None:
         self.line = line
         data, theirs = socket.socketpair()
         self.leash, keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -215,7 +242,7 @@ class Cell:
         shared = Arena.create()
         passed = [theirs.fileno(), writer, keeper.fileno(), shared]
         try:
-            self.keeper = line.ask(passed)
+            line.ask(passed)
         except BaseException:
             for fd in (reader, shared, data.detach(), self.leash.detach()):
                 os.close(fd)
@@ -226,9 +253,19 @@ class Cell:
             os.close(writer)
         self.captured = Capture(reader)
         self.channel = Channel(data, Arena(shared, trusted=True))
-        self.opening: list[Any] | None = _opening(kit)
-        self.process = 0
-        self.over = False
+        self.opening: list[Any] | None = None
+        self.process = self.keeper = 0
+
+    def answered(self) -> None:
+        """Wait until the zygote has forked it."""
+        if not self.keeper:
+            self.keeper = self.line.answer()
+
+    def discard(self) -> None:
+        """Let go of a worker that was never used: its keeper ends it."""
+        self.channel.close()
+        self.leash.close()
+        self.captured.finish()
 
     def pid(self) -> int:
         self._ready()

@@ -233,7 +233,7 @@ def _serve(line: Connection, place: Place, parent: int) -> None:
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
     suites = {lab: load_suite(load_lab(place.root, lab)) for lab in place.labs}
-    zygote = None if place.zygote is None else Line(place.zygote)
+    zygote = None if place.zygote is None else Line(place.zygote, ahead=True)
     wall = Wall(zygote, place.mechanisms)
     while True:
         try:

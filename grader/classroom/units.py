@@ -390,10 +390,14 @@ class _Run:
 def _load(room: _Guard) -> FarSideError | None:
     """Have the files imported, if they are not; what went wrong, if that never ended or ended the
     process. A file that merely raises is told by each test that needs it."""
-    try:
-        room.pid()
-    except (Timeout, Crashed, Refused) as error:
-        return error
+    for attempt in range(2):
+        try:
+            room.pid()
+        except (Timeout, Crashed, Refused) as error:
+            if attempt or not (isinstance(error, Crashed) and error.killed):
+                return error
+        else:
+            return None
     return None
 
 

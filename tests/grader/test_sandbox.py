@@ -569,7 +569,9 @@ def test_what_a_request_says_is_not_believed(nursery: Nursery) -> None:
         line = Line(nursery.address)
         with pytest.raises(WallFailed):
             _ask(line, data)
-    assert Line(nursery.address).ask(_descriptors()) > 0
+    line = Line(nursery.address)
+    line.ask(_descriptors())
+    assert line.answer() > 0
 
 
 def _ask(line: Line, data: bytes) -> None:
@@ -579,6 +581,7 @@ def _ask(line: Line, data: bytes) -> None:
 
     line.allowance = Odd()
     line.ask([])
+    line.answer()
 
 
 def _descriptors() -> list[int]:
@@ -592,6 +595,36 @@ def _descriptors() -> list[int]:
         keeper.detach(),
         channel.Arena.create(),
     ]
+
+
+def test_a_worker_is_forked_ahead_of_need(nursery: Nursery, tmp_path: Path) -> None:
+    line = Line(nursery.address, ahead=True)
+    room = SandboxRoom(kit_of(tmp_path / "lab00"), Limits(20.0), line)
+    student = student_of(room)
+    assert student.echo(1) == 1
+    spare = line.spare
+    with pytest.raises(Crashed):
+        student.exits()
+    assert student.echo(2) == 2
+    assert room.worker is spare is not None
+    assert line.spare is not spare
+    room.close()
+    line.close()
+
+
+def test_a_spare_that_died_with_its_zygote_is_replaced(tmp_path: Path) -> None:
+    with Nursery(tmp_path, ["numpy"], [HERE]) as nursery:
+        line = Line(nursery.address, ahead=True)
+        room = SandboxRoom(kit_of(tmp_path / "lab00"), Limits(20.0), line)
+        assert student_of(room).echo(1) == 1
+        room.close()
+        assert nursery.process is not None
+        nursery.process.kill()
+        nursery.process.wait()
+        assert nursery.revive()
+        assert student_of(room).echo(2) == 2
+        room.close()
+        line.close()
 
 
 def test_a_signal_to_the_keeper_ends_everything(room: SandboxRoom, student: Student) -> None:
