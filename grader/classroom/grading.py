@@ -199,9 +199,9 @@ def _chosen(kit: Path, handed_in: Submissions, labs: list[str] | None) -> list[L
                 "holds one folder a student."
             )
         raise CallError(
-            f"No student's folder in {folder} holds a lab of this kit: it must look like "
+            f"No student's folder or archive in {folder} holds a lab of this kit: it must look like "
             f"{folder}/alice/{known[0] if known else 'lab01'}/... The labs are: "
-            f"{', '.join(known) or 'none'}."
+            f"{', '.join(known) or 'none'}. {' '.join(handed_in.skipped[:3])}".strip()
         )
     return [load_lab(kit, lab_id) for lab_id in found]
 
@@ -298,7 +298,9 @@ def _plan(
     for student in handed_in.students:
         mine = [s for s in suites if everyone or handed_in.has(student, s.lab.id)]
         if not mine:
-            summary.skipped.append(f"{student.id} was skipped: no folder of a lab of this run.")
+            summary.skipped.append(
+                f"{student.id} was skipped: it holds no lab of this run, or is gone."
+            )
         for suite in mine:
             lab = suite.lab
             taken = handed_in.take(student, lab)

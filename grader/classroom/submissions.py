@@ -2,7 +2,8 @@
 
 A submission is hostile until shown otherwise. Every path is opened component by component without
 following links, only regular files below a size cap are read, and nothing else of a submission is
-ever read, copied or put on a path. What is not taken is told in a sentence.
+ever read, copied or put on a path. An archive is never extracted (`archives`). What is not taken is
+told in a sentence.
 """
 
 from __future__ import annotations
@@ -13,15 +14,19 @@ import hashlib
 import os
 import stat
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+from grader.classroom import archives
+from grader.classroom.archives import Lot, Survey
+from grader.classroom.entries import MAX_FILE_BYTES as MAX_FILE_BYTES
+from grader.classroom.entries import Fault, Unreadable
 from grader.classroom.errors import CallError
-from grader.labs import Lab
+from grader.classroom.names import odd, shown, shown_path
+from grader.labs import Lab, LabError, lab_ids, load_lab
 
-MAX_FILE_BYTES = 2**20
 MAX_NAMED = 12
 MAX_ENTRIES = 2000
 MAX_NAME_BYTES = 160
@@ -32,10 +37,12 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class Student:
-    """One student's folder. `id` is its name, made safe where it is no plain name."""
+    """One student's folder, or archive. `id` is its name, without an archive's suffix, made safe
+    where it is no plain name; `folder` is its name as it stands."""
 
     id: str
     folder: str
+    is_archive: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ def student_id(folder: str) -> str:
     """A folder's name as it stands in results and paths. Letters of every script and spaces stay;
     what could lead out of a folder, hide a file or mislead a terminal is percent-encoded."""
     plain = "".join(
-        quote(char.encode("utf-8", "surrogateescape"), safe="") if _odd(char) else char
+        quote(char.encode("utf-8", "surrogateescape"), safe="") if odd(char) else char
         for char in folder
     )
     if plain.startswith("."):
@@ -79,23 +86,66 @@ def student_id(folder: str) -> str:
     return plain
 
 
-def _odd(char: str) -> bool:
-    return char in '/\\%:*?"<>|' or unicodedata.category(char) in ("Cc", "Cs", "Cf", "Zl", "Zp")
-
-
-def shown(name: str) -> str:
-    """A name from a submission as it may be printed."""
-    text = "".join("?" if _odd(char) and char != "%" else char for char in name)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
 class Submissions:
-    """A folder of submissions, one folder a student: `alice/lab01/` or `alice/exercises/lab01/`."""
+    """A folder of submissions: for each student a folder, with `alice/lab01/` or
+    `alice/exercises/lab01/`, or an archive of the same, as `alice.zip` or `alice.tar.gz`.
+    `students`: who is taken; `skipped`: sentences on what is not."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.students: list[Student] = []
         self.skipped: list[str] = []
+        self._surveys: dict[str, Survey] = {}
+        self._unreadable: dict[str, Fault] = {}
+        self._last: tuple[str, dict[Lab, Lot], list[str]] = ("", {}, [])
+        self.students: list[Student] = self._one_each(self._found())
+        if not self.students:
+            raise CallError(
+                f"{path} holds no student's folder or archive: it must look like "
+                f"{path}/alice/lab01/... or {path}/alice.zip. {' '.join(self.skipped[:3])}".strip()
+            )
+        for student in self.students:
+            if student.is_archive:
+                self._survey(student)
+
+    def has(self, student: Student, lab_id: str) -> bool:
+        """Whether a student handed in a folder for that lab, in any place where it may be."""
+        if student.is_archive:
+            survey = self._surveys.get(student.folder)
+            return survey is not None and lab_id in survey.labs
+        with self._opened(student) as folder:
+            if folder is None:
+                return False
+            return any(_is_folder(folder, parts) for parts in _places(lab_id))
+
+    def take(self, student: Student, lab: Lab) -> Taken:
+        """The files of one lab. Raises nothing for what a submission holds."""
+        if student.is_archive:
+            return self._from_archive(student, lab)
+        notes: list[str] = []
+        with self._opened(student) as top:
+            if top is None:
+                return _refused(
+                    student.id,
+                    lab,
+                    f"the folder {shown(student.folder)} is gone or cannot be read: "
+                    "hand it in again.",
+                )
+            places = [parts for parts in _places(lab.id) if _is_folder(top, parts)]
+            if not places:
+                return _nothing(student.id, lab, notes)
+            if len(places) > 1:
+                notes.append(_both(places))
+            with _walk(top, places[0]) as folder:
+                if folder is None:
+                    notes.append(f"{lab.id} could not be opened as a folder without links.")
+                    return _nothing(student.id, lab, notes)
+                return self._from(student.id, lab, folder, notes)
+
+    # -- who there is -----------------------------------------------------------------------------
+
+    def _found(self) -> Iterator[Student]:
+        """Every folder and archive, by name."""
+        path = self.path
         if not path.exists():
             raise CallError(f"There is no folder {path}: give the folder of the submissions.")
         if not path.is_dir():
@@ -105,40 +155,102 @@ class Submissions:
         except OSError as error:
             raise CallError(f"{path} cannot be read: {error.strerror}.") from error
         for entry in entries:
-            name = shown(entry.name)
-            if entry.name.startswith("."):
-                self.skipped.append(f"{name} was skipped: its name starts with a dot.")
-            elif entry.is_symlink():
-                self.skipped.append(f"{name} was skipped: it is a link, not a folder.")
-            elif not entry.is_dir(follow_symlinks=False):
-                self.skipped.append(f"{name} was skipped: it is a file, not a student's folder.")
+            suffix = archives.suffix_of(entry.name)
+            if reason := _no_submission(entry, suffix):
+                self.skipped.append(f"{shown(entry.name)} was skipped: {reason}.")
+            elif entry.is_dir(follow_symlinks=False):
+                yield Student(student_id(entry.name), entry.name)
             else:
-                self.students.append(Student(student_id(entry.name), entry.name))
-        if not self.students:
-            raise CallError(
-                f"{path} holds no student's folder: it must look like {path}/alice/lab01/..."
+                stem = entry.name.removesuffix(suffix)
+                yield Student(student_id(stem), entry.name, is_archive=True)
+
+    def _one_each(self, found: Iterable[Student]) -> list[Student]:
+        """One entry a student. A folder counts before an archive; of two archives neither does,
+        because nobody can tell which one is meant."""
+        folders: dict[str, Student] = {}
+        packed: dict[str, list[Student]] = {}
+        kept: list[Student] = []
+        for student in found:
+            if student.is_archive:
+                packed.setdefault(_same(student.id), []).append(student)
+            else:
+                folders.setdefault(_same(student.id), student)
+                kept.append(student)
+        for key, rivals in packed.items():
+            files = " and ".join(shown(rival.folder) for rival in rivals)
+            if key in folders:
+                folder = shown(folders[key].folder)
+                self.skipped.append(
+                    f"{files} {_was(rivals)} skipped: the folder {folder} is there too, and counts."
+                )
+            elif len(rivals) > 1:
+                self.skipped.append(
+                    f"{files} were skipped: they are one student's; leave one of them."
+                )
+            else:
+                kept += rivals
+        return sorted(kept, key=lambda student: student.folder)
+
+    # -- archives ---------------------------------------------------------------------------------
+
+    def _survey(self, student: Student) -> None:
+        name = shown(student.folder)
+        try:
+            survey = archives.survey(self.path / student.folder)
+        except Unreadable as error:
+            self._unreadable[student.folder] = error.fault
+            self.skipped.append(_not_read(student, error.fault))
+            return
+        self._surveys[student.folder] = survey
+        if survey.nested and not survey.labs:
+            self.skipped.append(
+                f"{name} holds no lab, but another archive ({survey.nested}), which is not opened: "
+                "pack the labs' folders themselves."
             )
 
-    def has(self, student: Student, lab_id: str) -> bool:
-        """Whether a student handed in a folder for that lab, in either place."""
-        with self._opened(student) as folder:
-            return any(_is_folder(folder, parts) for parts in _places(lab_id))
+    def _from_archive(self, student: Student, lab: Lab) -> Taken:
+        fault = self._unreadable.get(student.folder)
+        survey = self._surveys.get(student.folder, Survey())
+        if fault is None and lab.id not in survey.labs:
+            return _nothing(student.id, lab, [])
+        if rivals := survey.rivals.get(lab.id):
+            found = " and ".join(shown_path("/".join(place)) for place in rivals)
+            return _refused(
+                student.id,
+                lab,
+                f"{shown(student.folder)} holds {lab.id} more than once, as {found}: "
+                "hand in one of them.",
+            )
+        if fault is None:
+            try:
+                lots, doubts = self._read(student, lab, survey)
+            except Unreadable as error:
+                fault = self._unreadable[student.folder] = error.fault
+        if fault is not None:
+            return _refused(student.id, lab, _not_read(student, fault))
+        notes = [*doubts]
+        if len(survey.labs[lab.id]) > 1:
+            notes.append(_both(survey.labs[lab.id]))
+        return _from_lot(student, lab, lots[lab], notes)
 
-    def take(self, student: Student, lab: Lab) -> Taken:
-        """The files of one lab. Raises nothing for what a submission holds."""
-        notes: list[str] = []
-        with self._opened(student) as top:
-            places = [parts for parts in _places(lab.id) if _is_folder(top, parts)]
-            if not places:
-                return _nothing(student.id, lab, notes)
-            if len(places) > 1:
-                first, second = ("/".join(parts) for parts in places)
-                notes.append(f"Both {first}/ and {second}/ were handed in; {first}/ is graded.")
-            with _walk(top, places[0]) as folder:
-                if folder is None:
-                    notes.append(f"{lab.id} could not be opened as a folder without links.")
-                    return _nothing(student.id, lab, notes)
-                return self._from(student.id, lab, folder, notes)
+    def _read(self, student: Student, lab: Lab, survey: Survey) -> tuple[dict[Lab, Lot], list[str]]:
+        """What an archive holds of every lab of this kit, in one pass; the last archive's is kept,
+        because a run asks for one student's labs in a row."""
+        folder, lots, doubts = self._last
+        if folder == student.folder and lab in lots:
+            return lots, doubts
+        self._last = ("", {}, [])
+        labs = _labs_beside(lab, survey)
+        contents = archives.read(
+            self.path / student.folder,
+            {survey.labs[one.id][0]: (*one.edit, *one.given) for one in labs},
+        )
+        lots = {one: contents.lots[survey.labs[one.id][0]] for one in labs}
+        doubts = _doubts(student, contents)
+        self._last = (student.folder, lots, doubts)
+        return lots, doubts
+
+    # -- folders ----------------------------------------------------------------------------------
 
     def _from(self, student: str, lab: Lab, folder: int, notes: list[str]) -> Taken:
         files: dict[str, bytes] = {}
@@ -156,12 +268,83 @@ class Submissions:
         return Taken(student, lab.id, files, refused, frozenset(missing), tuple(notes))
 
     @contextlib.contextmanager
-    def _opened(self, student: Student) -> Iterator[int]:
-        descriptor = os.open(self.path / student.folder, _FOLDER)
+    def _opened(self, student: Student) -> Iterator[int | None]:
+        """A student's folder, or None where it is gone, unreadable or no folder any more."""
+        try:
+            descriptor = os.open(self.path / student.folder, _FOLDER)
+        except OSError:
+            yield None
+            return
         try:
             yield descriptor
         finally:
             os.close(descriptor)
+
+
+def _no_submission(entry: os.DirEntry[str], suffix: str) -> str:
+    """Why an entry of the submissions' folder is nobody's, or an empty string."""
+    if entry.name.startswith("."):
+        return "its name starts with a dot"
+    if entry.is_symlink():
+        return "it is a link, not a folder"
+    if entry.is_dir(follow_symlinks=False) or suffix:
+        return ""
+    if entry.name.lower().endswith(archives.NOT_READ):
+        return "an archive of this kind is not read; .zip, .tar, .tar.gz, .tar.bz2 and .tar.xz are"
+    return "it is a file, not a student's folder or archive"
+
+
+def _same(student: str) -> str:
+    """One key for ids that some file system takes for one name."""
+    return unicodedata.normalize("NFC", student.casefold())
+
+
+def _was(found: Sequence[object]) -> str:
+    return "were" if len(found) > 1 else "was"
+
+
+def _both(places: Sequence[Sequence[str]]) -> str:
+    first, second = (shown_path("/".join(parts)) for parts in places[:2])
+    return f"Both {first}/ and {second}/ were handed in; {first}/ is graded."
+
+
+def _not_read(student: Student, fault: Fault) -> str:
+    return f"{shown(student.folder)} {fault.what} and was not read: {fault.advice}."
+
+
+def _doubts(student: Student, contents: archives.Contents) -> list[str]:
+    if not contents.doubtful:
+        return []
+    more = contents.doubtful_count - len(contents.doubtful)
+    said = "; ".join(contents.doubtful) + (f"; and {more} more" if more else "")
+    return [f"Ignored in {shown(student.folder)}: {said}."]
+
+
+def _labs_beside(lab: Lab, survey: Survey) -> list[Lab]:
+    """This lab and the kit's others that an archive holds in one place."""
+    found = [lab]
+    for lab_id in lab_ids(lab.root):
+        if lab_id != lab.id and lab_id in survey.labs and lab_id not in survey.rivals:
+            with contextlib.suppress(LabError):
+                found.append(load_lab(lab.root, lab_id))
+    return found
+
+
+def _from_lot(student: Student, lab: Lab, lot: Lot, notes: list[str]) -> Taken:
+    files = {name: lot.files[name] for name in lab.edit if name in lot.files}
+    missing = frozenset(name for name in lab.edit if name not in {**files, **lot.faults})
+    refused = {
+        name: _absent(name) if name in missing else _not_taken(student, name, lot.faults[name])
+        for name in lab.edit
+        if name not in files
+    }
+    notes = [*notes, *_ignored(lab, lot.strays, len(lot.strays) >= archives.MAX_STRAYS)]
+    notes += [_differs(name) for name in lab.given if _is_changed(lab, name, lot.files.get(name))]
+    return Taken(student.id, lab.id, files, refused, missing, tuple(notes))
+
+
+def _not_taken(student: Student, name: str, fault: Fault) -> str:
+    return f"{name} {fault.what} in {shown(student.folder)} and was not taken: {fault.advice}."
 
 
 def _places(lab_id: str) -> tuple[tuple[str, ...], ...]:
@@ -175,6 +358,13 @@ def _absent(name: str) -> str:
 def _nothing(student: str, lab: Lab, notes: list[str]) -> Taken:
     reasons = {name: _absent(name) for name in lab.edit}
     return Taken(student, lab.id, {}, reasons, frozenset(reasons), tuple(notes))
+
+
+def _refused(student: str, lab: Lab, reason: str) -> Taken:
+    """Every file of a lab refused, for one reason."""
+    return Taken(
+        student, lab.id, {}, {name: f"{name} was not taken: {reason}" for name in lab.edit}
+    )
 
 
 @contextlib.contextmanager
@@ -236,23 +426,42 @@ def read_regular(folder: int, name: str) -> tuple[bytes | None, str]:
 
 def _strays(folder: int, lab: Lab) -> list[str]:
     """Sentences on what else lies in the folder; none of it is used."""
-    shipped = {"README.md", "lab.toml", *lab.given}
-    named: list[str] = []
-    with os.scandir(folder) as entries:
+    found: list[str] = []
+    more = False
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for count, entry in enumerate(entries):
             if count >= MAX_ENTRIES:
+                more = True
                 break
-            if entry.name not in shipped and entry.name not in (*lab.edit, *_QUIET):
-                slash = "/" if entry.is_dir(follow_symlinks=False) else ""
-                named.append(shown(entry.name) + slash)
-    notes = []
-    if named:
-        named.sort()
-        more = f" and {len(named) - MAX_NAMED} more" if len(named) > MAX_NAMED else ""
-        files = ", ".join(named[:MAX_NAMED]) + more
-        notes.append(f"Ignored, because {lab.id} takes {' and '.join(lab.edit)} only: {files}.")
+            found.append(entry.name + ("/" if entry.is_dir(follow_symlinks=False) else ""))
+    notes = _ignored(lab, found, more)
     for name in lab.given:
         theirs, _ = read_regular(folder, name)
-        if theirs is not None and theirs != lab.given_source(name).read_bytes():
-            notes.append(f"{name} differs from the kit's; the kit's own was used.")
+        if _is_changed(lab, name, theirs):
+            notes.append(_differs(name))
     return notes
+
+
+def _ignored(lab: Lab, found: Iterable[str], unfinished: bool) -> list[str]:
+    """A sentence on what is in a lab's folder and not used. `found`: names, a folder's with its
+    slash; `unfinished`: there were more than were looked at."""
+    expected = {"README.md", "lab.toml", *lab.given, *lab.edit, *_QUIET}
+    stray = sorted(
+        shown(name.removesuffix("/")) + "/" * name.endswith("/")
+        for name in found
+        if name.removesuffix("/") not in expected and not name.startswith("._")
+    )
+    if not stray:
+        return []
+    rest = len(stray) - MAX_NAMED
+    more = f" and {'at least ' * unfinished}{rest} more" if rest > 0 else ""
+    files = ", ".join(stray[:MAX_NAMED]) + more
+    return [f"Ignored, because {lab.id} takes {' and '.join(lab.edit)} only: {files}."]
+
+
+def _is_changed(lab: Lab, name: str, theirs: bytes | None) -> bool:
+    return theirs is not None and theirs != lab.given_source(name).read_bytes()
+
+
+def _differs(name: str) -> str:
+    return f"{name} differs from the kit's; the kit's own was used."
