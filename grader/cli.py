@@ -186,7 +186,9 @@ def probe() -> None:
 
 @app.command()
 def grade(
-    submissions: Annotated[Path, typer.Argument(help="folder of folders or archives, one a student")],
+    submissions: Annotated[
+        Path, typer.Argument(help="folder of folders or archives, one a student")
+    ],
     out: Annotated[Path, typer.Option("--out", help="the run's folder; made if need be")],
     labs: Annotated[Optional[str], typer.Option(help="only these, as in lab01,lab07")] = None,  # noqa: UP045
     jobs: Annotated[int, typer.Option(help="units graded at a time")] = 1,

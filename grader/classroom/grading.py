@@ -199,8 +199,8 @@ def _chosen(kit: Path, handed_in: Submissions, labs: list[str] | None) -> list[L
                 "holds one folder a student."
             )
         raise CallError(
-            f"No student's folder or archive in {folder} holds a lab of this kit: it must look like "
-            f"{folder}/alice/{known[0] if known else 'lab01'}/... The labs are: "
+            f"No student's folder or archive in {folder} holds a lab of this kit: it must look "
+            f"like {folder}/alice/{known[0] if known else 'lab01'}/... The labs are: "
             f"{', '.join(known) or 'none'}. {' '.join(handed_in.skipped[:3])}".strip()
         )
     return [load_lab(kit, lab_id) for lab_id in found]
