@@ -21,10 +21,9 @@ from typing import Any
 
 import msgspec
 
-from grader.boundary.codec import MAX_BUFFERS, MAX_BYTES, Buffer
+from grader.boundary.codec import MAX_BUFFERS, MAX_BYTES, MAX_HEADER, Buffer, parsed
 from grader.boundary.errors import Refused
 
-MAX_HEADER = 64 * 2**20
 HALF_BYTES = 2**28
 BIG_BYTES = 128 * 1024
 INLINE = 2**64 - 1
@@ -34,7 +33,6 @@ _ALIGN = 64
 _CHUNK = 64 * 1024
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder().decode
 
 
 class Closed(Exception):
@@ -91,8 +89,11 @@ class Channel:
         self._begin = self._end = 0
 
     def send(self, message: Any, buffers: Sequence[Buffer], deadline: float | None = None) -> None:
-        """One frame; raises TimeoutError after `deadline` (monotonic seconds)."""
+        """One frame; raises TimeoutError after `deadline` (monotonic seconds), and `Refused`, with
+        nothing sent, for a message that the other end would not take."""
         header = _encode(message)
+        if len(header) > MAX_HEADER:
+            raise Refused(f"a value has more than {MAX_HEADER // 2**20} MiB outside its arrays")
         if not buffers:
             self._write(_FRAME.pack(len(header), 0) + header, deadline)
             return
@@ -116,7 +117,7 @@ class Channel:
             length, count = _FRAME.unpack_from(self._chunk, self._begin)
             if not count and start + length <= self._end:
                 self._begin = start + length
-                return _message(self._view[start : self._begin]), []
+                return parsed(self._view[start : self._begin]), []
         return self._whole(deadline)
 
     def _whole(self, deadline: float | None) -> tuple[Any, list[bytearray]]:
@@ -126,7 +127,8 @@ class Channel:
         table = list(_BUFFER.iter_unpack(self._read(_BUFFER.size * count, deadline)))
         if sum(size for size, _ in table) > MAX_BYTES:
             raise Refused("a reply is larger than the wall lets through")
-        message = _message(self._read(length, deadline))
+        message = parsed(self._read(length, deadline))
+        _check_places(table)
         buffers = [
             self._read(size, deadline) if place == INLINE else self._taken(place, size)
             for size, place in table
@@ -218,11 +220,16 @@ class Channel:
         return got
 
 
-def _message(header: bytearray | memoryview) -> Any:
-    try:
-        return _decode(header)
-    except (ValueError, RecursionError) as error:  # DecodeError and UnicodeDecodeError
-        raise Refused(f"a malformed reply came across: {error}") from error
+def _check_places(table: Sequence[tuple[int, int]]) -> None:
+    """Raise `Refused` if two buffers lie at the same place: each is copied, and a little memory
+    that is shared would become gigabytes."""
+    free = 0
+    for size, place in table:
+        if place == INLINE:
+            continue
+        if place < free:
+            raise Refused("two buffers lie at the same place")
+        free = place + size
 
 
 def _wait(poll: select.poll, deadline: float | None) -> None:

@@ -138,7 +138,7 @@ _MAP16, _MAP32 = 0xDE, 0xDF  # with up to 15 keys, a map has its length in its t
 _MAX_MAP = 128
 
 
-def parsed(header: bytes | bytearray) -> Tree:
+def parsed(header: bytes | Buffer) -> Tree:
     """The tree in a MessagePack header; raises `Refused` for one that is malformed, or that would
     take far more memory or time to read than its length says.
 
@@ -147,9 +147,10 @@ def parsed(header: bytes | bytearray) -> Tree:
     tree contains, are refused."""
     if len(header) > MAX_HEADER:
         raise Refused(f"a header is longer than {MAX_HEADER:,} bytes")
-    many = len(header) > MAX_NODES
-    if many or (len(header) > _UNCOUNTED and (_MAP16 in header or _MAP32 in header)):
-        _count(header)
+    if len(header) > min(_UNCOUNTED, MAX_NODES):
+        header = bytes(header)
+        if len(header) > MAX_NODES or _MAP16 in header or _MAP32 in header:
+            _count(header)
     try:
         return _parse(header)
     except (ValueError, RecursionError, MemoryError) as error:
@@ -177,7 +178,7 @@ _SIZES = _sizes()
 _SINGLE = re.compile(rb"[\x00-\xa0\xc0\xc2\xc3\xe0-\xff]+")  # parts of one byte
 
 
-def _count(header: bytes | bytearray) -> None:
+def _count(header: bytes) -> None:
     """Raise `Refused` if a header has more than `MAX_NODES` parts, or a part that no tree has."""
     at, end, parts = 0, len(header), 0
     while at < end and parts <= MAX_NODES + _ENVELOPE:

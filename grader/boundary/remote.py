@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from grader.boundary import codec
 from grader.boundary.channel import Arena, Channel, Closed
-from grader.boundary.errors import Crashed, Refused, Timeout
+from grader.boundary.errors import Crashed, Refused, SuiteFault, Timeout
 from grader.boundary.farside import Kit, Reply
 from grader.boundary.rooms import Limits, opened, pack, unpack
 
@@ -92,7 +92,7 @@ class RemoteRoom:
             if worker.opening is not None:
                 worker.channel.send(worker.opening, [], deadline)
                 worker.opening = None
-            worker.channel.send([op, name, handle, tree, stale], buffers, deadline)
+            _send(worker.channel, [op, name, handle, tree, stale], buffers, deadline)
             reply, reply_buffers = worker.channel.receive(deadline)
             if not isinstance(reply, list) or len(reply) != 2 or reply[0] not in ("ok", "error"):
                 raise Refused("a malformed reply came across")
@@ -130,6 +130,15 @@ class RemoteRoom:
 
     def close(self) -> None:
         self._end()
+
+
+def _send(
+    channel: Channel, message: list[Any], buffers: Sequence[codec.Buffer], deadline: float
+) -> None:
+    try:
+        channel.send(message, buffers, deadline)
+    except Refused as error:
+        raise SuiteFault(error.text) from error
 
 
 _NOTHING = codec.Side({}, None, lambda *_: None)

@@ -100,11 +100,15 @@ def failure(described: Any) -> FarSideError:
     """The trusted side's exception for what the far side says was raised."""
     try:
         kind, type_name, text, bases, where, trace = described
-        type_name, text, where = str(type_name)[:200], str(text)[:4000], str(where)[:200]
-        bases = tuple(str(base)[:200] for base in list(bases)[:20])
-        trace = tuple(str(line)[:300] for line in list(trace)[:10])
+        if type(bases) is not list or type(trace) is not list:
+            raise TypeError
+        if not all(type(part) is str for part in (kind, type_name, text, where, *bases, *trace)):
+            raise TypeError
     except (TypeError, ValueError):
         return Refused("a malformed error report came across")
+    type_name, text, where = type_name[:200], text[:4000], where[:200]
+    bases = tuple(base[:200] for base in bases[:20])
+    trace = tuple(line[:300] for line in trace[:10])
     if kind == "not_started":
         return NotStarted(text, where)
     simple = {"load": LoadFailed, "missing": Missing, "refused": Refused, "disturbed": Disturbed}

@@ -17,6 +17,7 @@ from typing import Any
 
 from grader.boundary import codec, linux
 from grader.boundary.channel import Arena, Channel, Closed
+from grader.boundary.errors import Refused
 from grader.boundary.farside import FarSide, Kit
 
 
@@ -53,7 +54,11 @@ def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None 
                 os._exit(0)
             if stale:
                 far.forget()
-            channel.send(*_answer(far, op, name, handle, tree, buffers))
+            try:
+                channel.send(*_answer(far, op, name, handle, tree, buffers))
+            except Refused as error:
+                status, described, _ = far.describe(error)
+                channel.send([status, described], [])
 
 
 def _answer(
