@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -11,6 +12,8 @@ from typing import Any
 
 from grader.labs import Lab
 
+_PARTIAL = ".partial"
+
 
 def state_folder(root: Path) -> Path:
     """`.infralens/`, made if need be: the kit's own notes, never part of a submission."""
@@ -19,18 +22,54 @@ def state_folder(root: Path) -> Path:
     return folder
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that a reader, or a crash, sees the old text or the new one, whole."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+def write_atomically(path: Path, text: str | bytes) -> None:
+    """Write a file so that a reader, or a crash, sees the old text or the new one, whole; after the
+    return the new one outlives a power cut. What a killed writer of the same file left is removed.
+    """
+    _remove_left(path)
+    prefix = f".{path.name}-{os.getpid()}-"
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=prefix, suffix=_PARTIAL)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(text if isinstance(text, bytes) else text.encode())
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder reach the disk, where its file system knows how."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _remove_left(path: Path) -> None:
+    head = f".{path.name}-"
+    for name in os.listdir(path.parent):
+        if name.startswith(head) and name.endswith(_PARTIAL):
+            pid = name.removeprefix(head).partition("-")[0]
+            if pid.isdigit() and not _is_alive(int(pid)):
+                (path.parent / name).unlink(missing_ok=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
 
 
 def read(root: Path) -> dict[str, Any]:

@@ -7,16 +7,20 @@ Records are immutable. A new result for a unit never overwrites the one before: 
 from __future__ import annotations
 
 import datetime
+import errno
 import getpass
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from grader.classroom import records
 from grader.classroom.records import Record
-from grader.progress import write_atomically
+from grader.progress import sync_folder, write_atomically
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_LONGEST_LINE = 65536
 
 
 class Gradebook(Protocol):
@@ -64,11 +68,10 @@ class FolderGradebook:
 
     def put(self, record: Record) -> None:
         path = self.path(record.student, record.lab)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make(path.parent)
         if path.exists():
             self._keep(path, record)
-        write_atomically(path, records.encode(record).decode())
-        _sync_folder(path.parent)
+        write_atomically(path, records.encode(record))
 
     def all(self) -> Iterator[Record]:
         for path in sorted(self.results.glob("*/*.json")):
@@ -77,32 +80,105 @@ class FolderGradebook:
 
     def _keep(self, path: Path, new: Record) -> None:
         """Give the present file a second name in the history before its first one is replaced: a
-        crash between the two loses nothing."""
+        crash between the two loses nothing, and the next attempt finds what this one did."""
+        data = _content(path)
         try:
-            old: Record | None = records.decode(path.read_bytes())
-        except (OSError, records.Invalid):
+            old: Record | None = records.decode(data)
+        except records.Invalid:
             old = None
         folder = self.history / new.student / new.lab
-        folder.mkdir(parents=True, exist_ok=True)
-        kept = sorted(folder.glob("*.json"))
-        if kept and kept[-1].samefile(path):
-            return  # an earlier attempt came this far
-        label = old.key[:12] if old else "unreadable"
-        os.link(path, folder / f"{len(kept) + 1:04d}-{label}.json")
-        _sync_folder(folder)
+        _make(folder)
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))
+        again = bool(names) and _content(folder / names[-1]) == data
+        if again:
+            name = names[-1]
+        else:
+            number = int(names[-1].partition("-")[0]) + 1 if names else 1
+            name = f"{number:04d}-{old.key[:12] if old else 'unreadable'}.json"
+            _name_anew(path, folder / name)
         line = {
             "student": new.student,
             "lab": new.lab,
+            "kept": name,
             "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "who": _user(),
             "why": _why(old, new),
             "old": {"key": old.key, "score": old.score} if old else None,
             "new": {"key": new.key, "score": new.score},
         }
-        with (self.history / "log.jsonl").open("a", encoding="utf-8") as log:
-            log.write(json.dumps(line) + "\n")
-            log.flush()
-            os.fsync(log.fileno())
+        log = self.history / "log.jsonl"
+        if not (again and _is_noted(log, line)):
+            _append(log, json.dumps(line).encode() + b"\n")
+
+
+def _content(path: Path) -> bytes:
+    """What is in a file; empty, which is no result either, if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _make(folder: Path) -> None:
+    """Make a folder and those above it, so that they outlive a power cut."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+
+
+def _name_anew(path: Path, name: Path) -> None:
+    try:
+        os.link(path, name)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        write_atomically(name, path.read_bytes())
+    else:
+        sync_folder(name.parent)
+
+
+def _is_noted(log: Path, line: dict[str, Any]) -> bool:
+    """Whether the log's last word on that kept file is that the same result replaced it."""
+    try:
+        rows = log.read_bytes().splitlines()
+    except FileNotFoundError:
+        return False
+    unit = {name: line[name] for name in ("student", "lab", "kept")}
+    for row in reversed(rows):
+        try:
+            noted = json.loads(row)
+        except ValueError:
+            continue
+        if isinstance(noted, dict) and unit.items() <= noted.items():
+            return bool(noted.get("new") == line["new"])
+    return False
+
+
+def _append(log: Path, line: bytes) -> None:
+    """Add a whole line or nothing. A line that a crash cut short is dropped."""
+    descriptor = os.open(log, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        end = _end_of_lines(descriptor)
+        os.ftruncate(descriptor, end)
+        try:
+            done = 0
+            while done < len(line):
+                done += os.pwrite(descriptor, line[done:], end + done)
+            os.fsync(descriptor)
+        except OSError:
+            os.ftruncate(descriptor, end)
+            raise
+    finally:
+        os.close(descriptor)
+    sync_folder(log.parent)
+
+
+def _end_of_lines(descriptor: int) -> int:
+    size = os.fstat(descriptor).st_size
+    start = max(0, size - _LONGEST_LINE)
+    tail = os.pread(descriptor, _LONGEST_LINE, start)
+    return start + tail.rfind(b"\n") + 1
 
 
 def _why(old: Record | None, new: Record) -> str:
@@ -122,11 +198,3 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):
         return "unknown"
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
