@@ -66,14 +66,22 @@ class Files:
             os.close(fd)
 
 
-def open_cell(files: Files, allowance: Allowance, uid: int, gid: int) -> int:
-    """Start a worker in new namespaces; its keeper's pid. `uid`, `gid`: of this process, as its own
-    user namespace counts them."""
+@dataclass(frozen=True)
+class Origin:
+    """The zygote: its user as its own namespace counts, and what its root keeps for workers."""
+
+    uid: int
+    gid: int
+    moved: tuple[tuple[str, str], ...] = ()
+
+
+def open_cell(files: Files, allowance: Allowance, origin: Origin) -> int:
+    """Start a worker in new namespaces; its keeper's pid."""
     pid = linux.clone(NAMESPACES)
     if pid:
         return pid
     try:
-        _keep(files, allowance, uid, gid)
+        _keep(files, allowance, origin)
     except BaseException:
         traceback.print_exc()  # into the zygote's own log
     os._exit(1)
@@ -82,11 +90,11 @@ def open_cell(files: Files, allowance: Allowance, uid: int, gid: int) -> int:
 # -- the keeper -----------------------------------------------------------------------------------
 
 
-def _keep(files: Files, allowance: Allowance, uid: int, gid: int) -> None:
+def _keep(files: Files, allowance: Allowance, origin: Origin) -> None:
     linux.close_other_files({2, files.data, files.output, files.leash, files.shared})
     leash = socket.socket(fileno=files.leash)
     try:
-        _settle(uid, gid, allowance)
+        _settle(origin, allowance)
         child = os.fork()
     except BaseException as error:
         _tell(leash, {"fault": described(error)})
@@ -102,13 +110,13 @@ def _keep(files: Files, allowance: Allowance, uid: int, gid: int) -> None:
     _watch(leash, child, allowance)
 
 
-def _settle(uid: int, gid: int, allowance: Allowance) -> None:
+def _settle(origin: Origin, allowance: Allowance) -> None:
     """What needs the capabilities that a process has in a user namespace of its own."""
     linux.end_with_parent()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the zygote ignores it; here, ends are read
-    identify(house.INSIDE_UID, uid, gid)
+    identify(house.INSIDE_UID, origin.uid, origin.gid)
     linux.mount("proc", "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
-    house.private(allowance.folder_bytes, files_limit=20_000)
+    house.private(allowance.folder_bytes, files_limit=20_000, moved=origin.moved)
     linux.loopback_up()
     socket.sethostname("localhost")
 

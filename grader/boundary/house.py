@@ -15,6 +15,7 @@ from grader.boundary import linux
 
 PRIVATE = Path("/private")
 UNIT, SCRATCH, HOME, SHM = (PRIVATE / name for name in ("unit", "tmp", "home", "shm"))
+_PRIVATE_FOLDERS = (UNIT, SCRATCH, HOME, SHM)
 INSIDE_UID = 1000
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -51,6 +52,14 @@ class Plan:
     visible: tuple[str, ...]
     hidden: tuple[str, ...]
 
+    @property
+    def moved(self) -> list[tuple[str, str]]:
+        """Visible paths in a folder that the private one takes the place of (a kit below /tmp):
+        where each is kept meanwhile, and where a worker finds it."""
+        places = [(path, _place(path)) for path in self.visible]
+        moved = [place for path, place in places if place != path]
+        return [(f"/kept/{number}", place) for number, place in enumerate(moved)]
+
 
 def plan(hidden: Iterable[Path]) -> Plan:
     """The root for the Python that runs this; `hidden`: the kit, submissions, results, keys."""
@@ -62,6 +71,14 @@ def plan(hidden: Iterable[Path]) -> Plan:
     secret = {str(path) for path in {path.resolve() for path in hidden} if _inside_any(path, shown)}
     needed = [path for path in shown if not _covered(path, shown, secret)]
     return Plan(tuple(sorted(needed)), tuple(sorted(secret)))
+
+
+def _place(path: str) -> str:
+    """Where a path is to be found without following the links of the root."""
+    for link, target in _LINKS.items():
+        if Path(path).is_relative_to(link):
+            return f"{target}{path.removeprefix(link)}"
+    return path
 
 
 def _environment() -> list[Path]:
@@ -101,8 +118,8 @@ def build(root: str, wanted: Plan) -> None:
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("tmpfs", root, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755,size=1m")
     house = Path(root)
-    for folder in ("proc", "dev", "etc", "var", "private"):
-        (house / folder).mkdir()
+    for folder in ("proc", "dev", "etc", "var", "kept", *(str(f)[1:] for f in _PRIVATE_FOLDERS)):
+        (house / folder).mkdir(parents=True, exist_ok=True)
     for name, target in _LINKS.items():
         (house / name[1:]).symlink_to(target)
     for name, text in _FILES.items():
@@ -117,51 +134,55 @@ def build(root: str, wanted: Plan) -> None:
             _show(house, path)
         else:
             _hide(house, path)
+    for kept, inside in wanted.moved:
+        _mount_on(str(house / inside[1:]), house / kept[1:])
     for path in wanted.hidden:
-        linux.restrict_mount(str(house / path[1:]), linux.ATTR_RDONLY, below=False)
+        linux.restrict_mount(str(house / _place(path)[1:]), linux.ATTR_RDONLY, below=False)
     linux.restrict_mount(str(house), linux.ATTR_RDONLY, below=False)
     linux.change_root(root)
 
 
 def _show(house: Path, path: str) -> None:
-    if os.path.islink(path) and not (house / path[1:]).exists():
-        target = os.readlink(path)
-        _parents(house, path)
-        (house / path[1:]).symlink_to(target)
+    target = house / _place(path)[1:]
+    if os.path.islink(path) and not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(os.readlink(path))
         return
     _bind(house, path, linux.ATTR_RDONLY | linux.ATTR_NOSUID | linux.ATTR_NODEV)
 
 
 def _bind(house: Path, path: str, attributes: int) -> None:
-    target = house / path[1:]
+    target = house / _place(path)[1:]
+    _mount_on(path, target)
+    linux.restrict_mount(str(target), attributes)
+
+
+def _mount_on(path: str, target: Path) -> None:
     if not target.exists():
-        _parents(house, path)
+        target.parent.mkdir(parents=True, exist_ok=True)
         if os.path.isdir(path):
             target.mkdir()
         else:
             target.touch()
     linux.mount(path, str(target), None, linux.MS_BIND | linux.MS_REC)
-    linux.restrict_mount(str(target), attributes)
-
-
-def _parents(house: Path, path: str) -> None:
-    (house / path[1:]).parent.mkdir(parents=True, exist_ok=True)
 
 
 def _hide(house: Path, path: str) -> None:
     """An empty folder over a hidden one. What must be seen inside it is mounted on top later, so
     it stays writable until the end."""
-    target = house / path[1:]
+    target = house / _place(path)[1:]
     if target.is_dir():
         linux.mount("tmpfs", str(target), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m")
     elif target.exists():
         linux.mount("/dev/null", str(target), None, linux.MS_BIND)
 
 
-def private(bytes_limit: int, files_limit: int) -> None:
-    """Mount the private folder of one worker."""
+def private(bytes_limit: int, files_limit: int, moved: Iterable[tuple[str, str]] = ()) -> None:
+    """Mount the private folder of one worker, with what the plan `moved` into it."""
     options = f"mode=700,size={bytes_limit},nr_inodes={files_limit}"
     flags = linux.MS_NOSUID | linux.MS_NODEV
     linux.mount("tmpfs", str(PRIVATE), "tmpfs", flags, options)
-    for folder in (UNIT, SCRATCH, HOME, SHM):
+    for folder in _PRIVATE_FOLDERS:
         folder.mkdir(mode=0o700)
+    for kept, inside in moved:
+        _mount_on(kept, Path(inside))

@@ -91,22 +91,32 @@ class Nursery:
         """Until it can be asked for workers; raises WallFailed with the reason if it cannot."""
         if self.status < 0:
             return
-        data = bytearray()
-        until = time.monotonic() + START_SECONDS * patience()
-        while b"\n" not in data:
-            left = until - time.monotonic()
-            if left <= 0 or not select.select([self.status], [], [], left)[0]:
-                raise WallFailed("the process that forks workers did not start in time")
-            chunk = os.read(self.status, 4096)
-            if not chunk:
-                raise WallFailed(f"the process that forks workers ended: {self._last_words()}")
-            data += chunk
+        data = self._said()
+        while not data and self.starts < 3 and self._was_killed():
+            self.revive()
+            data = self._said()
+        if not data:
+            raise WallFailed(f"the process that forks workers ended: {self._last_words()}")
         os.close(self.status)
         self.status = -1
         message = json.loads(data)
         if "fault" in message:
             raise WallFailed(message["fault"])
         self.mechanisms = tuple(message["mechanisms"])
+
+    def _said(self) -> bytes:
+        """The line that it says when it has started; an empty one if it ended before."""
+        data = b""
+        until = time.monotonic() + START_SECONDS * patience()
+        while not data.endswith(b"\n"):
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([self.status], [], [], left)[0]:
+                raise WallFailed("the process that forks workers did not start in time")
+            chunk = os.read(self.status, 4096)
+            if not chunk:
+                return b""
+            data += chunk
+        return data
 
     def revive(self) -> bool:
         """Start it again if it has ended; whether it had."""
@@ -120,6 +130,10 @@ class Nursery:
             self.status = -1
         self.start()
         return True
+
+    def _was_killed(self) -> bool:
+        """Whether a signal ended it: that came from elsewhere, and says nothing of this machine."""
+        return self.process is not None and self.process.wait() < 0
 
     def _last_words(self) -> str:
         self.errors.seek(0)
@@ -255,11 +269,14 @@ class Cell:
         self.channel = Channel(data, Arena(shared, trusted=True))
         self.opening: list[Any] | None = None
         self.process = self.keeper = 0
+        self.hold = -1
 
     def answered(self) -> None:
         """Wait until the zygote has forked it."""
         if not self.keeper:
             self.keeper = self.line.answer()
+            with contextlib.suppress(ProcessLookupError):  # it has ended already
+                self.hold = os.pidfd_open(self.keeper)
 
     def discard(self) -> None:
         """Let go of a worker that was never used: its keeper ends it."""
@@ -309,11 +326,18 @@ class Cell:
                 self.line.close()
                 raise WallFailed("the process that forks workers was ended")
         finally:
-            with contextlib.suppress(OSError):
-                os.kill(self.keeper, signal.SIGKILL)
+            self._kill()
             self.leash.close()
             self.captured.finish()
         return _fate(message, self.line.allowance)
+
+    def _kill(self) -> None:
+        """By a descriptor: the zygote collects nobody, so a number may be another's by now."""
+        if self.hold >= 0:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(self.hold, signal.SIGKILL)
+            os.close(self.hold)
+            self.hold = -1
 
     def output(self) -> bytes:
         return self.captured.take()

@@ -22,7 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from grader.boundary import house, linux
-from grader.boundary.cell import MECHANISMS, Allowance, Files, described, identify, open_cell
+from grader.boundary.cell import (
+    MECHANISMS,
+    Allowance,
+    Files,
+    Origin,
+    described,
+    identify,
+    open_cell,
+)
 
 NOBODY = 65534
 MAX_REQUEST = 4096
@@ -36,7 +44,8 @@ def main(listener_fd: int, status_fd: int) -> None:
     listener = socket.socket(fileno=listener_fd)
     try:
         hidden = [Path(name) for name in settings["hidden"]]
-        mechanisms = _move_in(settings["root"], house.plan(hidden))
+        plan = house.plan(hidden)
+        mechanisms = _move_in(settings["root"], plan)
         for name in settings["preload"]:
             _import(name)
     except BaseException as error:
@@ -46,7 +55,7 @@ def main(listener_fd: int, status_fd: int) -> None:
     gc.freeze()  # a collection in a worker would touch, and so copy, every page
     _say(status_fd, {"ready": True, "mechanisms": mechanisms})
     os.close(status_fd)
-    _serve(listener)
+    _serve(listener, Origin(os.geteuid(), os.getegid(), tuple(plan.moved)))
 
 
 def _say(fd: int, message: dict[str, Any]) -> None:
@@ -85,7 +94,7 @@ def _import(name: str) -> None:
         importlib.import_module(name)
 
 
-def _serve(listener: socket.socket) -> None:
+def _serve(listener: socket.socket, origin: Origin) -> None:
     listener.setblocking(False)
     events = select.poll()
     events.register(listener, select.POLLIN)
@@ -97,12 +106,12 @@ def _serve(listener: socket.socket) -> None:
                 line.setblocking(True)
                 lines[line.fileno()] = line
                 events.register(line, select.POLLIN)
-            elif not _answered(lines[fd]):
+            elif not _answered(lines[fd], origin):
                 events.unregister(fd)
                 lines.pop(fd).close()
 
 
-def _answered(line: socket.socket) -> bool:
+def _answered(line: socket.socket, origin: Origin) -> bool:
     """Carry out one request; False where the line has ended."""
     try:
         data, fds, _, _ = socket.recv_fds(line, MAX_REQUEST, 4)
@@ -112,7 +121,7 @@ def _answered(line: socket.socket) -> bool:
         allowance = Allowance(**json.loads(data))
         answer: dict[str, Any]
         try:
-            answer = {"pid": open_cell(files, allowance, os.geteuid(), os.getegid())}
+            answer = {"pid": open_cell(files, allowance, origin)}
         except OSError as error:
             answer = {"fault": str(error)}
         files.close()

@@ -47,6 +47,7 @@ def run(
                 watch=bar.show,
                 hidden=[course_key_file] if course_key_file else [],
             )
+        report.write_pages(out, summary)
     except (CallError, LabError) as error:
         print(f"infralens grade: {error}", file=sys.stderr)
         return 2
@@ -59,7 +60,6 @@ def run(
             file=sys.stderr,
         )
         return 3
-    report.write_pages(out, summary)
     _say(summary, out, tier, key)
     return summary.exit_code
 

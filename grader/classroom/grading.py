@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import sys
 import tempfile
@@ -100,8 +101,8 @@ def grade(
     _check_places(submissions, out, kit)
     chosen = _chosen(kit, handed_in, labs)
     summary = GradeSummary(chosen, skipped=list(handed_in.skipped))
-    secrets = [kit, submissions, out, Path.home(), *hidden]
-    with _run_folder(out) as work, _nursery(tier, work, chosen, secrets) as nursery:
+    unseen = [kit, submissions, out, Path.home(), *hidden]
+    with _run_folder(out) as work, _nursery(tier, work, chosen, unseen) as nursery:
         suites = [_suite(lab) for lab in chosen]
         book = FolderGradebook(out)
         known, pending = _plan(
@@ -233,10 +234,12 @@ def _run_folder(out: Path) -> Iterator[Path]:
         raise CallError(f"{out} cannot be written to: {error.strerror}.") from error
     with lock:
         _hold(lock, out)
-        work = Path(tempfile.mkdtemp(prefix=_WORK))
+        # The name is known to the next run before the folder is there.
+        work = Path(tempfile.gettempdir()) / f"{_WORK}{secrets.token_hex(8)}"
         lock.truncate(0)
         lock.write(json.dumps({"pid": os.getpid(), "work": str(work)}))
         lock.flush()
+        work.mkdir(mode=0o700)
         try:
             yield work
         finally:

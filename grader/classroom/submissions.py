@@ -272,7 +272,8 @@ class Submissions:
         """A student's folder, or None where it is gone, unreadable or no folder any more."""
         try:
             descriptor = os.open(self.path / student.folder, _FOLDER)
-        except OSError:
+        except OSError as error:
+            _raise_ours(error)
             yield None
             return
         try:
@@ -375,7 +376,8 @@ def _walk(folder: int, parts: Iterable[str]) -> Iterator[int | None]:
         for part in parts:
             try:
                 opened.append(os.open(part, _FOLDER, dir_fd=opened[-1] if opened else folder))
-            except OSError:
+            except OSError as error:
+                _raise_ours(error)
                 yield None
                 return
         yield opened[-1] if opened else folder
@@ -391,9 +393,17 @@ def _is_folder(folder: int, parts: tuple[str, ...]) -> bool:
             return False
         try:
             mode = os.stat(parts[-1], dir_fd=parent, follow_symlinks=False).st_mode
-        except OSError:
+        except OSError as error:
+            _raise_ours(error)
             return False
         return stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
+
+
+def _raise_ours(error: OSError) -> None:
+    """A machine that is out of descriptors or memory, or a failing disk, says nothing of what was
+    handed in: raised on."""
+    if error.errno in (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE):
+        raise error
 
 
 def read_regular(folder: int, name: str) -> tuple[bytes | None, str]:
@@ -408,6 +418,7 @@ def read_regular(folder: int, name: str) -> tuple[bytes | None, str]:
     except FileNotFoundError:
         return None, _absent(name)
     except OSError as error:
+        _raise_ours(error)
         if error.errno == errno.ELOOP:
             return None, f"{name} is a link and was not taken: hand in the file itself."
         return None, f"{name} could not be read and was not taken: {error.strerror}."
@@ -417,6 +428,7 @@ def read_regular(folder: int, name: str) -> tuple[bytes | None, str]:
         try:
             data = file.read(MAX_FILE_BYTES + 1)
         except OSError as error:
+            _raise_ours(error)
             return None, f"{name} could not be read and was not taken: {error.strerror}."
     if len(data) > MAX_FILE_BYTES:
         limit = MAX_FILE_BYTES // 2**20

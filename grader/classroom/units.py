@@ -45,6 +45,7 @@ FEEDBACK = ("full", "diagnosis", "names")
 DIAGNOSIS_SECONDS = 20.0
 UNIT_SECONDS = 900.0
 MAX_LOADS = 2
+MIN_FREE_BYTES = 8 * 2**20
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -328,6 +329,8 @@ class _Run:
         if isinstance(outcome.error, Crashed) and outcome.error.killed:
             # A signal may have come from anywhere; what the code does, it does again.
             outcome = self._once(case, room, seed)
+        if outcome.status != "passed":
+            self._check_the_disk()
         self._check_the_suite(outcome, seed)
         if isinstance(outcome.error, Crashed):
             self._check_the_wall()
@@ -336,6 +339,11 @@ class _Run:
             self.timeouts[task] = self.timeouts.get(task, 0) + 1
         self._diagnose(outcome, seed)
         return outcome
+
+    def _check_the_disk(self) -> None:
+        """At tier `process` student code writes to the same disk: full, it could fail anyone."""
+        if shutil.disk_usage(self.folder).free < MIN_FREE_BYTES:
+            raise Infrastructure(f"the disk of temporary files, {tempfile.gettempdir()}, is full")
 
     def _once(self, case: Case, room: _Guard, seed: bytes) -> Outcome:
         return suite.run_case(
