@@ -150,7 +150,8 @@ def sync(
 def lint(
     labs: Annotated[Optional[list[str]], typer.Argument(help="labs; default: all")] = None,  # noqa: UP045
     everything: Annotated[
-        bool, typer.Option("--all", help="20 seeds, 1 and 2 threads, variants too; writes a table")
+        bool,
+        typer.Option("--all", help="20 seeds, 1 and 2 threads, variants, ten minutes of fuzzing"),
     ] = False,
     cache: Annotated[bool, typer.Option(help="reuse results of untouched labs")] = True,
     jobs: Annotated[int, typer.Option(help="labs checked at a time")] = 2,
