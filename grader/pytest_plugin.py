@@ -9,7 +9,6 @@ import bdb
 import gc
 import os
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +24,7 @@ from grader.boundary.farside import how_to_restore
 from grader.boundary.rooms import LocalRoom
 from grader.expect import Failure
 from grader.labs import LAB_ID, TRACKS, Lab, LabError, Task, load_lab
-from grader.suite import PUBLIC_KEY, Case, Outcome, Suite, diagnose, load_suite, run_case, seed_of
+from grader.suite import PUBLIC_KEY, Budget, Case, Outcome, Suite, load_suite, run_case, seed_of
 
 _UNITS = pytest.StashKey[dict[Path, "Unit"]]()
 _RESULTS = pytest.StashKey[dict[Path, dict[str, dict[str, Any]]]]()
@@ -319,9 +318,8 @@ class Unit:
         self.key = PUBLIC_KEY if seed == "public" else seed.encode()
         self.let_through = (pytest.exit.Exception, bdb.BdbQuit)
         self.room = LocalRoom(suite.kit(folder), suite.limits(), let_through=self.let_through)
-        self.timeouts: dict[str, int] = {}
+        self.budget = Budget(DIAGNOSIS_SECONDS)
         self.untouched: dict[str, frozenset[str]] = {}
-        self.diagnosed: dict[str, float] = {}
 
     def is_untouched(self, task: Task) -> bool:
         """Whether a task's file is the skeleton as shipped: then nothing of it need be run."""
@@ -337,7 +335,7 @@ class Unit:
         if self.is_untouched(item.task):
             text = f"{item.task.name} is not started"
             return Outcome(case, "not_started", [text], where=f"{item.task.file}:{item.line}")
-        if self.timeouts.get(case.test.task, 0) >= 2:
+        if self.budget.is_spent(case.test.task):
             return Outcome(case, "not_run", ["two tests of this task ran into their deadline"])
         seed = seed_of(case, self.key)
         factory: pytest.TempPathFactory = item.config._tmp_path_factory  # type: ignore[attr-defined]
@@ -350,16 +348,11 @@ class Unit:
             tmp_path=lambda: factory.mktemp(case.test.name[:30]),
             let_through=self.let_through,
         )
-        if outcome.status == "timeout":
-            self.timeouts[case.test.task] = self.timeouts.get(case.test.task, 0) + 1
-        spent = self.diagnosed.get(case.test.task, 0.0)
-        if spent < DIAGNOSIS_SECONDS and self.folder != self.suite.lab.solution:
-            started = time.perf_counter()
-            try:
-                outcome.cause = diagnose(self.suite, outcome, seed, DIAGNOSIS_SECONDS - spent)
-            except Exception as error:  # a fault of the kit must not cost the learner a verdict
-                item.warn(pytest.PytestWarning(f"no diagnosis: {type(error).__name__}: {error}"))
-            self.diagnosed[case.test.task] = spent + time.perf_counter() - started
+        self.budget.note(outcome)
+        if self.folder == self.suite.lab.solution:
+            return outcome
+        if error := self.budget.diagnose(self.suite, outcome, seed):
+            item.warn(pytest.PytestWarning(f"no diagnosis: {type(error).__name__}: {error}"))
         return outcome
 
 

@@ -35,6 +35,7 @@ from grader.expect import Failure
 from grader.labs import Lab, LabError
 
 PUBLIC_KEY = b"public"
+MAX_TIMEOUTS = 2
 _TASK = "__infralens_task__"
 _MISCONCEPTION = "__infralens_misconception__"
 _ARGUMENTS = {"student", "rng", "tmp_path"}
@@ -528,6 +529,42 @@ def diagnose(suite: Suite, outcome: Outcome, seed: bytes, seconds: float = 5.0) 
         if alike(outcome, replayed):
             return wrong.sentence
     return ""
+
+
+class Budget:
+    """What the tasks of one unit have used up of the time that they get: two timeouts, and
+    `diagnosis_seconds` each."""
+
+    def __init__(self, diagnosis_seconds: float) -> None:
+        self.diagnosis_seconds = diagnosis_seconds
+        self.timeouts: dict[str, int] = {}
+        self.diagnosed: dict[str, float] = {}
+
+    def is_spent(self, task: str) -> bool:
+        """Whether two tests of a task ran into their deadline: its others are not run."""
+        return self.timeouts.get(task, 0) >= MAX_TIMEOUTS
+
+    def note(self, outcome: Outcome) -> None:
+        task = outcome.case.test.task
+        if outcome.status == "timeout":
+            self.timeouts[task] = self.timeouts.get(task, 0) + 1
+
+    def diagnose(self, suite: Suite, outcome: Outcome, seed: bytes) -> Exception | None:
+        """Look for the likely cause while the task has time left. A fault of the kit in that costs
+        nobody a verdict: it is returned."""
+        task = outcome.case.test.task
+        left = self.diagnosis_seconds - self.diagnosed.get(task, 0.0)
+        if left <= 0:
+            return None
+        started = time.perf_counter()
+        try:
+            outcome.cause = diagnose(suite, outcome, seed, left)
+        except Exception as error:
+            return error
+        finally:
+            spent = time.perf_counter() - started
+            self.diagnosed[task] = self.diagnosed.get(task, 0.0) + spent
+        return None
 
 
 def replay(suite: Suite, wrong: Misconception, case: Case, seed: bytes) -> Outcome:

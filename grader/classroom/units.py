@@ -235,8 +235,7 @@ class _Run:
         self.deadline = time.monotonic() + UNIT_SECONDS * self.limits.patience
         self.key = suite.PUBLIC_KEY if unit.seed == "public" else unit.seed.encode()
         self.closed: dict[str, _Closed] = {}
-        self.timeouts: dict[str, int] = {}
-        self.diagnosed: dict[str, float] = {}
+        self.budget = suite.Budget(DIAGNOSIS_SECONDS)
         self.bad_loads = 0
         for name, sentence in unit.refused.items():
             status = "not_started" if name in unit.missing else "error"
@@ -309,7 +308,7 @@ class _Run:
             return Outcome(case, closed.status, [closed.sentence])
         if reason := capabilities.first_missing(task.needs):
             return Outcome(case, "not_verified", [f"Not verified here: {reason}."])
-        if self.timeouts.get(task.id, 0) >= 2:
+        if self.budget.is_spent(task.id):
             text = "Not run: two tests of this task ran into their deadline."
             return Outcome(case, "not_run", [text])
         assert self.room is not None
@@ -334,10 +333,9 @@ class _Run:
         self._check_the_suite(outcome, seed)
         if isinstance(outcome.error, Crashed):
             self._check_the_wall()
-        task = case.test.task
-        if outcome.status == "timeout":
-            self.timeouts[task] = self.timeouts.get(task, 0) + 1
-        self._diagnose(outcome, seed)
+        self.budget.note(outcome)
+        if error := self.budget.diagnose(self.tests, outcome, seed):
+            outcome.detail += f"\nno diagnosis: {type(error).__name__}: {error}"
         return outcome
 
     def _check_the_disk(self) -> None:
@@ -380,19 +378,6 @@ class _Run:
         with suite.reference_room(self.tests, self.lab.solution) as room:
             again = suite.run_case(self.tests, case, room, self.lab.solution, seed)
         return again.status == "passed"
-
-    def _diagnose(self, outcome: Outcome, seed: bytes) -> None:
-        task = outcome.case.test.task
-        left = DIAGNOSIS_SECONDS - self.diagnosed.get(task, 0.0)
-        if left <= 0:
-            return
-        started = time.perf_counter()
-        try:
-            outcome.cause = suite.diagnose(self.tests, outcome, seed, left)
-        except Exception as error:
-            # The mark stands without its diagnosis.
-            outcome.detail += f"\nno diagnosis: {type(error).__name__}: {error}"
-        self.diagnosed[task] = self.diagnosed.get(task, 0.0) + time.perf_counter() - started
 
 
 def _load(room: _Guard) -> FarSideError | None:

@@ -129,7 +129,7 @@ class Class:
         return folder
 
     def grade(self, **options: Any) -> GradeSummary:
-        options = {"root": self.kit.root, "jobs": 2} | options
+        options = {"root": self.kit.root, "jobs": 2, "tier": "process"} | options
         return grade(self.submissions, options.pop("out", self.out), **options)
 
     def marks(self, **options: Any) -> dict[str, dict[str, float]]:
@@ -144,6 +144,7 @@ class Class:
         temporary = self.tmp / "temporary"
         temporary.mkdir(exist_ok=True)
         arguments = ["grade", str(self.submissions), "--out", str(out), "--jobs", "2"]
+        arguments += ["--tier", "process"]
         return subprocess.Popen(
             [sys.executable, "-m", "grader.cli", *arguments],
             cwd=self.kit.root,
@@ -881,7 +882,6 @@ def test_text_of_a_submission_cannot_steer_a_terminal(
     ("options", "said"),
     [
         ({"jobs": 0}, "--jobs is 0"),
-        ({"tier": "sandbox"}, "sandbox tier is not part of this version, and nothing was graded"),
         ({"tier": "open"}, "There is no tier 'open'"),
         ({"labs": ["lab77"]}, "There is no lab `lab77`; the labs are: lab90"),
         ({"labs": []}, "--labs names no lab"),
@@ -894,6 +894,14 @@ def test_a_wrong_call_is_a_sentence(course: Class, options: dict[str, Any], said
     course.hand_in("alice")
     with pytest.raises(CallError, match=re.escape(said)):
         course.grade(**options)
+    assert not course.out.exists()
+
+
+def test_the_sandbox_needs_linux(course: Class, monkeypatch: pytest.MonkeyPatch) -> None:
+    course.hand_in("alice")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(CallError, match="sandbox tier needs Linux, and nothing was graded"):
+        course.grade(tier="sandbox")
     assert not course.out.exists()
 
 
@@ -933,15 +941,18 @@ def test_a_read_only_run_folder_is_a_sentence(course: Class) -> None:
 def test_exit_codes_of_the_command(course: Class, capsys: pytest.CaptureFixture[str]) -> None:
     course.hand_in("alice")
     key = course.tmp / "course.key"
-    call: dict[str, Any] = {"submissions": course.submissions, "root": course.kit.root}
-    assert command.run(**call, out=course.out, tier="sandbox") == 2
+    call: dict[str, Any] = {
+        "submissions": course.submissions,
+        "root": course.kit.root,
+        "tier": "process",
+    }
     assert command.run(**call, out=course.out, course_key_file=key) == 2
     key.write_text("\n")
     assert command.run(**call, out=course.out, course_key_file=key) == 2
     assert command.run(**call, out=course.out, labs="lab90,lab77") == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.count("infralens grade: ") == 4
+    assert said.err.count("infralens grade: ") == 3
     key.write_text("guess me\n")
     assert command.run(**call, out=course.out, course_key_file=key, labs=" lab90 ,") == 0
     assert "could be guessed" in capsys.readouterr().err
