@@ -109,6 +109,9 @@ def grade(
             handed_in, suites, book, summary, labs is not None, course_key, tier, feedback
         )
         summary.known = len(known)
+        if pending:
+            graded = {unit.lab for unit in pending}
+            preload.outside(lab for lab in chosen if lab.id in graded)
         executor = _executor(kit, chosen, work, jobs, nursery)
         _carry_out(executor, book, pending, known, summary, watch or (lambda *_: None))
         summary.records = [known[unit] for unit in sorted(known)]
@@ -125,7 +128,7 @@ def _nursery(
     if tier != "sandbox":
         yield None
         return
-    with Nursery(work, preload.of(labs), [*hidden, work]) as nursery:
+    with Nursery(work, preload.inside(labs), [*hidden, work]) as nursery:
         yield nursery
 
 
