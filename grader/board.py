@@ -161,7 +161,7 @@ def build(suite: Suite, folder: Path, rows: dict[str, dict[str, Any]]) -> View:
     for name, row in rows.items():
         if name in cases:
             outcome = Outcome(cases[name], row["status"])
-            outcome.observed = "Disturbed" if row["disturbed"] else None
+            outcome.disturbed = bool(row["disturbed"])
             outcomes.append(outcome)
     score = score_lab(suite, outcomes)
     view = View(suite.lab, folder, score, rows, complete=len(outcomes) == len(suite.cases))

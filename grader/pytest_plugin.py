@@ -392,7 +392,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         "once": outcome.lines[0] if isinstance(outcome.error, LoadFailed | Missing) else "",
         "message": feedback.message(outcome),
         "where": outcome.where,
-        "disturbed": outcome.observed == "Disturbed",
+        "disturbed": outcome.disturbed,
     }
     setattr(report, _ATTRIBUTE, payload)
 

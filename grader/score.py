@@ -73,7 +73,7 @@ def verdicts(suite: Suite, outcomes: Iterable[Outcome]) -> list[Verdict]:
         test = case.test
         outcome = by_case.get(case.id)
         status = outcome.status if outcome else "not_run"
-        disturbed = outcome is not None and outcome.observed == "Disturbed"
+        disturbed = outcome is not None and outcome.disturbed
         key = (test.task, test.name)
         before = found.get(key)
         statuses = (*before.statuses, status) if before else (status,)

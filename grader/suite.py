@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from grader import capabilities, show
-from grader.boundary.errors import FarSideError, StudentError, SuiteFault
+from grader.boundary.errors import Disturbed, FarSideError, StudentError, SuiteFault
 from grader.boundary.farside import Kit, records_of, types_files
 from grader.boundary.files import FolderModules
 from grader.boundary.proxy import Handle, Line, Student
@@ -379,6 +379,7 @@ class Outcome:
     detail: str = ""
     seconds: float = 0.0
     error: BaseException | None = field(default=None, repr=False)
+    disturbed: bool = False
 
 
 def seed_of(case: Case, key: bytes = PUBLIC_KEY, submission: str = "") -> bytes:
@@ -478,6 +479,7 @@ def _from_far_side(suite: Suite, case: Case, error: FarSideError) -> Outcome:
     outcome = Outcome(case, error.status, where=error.where, error=error)
     outcome.site = _suite_line(suite, error)
     outcome.observed = type(error).__name__
+    outcome.disturbed = isinstance(error, Disturbed)
     outcome.lines = [error.text]
     if isinstance(error, StudentError):
         outcome.lines = [f"raised {error.type_name}: {error.text}"]

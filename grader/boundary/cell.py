@@ -42,10 +42,10 @@ class Allowance:
     `file_bytes`: one file; `folder_bytes`: all files."""
 
     memory_bytes: int = 2 * 2**30
-    processes: int = 96
+    processes: int = 64
     file_bytes: int = 128 * 2**20
     folder_bytes: int = 256 * 2**20
-    open_files: int = 512
+    open_files: int = 256
     cpu_seconds: int = 3600
 
     def packed(self) -> dict[str, int]:

@@ -24,6 +24,8 @@ from grader.boundary.alarm import DeadlineHit, deadline
 from grader.boundary.errors import Refused
 from grader.boundary.files import FolderModules
 
+# Where student code was loaded from in this process: meters answer nobody there.
+FOLDERS: set[str] = set()
 PLACEHOLDER = re.compile(r"lab\d\d\.\w+\Z")
 Reply = tuple[str, Any, Sequence[codec.Buffer]]
 
@@ -68,6 +70,7 @@ class FarSide:
         self.explain = explain
         self.patch = patch
         self.let_through = let_through
+        FOLDERS.add(f"{kit.folder}{os.sep}")
         self.files = FolderModules(kit.folder, (*kit.edit, *kit.given))
         self.failed: dict[str, BaseException] = {}
         self.sound: list[ModuleType] = []
@@ -132,7 +135,7 @@ class FarSide:
         self.load()
         for module in self.sound:
             if hasattr(module, name):
-                return getattr(module, name)
+                return own(getattr(module, name), name)
         for file, error in self.failed.items():
             raise FileFailed(*self._import_failure(file, error)) from error
         files = " or ".join(name for name in self.kit.edit if name.endswith(".py"))
@@ -235,6 +238,18 @@ class FarSide:
 
 def how_to_restore(lab: str) -> str:
     return f"`infralens reset {lab}` puts the skeletons back and keeps your files aside"
+
+
+def own(value: Any, name: str) -> Any:
+    """`value`, unless it is one of the kit's own functions or classes, or made from one: handing
+    in a meter is no answer, and for a person to look at."""
+    made_of = type.mro(value) if issubclass(type(value), type) else [value]
+    modules = [getattr(part, "__module__", None) for part in made_of]
+    if any(type(module) is str and module.partition(".")[0] == "grader" for module in modules):
+        from grader.meters.evidence import MeasurementDisturbed
+
+        raise MeasurementDisturbed(f"`{name}` is one of the kit's own, not an answer")
+    return value
 
 
 def refuse_the_kit(path: Path) -> None:

@@ -23,7 +23,8 @@ _CONFIGURATION = (
     *("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d"),
     *("/etc/localtime", "/etc/fonts"),
 )
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+# No /dev/zero: a shared mapping of it is memory that no process shows.
+_DEVICES = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")
 _LINKS = {
     "/tmp": str(SCRATCH),
     "/var/tmp": str(SCRATCH),
@@ -112,14 +113,20 @@ def _inside_any(path: Path, folders: Iterable[str]) -> bool:
     return any(path.is_relative_to(os.path.realpath(folder)) for folder in folders)
 
 
-def build(root: str, wanted: Plan) -> None:
+def build(root: str, wanted: Plan, owner: str) -> None:
     """Mount the root on the existing folder `root`, in a mount namespace of this process's own,
-    and move into it. Nothing of the old root stays reachable."""
+    and move into it. Nothing of the old root stays reachable. `owner`: mount options that say whose
+    the private folder is, which the zygote needs while it imports; each worker mounts its own."""
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("tmpfs", root, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755,size=1m")
     house = Path(root)
-    for folder in ("proc", "dev", "etc", "var", "kept", *(str(f)[1:] for f in _PRIVATE_FOLDERS)):
-        (house / folder).mkdir(parents=True, exist_ok=True)
+    for name in ("proc", "dev", "etc", "var", "kept", "private"):
+        (house / name).mkdir()
+    options = f"mode=700,size=16m{owner}"
+    linux.mount("tmpfs", str(house / "private"), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, options)
+    for folder in _PRIVATE_FOLDERS:
+        (house / str(folder)[1:]).mkdir(mode=0o777)
+        (house / str(folder)[1:]).chmod(0o777)
     for name, target in _LINKS.items():
         (house / name[1:]).symlink_to(target)
     for name, text in _FILES.items():

@@ -3,7 +3,8 @@
 A list of what is refused, not of what is allowed: PyTorch, Triton, compilers and a learner's own
 libraries use hundreds of calls. Refused is what reaches around the namespaces (other socket
 families, `io_uring`, which no filter sees into, keys, tracing, mounting, new namespaces), and
-memory that no process shows (`memfd_create`, System V segments), because it could not be limited.
+memory that no process shows (`memfd_create`, System V segments, anonymous mappings that are
+shared), because it could not be limited.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ _ABSENT: dict[str, tuple[int, int]] = {  # callers know how to go on without the
     "clone3": (435, 435),
     "memfd_create": (319, 279),
 }
+_MMAP = (9, 222)
+_SHARED_ANONYMOUS = 0x01 | 0x20
 _CLONE, _SOCKET, _SOCKETPAIR, _PRLIMIT = (56, 220), (41, 198), (53, 199), (302, 261)
 
 _FAMILIES = (1, 2, 10, 16)  # Unix, IPv4, IPv6, netlink (getifaddrs)
@@ -101,9 +104,9 @@ _NEW_NAMESPACES = (
 _X32 = 0x40000000
 
 # BPF: load a 32-bit word, compare with a constant, test bits, return.
-_LOAD, _EQUAL, _ABOVE, _BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _AND, _EQUAL, _ABOVE, _BITS, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _FAIL, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
-_NUMBER, _ARCH, _FIRST = 0, 4, 16
+_NUMBER, _ARCH, _FIRST, _FOURTH = 0, 4, 16, 40
 _SET_MODE_FILTER = 1
 
 
@@ -138,6 +141,15 @@ class _Program:
         self.add(_RETURN, _FAIL | error)
         self.add(_RETURN, _ALLOW)
 
+    def refuse_all_bits(self, number: int, bits: int, error: int) -> None:
+        """Refuse the call where its fourth argument has all of these bits."""
+        self.add(_EQUAL, number, 0, 5)
+        self.add(_LOAD, _FOURTH)
+        self.add(_AND, bits)
+        self.add(_EQUAL, bits, 0, 1)
+        self.add(_RETURN, _FAIL | error)
+        self.add(_RETURN, _ALLOW)
+
 
 def program() -> bytes:
     """The filter for this machine; raises OSError where its calls' numbers are not known."""
@@ -152,6 +164,7 @@ def program() -> bytes:
     made.add(_LOAD, _NUMBER)
     made.add(_ABOVE, _X32, 0, 1)
     made.add(_RETURN, _FAIL | errno.ENOSYS)
+    made.refuse_all_bits(_MMAP[column], _SHARED_ANONYMOUS, errno.EPERM)
     made.refuse_bits(_CLONE[column], _NEW_NAMESPACES, errno.EPERM)
     made.only_if_argument(_SOCKET[column], _FAMILIES, errno.EAFNOSUPPORT)
     made.only_if_argument(_SOCKETPAIR[column], _FAMILIES, errno.EAFNOSUPPORT)

@@ -68,7 +68,7 @@ def _move_in(root: str, wanted: house.Plan) -> list[str]:
     mechanisms = list(MECHANISMS)
     if os.geteuid() == 0:
         linux.unshare(linux.CLONE_NEWNS)
-        house.build(root, wanted)
+        house.build(root, wanted, f",uid={NOBODY},gid={NOBODY}")
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
@@ -77,7 +77,7 @@ def _move_in(root: str, wanted: house.Plan) -> list[str]:
         uid, gid = os.geteuid(), os.getegid()
         linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNS)
         identify(uid, uid, gid)
-        house.build(root, wanted)
+        house.build(root, wanted, "")
     linux.end_with_parent()  # a change of user forgets it
     linux.prctl(linux.PR_SET_DUMPABLE, 1, "prctl(PR_SET_DUMPABLE)")
     if linux.landlock_version():

@@ -230,6 +230,7 @@ def _serve(line: Connection, place: Place, parent: int) -> None:
     processes.bind_to(parent)
     tempfile.tempdir = str(place.work)
     os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(place.work / "hypothesis")
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
     suites = {lab: load_suite(load_lab(place.root, lab)) for lab in place.labs}

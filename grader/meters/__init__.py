@@ -42,10 +42,11 @@ Known limits
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from grader.meters.evidence import MeasurementDisturbed
+from grader.meters.evidence import MeasurementDisturbed, refuse_students
 
 if TYPE_CHECKING:
     from grader.meters.heap import NumpyBytes
@@ -66,6 +67,7 @@ __all__ = [
 
 def saved_bytes(exclude: Iterable[Any] = ()) -> SavedBytes:
     """Bytes that autograd saves in a block; storages of the tensors in `exclude` do not count."""
+    refuse_students(sys._getframe(1))
     preload()
     from grader.meters.saved import SavedBytes
 
@@ -78,6 +80,7 @@ def live_bytes(witness: bool = True) -> LiveBytes:
     `witness`: let the profiler watch too; costs about 40 us an op, and gives
     `allocated_peak_bytes` and the check that no work was hidden from the meter.
     """
+    refuse_students(sys._getframe(1))
     preload()
     from grader.meters.live import LiveBytes
 
@@ -86,6 +89,7 @@ def live_bytes(witness: bool = True) -> LiveBytes:
 
 def allocated_bytes() -> AllocatedBytes:
     """Bytes that the CPU allocator hands out in a block, inside fused kernels too."""
+    refuse_students(sys._getframe(1))
     preload()
     from grader.meters.live import AllocatedBytes
 
@@ -94,6 +98,7 @@ def allocated_bytes() -> AllocatedBytes:
 
 def numpy_bytes() -> NumpyBytes:
     """Bytes that NumPy arrays (and Python objects) take in a block."""
+    refuse_students(sys._getframe(1))
     from grader.meters.heap import NumpyBytes
 
     return NumpyBytes()
@@ -104,6 +109,7 @@ def op_log(witness: bool = True) -> OpLog:
 
     `witness`: let the profiler watch too (about 40 us an op), so that no contraction is hidden.
     """
+    refuse_students(sys._getframe(1))
     preload()
     from grader.meters.ops import OpLog
 

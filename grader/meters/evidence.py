@@ -35,6 +35,15 @@ class MeasurementDisturbed(Exception):
     """A meter was tampered with, or was kept from seeing; the text says what was noticed."""
 
 
+def refuse_students(frame: types.FrameType | None) -> None:
+    """Raise if the code of that frame, or code that it made from a text, is a student's: a meter
+    is opened by a probe."""
+    farside = sys.modules.get("grader.boundary.farside")
+    folders = tuple(farside.FOLDERS) if farside else ()
+    if frame is not None and folders and frame.f_code.co_filename.startswith((*folders, "<")):
+        raise MeasurementDisturbed(f"{_PREFIX}student code opened one of the kit's own meters")
+
+
 class Journal:
     """An append-only list of plain records that no longer verifies once it was edited.
 

@@ -128,5 +128,5 @@ def test_tests_of_one_name_in_two_tasks_are_two(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_disturbed_case_marks_its_test() -> None:
     cases = [case("test_a", "1"), case("test_a", "2")]
-    outcomes = [Outcome(cases[0], "error", observed="Disturbed"), Outcome(cases[1], "passed")]
+    outcomes = [Outcome(cases[0], "error", disturbed=True), Outcome(cases[1], "passed")]
     assert score_lab(suite_of((TASK,), cases), outcomes).tasks[0].status == "disturbed"
