@@ -55,6 +55,21 @@ def is_array(value: object) -> bool:
     return module in ("numpy", "torch") and hasattr(value, "shape") and hasattr(value, "dtype")
 
 
+def size_bytes(value: object) -> int:
+    """About how much memory a value that crossed the wall takes."""
+    if is_array(value):
+        return int(getattr(value, "nbytes", 0))
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(size_bytes(key) + size_bytes(item) for key, item in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return sum(map(size_bytes, value))
+    if (fields := record_fields(value)) is not None:
+        return size_bytes(fields)
+    return 32
+
+
 def dtype_name(value: Any) -> str:
     return str(value.dtype).removeprefix("torch.")
 

@@ -18,9 +18,9 @@ import tempfile
 import textwrap
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -36,6 +36,7 @@ from grader.labs import Lab, LabError
 
 PUBLIC_KEY = b"public"
 MAX_TIMEOUTS = 2
+MAX_REMEMBERED_BYTES = 256 * 1024
 _TASK = "__infralens_task__"
 _MISCONCEPTION = "__infralens_misconception__"
 _ARGUMENTS = {"student", "rng", "tmp_path"}
@@ -193,6 +194,7 @@ class Suite:
         self.cases: list[Case] = []
         self.misconceptions: list[Misconception] | None = None
         self._wrong_rooms: dict[str, LocalRoom] = {}
+        self.replays: dict[tuple[str, str], _Replay] = {}
         with self.given.visible():
             for path in sorted(lab.suite.glob("test_*.py")):
                 self._collect(self._import(path.stem), path)
@@ -521,16 +523,59 @@ def _suite_line(suite: Suite, error: BaseException) -> tuple[str, int]:
 def diagnose(suite: Suite, outcome: Outcome, seed: bytes, seconds: float = 5.0) -> str:
     """The sentence of the misconception that fails at the same place with the same observed value,
     or an empty string. Tries no further one after `seconds`."""
+    found = cause_of(suite, outcome, seed, seconds)
+    return found.sentence if found else ""
+
+
+def cause_of(
+    suite: Suite, outcome: Outcome, seed: bytes, seconds: float, likely: Sequence[str] = ()
+) -> Misconception | None:
+    """That misconception itself. `likely`: names to try first."""
     if not suite.lab.has_solution or outcome.status not in ("failed", "error"):
-        return ""
+        return None
     started = time.perf_counter()
-    for wrong in suite.misconceptions_of(outcome.case.test.task):
+    known = suite.misconceptions_of(outcome.case.test.task)
+    for wrong in sorted(known, key=lambda wrong: wrong.name not in likely):
         if wrong.file is not None or time.perf_counter() - started > seconds:
             continue
+        if _fails_like(suite, wrong, outcome, seed):
+            return wrong
+    return None
+
+
+def _fails_like(suite: Suite, wrong: Misconception, outcome: Outcome, seed: bytes) -> bool:
+    """Whether a misconception fails a case as `outcome` did. Its first replay of each case is
+    remembered: it answers the same seed again, and where it failed elsewhere, or nowhere, other
+    inputs are not tried."""
+    key = (wrong.name, outcome.case.id)
+    known = suite.replays.get(key)
+    if known is None:
         replayed = replay(suite, wrong, outcome.case, seed)
-        if alike(outcome, replayed):
-            return wrong.sentence
-    return ""
+        suite.replays[key] = _Replay.of(replayed, seed)
+    elif not _same_place(outcome, known.outcome):
+        return False
+    elif known.seed == seed and known.whole:
+        replayed = known.outcome
+    else:
+        replayed = replay(suite, wrong, outcome.case, seed)
+    return alike(outcome, replayed)
+
+
+@dataclass(frozen=True)
+class _Replay:
+    """A case's outcome under a misconception, with the seed of its inputs. Without the observed
+    value, if that is large, it is not `whole`: it tells only where the case failed."""
+
+    seed: bytes
+    outcome: Outcome
+    whole: bool
+
+    @staticmethod
+    def of(outcome: Outcome, seed: bytes) -> _Replay:
+        whole = show.size_bytes(outcome.observed) <= MAX_REMEMBERED_BYTES
+        observed = outcome.observed if whole else None
+        slim = replace(outcome, lines=[], error=None, detail="", called="", observed=observed)
+        return _Replay(seed, slim, whole)
 
 
 class Budget:
@@ -541,6 +586,7 @@ class Budget:
         self.diagnosis_seconds = diagnosis_seconds
         self.timeouts: dict[str, int] = {}
         self.diagnosed: dict[str, float] = {}
+        self.causes: dict[str, list[str]] = {}
 
     def is_spent(self, task: str) -> bool:
         """Whether two tests of a task ran into their deadline: its others are not run."""
@@ -559,8 +605,11 @@ class Budget:
         if left <= 0:
             return None
         started = time.perf_counter()
+        causes = self.causes.setdefault(task, [])
         try:
-            outcome.cause = diagnose(suite, outcome, seed, left)
+            if found := cause_of(suite, outcome, seed, left, causes):
+                outcome.cause = found.sentence
+                causes.append(found.name)
         except Exception as error:
             return error
         finally:
@@ -577,12 +626,16 @@ def replay(suite: Suite, wrong: Misconception, case: Case, seed: bytes) -> Outco
 def alike(mine: Outcome, other: Outcome) -> bool:
     """The same fault: same status, same place in the suite, same observed value up to rounding,
     and far closer to each other than to the right answer."""
-    if mine.status != other.status or mine.site != other.site or not mine.site[1]:
+    if not _same_place(mine, other):
         return False
     rounding = 64 * max(mine.tolerance, other.tolerance)
     if gaps := [gap for gap in (mine.gap, other.gap) if gap > 0]:
         rounding = min(rounding, min(gaps) / 16)
     return _same(mine.observed, other.observed, rounding)
+
+
+def _same_place(mine: Outcome, other: Outcome) -> bool:
+    return mine.status == other.status and mine.site == other.site and bool(mine.site[1])
 
 
 def _same(a: Any, b: Any, tolerance: float) -> bool:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
 import pytest
 
 from grader import expect
+from grader import suite as suites
 from grader.boundary.rooms import LocalRoom
 from grader.labs import load_lab
 from grader.suite import (
+    Case,
+    Misconception,
     Outcome,
     Suite,
     alike,
@@ -289,3 +293,31 @@ def test_a_broken_misconceptions_file_costs_no_verdict(kit: MiniKit) -> None:
     run = kit.pytest("exercises/lab90")
     assert {key: run.counts()[key] for key in ("failed", "passed")} == {"failed": 3, "passed": 1}
     assert "no diagnosis: ZeroDivisionError" in run.out
+
+
+def test_a_misconception_is_replayed_once_for_many_submissions(
+    kit: MiniKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same inputs are answered from memory; other inputs are replayed only where the first
+    replay failed at the same place."""
+    replayed: list[tuple[str, bytes]] = []
+    real = suites.replay
+
+    def counted(suite: Suite, wrong: Misconception, case: Case, seed: bytes) -> Outcome:
+        replayed.append((wrong.name, seed))
+        return real(suite, wrong, case, seed)
+
+    monkeypatch.setattr(suites, "replay", counted)
+    kit.write(WRONG)
+    suite = load_suite(load_lab(kit.root, "lab90"))
+    case = suite.cases[0]
+    causes = []
+    for key in (b"one", b"one", b"two", b"two"):
+        seed = seed_of(case, key)
+        with contextlib.closing(LocalRoom(suite.kit(kit.exercise), suite.limits())) as room:
+            outcome = run_case(suite, case, room, kit.exercise, seed)
+        causes.append(diagnose(suite, outcome, seed))
+    assert len(set(causes)) == 1
+    assert causes[0]
+    assert len([name for name, seed in replayed if seed == seed_of(case, b"one")]) == 1
+    assert len([name for name, seed in replayed if seed == seed_of(case, b"two")]) == 2
