@@ -28,7 +28,7 @@ import msgspec
 from grader.boundary.errors import WallFailed
 from grader.boundary.nursery import Line, Nursery
 from grader.boundary.rooms import patience
-from grader.classroom import processes, records
+from grader.classroom import preload, processes, records
 from grader.classroom.errors import Infrastructure
 from grader.classroom.records import Record
 from grader.classroom.units import UNIT_SECONDS, Unit, Wall, grade_unit
@@ -230,7 +230,7 @@ def _serve(line: Connection, place: Place, parent: int) -> None:
     processes.bind_to(parent)
     tempfile.tempdir = str(place.work)
     os.environ["OMP_NUM_THREADS"] = "1"
-    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(place.work / "hypothesis")
+    os.environ.update(preload.settings(place.work))
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
     suites = {lab: load_suite(load_lab(place.root, lab)) for lab in place.labs}

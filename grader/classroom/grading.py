@@ -111,7 +111,7 @@ def grade(
         summary.known = len(known)
         if pending:
             graded = {unit.lab for unit in pending}
-            preload.outside(lab for lab in chosen if lab.id in graded)
+            preload.outside([lab for lab in chosen if lab.id in graded], work)
         executor = _executor(kit, chosen, work, jobs, nursery)
         _carry_out(executor, book, pending, known, summary, watch or (lambda *_: None))
         summary.records = [known[unit] for unit in sorted(known)]

@@ -6,10 +6,11 @@ jobs are forked from, by what its suite imports, also in the middle of a test.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -33,12 +34,36 @@ def inside(labs: Iterable[Lab]) -> list[str]:
     return [*found, "meters"] if _mentions(sources, _METERS) else found
 
 
-def outside(labs: Iterable[Lab]) -> None:
-    """Import what the suites will need; what is not installed is a test's own affair."""
-    # Warnings of torch's allocator under a meter say nothing to whoever grades.
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    for name in _named([text for lab in labs for text in _texts(lab.suite.glob("*.py"))]):
-        importlib.import_module(name)
+def outside(labs: Iterable[Lab], work: Path) -> None:
+    """Import what the suites will need; what is not installed is a test's own affair. `work`: where
+    libraries put what they cache."""
+    with _environment(settings(work)):
+        for name in _named([text for lab in labs for text in _texts(lab.suite.glob("*.py"))]):
+            importlib.import_module(name)
+
+
+def settings(work: Path) -> dict[str, str]:
+    """What libraries are told by the environment: to leave nothing outside `work`, and, for
+    torch's allocator, not to warn of being watched by a meter."""
+    return {
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+        "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor"),
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(work / "hypothesis"),
+    }
+
+
+@contextlib.contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _named(sources: list[str]) -> list[str]:
