@@ -296,8 +296,8 @@ def _confine(files: Files, leash: socket.socket, allowance: Allowance) -> None:
 
 def _stir_random_numbers() -> None:
     """What was seeded when the zygote imported it would be the same in every worker."""
-    if numpy := sys.modules.get("numpy"):
-        numpy.random.seed()
+    if numpy_random := sys.modules.get("numpy.random"):
+        numpy_random.seed()
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,21 @@ def prctl(option: int, argument: int, what: str, third: int = 0) -> None:
     _checked(_libc.prctl(option, *values), what)
 
 
+def use_huge_pages() -> None:
+    """Put this process's own memory on pages of 2 MiB where they are whole: a fork then copies few
+    entries of its page table (Linux 6.1; elsewhere nothing happens). What a child changes is still
+    copied in pieces of 4 KiB."""
+    size, collapse = 2 * 2**20, 25
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        rows = [line.split() for line in maps]
+    for row in rows:
+        if row[1] != "rw-p" or (len(row) > 5 and row[5] != "[heap]"):
+            continue
+        first, last = (int(part, 16) for part in row[0].split("-"))
+        for start in range(-(-first // size) * size, last // size * size, size):
+            _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), collapse)
+
+
 def end_with_parent() -> None:
     """Be killed when the thread that started this process ends."""
     prctl(PR_SET_PDEATHSIG, 9, "prctl(PR_SET_PDEATHSIG)")

@@ -282,7 +282,6 @@ class Cell:
         """Let go of a worker that was never used: its keeper ends it."""
         self.channel.close()
         self.leash.close()
-        self.captured.finish()
 
     def pid(self) -> int:
         self._ready()
@@ -328,7 +327,8 @@ class Cell:
         finally:
             self._kill()
             self.leash.close()
-            self.captured.finish()
+            if grace:
+                self.captured.finish()
         return _fate(message, self.line.allowance)
 
     def _kill(self) -> None:

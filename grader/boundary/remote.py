@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import socket
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from grader.boundary import codec
 from grader.boundary.channel import Arena, Channel, Closed
@@ -145,40 +146,85 @@ _NOTHING = codec.Side({}, None, lambda *_: None)
 
 
 class Capture:
-    """Reads a worker's output to its end and keeps the first `MAX_OUTPUT` bytes."""
+    """A worker's output: the first `MAX_OUTPUT` bytes of it, the rest is read and dropped. One
+    thread of this process reads for all workers."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.data = bytearray()
-        self.thread = threading.Thread(target=self._read, daemon=True)
-        self.thread.start()
+        self.ended = threading.Event()
+        _Reader.of_this_process().add(self)
 
-    def _read(self) -> None:
-        with contextlib.suppress(OSError):
-            while len(self.data) < MAX_OUTPUT:
-                if not (chunk := os.read(self.fd, MAX_OUTPUT)):
-                    return
+    def read(self) -> bool:
+        """Take what is there; False at the end."""
+        try:
+            if len(self.data) < MAX_OUTPUT:
+                got = len(chunk := os.read(self.fd, MAX_OUTPUT))
                 self.data += chunk[: MAX_OUTPUT - len(self.data)]
-            self._discard()
+            else:
+                got = _drop(self.fd)
+        except OSError:
+            got = 0
+        return got > 0
 
-    def _discard(self) -> None:
-        """Whoever prints gigabytes waits for nobody, and costs this process little."""
-        if not hasattr(os, "splice"):
-            while os.read(self.fd, 2**20):
-                continue
-            return
-        with open(os.devnull, "wb") as nowhere:
-            while os.splice(self.fd, nowhere.fileno(), 2**20):
-                continue
-
-    def finish(self) -> bytes:
-        self.thread.join(1.0)
-        if not self.thread.is_alive():
-            os.close(self.fd)
-        return bytes(self.data)
+    def finish(self, seconds: float = 1.0) -> None:
+        """Wait for the end of the output, which comes when the last process that has it ended."""
+        self.ended.wait(seconds)
 
     def take(self) -> bytes:
         return bytes(self.data)
+
+
+def _drop(fd: int) -> int:
+    """Whoever prints gigabytes waits for nobody, and costs this process little."""
+    if not hasattr(os, "splice"):
+        return len(os.read(fd, 2**20))
+    with open(os.devnull, "wb") as nowhere:
+        return os.splice(fd, nowhere.fileno(), 2**20)
+
+
+class _Reader:
+    """The thread that reads the output of all workers."""
+
+    _known: ClassVar[dict[int, _Reader]] = {}
+
+    @classmethod
+    def of_this_process(cls) -> _Reader:
+        if os.getpid() not in cls._known:
+            cls._known = {os.getpid(): cls()}
+        return cls._known[os.getpid()]
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.captures: dict[int, Capture] = {}
+        self.waiting: list[Capture] = []
+        self.bell, self.ringer = os.pipe()
+        threading.Thread(target=self._run, daemon=True, name="infralens-output").start()
+
+    def add(self, capture: Capture) -> None:
+        with self.lock:
+            self.waiting.append(capture)
+        os.write(self.ringer, b"!")
+
+    def _run(self) -> None:
+        events = select.poll()
+        events.register(self.bell, select.POLLIN)
+        while True:
+            for fd, _ in events.poll():
+                if fd == self.bell:
+                    self._welcome(events)
+                elif not self.captures[fd].read():
+                    events.unregister(fd)
+                    os.close(fd)
+                    self.captures.pop(fd).ended.set()
+
+    def _welcome(self, events: select.poll) -> None:
+        os.read(self.bell, 4096)
+        with self.lock:
+            fresh, self.waiting = self.waiting, []
+        for capture in fresh:
+            self.captures[capture.fd] = capture
+            events.register(capture.fd, select.POLLIN)
 
 
 def how_it_ended(status: int | None) -> Crashed:
@@ -263,7 +309,8 @@ class Spawned:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        self.captured.finish()
+        if grace:
+            self.captured.finish()
         return how_it_ended(status)
 
     def output(self) -> bytes:

@@ -53,6 +53,7 @@ def main(listener_fd: int, status_fd: int) -> None:
         raise SystemExit(1) from error
     gc.collect()
     gc.freeze()  # a collection in a worker would touch, and so copy, every page
+    linux.use_huge_pages()
     _say(status_fd, {"ready": True, "mechanisms": mechanisms})
     os.close(status_fd)
     _serve(listener, Origin(os.geteuid(), os.getegid(), tuple(plan.moved)))

@@ -141,6 +141,8 @@ class LocalExecutor:
                     if job.over:
                         job.end()
                         jobs.remove(job)
+                    elif waiting:  # it works on while the answer is stored
+                        job.give(waiting.popleft())
                     if unit is not None:
                         yield unit, answer
         finally:
