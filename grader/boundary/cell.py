@@ -21,7 +21,8 @@ import traceback
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from grader.boundary import house, linux, seccomp
+from grader.boundary import house, linux, seccomp, worker
+from grader.boundary.channel import Arena, Channel
 
 TICK_SECONDS = 0.02
 PATIENT_TICKS = 25
@@ -255,9 +256,6 @@ def _become_student(files: Files, leash: socket.socket, allowance: Allowance) ->
         os._exit(71)
     _tell(leash, {"ready": True})
     leash.close()
-    from grader.boundary import worker
-    from grader.boundary.channel import Arena, Channel
-
     arena = Arena(files.shared, trusted=False)
     channel = Channel(socket.socket(fileno=files.data), arena)
     worker.serve(channel, Limits(allowance).explain)
