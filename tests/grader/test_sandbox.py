@@ -637,3 +637,84 @@ def test_a_signal_to_the_keeper_ends_everything(room: SandboxRoom, student: Stud
     with pytest.raises(Crashed) as caught:
         student.echo(2)
     assert caught.value.killed
+
+
+# -- what labs need -------------------------------------------------------------------------------
+
+PROBES = """
+import time
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from multiprocessing import shared_memory
+
+from grader import meters
+from grader.meters import ranks
+
+
+def reduces(student):
+    def rank_sum(rank, world_size):
+        value = torch.full((1000,), float(rank + 1))
+        dist.all_reduce(value)
+        return value
+
+    found = ranks.run(rank_sum, world_size=3, timeout_s=60.0)
+    return [float(value[0]) for value in found], found.peak_rss_bytes
+
+
+def shares(student):
+    block = shared_memory.SharedMemory(create=True, size=1 << 20)
+    try:
+        view = np.ndarray((1 << 17,), buffer=block.buf)
+        view[:] = 2.0
+        total = float(view.sum())
+        del view
+        return total
+    finally:
+        block.close()
+        block.unlink()
+
+
+def measures(student):
+    x = torch.ones(256, 256, requires_grad=True)
+    with meters.live_bytes() as m:
+        (x @ x).sum().backward()
+    return m.peak_bytes
+"""
+
+
+@pytest.fixture(scope="module")
+def tensors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Student]:
+    """A worker with PyTorch and probes, as labs with tensors and ranks get it."""
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("tensors")
+    with Nursery(folder, ["numpy", "torch", "meters"], [HERE]) as nursery:
+        nursery.wait()
+        kit = kit_of(folder / "lab00")
+        room = SandboxRoom(
+            Kit(kit.folder, kit.edit, (), PROBES), Limits(60.0), Line(nursery.address)
+        )
+        yield student_of(room)
+        room.close()
+
+
+def test_ranks_talk_over_gloo_and_are_weighed(tensors: Student) -> None:
+    sums, peaks = tensors.probe.reduces()
+    assert sums == [6.0, 6.0, 6.0]
+    assert all(peak and peak > MIB for peak in peaks)
+
+
+def test_named_shared_memory_works(tensors: Student) -> None:
+    assert tensors.probe.shares() == 2.0 * (1 << 17)
+
+
+def test_meters_work(tensors: Student) -> None:
+    assert tensors.probe.measures() >= 256 * 256 * 4
+
+
+def test_a_worker_owns_little_beyond_its_zygote(tensors: Student) -> None:
+    """The kernel's own count of what is not shared, after a first call."""
+    text = Path(f"/proc/{tensors._line.room.pid()}/smaps_rollup").read_text()
+    private = sum(int(row.split()[1]) for row in text.splitlines() if row.startswith("Private_"))
+    assert 0 < private < 60 * 1024
