@@ -3,8 +3,8 @@
     python benchmarks/grading/arrays.py --tier process [--mib 1,8,64] [--runs 20]
 
 One student call at a time, by the room of that tier: `take(x)` sends an array to the worker,
-`give(n)` fetches one that the worker holds, `echo(x)` does both. Prints a JSON list: one
-object a size, with the median seconds of each.
+`give(n)` fetches one that the worker holds, `echo(x)` does both; beside them a plain copy into
+fresh memory. Prints a JSON list: one object a size, with the median seconds of each.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ def _one(student: Student, size: int, runs: int) -> dict[str, float]:
         "to the worker": lambda: student.take(sent),
         "from the worker": lambda: student.give(n),
         "echo": lambda: student.echo(sent),
+        "a copy in this process": lambda: sent.copy(),
     }
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(runs):
