@@ -59,17 +59,22 @@ def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None 
     far = FarSide(kit, explain=explain)
     with far.files.visible():
         while True:
-            try:
-                (op, name, handle, tree, stale), buffers = channel.receive()
-            except Closed:
-                os._exit(0)
-            if stale:
-                far.forget()
-            try:
-                channel.send(*_answer(far, op, name, handle, tree, buffers))
-            except Refused as error:
-                status, described, _ = far.describe(error)
-                channel.send([status, described], [])
+            _serve_one(channel, far)
+
+
+def _serve_one(channel: Channel, far: FarSide) -> None:
+    """One request and its answer. What came with it is let go before the next one is read."""
+    try:
+        (op, name, handle, tree, stale), buffers = channel.receive()
+    except Closed:
+        os._exit(0)
+    if stale:
+        far.forget()
+    try:
+        channel.send(*_answer(far, op, name, handle, tree, buffers))
+    except Refused as error:
+        status, described, _ = far.describe(error)
+        channel.send([status, described], [])
 
 
 def _answer(

@@ -486,6 +486,20 @@ def test_big_arrays_come_back_as_they_went(student: Student) -> None:
         assert first.flags.writeable
 
 
+def test_a_buffer_that_somebody_has_is_not_used_again(opened: Callable[..., SandboxRoom]) -> None:
+    text = "KEPT = []\ndef keep(x): KEPT.append(x)\ndef kept(): return KEPT\ndef drop(x): pass\n"
+    student = student_of(opened(allowance=Allowance(), text=text))
+    arrays = [np.full(MIB, float(number)) for number in range(4)]
+    for array in arrays:
+        student.keep(array)
+        student.drop(array + 100.0)
+    for mine, theirs in zip(arrays, student.kept(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    both = [student.kept()[0], student.kept()[1]]
+    assert both[0][0] == 0.0
+    assert both[1][0] == 1.0
+
+
 def test_the_size_of_the_shared_memory_is_fixed() -> None:
     fd = channel.Arena.create()
     try:
