@@ -52,6 +52,20 @@ class Allowance:
     def packed(self) -> dict[str, int]:
         return asdict(self)
 
+    def explain(self, error: BaseException, text: str) -> str:
+        """Which limit an error of the system was; an empty text for none."""
+        if isinstance(error, BlockingIOError) or "can't start new thread" in text:
+            return f" (limit: {self.processes} processes and threads at once)"
+        if not isinstance(error, OSError):
+            return ""
+        if error.errno == errno.EFBIG:
+            return f" (limit: {self.file_bytes // 2**20} MiB in one file)"
+        if error.errno == errno.ENOSPC:
+            return f" (limit: {self.folder_bytes // 2**20} MiB in all files)"
+        if error.errno == errno.EMFILE:
+            return f" (limit: {self.open_files} open files)"
+        return ""
+
 
 @dataclass(frozen=True)
 class Files:
@@ -149,7 +163,7 @@ def _watch(leash: socket.socket, child: int, allowance: Allowance) -> None:
             _, status = os.waitpid(child, 0)
             _tell(leash, {"ended": os.waitstatus_to_exitcode(status)})
             return
-        _reap()
+        _reap(child)
         used, tasks = scale.read()
         if used > allowance.memory_bytes and (used := scale.weigh()) > allowance.memory_bytes:
             _tell(leash, {"over": "memory", "value": used})
@@ -160,17 +174,14 @@ def _watch(leash: socket.socket, child: int, allowance: Allowance) -> None:
             return
 
 
-def _reap() -> None:
-    """Collect orphans that ended. The student's own process is waited for by name."""
+def _reap(child: int) -> None:
+    """Collect orphans that ended. The student's own process, `child`, is waited for by name."""
     with contextlib.suppress(ChildProcessError):
         while True:
             info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if info is None or info.si_pid == _student:
+            if info is None or info.si_pid == child:
                 return
             os.waitpid(info.si_pid, 0)
-
-
-_student = 2  # the first process after the keeper in a fresh pid namespace
 
 
 class Scale:
@@ -258,7 +269,7 @@ def _become_student(files: Files, leash: socket.socket, allowance: Allowance) ->
     leash.close()
     arena = Arena(files.shared, trusted=False)
     channel = Channel(socket.socket(fileno=files.data), arena)
-    worker.serve(channel, Limits(allowance).explain)
+    worker.serve(channel, allowance.explain)
 
 
 def _take_output(output: int) -> None:
@@ -296,24 +307,3 @@ def _stir_random_numbers() -> None:
     """What was seeded when the zygote imported it would be the same in every worker."""
     if numpy_random := sys.modules.get("numpy.random"):
         numpy_random.seed()
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Tells a student which limit an error of the system was."""
-
-    allowance: Allowance
-
-    def explain(self, error: BaseException, text: str) -> str:
-        mine = self.allowance
-        if isinstance(error, BlockingIOError) or "can't start new thread" in text:
-            return f" (limit: {mine.processes} processes and threads at once)"
-        if not isinstance(error, OSError):
-            return ""
-        if error.errno == errno.EFBIG:
-            return f" (limit: {mine.file_bytes // 2**20} MiB in one file)"
-        if error.errno == errno.ENOSPC:
-            return f" (limit: {mine.folder_bytes // 2**20} MiB in all files)"
-        if error.errno == errno.EMFILE:
-            return f" (limit: {mine.open_files} open files)"
-        return ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import struct
 
 from grader.boundary import linux
@@ -151,6 +152,7 @@ class _Program:
         self.add(_RETURN, _ALLOW)
 
 
+@functools.cache
 def program() -> bytes:
     """The filter for this machine; raises OSError where its calls' numbers are not known."""
     known = linux.machine()

@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from grader.boundary import house, linux
+from grader.boundary import house, linux, seccomp
 from grader.boundary.cell import (
     MECHANISMS,
     Allowance,
@@ -45,6 +45,7 @@ def main(listener_fd: int, status_fd: int) -> None:
     try:
         hidden = [Path(name) for name in settings["hidden"]]
         plan = house.plan(hidden)
+        seccomp.program()  # made once, for all workers
         mechanisms = _move_in(settings["root"], plan)
         for name in settings["preload"]:
             _import(name)
