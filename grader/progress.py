@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,21 @@ def write_atomically(path: Path, text: str | bytes) -> None:
     """Write a file so that a reader, or a crash, sees the old text or the new one, whole; after the
     return the new one outlives a power cut. What a killed writer of the same file left is removed.
     """
+    write_all_atomically({path: text})
+
+
+def write_all_atomically(texts: Mapping[Path, str | bytes]) -> None:
+    """`write_atomically` for several files, each for itself; folders are synchronized once, in the
+    end. Where one cannot be written, those before it are."""
+    try:
+        for path, text in texts.items():
+            _replace(path, text)
+    finally:
+        for folder in dict.fromkeys(path.parent for path in texts):
+            sync_folder(folder)
+
+
+def _replace(path: Path, text: str | bytes) -> None:
     _remove_left(path)
     prefix = f".{path.name}-{os.getpid()}-"
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=prefix, suffix=_PARTIAL)
@@ -38,7 +54,6 @@ def write_atomically(path: Path, text: str | bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

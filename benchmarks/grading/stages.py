@@ -56,7 +56,7 @@ STAGES = (
     Stage(JOB, "worker gets ready, imports the files", "grader.classroom.units", "_load"),
     Stage(JOB, "calls across the wall", "grader.classroom.units", "_Guard.request", True),
     Stage(JOB, "tests' own code", "grader.suite", "run_case"),
-    Stage(JOB, "diagnosis", "grader.classroom.units", "_Run._diagnose", True),
+    Stage(JOB, "diagnosis", "grader.suite", "Budget.diagnose", True),
     Stage(JOB, "checks of the suite", "grader.classroom.units", "_Run._check_the_suite", True),
     Stage(JOB, "close the room", "grader.classroom.units", "_Guard.close", True),
     Stage(JOB, "end what is left", "grader.classroom.processes", "end_children", True),

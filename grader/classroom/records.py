@@ -99,7 +99,8 @@ def plain(text: str, *folders: str) -> str:
     for folder in folders:
         text = text.replace(f"{folder}/", "").replace(folder, "")
     text = _ADDRESS.sub("0x...", text)
-    text = "".join("?" if _unprintable(char) else char for char in text)
+    if not text.replace("\n", "").replace("\t", "").isprintable():
+        text = "".join("?" if _unprintable(char) else char for char in text)
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} ... (cut)"
 
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from grader.classroom import records
 from grader.classroom.records import Record
-from grader.progress import sync_folder, write_atomically
+from grader.progress import sync_folder, write_all_atomically, write_atomically
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _LONGEST_LINE = 65536
@@ -30,8 +30,8 @@ class Gradebook(Protocol):
         """The present result of a unit."""
         ...
 
-    def put(self, record: Record) -> None:
-        """Keep a new result; what stood there before goes to the unit's history."""
+    def put(self, *found: Record) -> None:
+        """Keep new results; what stood there before goes to the units' history."""
         ...
 
     def all(self) -> Iterator[Record]: ...
@@ -66,12 +66,13 @@ class FolderGradebook:
             return None
         return record
 
-    def put(self, record: Record) -> None:
-        path = self.path(record.student, record.lab)
-        _make(path.parent)
-        if path.exists():
-            self._keep(path, record)
-        write_atomically(path, records.encode(record))
+    def put(self, *found: Record) -> None:
+        new = {self.path(record.student, record.lab): record for record in found}
+        _make(*(path.parent for path in new))
+        for path, record in new.items():
+            if path.exists():
+                self._keep(path, record)
+        write_all_atomically({path: records.encode(record) for path, record in new.items()})
 
     def all(self) -> Iterator[Record]:
         for path in sorted(self.results.glob("*/*.json")):
@@ -119,12 +120,16 @@ def _content(path: Path) -> bytes:
         return b""
 
 
-def _make(folder: Path) -> None:
-    """Make a folder and those above it, so that they outlive a power cut."""
-    if not folder.is_dir():
-        _make(folder.parent)
-        folder.mkdir(exist_ok=True)
-        sync_folder(folder.parent)
+def _make(*folders: Path) -> None:
+    """Make folders and those above them, so that they outlive a power cut."""
+    missing = [folder for folder in dict.fromkeys(folders) if not folder.is_dir()]
+    if missing:
+        parents = dict.fromkeys(folder.parent for folder in missing)
+        _make(*parents)
+        for folder in missing:
+            folder.mkdir(exist_ok=True)
+        for parent in parents:
+            sync_folder(parent)
 
 
 def _name_anew(path: Path, name: Path) -> None:

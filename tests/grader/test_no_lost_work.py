@@ -18,6 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from grader import progress
@@ -85,12 +86,12 @@ def died() -> None:
     os._exit(9)
 
 
-def put_fails(run: Path, new: Record, number: int) -> bool:
+def put_fails(run: Path, number: int, *new: Record) -> bool:
     """Whether the disk was full at the call of that number, while `new` was stored."""
     with pytest.MonkeyPatch.context() as patch:
         Disturbed(number, full_disk).install(patch)
         try:
-            FolderGradebook(run).put(new)
+            FolderGradebook(run).put(*new)
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
@@ -98,7 +99,7 @@ def put_fails(run: Path, new: Record, number: int) -> bool:
         return False
 
 
-def put_dies(run: Path, new: Record, number: int) -> bool:
+def put_dies(run: Path, number: int, *new: Record) -> bool:
     """Whether the process ended at the call of that number, while it stored `new`."""
     child = os.fork()
     if child == 0:
@@ -106,7 +107,7 @@ def put_dies(run: Path, new: Record, number: int) -> bool:
         try:
             with pytest.MonkeyPatch.context() as patch:
                 Disturbed(number, died).install(patch)
-                FolderGradebook(run).put(new)
+                FolderGradebook(run).put(*new)
                 code = 0
         finally:
             os._exit(code)
@@ -127,7 +128,7 @@ def log_of(run: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("disturb", [put_fails, put_dies])
 @pytest.mark.parametrize("before", [None, OLD], ids=["first", "again"])
 def test_storing_may_be_cut_off_at_any_call(
-    tmp_path: Path, disturb: Callable[[Path, Record, int], bool], before: Record | None
+    tmp_path: Path, disturb: Callable[..., bool], before: Record | None
 ) -> None:
     for number in count(1):
         run = tmp_path / f"run{number}"
@@ -135,7 +136,7 @@ def test_storing_may_be_cut_off_at_any_call(
         (run / "results").mkdir(parents=True)
         if before:
             book.put(before)
-        if not disturb(run, NEW, number):
+        if not disturb(run, number, NEW):
             break
         assert book.find("alice", "lab90") in (before, NEW), "neither the old nor the new result"
         assert book.faults == []
@@ -156,6 +157,29 @@ def test_storing_may_be_cut_off_at_any_call(
         assert lines[0]["new"]["key"] == NEW.key
         assert len(lines) == len(kept), "each kept result has its line, once"
     assert number > (10 if before else 6), "too few calls were disturbed"
+
+
+@pytest.mark.parametrize("disturb", [put_fails, put_dies])
+def test_storing_several_results_may_be_cut_off_at_any_call(
+    tmp_path: Path, disturb: Callable[..., bool]
+) -> None:
+    theirs = msgspec.structs.replace(NEW, student="bob")
+    for number in count(1):
+        run = tmp_path / f"run{number}"
+        book = FolderGradebook(run)
+        (run / "results").mkdir(parents=True)
+        book.put(OLD)
+        if not disturb(run, number, NEW, theirs):
+            break
+        assert book.find("alice", "lab90") in (OLD, NEW), "neither the old nor the new result"
+        assert book.find("bob", "lab90") in (None, theirs)
+        assert book.faults == []
+        book.put(NEW, theirs)
+        assert list(book.all()) == [NEW, theirs]
+        assert hidden(run) == [], "something half written is left"
+        first = next(iter(sorted((run / "history").rglob("*.json"))))
+        assert records.decode(first.read_bytes()) == OLD
+    assert number > 12, "too few calls were disturbed"
 
 
 def test_a_put_that_was_cut_off_before_another_result_is_told_truly(tmp_path: Path) -> None:

@@ -165,10 +165,10 @@ def test_a_notebook_without_claims_is_clean(student):
 
 
 def _brute(ledger, gpu, least, limit=4000):
-    """Every N up to `limit`, tried in exact fractions."""
-    sharded = Fraction(ledger.weights) + Fraction(ledger.gradients) + Fraction(ledger.optimizer)
-    whole = Fraction(ledger.activations) + Fraction(ledger.kv_cache) + Fraction(ledger.other)
-    fitting = [n for n in range(1, limit) if least <= sharded / n + whole <= gpu]
+    """Every N up to `limit`, tried in integers: all that is compared is N times the bytes."""
+    sharded = ledger.weights + ledger.gradients + ledger.optimizer
+    whole = ledger.activations + ledger.kv_cache + ledger.other
+    fitting = [n for n in range(1, limit) if least * n <= sharded + whole * n <= gpu * n]
     if not fitting:
         return None
     return fitting[0], None if fitting[-1] == limit - 1 else fitting[-1]
@@ -189,7 +189,7 @@ def test_where_the_notebook_s_remark_is_true(student):
 @task("fits_where")
 def test_every_n_tried(student, rng):
     """Random ledgers, ranges with and without an upper end, ranges that nothing fits.
-    Oracle: every N tried in exact fractions."""
+    Oracle: every N tried in integers."""
     for trial in range(12):
         weights, other = (int(x) for x in rng.integers(10**6, 10**9, 2))
         ledger = Ledger(
@@ -222,7 +222,7 @@ def test_what_sharding_cannot_help(student):
 @task("fits_where", gate=False)
 def test_exact_ends(student):
     """A rank that is exactly full fits, and one exactly at the lower end counts.
-    Oracle: every N tried in exact fractions."""
+    Oracle: every N tried in integers."""
     ledger = Ledger(weights=200, gradients=200, optimizer=1200, activations=100)
     for gpu, least in ((500, 200), (300, 300), (1700, 1700), (499, 201)):
         got = student.fits_where(ledger, gpu, least)
