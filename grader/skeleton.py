@@ -55,6 +55,26 @@ def blocks(path: Path) -> list[Block]:
     return found
 
 
+def with_block(text: str, task: str, code: str) -> str:
+    """A reference's text with other code in the blocks of one task: in the first of them, the
+    others are emptied. Raises ValueError if it has none."""
+    out: list[str] = []
+    inside = found = False
+    for line in text.split("\n"):
+        begins = BEGIN.match(line)
+        if begins and begins["task"] == task:
+            out.append(line)
+            out += code.strip("\n").split("\n") if code.strip() and not found else []
+            inside = found = True
+        elif inside and END.match(line):
+            inside = False
+        if not inside:
+            out.append(line)
+    if not found:
+        raise ValueError(f"the text has no block of `{task}`")
+    return "\n".join(out)
+
+
 def placeholder(lab: Lab, task_id: str, suffix: str, indent: str) -> list[str]:
     """The lines that stand in a skeleton where a solution stood."""
     task = lab.task(task_id)

@@ -13,6 +13,7 @@ import hmac
 import importlib
 import inspect
 import itertools
+import shutil
 import sys
 import tempfile
 import textwrap
@@ -62,7 +63,8 @@ def misconception(
     task_id: str, replaces: str | None = None, file: str | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Marks a known wrong answer. It takes the place of `replaces` (default: the task's id; a
-    dotted name for a method) in a fresh copy of the reference, or returns the text of `file`."""
+    dotted name for a method) in a fresh copy of the reference; or, with `file`, it is given the
+    reference's text of that file and returns a wrong one's (see `skeleton.with_block`)."""
 
     def mark(wrong: Callable[..., Any]) -> Callable[..., Any]:
         setattr(wrong, _MISCONCEPTION, (task_id, replaces or task_id, file))
@@ -141,6 +143,11 @@ class Misconception:
     sentence: str
     source: Callable[..., Any] = field(hash=False)
 
+    def text(self, folder: Path) -> str:
+        """The wrong file, made from the reference in `folder`."""
+        assert self.file is not None
+        return str(self.source((folder / self.file).read_text(encoding="utf-8")))
+
     def patch(self, module: ModuleType) -> None:
         """Put the wrong code in its place in a fresh copy of the reference module."""
         owner_name, _, attribute = self.replaces.rpartition(".")
@@ -194,6 +201,7 @@ class Suite:
         self.cases: list[Case] = []
         self.misconceptions: list[Misconception] | None = None
         self._wrong_rooms: dict[str, LocalRoom] = {}
+        self._wrong_folders: tempfile.TemporaryDirectory[str] | None = None
         self.replays: dict[tuple[str, str], _Replay] = {}
         with self.given.visible():
             for path in sorted(lab.suite.glob("test_*.py")):
@@ -275,9 +283,26 @@ class Suite:
     def wrong_room(self, wrong: Misconception) -> LocalRoom:
         """The reference with one misconception spliced in. Trusted code: a local room."""
         if wrong.name not in self._wrong_rooms:
-            kit = self.kit(self.lab.solution)
-            self._wrong_rooms[wrong.name] = LocalRoom(kit, self.limits(), wrong.patch)
+            patch = wrong.patch if wrong.file is None else None
+            kit = self.kit(self.wrong_folder(wrong))
+            self._wrong_rooms[wrong.name] = LocalRoom(kit, self.limits(), patch)
         return self._wrong_rooms[wrong.name]
+
+    def wrong_folder(self, wrong: Misconception) -> Path:
+        """The folder of that room's files: the reference's own, or a copy with a wrong file."""
+        if wrong.file is None:
+            return self.lab.solution
+        if self._wrong_folders is None:  # made where a grading job has its temporary files
+            self._wrong_folders = tempfile.TemporaryDirectory(
+                prefix="infralens-wrong-", ignore_cleanup_errors=True
+            )
+        folder = Path(self._wrong_folders.name) / wrong.name / self.lab.id
+        if not folder.is_dir():
+            folder.mkdir(parents=True)
+            for name in (*self.lab.edit, *self.lab.given):
+                shutil.copy(self.lab.solution / name, folder / name)
+            (folder / wrong.file).write_text(wrong.text(self.lab.solution), encoding="utf-8")
+        return folder
 
 
 def _parameter_sets(marks: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -536,8 +561,8 @@ def cause_of(
     started = time.perf_counter()
     known = suite.misconceptions_of(outcome.case.test.task)
     for wrong in sorted(known, key=lambda wrong: wrong.name not in likely):
-        if wrong.file is not None or time.perf_counter() - started > seconds:
-            continue
+        if time.perf_counter() - started > seconds:
+            return None
         if _fails_like(suite, wrong, outcome, seed):
             return wrong
     return None
@@ -620,7 +645,7 @@ class Budget:
 
 def replay(suite: Suite, wrong: Misconception, case: Case, seed: bytes) -> Outcome:
     """The case again, on the reference with that misconception in it."""
-    return run_case(suite, case, suite.wrong_room(wrong), suite.lab.solution, seed)
+    return run_case(suite, case, suite.wrong_room(wrong), suite.wrong_folder(wrong), seed)
 
 
 def alike(mine: Outcome, other: Outcome) -> bool:

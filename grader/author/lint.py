@@ -484,7 +484,7 @@ class _Dynamic:
     def _diagnosis(self, task_id: str, outcome: Outcome) -> Misconception | None:
         """What `suite.diagnose` would find: the first misconception with the same fault."""
         for wrong in self.suite.misconceptions_of(task_id):
-            if wrong.file is None and alike(outcome, self._replayed(wrong, outcome.case)):
+            if alike(outcome, self._replayed(wrong, outcome.case)):
                 return wrong
         return None
 
@@ -505,6 +505,7 @@ class _Dynamic:
             "an empty file": "",
             "comments only": "\n".join(comments) + "\n",
             "the skeleton": skeleton.skeleton(self.lab, task.file),
+            "an empty block": skeleton.with_block(reference, task.id, ""),
         }
         for label, text in texts.items():
             self.report.fakes += 1

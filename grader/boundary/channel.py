@@ -143,6 +143,10 @@ class Channel:
         """Whether a part of the next frame has been read already: the socket may stay silent."""
         return self._begin < self._end
 
+    def is_silent(self) -> bool:
+        """Whether the other end has neither sent anything nor gone."""
+        return not self.pending and not self._readable.poll(0)
+
     def fileno(self) -> int:
         return self.sock.fileno()
 

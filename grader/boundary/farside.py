@@ -309,5 +309,12 @@ class _Names(SimpleNamespace):
         super().__init__()
         object.__setattr__(self, "_far", far)
 
+    def path(self, name: str) -> Path:
+        """One of the learner's files, where it lies: for what is no Python."""
+        kit: Kit = self._far.kit
+        if name not in (*kit.edit, *kit.given):
+            raise LookupFailed(f"{name} is not there: it was not handed in, or is no file of this")
+        return kit.folder / name
+
     def __getattr__(self, name: str) -> Any:
         return self._far.find(name)

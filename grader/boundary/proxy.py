@@ -15,7 +15,7 @@ from grader.boundary.errors import LoadFailed, NotStarted, SuiteFault
 from grader.boundary.rooms import Room
 
 PLACEHOLDER = re.compile(r"^\s*(#|//|<!--) NOT STARTED ")
-RESERVED = frozenset({"get", "map", "probe", "read", "peak_memory"})
+RESERVED = frozenset({"get", "map", "path", "probe", "read", "peak_memory"})
 
 
 class Handle:

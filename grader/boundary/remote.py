@@ -121,6 +121,13 @@ class RemoteRoom:
             self._exchange(worker, "load", "", 0, None, [])
         return worker.pid()
 
+    def load(self) -> None:
+        """Have a worker that has imported the files; one that has said nothing since its last
+        answer is taken to be alive."""
+        worker = self._ready(_NOTHING)
+        if not worker.channel.is_silent():
+            self._exchange(worker, "load", "", 0, None, [])
+
     def forget(self) -> None:
         """Handles and files of this test are dropped, before the next request is answered."""
         self.stale = self.worker is not None

@@ -41,6 +41,10 @@ class Room(Protocol):
         self, op: str, name: str, handle: int, payload: object, side: codec.Side
     ) -> Any: ...
 
+    def load(self) -> None:
+        """Have the files imported, if they are not."""
+        ...
+
     def pid(self) -> int: ...
 
     def forget(self) -> None: ...
@@ -140,7 +144,7 @@ class LocalRoom:
         self.far = FarSide(opened(kit, limits), patch, self.let_through)
 
     def request(self, op: str, name: str, handle: int, payload: object, side: codec.Side) -> Any:
-        self._load()
+        self.load()
         tree, buffers = pack(payload, side)
         return unpack(self._answer(op, name, handle, tree, buffers), side)
 
@@ -163,13 +167,13 @@ class LocalRoom:
             raised: FarSideError = failure(described)
             raise raised.with_traceback(error.__traceback__) from None
 
-    def _load(self) -> None:
+    def load(self) -> None:
         if not self.far.loaded:
             with self.far.files.visible():
                 self.far.load()
 
     def pid(self) -> int:
-        self._load()
+        self.load()
         return os.getpid()
 
     def forget(self) -> None:

@@ -92,6 +92,10 @@ def _import(name: str) -> None:
         from grader import meters
 
         meters.preload()
+    elif name == "kernels":
+        from grader import kernels
+
+        kernels.preload()
     else:
         importlib.import_module(name)
 

@@ -24,16 +24,18 @@ _LIBRARIES = {
     "torch._dynamo": r"\btorch\.utils\.checkpoint\b|\btorch\.compile\b",
     "hypothesis": r"^\s*(?:import|from) hypothesis\b",
 }
+_KERNELS = r"^\s*from grader(?: import kernels|\.kernels\b)"
 _METERS = r"^\s*(?:from grader import meters|from grader\.meters)\b"
 
 
 def inside(labs: Iterable[Lab]) -> list[str]:
-    """Names of modules, and `meters` for the kit's own."""
+    """Names of modules, and `kernels` and `meters` for the kit's own."""
     sources = [text for lab in labs for text in _texts(_student_side(lab))]
     found = _named(sources)
     if found:  # NumPy comes with torch, and its generators take as long to import as a fork
         found.append("numpy.random")
-    return [*found, "meters"] if _mentions(sources, _METERS) else found
+    own = {"kernels": _KERNELS, "meters": _METERS}
+    return [*found, *(name for name, pattern in own.items() if _mentions(sources, pattern))]
 
 
 def outside(labs: Iterable[Lab], work: Path) -> None:
