@@ -1,0 +1,26 @@
+"""CUDA C++ kernels on a CPU, with the counters and the checks of a profiler and a sanitizer.
+
+    module = kernels.compile(Path("reduce.cu"))
+    report = module.launch("reduce_atomic", grid=4, block=256, args=[x, out, x.size])
+    print(report)
+
+Importing this imports NumPy, and no compiler runs before `compile`.
+"""
+
+from grader.kernels.build import CompileError, preload
+from grader.kernels.cuda import LaunchError, Module, Pointer, compile
+from grader.kernels.report import Access, Report, Step
+from grader.kernels.source import Unsupported
+
+__all__ = [
+    "Access",
+    "CompileError",
+    "LaunchError",
+    "Module",
+    "Pointer",
+    "Report",
+    "Step",
+    "Unsupported",
+    "compile",
+    "preload",
+]

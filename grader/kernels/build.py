@@ -1,0 +1,206 @@
+"""From a `.cu` file's text to a program that launches its kernels on the CPU.
+
+Compiled as C++ with hooks before every access (`-fsanitize=thread`, no sanitizer library) and at
+every basic block, at -O0: with optimization compilers merge loads and barriers, duplicate barriers
+and hoist loops' conditions, and the counts would not be those of the source.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from grader.kernels.source import Source
+
+_HERE = Path(__file__).parent
+COMPILE_SECONDS = 60
+_COMMON = ("-std=c++17", "-fno-pie", "-fno-exceptions", "-fno-rtti", "-ffp-contract=off", "-w")
+_KERNEL_FLAGS = (
+    *_COMMON,
+    *("-O0", "-gdwarf-4", "-fno-threadsafe-statics", "-fstack-protector-all"),
+    "-fsanitize=thread",
+)
+_GCC_FLAGS = ("-fsanitize-coverage=trace-pc", "-fno-extern-tls-init")
+_CLANG_FLAGS = (
+    "-fsanitize-coverage=bb,no-prune,trace-pc",
+    *("-mllvm", "-tsan-instrument-read-before-write=1"),
+)
+_RUNTIME_FLAGS = ("-std=c++17", "-fno-pie", "-O2", "-w")
+_LARGEST_SHARED = 232448
+_OBJECT: dict[str, bytes] = {}
+
+
+class CompileError(ValueError):
+    """The compiler refused the file; the text is what it said, with the file's own lines."""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler: its path, what it says of itself, and whether it is clang."""
+
+    path: str
+    version: str
+    is_clang: bool
+
+
+@lru_cache(maxsize=1)
+def compiler() -> Compiler:
+    """The first of g++, clang++ and c++; raises CompileError where there is none."""
+    for name in ("g++", "clang++", "c++"):
+        if path := shutil.which(name):
+            said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+            if said.returncode == 0:
+                return Compiler(path, said.stdout, "clang" in said.stdout)
+    raise CompileError("no C++ compiler here: install g++ or clang (Debian: apt install g++)")
+
+
+def program(source: Source) -> Path:
+    """The program for a file, compiled unless these bytes were before; raises CompileError."""
+    found = compiler()
+    wrapped = _wrapped(source)
+    flags = (*_KERNEL_FLAGS, *(_CLANG_FLAGS if found.is_clang else _GCC_FLAGS))
+    path = _cache() / _key(found, wrapped, flags) / "program"
+    if path.is_file():
+        return path
+    with tempfile.TemporaryDirectory(prefix="infralens-build-") as name:
+        folder = Path(name)
+        (folder / "kernel.cpp").write_text(wrapped, encoding="utf-8")
+        (folder / "runtime.o").write_bytes(runtime_object())
+        _run(
+            source.name,
+            [found.path, *flags, "-I", str(_HERE), "-c", "kernel.cpp", "-o", "kernel.o"],
+            folder,
+        )
+        _run(
+            source.name,
+            [found.path, "-no-pie", "kernel.o", "runtime.o", "-o", "program", "-lm"],
+            folder,
+        )
+        _keep(folder / "program", path)
+    return path
+
+
+def runtime_object() -> bytes:
+    """The runtime, compiled once for each machine and remembered in this process: a process that
+    others are forked from calls this before, and none of them compiles it."""
+    found = compiler()
+    key = _key(found, (_HERE / "runtime.cpp").read_text(encoding="utf-8"), _RUNTIME_FLAGS)
+    if key not in _OBJECT:
+        path = _cache() / key / "runtime.o"
+        if not path.is_file():
+            with tempfile.TemporaryDirectory(prefix="infralens-build-") as name:
+                source = str(_HERE / "runtime.cpp")
+                call = [found.path, *_RUNTIME_FLAGS, "-c", source, "-o", "runtime.o"]
+                _run("runtime.cpp", call, Path(name))
+                _keep(Path(name) / "runtime.o", path)
+        _OBJECT[key] = path.read_bytes()
+    return _OBJECT[key]
+
+
+def preload() -> None:
+    """Have the runtime compiled before any process is forked from this one; nothing without a
+    compiler, which each test says for itself."""
+    with contextlib.suppress(CompileError):
+        runtime_object()
+
+
+def _wrapped(source: Source) -> str:
+    """The learner's bytes between the shim and a list of the kernels. Dynamic shared arrays get
+    their memory as labels of one place, whatever their types are."""
+    labels = "".join(
+        f".globl {name}\\n.type {name},@object\\n.size {name},{_LARGEST_SHARED}\\n{name}:\\n"
+        for name in source.dynamic
+    )
+    dynamic = (
+        f'asm(".section .tbss,\\"awT\\",@nobits\\n.balign 256\\n{labels}.zero {_LARGEST_SHARED}\\n'
+        '.text\\n");\n'
+        if labels
+        else ""
+    )
+    names = list(source.kernels)
+    entries = "".join(f"IL_ENTRY({name})\n" for name in names)
+    rows = ", ".join(f"IL_LISTED({name})" for name in names) or "{nullptr, nullptr, nullptr, 0}"
+    return (
+        '#include "shim.h"\n'
+        f'#line 1 "{source.name}"\n{source.text}\n'
+        f'#line 1 "list"\n{dynamic}'
+        "static thread_local char il_touched = 1;\n"
+        'extern "C" IL_HIDDEN char *il_touch_shared() { return &il_touched; }\n'
+        f"{entries}"
+        f'extern "C" const il_kernel il_kernels[] = {{{rows}}};\n'
+        f'extern "C" const int il_kernel_count = {len(names)};\n'
+    )
+
+
+def _key(found: Compiler, text: str, flags: tuple[str, ...]) -> str:
+    digest = hashlib.sha256()
+    for part in (found.version, *flags, *(_shipped(name) for name in ("shim.h", "runtime.cpp"))):
+        digest.update(part.encode() + b"\0")
+    digest.update(text.encode())
+    return digest.hexdigest()[:32]
+
+
+@lru_cache(maxsize=4)
+def _shipped(name: str) -> str:
+    return (_HERE / name).read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=1)
+def _cache() -> Path:
+    """Where compiled programs are kept: the user's cache folder, or a temporary one."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = Path(base) / "infralens" / "kernels"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="infralens-kernels-"))
+    return folder
+
+
+def _keep(made: Path, path: Path) -> None:
+    """Put a file into the cache, whole at every moment: others may compile the same."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "wb") as file:
+        file.write(made.read_bytes())
+    os.chmod(name, made.stat().st_mode & 0o777)
+    os.replace(name, path)
+
+
+def _run(name: str, call: list[str], folder: Path) -> None:
+    try:
+        done = subprocess.run(
+            call, cwd=folder, capture_output=True, text=True, errors="replace",
+            timeout=COMPILE_SECONDS, check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise CompileError(f"{name} did not compile within {COMPILE_SECONDS} s") from None
+    if done.returncode:
+        raise CompileError(_said(name, done.stderr))
+
+
+def _said(name: str, text: str) -> str:
+    """The compiler's first errors in the learner's file, with the quoted lines."""
+    lines = text.splitlines()
+    marks = [i for i, line in enumerate(lines) if re.match(rf"{re.escape(name)}:\d+", line)]
+    marks = [i for i in marks if "error:" in lines[i]]
+    if not marks:
+        missing = re.findall(r"undefined reference to `([^']+)'", text)
+        if missing:
+            return f"{name}: `{missing[0]}` is declared but defined nowhere"
+        return f"{name} does not compile: {' '.join(lines[-3:])[:600]}"
+    shown = []
+    for i in marks[:3]:
+        shown.append(re.sub(r":(\d+): error:", ": error:", lines[i]))
+        shown += [line for line in lines[i + 1 : i + 3] if re.match(r"\s+\d* \|", line)]
+    more = f"\n... and {len(marks) - 3} more" if len(marks) > 3 else ""
+    return "\n".join(shown) + more

@@ -1,0 +1,315 @@
+"""Launching the kernels of a `.cu` file: on the CPU with counters, or on a GPU through CuPy.
+
+A launch on the CPU is a process of its own, so a kernel that goes astray ends that process only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+from grader.kernels import build, gpu, source
+from grader.kernels.report import Report, Words, report_of
+from grader.kernels.source import Kernel, Parameter, Source
+
+MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_SHARED = 232448
+LAUNCH_SECONDS = 20.0
+_PRINTED_BYTES = 65536
+_SCALARS = {
+    "bool": "?",
+    "char": "b",
+    "signed char": "b",
+    "unsigned char": "B",
+    "uchar": "B",
+    "short": "h",
+    "unsigned short": "H",
+    "int": "i",
+    "signed": "i",
+    "signed int": "i",
+    "unsigned": "I",
+    "unsigned int": "I",
+    "uint": "I",
+    "long": "q",
+    "long int": "q",
+    "unsigned long": "Q",
+    "size_t": "Q",
+    "long long": "q",
+    "long long int": "q",
+    "unsigned long long": "Q",
+    "unsigned long long int": "Q",
+    "ptrdiff_t": "q",
+    "float": "f",
+    "double": "d",
+}
+
+
+class LaunchError(ValueError):
+    """A launch that no GPU would take: the text says which value is wrong."""
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A pointer into an array: `offset` elements past its beginning."""
+
+    array: numpy.ndarray[Any, Any]
+    offset: int = 0
+
+
+Argument = Any  # a NumPy array, a Pointer, a number, or None for a null pointer
+
+
+class Module:
+    """A compiled file. `program` is what runs on the CPU."""
+
+    def __init__(self, read: Source) -> None:
+        self.source = read
+        self.program = build.program(read)
+        self.lines: dict[int, int] = {}
+
+    def launch(
+        self,
+        name: str,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Argument],
+        shared_bytes: int = 0,
+        *,
+        seed: int = 0,
+        races: bool = True,
+        device: str = "cpu",
+        max_steps: int = 1 << 25,
+        seconds: float = LAUNCH_SECONDS,
+    ) -> Report:
+        """Launch a kernel; arrays among `args` are changed in place, as on a GPU.
+
+        `grid`, `block`: up to three sizes, x first. `shared_bytes`: dynamic shared memory. `seed`:
+        0 runs blocks, warps and lanes in their order, another one shuffles blocks and warps.
+        `device="gpu"` gives values only. What goes wrong in the kernel is a sentence of
+        `report.errors`; raises LaunchError for a call that is wrong in itself.
+        """
+        kernel = self._kernel(name)
+        sizes = _sizes("grid", grid, MAX_GRID), _sizes("block", block, MAX_BLOCK)
+        if sizes[1][0] * sizes[1][1] * sizes[1][2] > MAX_BLOCK[0]:
+            raise LaunchError(f"a block of {sizes[1]} threads is larger than {MAX_BLOCK[0]}")
+        if not 0 <= shared_bytes <= MAX_SHARED:
+            raise LaunchError(f"shared_bytes is {shared_bytes}: a block has at most {MAX_SHARED}")
+        checked = _arguments(kernel, args)
+        if device == "gpu":
+            gpu.launch(self.source, name, *sizes, checked, shared_bytes)
+            return Report(name, *sizes)
+        order = _Order(kernel, *sizes, checked, shared_bytes, self.source.dynamic)
+        limits = [f"seed {seed}", f"races {int(races)}", f"steps {max_steps}"]
+        with tempfile.TemporaryDirectory(prefix="infralens-launch-") as folder:
+            found = order.run(self.program, Path(folder), limits, seconds)
+        if isinstance(found, str):
+            return Report(name, *sizes, errors=[found])
+        data, printed = found
+        words = Words(self.source, kernel, self._lines_of(data))
+        return report_of(data, words, sizes, printed)
+
+    def _kernel(self, name: str) -> Kernel:
+        if name not in self.source.kernels:
+            known = ", ".join(self.source.kernels) or "none"
+            raise LaunchError(f"{self.source.name} has no kernel `{name}`; it has: {known}")
+        return self.source.kernels[name]
+
+    def _lines_of(self, data: dict[str, Any]) -> dict[int, int]:
+        """The source line of every instruction that a report names."""
+        asked = {pc for pc in _pcs(data) if pc not in self.lines}
+        if asked:
+            self.lines.update(_source_lines(self.program, self.source.name, asked))
+        return self.lines
+
+
+_MODULES: dict[tuple[str, str], Module] = {}
+
+
+def compile(path: Path | str, name: str | None = None) -> Module:
+    """The module of a `.cu` file. Raises `Unsupported` for what no kernel may hold, `CompileError`
+    with the compiler's own words, OSError. The same bytes are compiled once."""
+    text = Path(path).read_bytes().decode("utf-8", "replace")
+    key = (name or Path(path).name, text)
+    if key not in _MODULES:
+        if len(_MODULES) > 64:
+            _MODULES.clear()
+        _MODULES[key] = Module(source.read(*key))
+    return _MODULES[key]
+
+
+# -- what a launch is called with -----------------------------------------------------------------
+
+Checked = list[tuple[Parameter, Pointer | bytes | None]]
+
+
+def _sizes(what: str, given: int | Sequence[int], largest: Iterable[int]) -> tuple[int, int, int]:
+    numbers = (given,) if isinstance(given, int | numpy.integer) else tuple(given)
+    if not 1 <= len(numbers) <= 3:
+        raise LaunchError(f"{what} is {given!r}: give one to three sizes")
+    sizes = tuple(int(number) for number in numbers) + (1,) * (3 - len(numbers))
+    for axis, size, limit in zip("xyz", sizes, largest, strict=True):
+        if not 1 <= size <= limit:
+            raise LaunchError(f"{what}.{axis} is {size}: it must lie in 1 to {limit:,}")
+    return sizes  # type: ignore[return-value]
+
+
+def _arguments(kernel: Kernel, args: Sequence[Argument]) -> Checked:
+    if len(args) != len(kernel.parameters):
+        wanted = ", ".join(f"{p.type} {p.name}" for p in kernel.parameters)
+        raise LaunchError(
+            f"`{kernel.name}` takes {len(kernel.parameters)} arguments ({wanted}), "
+            f"{len(args)} were given"
+        )
+    return [(p, _argument(kernel, p, a)) for p, a in zip(kernel.parameters, args, strict=True)]
+
+
+def _argument(kernel: Kernel, parameter: Parameter, given: Argument) -> Pointer | bytes | None:
+    where = f"argument `{parameter.name}` of `{kernel.name}`"
+    if isinstance(given, numpy.ndarray):
+        given = Pointer(given)
+    if isinstance(given, Pointer) or given is None:
+        if not parameter.is_pointer:
+            raise LaunchError(f"{where} is a {parameter.type}, not a pointer")
+        if given is not None and not given.array.flags.c_contiguous:
+            raise LaunchError(f"{where} must be a contiguous array")
+        return given
+    if parameter.is_pointer:
+        raise LaunchError(f"{where} is a pointer: give a NumPy array, not {given!r}")
+    if isinstance(given, numpy.generic):
+        return given.tobytes()
+    form = _SCALARS.get(parameter.type)
+    if form is None:
+        raise LaunchError(f"{where} is a {parameter.type}: give it as a NumPy scalar")
+    try:
+        return struct.pack(form, given)
+    except (struct.error, TypeError) as error:
+        raise LaunchError(f"{where} is a {parameter.type}, which cannot hold {given!r}") from error
+
+
+class _Order:
+    """A launch as a program of ours reads it: a text, and one file with all arrays."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: Checked,
+        shared_bytes: int,
+        dynamic: tuple[str, ...],
+    ) -> None:
+        self.arrays: dict[int, tuple[numpy.ndarray[Any, Any], int]] = {}
+        self.size = 0
+        rows = [
+            f"kernel {kernel.name}",
+            f"grid {grid[0]} {grid[1]} {grid[2]}",
+            f"block {block[0]} {block[1]} {block[2]}",
+            f"shared {shared_bytes}",
+            *(f"dynamic {name}" for name in dynamic),
+        ]
+        places: dict[int, int] = {}
+        for parameter, value in arguments:
+            if value is None:
+                rows.append("null")
+            elif isinstance(value, bytes):
+                rows.append(f"value {int.from_bytes(value[:8], 'little'):x}")
+            else:
+                array = value.array
+                key = array.__array_interface__["data"][0] if array.size else id(array)
+                if key not in places:
+                    places[key] = len(places)
+                    rows.append(self._add(parameter.name or "array", array))
+                rows.append(f"pointer {places[key]} {value.offset * array.itemsize}")
+        self.rows = rows
+
+    def _add(self, name: str, array: numpy.ndarray[Any, Any]) -> str:
+        offset = self.size
+        self.arrays[len(self.arrays)] = (array, offset)
+        self.size += -(-max(array.nbytes, 1) // 4096) * 4096
+        return f"array {offset} {array.nbytes} {array.itemsize} 0 {name}"
+
+    def run(
+        self, program: Path, folder: Path, limits: list[str], seconds: float
+    ) -> tuple[dict[str, Any], str] | str:
+        """The program's report and what the kernel printed; or why there is none."""
+        text = "\n".join([*limits, *self.rows]) + "\n"
+        spec, data, report = (folder / name for name in ("spec", "data", "report"))
+        spec.write_text(text, encoding="ascii", errors="replace")
+        with data.open("wb") as file:
+            for array, offset in self.arrays.values():
+                file.seek(offset)
+                file.write(array.tobytes())
+            file.truncate(self.size)
+        try:
+            with (folder / "printed").open("w+b") as out, (folder / "faults").open("w+b") as faults:
+                done = subprocess.run(
+                    [str(program), str(spec), str(data), str(report)],
+                    stdin=subprocess.DEVNULL, stdout=out, stderr=faults,
+                    timeout=seconds, check=False, env={"PATH": os.defpath},
+                )  # fmt: skip
+                out.seek(0)
+                printed = out.read(_PRINTED_BYTES).decode("utf-8", "replace")
+                faults.seek(0)
+                said = faults.read(2000).decode("utf-8", "replace").strip()
+        except subprocess.TimeoutExpired:
+            return f"the kernel did not end within {seconds:g} s"
+        if done.returncode or not report.is_file():
+            return f"the kernel ended its process with exit code {done.returncode} {said}".strip()
+        with data.open("rb") as file:
+            for array, offset in self.arrays.values():
+                if array.size and array.flags.writeable:
+                    file.seek(offset)
+                    flat = numpy.frombuffer(file.read(array.nbytes), array.dtype)
+                    array[...] = flat.reshape(array.shape)
+        try:
+            return json.loads(report.read_bytes()), printed
+        except ValueError:
+            return "the kernel left no readable report: it wrote where nothing of its own is"
+
+
+# -- lines ----------------------------------------------------------------------------------------
+
+
+def _pcs(data: Any) -> Iterable[int]:
+    if isinstance(data, dict):
+        for key, value in data.items():
+            if key in ("pc", "other_pc") and isinstance(value, int):
+                yield value
+            else:
+                yield from _pcs(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from _pcs(value)
+
+
+def _source_lines(program: Path, name: str, pcs: Iterable[int]) -> dict[int, int]:
+    """Return addresses to lines of the learner's file: of a function of the shim that was put in
+    there, the line that called it."""
+    tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
+    if tool is None:
+        return {}
+    wanted = sorted(pcs)
+    done = subprocess.run(
+        [tool, "-a", "-i", "-e", str(program), *(hex(pc - 1) for pc in wanted)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    found: dict[int, int] = {}
+    address = 0
+    for row in done.stdout.splitlines():
+        if row.startswith("0x"):
+            address = int(row, 16) + 1
+        elif match := re.search(rf"(?:^|/){re.escape(name)}:(\d+)", row):
+            found.setdefault(address, int(match[1]))
+    return found

@@ -1,0 +1,470 @@
+"""What a launch did: counts by source line as a profiler gives them, and faults as sentences."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from grader.kernels.source import Kernel, Source
+
+
+@dataclass(frozen=True)
+class Access:
+    """All requests of one kind by one line to one array. A request is what one warp asks for with
+    one instruction: up to 32 lanes, `size` bytes each.
+
+    kind: read, write or atomic; space: global or shared. sectors: pieces of 32 bytes of global
+    memory; ideal_sectors: how many would hold the same bytes. wavefronts: passes through shared
+    memory; ideal_wavefronts: without any bank conflict. worst: most sectors or ways of conflict of
+    one request. operations: lanes of atomics; worst_same: most lanes of a request on one address.
+    ways: requests by their way of bank conflict (1 is none). worst_offsets: for one of the worst
+    requests, each lane's offset in bytes into the array, or None for a lane that took no part.
+    """
+
+    line: int
+    kind: str
+    space: str
+    array: str
+    size: int
+    requests: int
+    lanes: int
+    sectors: int = 0
+    ideal_sectors: int = 0
+    wavefronts: int = 0
+    ideal_wavefronts: int = 0
+    worst: int = 0
+    operations: int = 0
+    worst_same: int = 0
+    ways: dict[int, int] = field(default_factory=dict)
+    worst_offsets: tuple[int | None, ...] = ()
+
+    @property
+    def lanes_per_request(self) -> float:
+        return self.lanes / self.requests if self.requests else 0.0
+
+    @property
+    def sectors_per_request(self) -> float:
+        return self.sectors / self.requests if self.requests else 0.0
+
+    @property
+    def wavefronts_per_request(self) -> float:
+        return self.wavefronts / self.requests if self.requests else 0.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one line of block 0 did between two barriers; `epoch` counts the barriers before."""
+
+    epoch: int
+    line: int
+    kind: str
+    space: str
+    array: str
+    requests: int
+    lanes: int
+    sectors: int
+    wavefronts: int
+    worst: int
+    most_lanes: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """One launch. `errors`: sentences, empty where nothing went wrong; after any that stops a
+    launch the counts end where it stopped. `barriers`: most that a block passed; `collectives`:
+    warp-level functions that exchange values; `shared_bytes`: of the arrays that were used, a
+    block; `flow_requests`, `flow_lanes`: basic blocks that warps ran, and lanes in them."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    accesses: list[Access] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    blocks: int = 0
+    threads: int = 0
+    barriers: int = 0
+    collectives: int = 0
+    shared_bytes: int = 0
+    flow_requests: int = 0
+    flow_lanes: int = 0
+    races: int = 0
+    printed: str = ""
+
+    def total(self, name: str, kind: str = "", space: str = "", array: str = "") -> int:
+        """The sum of a count over the lines of that kind, space and array; "" is any."""
+        return sum(getattr(access, name) for access in self.of(kind, space, array))
+
+    def of(self, kind: str = "", space: str = "", array: str = "") -> list[Access]:
+        return [
+            access
+            for access in self.accesses
+            if kind in ("", access.kind)
+            and space in ("", access.space)
+            and array in ("", access.array)
+        ]
+
+    @property
+    def active_lanes(self) -> float:
+        """Mean share of a warp's 32 lanes that take part in a basic block, in lanes."""
+        return self.flow_lanes / self.flow_requests if self.flow_requests else 0.0
+
+    def plain(self) -> dict[str, Any]:
+        """As numbers, strings, lists and dicts, for the way across the wall."""
+        return dataclasses.asdict(self)
+
+    @staticmethod
+    def from_plain(data: Any) -> Report:
+        """The report that `plain` gave; raises ValueError for anything else."""
+        try:
+            rows = {
+                "accesses": [
+                    Access(**{**row, "worst_offsets": tuple(row["worst_offsets"])})
+                    for row in data["accesses"]
+                ],
+                "steps": [Step(**row) for row in data["steps"]],
+            }
+            sizes = {name: tuple(data[name]) for name in ("grid", "block")}
+            report = Report(**{**data, **rows, **sizes})
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError("no report of a launch") from error
+        if not all(isinstance(text, str) for text in report.errors):
+            raise ValueError("no report of a launch")
+        return report
+
+    def __str__(self) -> str:
+        return "\n".join(_table(self))
+
+
+def _table(report: Report) -> Iterable[str]:
+    sizes = [" x ".join(map(str, _short(size))) for size in (report.grid, report.block)]
+    yield f"{report.kernel}: {sizes[0]} blocks of {sizes[1]} threads"
+    yield from (f"  {error}" for error in report.errors)
+    if not report.accesses:
+        return
+    yield (
+        f"{'line':>6} {'access':<14} {'array':<12} {'requests':>9} {'lanes':>6} "
+        f"{'sectors':>16} {'wavefronts':>16} {'worst':>9}"
+    )
+    for row in report.accesses:
+        sectors = wavefronts = worst = ""
+        if row.space == "global":
+            sectors = (
+                f"{row.sectors_per_request:.2f} (ideal {row.ideal_sectors / row.requests:.2f})"
+            )
+        else:
+            ideal = row.ideal_wavefronts / row.requests
+            wavefronts = f"{row.wavefronts_per_request:.2f} (ideal {ideal:.2f})"
+            worst = f"{row.worst}-way"
+        if row.kind == "atomic":
+            worst = f"{row.worst_same} on one"
+        yield (
+            f"{row.line:>6} {row.space + ' ' + row.kind:<14} {row.array:<12} {row.requests:>9,} "
+            f"{row.lanes_per_request:>6.1f} {sectors:>16} {wavefronts:>16} {worst:>9}"
+        )
+    yield (
+        "Requests are counted for each warp; lanes, sectors (32 bytes) and wavefronts are means of "
+        "a request."
+    )
+    yield (
+        f"A block: {report.barriers} barriers, {report.shared_bytes:,} bytes of shared memory. "
+        f"{report.active_lanes:.1f} of 32 lanes active on average."
+    )
+
+
+def _short(size: tuple[int, int, int]) -> tuple[int, ...]:
+    return size if size[2] > 1 else size[:2] if size[1] > 1 else size[:1]
+
+
+# -- from the program's figures to names, lines and sentences -------------------------------------
+
+
+class Words:
+    """Names of arrays, elements and lines as the learner wrote them."""
+
+    def __init__(self, source: Source, kernel: Kernel, lines: dict[int, int]) -> None:
+        self.source = source
+        self.kernel = kernel
+        self.lines = lines
+
+    def line(self, pc: int) -> int:
+        return self.lines.get(pc, 0)
+
+    def at(self, pc: int) -> str:
+        line = self.line(pc)
+        return f"line {line}" if line else "an unknown line"
+
+    def array(self, name: str) -> str:
+        return name.rpartition("::")[2]
+
+    def element(self, name: str, offset: int, element: int) -> str:
+        """`tile[3][0]` or `in[1000]`: what lies at an offset in bytes."""
+        short = self.array(name)
+        element = self._element_bytes(short) or element or 4
+        index, rest = divmod(offset, element)
+        shape = self.source.shapes.get(short, ())
+        if len(shape) > 1 and index >= 0:
+            parts: list[int] = []
+            for size in reversed(shape[1:]):
+                index, inner = divmod(index, size)
+                parts.append(inner)
+            return short + "".join(f"[{part}]" for part in (index, *reversed(parts)))
+        within = f" (its byte {rest})" if rest else ""
+        return f"{short}[{index}]{within}"
+
+    def _element_bytes(self, name: str) -> int:
+        """Of a shared array, by its type; 0 for others."""
+        import re
+
+        found = re.search(rf"__shared__\s+([^;]*?)\b{re.escape(name)}\s*\[", self.source.code)
+        if not found:
+            return 0
+        words = found[1].split()
+        known = {"double": 8, "float4": 16, "int4": 16, "float2": 8, "int2": 8, "double2": 16}
+        known |= {"char": 1, "short": 2, "half": 2, "bool": 1, "uint4": 16, "uint2": 8}
+        if "long" in words:
+            return 8
+        return next((known[word] for word in words if word in known), 4)
+
+    def thread(self, number: int, block: tuple[int, int, int]) -> str:
+        """A thread as its block's shape numbers it."""
+        if block[1] == block[2] == 1:
+            return f"thread {number}"
+        x, rest = number % block[0], number // block[0]
+        if block[2] == 1:
+            return f"thread ({x}, {rest})"
+        return f"thread ({x}, {rest % block[1]}, {rest // block[1]})"
+
+    def block(self, number: int, grid: tuple[int, int, int]) -> str:
+        if grid[1] == grid[2] == 1:
+            return f"block {number}"
+        x, rest = number % grid[0], number // grid[0]
+        if grid[2] == 1:
+            return f"block ({x}, {rest})"
+        return f"block ({x}, {rest % grid[1]}, {rest // grid[1]})"
+
+
+def report_of(
+    data: dict[str, Any],
+    words: Words,
+    sizes: tuple[tuple[int, int, int], tuple[int, int, int]],
+    printed: str,
+) -> Report:
+    """The report of what the program wrote."""
+    sites = {row["site"]: row for row in data["sites"]}
+    totals = data["totals"]
+    used = [row for row in data["arrays"] if row["space"] == "shared" and row["used"]]
+    errors = [_sentence(data["error"], words, *sizes)] if data["error"] else []
+    races = sorted(data["races"], key=lambda row: row["kind"] != "read")
+    errors += [_race(row, words, *sizes) for row in races]
+    return Report(
+        words.kernel.name,
+        *sizes,
+        accesses=_accesses(data["sites"], words),
+        errors=errors,
+        steps=_steps(data["steps"], sites, words),
+        blocks=totals["blocks"],
+        threads=totals["threads"],
+        barriers=totals["most_barriers"],
+        collectives=totals["shuffles"],
+        shared_bytes=sum(row["bytes"] for row in used),
+        flow_requests=totals["flow_requests"],
+        flow_lanes=totals["flow_lanes"],
+        races=data["races_seen"],
+        printed=printed,
+    )
+
+
+def _accesses(rows: list[dict[str, Any]], words: Words) -> list[Access]:
+    """One a line, kind, array and size: a line may hold several such instructions."""
+    merged: dict[tuple[int, str, str, str, int], list[dict[str, Any]]] = {}
+    for row in rows:
+        array = words.array(row["array"])
+        key = (words.line(row["pc"]), row["kind"], row["space"], array, row["size"])
+        merged.setdefault(key, []).append(row)
+    found = []
+    order = {"read": 0, "write": 1, "atomic": 2}
+    for key, same in sorted(merged.items(), key=lambda item: (item[0][0], order[item[0][1]])):
+        summed = {
+            name: sum(row[name] for row in same)
+            for name in (
+                *("requests", "lanes", "sectors", "ideal_sectors"),
+                *("wavefronts", "ideal_wavefronts", "operations"),
+            )
+        }
+        ways: dict[int, int] = {}
+        for row in same:
+            for way, many in row["ways"].items():
+                ways[int(way)] = ways.get(int(way), 0) + many
+        worst = max(same, key=lambda row: row["worst"])
+        offsets = tuple(worst["sample"]["offsets"]) if worst["sample"] else ()
+        found.append(
+            Access(
+                *key,
+                **summed,
+                worst=worst["worst"],
+                worst_same=max(row["worst_same"] for row in same),
+                ways=dict(sorted(ways.items())),
+                worst_offsets=offsets,
+            )
+        )
+    return found
+
+
+def _steps(
+    rows: list[dict[str, Any]], sites: dict[int, dict[str, Any]], words: Words
+) -> list[Step]:
+    found = []
+    for row in rows:
+        site = sites[row["site"]]
+        found.append(
+            Step(
+                row["epoch"],
+                words.line(site["pc"]),
+                site["kind"],
+                site["space"],
+                words.array(site["array"]),
+                row["requests"],
+                row["lanes"],
+                row["sectors"],
+                row["wavefronts"],
+                row["worst"],
+                row["most"],
+            )
+        )
+    return found
+
+
+Size = tuple[int, int, int]
+
+
+def _sentence(row: dict[str, Any], words: Words, grid: Size, block: Size) -> str:
+    """What ended a launch, for people."""
+    kind = row["kind"]
+    thread = words.thread(row["thread"], block)
+    where = words.block(row["block"], grid)
+    at = words.at(row["pc"])
+    does = {"read": "reads", "write": "writes", "atomic": "changes"}.get(row.get("access", ""), "")
+    if kind == "out_of_bounds":
+        if row.get("null"):
+            return f"out of bounds: {thread} of {where} {does} through a null pointer ({at})"
+        if "array" not in row:
+            return f"out of bounds: {thread} of {where} {does} memory that is no array ({at})"
+        name = words.array(row["array"])
+        element = words.element(row["array"], row["offset"], row["element"])
+        size = words._element_bytes(name) or row["element"] or 4
+        if row["space"] == "shared":
+            has = (
+                f"{name} has {row['bytes']} bytes"
+                if row["bytes"]
+                else (f"{name} has 0 bytes: the launch gives no dynamic shared memory")
+            )
+        else:
+            has = f"{name} has {row['bytes'] // size} elements"
+        return f"out of bounds: {thread} of {where} {does} {element} ({at}), but {has}"
+    if kind == "misaligned":
+        element = words.element(row["array"], row["offset"], row["element"])
+        return (
+            f"misaligned: {thread} of {where} {does} {row['size']} bytes at once at {element} "
+            f"({at}), whose address is no multiple of {row['size']}"
+        )
+    if kind == "read_only":
+        element = words.element(row["array"], row["offset"], row["element"])
+        return f"{thread} of {where} writes {element} ({at}), which is constant"
+    if kind == "uninitialized":
+        element = words.element(row["array"], row["offset"], row["element"])
+        return (
+            f"uninitialized: {thread} of {where} reads {element} ({at}), which no thread of the "
+            "block has written"
+        )
+    if kind == "endless":
+        return (
+            f"endless: {thread} of {where} took more than {row['limit']:,} steps and is in a loop "
+            f"at {at}"
+        )
+    if kind == "too_many_requests":
+        return (
+            f"too long between two barriers: a warp of {where} made more than {row['limit']:,} "
+            f"requests to memory ({at}); launch more threads or a smaller input"
+        )
+    if kind == "too_deep":
+        return f"{thread} of {where} is more than 64 calls or loops deep ({at})"
+    if kind == "divergent_barrier":
+        other = row["other"]
+        return (
+            f"divergent barrier: {thread} waits at __syncthreads() on {at} while "
+            f"{words.thread(other['thread'], block)} waits at the one on {words.at(other['pc'])} "
+            f"({where}): every thread of a block must reach the same one"
+        )
+    if kind == "ended_before_barrier":
+        gone = words.thread(row["gone"], block)
+        return (
+            f"divergent barrier: {row['ended']} threads (such as {gone}) had already returned when "
+            f"{thread} reached __syncthreads() on {at} ({where}): every thread of a block must "
+            "reach it"
+        )
+    if kind == "stuck_collective":
+        return _stuck(row, words, thread, where, at, block)
+    if kind == "not_in_mask":
+        return (
+            f"warp-level function on {at}: {thread} of {where} is lane {row['lane']} and not in "
+            f"its own mask {row['mask']:#010x}"
+        )
+    if kind == "shuffle_width":
+        return f"shuffle on {at}: width is {row['width']}, it must be a power of two up to 32"
+    if kind == "assertion":
+        return f"assertion failed: {row['text']} ({thread} of {where}, {at})"
+    if kind == "trap":
+        return f"{thread} of {where} called __trap() ({at})"
+    if kind == "division":
+        return f"{thread} of {where} divides an integer by zero near {at}"
+    if kind == "stack":
+        return f"{thread} of {where} uses more than 128 KiB of local memory near {at}"
+    if kind == "local_array":
+        return f"{thread} of {where} wrote beyond the end of a local array, before {at}"
+    return f"{thread} of {where} touched memory that it may not, near {at}"
+
+
+def _stuck(row: dict[str, Any], words: Words, thread: str, where: str, at: str, block: Size) -> str:
+    missing = row.get("missing")
+    head = f"warp-level function on {at}: {thread} of {where} waits for "
+    if not missing:
+        return f"{head}lanes of its mask {row['mask']:#010x} that never get there"
+    other = words.thread(missing["thread"], block)
+    if missing["at"] == "barrier":
+        stays = f"it waits at __syncthreads() on {words.at(missing['pc'])}"
+    elif "missing_mask" in row and row["missing_mask"] != row["mask"]:
+        stays = (
+            f"it waits on {words.at(missing['pc'])} with another mask, {row['missing_mask']:#010x} "
+            f"instead of {row['mask']:#010x}"
+        )
+    else:
+        stays = f"it waits at another function on {words.at(missing['pc'])}"
+    return f"{head}{other}, which is in the mask but never gets there ({stays})"
+
+
+def _race(row: dict[str, Any], words: Words, grid: Size, block: Size) -> str:
+    """One pair of accesses that nothing orders."""
+    does = {"read": "reads", "write": "writes", "atomic": "changes by an atomic"}
+    did = {"read": "read", "write": "wrote", "atomic": "changed by an atomic"}
+    element = words.element(row["array"], row["offset"], row["element"])
+    mine, other = words.thread(row["thread"], block), words.thread(row["other_thread"], block)
+    line, other_line = words.at(row["pc"]), words.at(row["other_pc"])
+    many = f"{row['count']:,} such accesses" if row["count"] > 1 else "1 such access"
+    head = f"race: {mine} {does[row['kind']]} {element} ({line}) which {other}"
+    tail = f"{did[row['other_kind']]} at {other_line}"
+    if row["block"] != row["other_block"]:
+        return (
+            f"{head} of {words.block(row['other_block'], grid)} {tail}: nothing orders two blocks "
+            f"of a launch ({words.block(row['block'], grid)}; {many})"
+        )
+    if row["thread"] // 32 == row["other_thread"] // 32:
+        missing = "__syncwarp() or __syncthreads()"
+        why = ": lanes of a warp need not run in step"
+    else:
+        missing, why = "__syncthreads()", ""
+    return (
+        f"{head} {tail} with no {missing} between{why} ({words.block(row['block'], grid)}; {many})"
+    )

@@ -1,0 +1,215 @@
+"""A `.cu` file as text: what it may not hold, which kernels it has, how its arrays are declared.
+
+The same bytes must be accepted by NVRTC, which has no headers and no host code, so everything that
+it would refuse is refused here too, by name.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_HEADERS = "the same bytes are compiled for a GPU without any header: everything needed is there"
+_HOST = "a file holds kernels only: the tests allocate, copy and launch"
+_SYNC = "since Volta lanes of a warp run on their own: use the form with _sync and a mask"
+_LATER = "is not supported here"
+
+# Pattern in code without comments and strings, what it is called, why it cannot stand.
+_REFUSED: tuple[tuple[str, str], ...] = (
+    (r"^[ \t]*#[ \t]*include\b", _HEADERS),
+    (r"^[ \t]*#[ \t]*pragma[ \t]+omp\b", _LATER),
+    (r"<<<", _HOST),
+    (r"\bcuda(?:Malloc|Memcpy|Free|Memset|Device|Event|Stream|Launch|GetLast|Host)\w*", _HOST),
+    (r"\bint[ \t]+main[ \t]*\(", _HOST),
+    (r"\bstd[ \t]*::", "the C++ standard library does not exist on a GPU"),
+    (r"\bINFINITY\b|\bNAN\b", "write __int_as_float(0x7f800000), or 0x7fc00000 for a NaN"),
+    (r"\bu?int(?:8|16|32|64|ptr)_t\b", "write int, unsigned int or unsigned long long"),
+    (r"\bcooperative_groups\b|\bthis_thread_block\b", _LATER),
+    (r"\b__pipeline_\w+|\bmemcpy_async\b", f"asynchronous copies: this {_LATER}"),
+    (r"\bcuda[ \t]*::", _LATER),
+    (r"\b(?:asm|__asm__)\b", f"inline PTX {_LATER}"),
+    (r"\b(?:__half2?|half2?|__nv_bfloat16|nv_bfloat16|__nv_fp8\w*)\b", f"this type {_LATER}"),
+    (r"\btex[123]D\w*|\btexture\b|\bcuda(?:Texture|Surface)Object_t\b", f"textures: this {_LATER}"),
+    (r"\b(?:nvcuda|wmma)\b|\b__mma\w*", f"tensor cores: this {_LATER}"),
+    (r"\b__activemask\b", "it says which lanes happen to run together: give the mask yourself"),
+    (r"\b__cluster_dims__\b|\bmbarrier\w*", f"clusters: this {_LATER}"),
+    (r"\b__managed__\b", _LATER),
+    (r"\b__syncthreads_(?:count|and|or)\b|\b__match_(?:any|all)_sync\b", _LATER),
+    (r"\b__nanosleep\b|\bclock(?:64)?[ \t]*\(", f"there is no clock: this {_LATER}"),
+    (r"\b__shfl(?:_up|_down|_xor)?[ \t]*\(", _SYNC),
+    (r"\b__(?:ballot|any|all)[ \t]*\(", _SYNC),
+    (r"\b(?:malloc|free)[ \t]*\(|\bnew\b|\bdelete\b", f"allocating in a kernel {_LATER}"),
+    (r"\b(?:try|catch|throw)\b|\bvirtual\b|\bdynamic_cast\b", "C++ of the host only"),
+    (r"\bthread_local\b|\bil_\w+|\b__tsan\w*|\b__sanitizer\w*", "a name of the emulator's"),
+    (r"\b__attribute__\b|\b__builtin_\w+|\b_Pragma\b", "a word of the host's compiler"),
+    (r"^[ \t]*#[ \t]*(?:line|pragma[ \t]+GCC)\b", "a word of the host's compiler"),
+    (r"\b(?:syscall|mmap|fopen|open|system|fork|execve?|dlopen|dlsym)[ \t]*\(", _HOST),
+)
+_KERNEL = re.compile(
+    r'(?P<c>extern\s*"C"\s*)?(?P<bounds>__launch_bounds__\s*\([^)]*\)\s*)?__global__\s+'
+    r"(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:static\s+)?void\s+"
+    r"(?:__launch_bounds__\s*\([^)]*\)\s*)?(?P<name>\w+)\s*\((?P<parameters>[^)]*)\)"
+)
+_SHARED = re.compile(r"__shared__\s+[^;]*?\b(\w+)\s*((?:\[[^\]]*\]\s*)+)(?==|;)")
+_DYNAMIC = re.compile(r"\bextern\s+__shared__\s+[^;]*?\b(\w+)\s*\[\s*\]\s*;")
+_CONSTANT = re.compile(
+    r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(.+)$|"
+    r"\b(?:const|constexpr)\s+(?:unsigned\s+)?(?:int|unsigned|size_t)\s+(\w+)\s*=\s*([^;,]+);",
+    re.MULTILINE,
+)
+
+
+class Unsupported(ValueError):
+    """The file holds what no kernel here may hold; the text has a line a sentence."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a kernel: its name and its type as written, without `const`."""
+
+    name: str
+    type: str
+
+    @property
+    def is_pointer(self) -> bool:
+        return "*" in self.type
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A `__global__` function of the file; `line` is where it begins."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    line: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file's text, and what was read from it."""
+
+    name: str
+    text: str
+    code: str
+    kernels: dict[str, Kernel]
+    dynamic: tuple[str, ...]
+    shapes: dict[str, tuple[int, ...]]
+
+
+def read(name: str, text: str) -> Source:
+    """Look a file over; raises `Unsupported` with the line of each word that cannot stand."""
+    code = without_comments(text)
+    _refuse(name, code)
+    kernels = {found.name: found for found in _kernels(name, code)}
+    constants = _constants(code)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for match in _SHARED.finditer(code):
+        sizes = [_value(part, constants) for part in re.findall(r"\[([^\]]*)\]", match[2])]
+        if all(size is not None for size in sizes):
+            shapes[match[1]] = tuple(size for size in sizes if size is not None)
+    return Source(name, text, code, kernels, tuple(dict.fromkeys(_DYNAMIC.findall(code))), shapes)
+
+
+def without_comments(text: str) -> str:
+    """The text with comments and the insides of strings as blanks, line for line; `extern "C"`
+    stays."""
+
+    def blank(match: re.Match[str]) -> str:
+        found = match[0]
+        if found == '"C"':
+            return found
+        if found[0] in "\"'":
+            return found[0] + " " * (len(found) - 2) + found[-1]
+        return re.sub(r"[^\n]", " ", found)
+
+    pattern = r"//[^\n]*|/\*.*?(?:\*/|\Z)|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'"
+    return re.sub(pattern, blank, text, flags=re.DOTALL)
+
+
+def line_of(code: str, position: int) -> int:
+    return code.count("\n", 0, position) + 1
+
+
+def _refuse(name: str, code: str) -> None:
+    found: list[tuple[int, str]] = []
+    for pattern, why in _REFUSED:
+        for match in re.finditer(pattern, code, re.MULTILINE):
+            word = match[0].strip().rstrip("(").strip()
+            found.append((line_of(code, match.start()), f"`{word}`: {why}"))
+            break
+    for line, function in _unmarked(code):
+        found.append(
+            (line, f"`{function}` needs __device__ in front: a GPU calls no host function")
+        )
+    if found:
+        raise Unsupported("\n".join(f"{name}:{line}: {why}." for line, why in sorted(found)))
+
+
+_DEFINED = re.compile(r"\b([A-Za-z_]\w*)\s*\([^()]*(?:\([^()]*\)[^()]*)*\)\s*(?:const\s*)?\Z")
+_MARKED = re.compile(r"__(?:global|device)__|\b(?:struct|class|union|enum|namespace)\b")
+
+
+def _unmarked(code: str) -> list[tuple[int, str]]:
+    """Functions that are defined outside of any other, with neither mark."""
+    found = []
+    depth = start = 0
+    outer = re.sub(r'extern\s*"C"\s*\{', lambda m: " " * (len(m[0]) - 1) + ";", code)
+    for position, char in enumerate(outer):
+        head = outer[start:position]
+        if char == "{":
+            named = _DEFINED.search(head)
+            is_value = "=" in head.partition("(")[0]
+            if depth == 0 and named and not _MARKED.search(head) and not is_value:
+                found.append((line_of(outer, start + named.start(1)), named[1]))
+            depth += 1
+        elif char == "}":
+            depth = max(0, depth - 1)
+        directive = char == "\n" and head.lstrip().startswith("#") and not head.endswith("\\")
+        if (char in ";}" and depth == 0) or directive:
+            start = position + 1
+    return found
+
+
+def _kernels(name: str, code: str) -> list[Kernel]:
+    found = []
+    for match in _KERNEL.finditer(code):
+        line = line_of(code, match.start("name"))
+        inside = re.search(r'extern\s*"C"\s*\{', code[: match.start()])
+        if not match["c"] and not inside:
+            raise Unsupported(
+                f'{name}:{line}: kernel `{match["name"]}` needs extern "C" in front of __global__, '
+                "so that it can be found under its own name."
+            )
+        text = match["parameters"].strip()
+        rows = [_parameter(part) for part in text.split(",")] if text and text != "void" else []
+        found.append(Kernel(match["name"], tuple(rows), line))
+    return found
+
+
+def _parameter(text: str) -> Parameter:
+    text = re.sub(r"\b(?:const|__restrict__|volatile)\b", " ", text)
+    names = re.findall(r"\w+", text)
+    name = names[-1] if names else ""
+    kind = re.sub(r"\s+", " ", re.sub(rf"\b{name}\b\s*(?:\[\s*\])?\s*\Z", "", text.strip())).strip()
+    return Parameter(name, f"{kind}*" if text.rstrip().endswith("]") else kind)
+
+
+def _constants(code: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for match in _CONSTANT.finditer(code):
+        value = _value(match[2] or match[4], found)
+        if value is not None:
+            found[match[1] or match[3]] = value
+    return found
+
+
+def _value(text: str, constants: dict[str, int]) -> int | None:
+    """A sum or product of integers and known names, or None."""
+    known = re.sub(r"\b[A-Za-z_]\w*\b", lambda m: str(constants.get(m[0], "?")), text.strip())
+    known = re.sub(r"(?<=\d)[uUlL]+\b", "", known)
+    if not re.fullmatch(r"[\d\s+*/()-]+", known) or len(known) > 100 or "**" in known:
+        return None
+    try:
+        return int(eval(known.replace("/", "//"), {"__builtins__": {}}))  # digits and signs only
+    except (SyntaxError, ArithmeticError, TypeError, ValueError):
+        return None
