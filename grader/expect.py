@@ -8,6 +8,7 @@ misconception that produces the same value at the same place.
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -526,6 +527,41 @@ def _unit_slip(got: float, want: float) -> str:
             if want and abs(got / want / ratio - 1) < 1e-3:
                 return text
     return ""
+
+
+_LAUNCHES = {
+    "race": "nothing orders these two accesses, so on a GPU the value is a matter of luck",
+    "out of bounds": "a launch has more threads than there are elements: each must know its end",
+    "uninitialized": "shared memory holds rubbish until a thread of the block has written it",
+    "divergent barrier": "all threads of a block must reach the same __syncthreads(), or none",
+    "misaligned": "a load of 16 bytes needs an address that is a multiple of 16",
+    "warp-level function": "every lane of the mask must come to the same call",
+    "endless": "a thread must come to its end",
+}
+
+
+def launched(errors: Sequence[str]) -> None:
+    """A kernel's launch ran to its end without a fault: `errors` are those of its report, of which
+    the first is shown."""
+    if not errors:
+        return
+    first = errors[0]
+    because = next((why for start, why in _LAUNCHES.items() if first.startswith(start)), "")
+    more = f"and {len(errors) - 1} more of the kind" if len(errors) > 1 else ""
+    raise _fail("launch", _bare(first), because or "a launch must run to its end", first, more)
+
+
+def _bare(error: str) -> str:
+    """A launch's error without what two authors of one mistake need not share: lines, counts, the
+    names of shared arrays, and in a race which pair of threads came up."""
+    text = re.sub(r"line \d+", "a line", error)
+    text = re.sub(r"[\d,]+ such access(es)?", "such accesses", text)
+    if text.startswith(("race", "uninitialized")):
+        text = re.sub(r"\(block.*\)$", "", text)
+        text = re.sub(r"(?:thread|block) (?:\([\d, ]+\)|\d+)", "thread", text)
+        text = re.sub(r"\b(?!in\b|out\b)\w+((?:\[\d+\])+)", "shared", text)
+        text = re.sub(r"(?:\[\d+\])+", "", text)
+    return text
 
 
 def true(condition: object, because: str, observed: object = None) -> None:

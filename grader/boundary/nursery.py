@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -41,9 +42,16 @@ _CREDENTIALS = struct.Struct("3i")
 
 class Nursery:
     """A zygote and the address under which jobs reach it. `preload`: modules that it imports;
-    `hidden`: paths that student code must not see, wherever they lie."""
+    `hidden`: paths that student code must not see, wherever they lie; `runtime`: what kernels are
+    linked with, if it preloads `kernels`."""
 
-    def __init__(self, folder: Path, preload: Iterable[str], hidden: Iterable[Path]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        preload: Iterable[str],
+        hidden: Iterable[Path],
+        runtime: bytes = b"",
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(dir=folder, prefix="zygote-"))
         (self.folder / "root").mkdir()
         self.address = self.folder / "line"
@@ -51,6 +59,7 @@ class Nursery:
             "root": str(self.folder / "root"),
             "preload": list(preload),
             "hidden": [str(path.resolve()) for path in hidden],
+            "runtime": base64.b64encode(runtime).decode(),
         }
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with _short(self.address) as name:

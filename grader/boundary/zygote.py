@@ -10,6 +10,7 @@ LISTENER: a request is a JSON object with four descriptors, its answer the pid o
 
 from __future__ import annotations
 
+import base64
 import gc
 import importlib
 import json
@@ -48,7 +49,7 @@ def main(listener_fd: int, status_fd: int) -> None:
         seccomp.program()  # made once, for all workers
         mechanisms = _move_in(settings["root"], plan)
         for name in settings["preload"]:
-            _import(name)
+            _import(name, settings)
     except BaseException as error:
         _say(status_fd, {"fault": described(error)})
         raise SystemExit(1) from error
@@ -87,7 +88,7 @@ def _move_in(root: str, wanted: house.Plan) -> list[str]:
     return mechanisms
 
 
-def _import(name: str) -> None:
+def _import(name: str, settings: dict[str, Any]) -> None:
     if name == "meters":
         from grader import meters
 
@@ -95,7 +96,7 @@ def _import(name: str) -> None:
     elif name == "kernels":
         from grader import kernels
 
-        kernels.preload()
+        kernels.preload(base64.b64decode(settings["runtime"]))
     else:
         importlib.import_module(name)
 

@@ -130,7 +130,8 @@ def _nursery(
     if tier != "sandbox":
         yield None
         return
-    with Nursery(work, preload.inside(labs), [*hidden, work]) as nursery:
+    names = preload.inside(labs)
+    with Nursery(work, names, [*hidden, work], preload.runtime(names)) as nursery:
         yield nursery
 
 

@@ -38,6 +38,15 @@ def inside(labs: Iterable[Lab]) -> list[str]:
     return [*found, *(name for name, pattern in own.items() if _mentions(sources, pattern))]
 
 
+def runtime(names: Iterable[str]) -> bytes:
+    """What compiled kernels are linked with, if one of the names is `kernels`."""
+    if "kernels" not in names:
+        return b""
+    from grader.kernels import ready_runtime
+
+    return ready_runtime()
+
+
 def outside(labs: Iterable[Lab], work: Path) -> None:
     """Import what the suites will need; what is not installed is a test's own affair. `work`: where
     libraries put what they cache."""

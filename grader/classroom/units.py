@@ -45,6 +45,7 @@ FEEDBACK = ("full", "diagnosis", "names")
 DIAGNOSIS_SECONDS = 20.0
 UNIT_SECONDS = 900.0
 MAX_LOADS = 2
+KILLED_TRIES = 3  # of a test whose process a signal ended
 MIN_FREE_BYTES = 8 * 2**20
 
 
@@ -347,10 +348,10 @@ class _Run:
 
     def _ran(self, case: Case, room: _Guard) -> Outcome:
         seed = suite.seed_of(case, self.key)
-        outcome = self._once(case, room, seed)
-        if isinstance(outcome.error, Crashed) and outcome.error.killed:
-            # A signal may have come from anywhere; what the code does, it does again.
+        for _ in range(KILLED_TRIES):
             outcome = self._once(case, room, seed)
+            if not (isinstance(outcome.error, Crashed) and outcome.error.killed):
+                break  # a signal may have come from anywhere; what the code does, it does again
         if outcome.status != "passed":
             self._check_the_disk()
         self._check_the_suite(outcome, seed)
@@ -406,11 +407,12 @@ class _Run:
 def _load(room: _Guard) -> FarSideError | None:
     """Have the files imported, if they are not; what went wrong, if that never ended or ended the
     process. A file that merely raises is told by each test that needs it."""
-    for attempt in range(2):
+    for attempt in range(1, KILLED_TRIES + 1):
         try:
             room.load()
         except (Timeout, Crashed, Refused) as error:
-            if attempt or not (isinstance(error, Crashed) and error.killed):
+            killed = isinstance(error, Crashed) and error.killed
+            if attempt == KILLED_TRIES or not killed:
                 return error
         else:
             return None

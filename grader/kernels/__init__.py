@@ -7,7 +7,7 @@
 Importing this imports NumPy, and no compiler runs before `compile`.
 """
 
-from grader.kernels.build import CompileError, preload
+from grader.kernels.build import CompileError, preload, ready_runtime
 from grader.kernels.cuda import LaunchError, Module, Pointer, compile
 from grader.kernels.report import Access, Report, Step
 from grader.kernels.source import Unsupported
@@ -23,4 +23,5 @@ __all__ = [
     "Unsupported",
     "compile",
     "preload",
+    "ready_runtime",
 ]

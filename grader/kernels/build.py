@@ -7,7 +7,6 @@ and hoist loops' conditions, and the counts would not be those of the source.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
@@ -22,10 +21,12 @@ from grader.kernels.source import Source
 
 _HERE = Path(__file__).parent
 COMPILE_SECONDS = 60
+LEARNERS = "learner.cu"  # what the compiler is told that the file is called
 _COMMON = ("-std=c++17", "-fno-pie", "-fno-exceptions", "-fno-rtti", "-ffp-contract=off", "-w")
 _KERNEL_FLAGS = (
     *_COMMON,
-    *("-O0", "-gdwarf-4", "-fno-threadsafe-statics", "-fstack-protector-all"),
+    *("-O0", "-gdwarf-4", "-fno-threadsafe-statics", "-fno-omit-frame-pointer"),
+    *("-fstack-protector-all", "-fstack-clash-protection"),
     "-fsanitize=thread",
 )
 _GCC_FLAGS = ("-fsanitize-coverage=trace-pc", "-fno-extern-tls-init")
@@ -73,6 +74,7 @@ def program(source: Source) -> Path:
     with tempfile.TemporaryDirectory(prefix="infralens-build-") as name:
         folder = Path(name)
         (folder / "kernel.cpp").write_text(wrapped, encoding="utf-8")
+        (folder / LEARNERS).write_text(source.text, encoding="utf-8")  # errors quote its lines
         (folder / "runtime.o").write_bytes(runtime_object())
         _run(
             source.name,
@@ -92,7 +94,7 @@ def runtime_object() -> bytes:
     """The runtime, compiled once for each machine and remembered in this process: a process that
     others are forked from calls this before, and none of them compiles it."""
     found = compiler()
-    key = _key(found, (_HERE / "runtime.cpp").read_text(encoding="utf-8"), _RUNTIME_FLAGS)
+    key = _runtime_key()
     if key not in _OBJECT:
         path = _cache() / key / "runtime.o"
         if not path.is_file():
@@ -105,11 +107,25 @@ def runtime_object() -> bytes:
     return _OBJECT[key]
 
 
-def preload() -> None:
-    """Have the runtime compiled before any process is forked from this one; nothing without a
-    compiler, which each test says for itself."""
-    with contextlib.suppress(CompileError):
-        runtime_object()
+def _runtime_key() -> str:
+    return _key(compiler(), _shipped("runtime.cpp"), _RUNTIME_FLAGS)
+
+
+def ready_runtime() -> bytes:
+    """The runtime for `preload`; empty where no compiler is, which each test says for itself."""
+    try:
+        return runtime_object()
+    except CompileError:
+        return b""
+
+
+def preload(runtime: bytes = b"") -> None:
+    """Have the runtime at hand in this process and all that are forked from it; `runtime`: as
+    another process of this machine compiled it from the same files."""
+    if runtime:
+        _OBJECT[_runtime_key()] = runtime
+    else:
+        ready_runtime()
 
 
 def _wrapped(source: Source) -> str:
@@ -130,7 +146,7 @@ def _wrapped(source: Source) -> str:
     rows = ", ".join(f"IL_LISTED({name})" for name in names) or "{nullptr, nullptr, nullptr, 0}"
     return (
         '#include "shim.h"\n'
-        f'#line 1 "{source.name}"\n{source.text}\n'
+        f'#line 1 "{LEARNERS}"\n{source.text}\n'
         f'#line 1 "list"\n{dynamic}'
         "static thread_local char il_touched = 1;\n"
         'extern "C" IL_HIDDEN char *il_touch_shared() { return &il_touched; }\n'
@@ -185,22 +201,47 @@ def _run(name: str, call: list[str], folder: Path) -> None:
     except subprocess.TimeoutExpired:
         raise CompileError(f"{name} did not compile within {COMPILE_SECONDS} s") from None
     if done.returncode:
-        raise CompileError(_said(name, done.stderr))
+        raise CompileError(_said(name, done.stderr, _lines(folder)))
 
 
-def _said(name: str, text: str) -> str:
-    """The compiler's first errors in the learner's file, with the quoted lines."""
+def _lines(folder: Path) -> int:
+    path = folder / LEARNERS
+    return len(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else 0
+
+
+_AT = re.compile(rf"{re.escape(LEARNERS)}:(\d+)(?::\d+)?:\s*(.*)")
+
+
+def _said(name: str, text: str, last: int) -> str:
+    """The compiler's first errors in the learner's file, with the quoted lines; of errors in the
+    kit's own text around it, what they say about that file. `last`: its number of lines."""
     lines = text.splitlines()
-    marks = [i for i, line in enumerate(lines) if re.match(rf"{re.escape(name)}:\d+", line)]
-    marks = [i for i in marks if "error:" in lines[i]]
+    found = [(i, _AT.match(line)) for i, line in enumerate(lines)]
+    marks = [(i, match) for i, match in found if match and match[2].startswith("error:")]
     if not marks:
-        missing = re.findall(r"undefined reference to `([^']+)'", text)
-        if missing:
-            return f"{name}: `{missing[0]}` is declared but defined nowhere"
-        return f"{name} does not compile: {' '.join(lines[-3:])[:600]}"
+        return _said_elsewhere(name, text, last)
     shown = []
-    for i in marks[:3]:
-        shown.append(re.sub(r":(\d+): error:", ": error:", lines[i]))
+    for i, match in marks[:3]:
+        shown.append(f"{name}:{match[1]}: {match[2]}")
         shown += [line for line in lines[i + 1 : i + 3] if re.match(r"\s+\d* \|", line)]
     more = f"\n... and {len(marks) - 3} more" if len(marks) > 3 else ""
     return "\n".join(shown) + more
+
+
+def _said_elsewhere(name: str, text: str, last: int) -> str:
+    if missing := re.findall(r"undefined reference to [`']([^']+)'", text):
+        return f"{name}: `{missing[0]}` is declared but defined nowhere"
+    at = 0
+    for line in text.splitlines():
+        match = _AT.match(line)
+        at = int(match[1]) if match else at
+        if match and re.search(r"to match this .\{", match[2]):
+            return f"{name}:{match[1]}: `{{` is never closed"
+    error = re.search(r"^(\S+?):\d+:\d+: (?:fatal )?error: (.*)$", text, re.MULTILINE)
+    what = error[2] if error else text.strip().splitlines()[-1][:300] if text.strip() else "?"
+    if error and error[1] == "list":
+        what = re.sub(r"before .*", "before the end of the file", what)
+        at = last
+    if "il_" in what:
+        what = "a function of CUDA is called with arguments that it does not take"
+    return f"{name}:{at}: error: {what}" if at else f"{name} does not compile: {what}"

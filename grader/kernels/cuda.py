@@ -68,6 +68,21 @@ class Pointer:
     offset: int = 0
 
 
+@dataclass
+class _Place:
+    """Memory of this process, from `first` to `end`, that one array or several overlapping ones
+    have; `number` and `offset` are its place in a launch."""
+
+    first: int
+    end: int
+    number: int = -1
+    offset: int = 0
+
+    def holds(self, array: numpy.ndarray[Any, Any]) -> bool:
+        start = _address(array)
+        return self.first <= start and start + array.nbytes <= self.end
+
+
 Argument = Any  # a NumPy array, a Pointer, a number, or None for a null pointer
 
 
@@ -91,16 +106,20 @@ class Module:
         races: bool = True,
         device: str = "cpu",
         max_steps: int = 1 << 25,
+        max_total_steps: int = 1 << 29,
         seconds: float = LAUNCH_SECONDS,
     ) -> Report:
         """Launch a kernel; arrays among `args` are changed in place, as on a GPU.
 
         `grid`, `block`: up to three sizes, x first. `shared_bytes`: dynamic shared memory. `seed`:
         0 runs blocks, warps and lanes in their order, another one shuffles blocks and warps.
+        `max_steps`: basic blocks that one thread may run, `max_total_steps`: that all may.
         `device="gpu"` gives values only. What goes wrong in the kernel is a sentence of
         `report.errors`; raises LaunchError for a call that is wrong in itself.
         """
         kernel = self._kernel(name)
+        if device not in ("cpu", "gpu"):
+            raise LaunchError(f'device is {device!r}: give "cpu" or "gpu"')
         sizes = _sizes("grid", grid, MAX_GRID), _sizes("block", block, MAX_BLOCK)
         if sizes[1][0] * sizes[1][1] * sizes[1][2] > MAX_BLOCK[0]:
             raise LaunchError(f"a block of {sizes[1]} threads is larger than {MAX_BLOCK[0]}")
@@ -110,8 +129,9 @@ class Module:
         if device == "gpu":
             gpu.launch(self.source, name, *sizes, checked, shared_bytes)
             return Report(name, *sizes)
-        order = _Order(kernel, *sizes, checked, shared_bytes, self.source.dynamic)
-        limits = [f"seed {seed}", f"races {int(races)}", f"steps {max_steps}"]
+        order = _Order(kernel, *sizes, checked, shared_bytes, self.source.dynamic_of(name))
+        limits = [f"seed {seed}", f"races {int(races)}"]
+        limits += [f"steps {max_steps}", f"total {max_total_steps}"]
         with tempfile.TemporaryDirectory(prefix="infralens-launch-") as folder:
             found = order.run(self.program, Path(folder), limits, seconds)
         if isinstance(found, str):
@@ -130,7 +150,7 @@ class Module:
         """The source line of every instruction that a report names."""
         asked = {pc for pc in _pcs(data) if pc not in self.lines}
         if asked:
-            self.lines.update(_source_lines(self.program, self.source.name, asked))
+            self.lines.update(_source_lines(self.program, asked))
         return self.lines
 
 
@@ -142,11 +162,28 @@ def compile(path: Path | str, name: str | None = None) -> Module:
     with the compiler's own words, OSError. The same bytes are compiled once."""
     text = Path(path).read_bytes().decode("utf-8", "replace")
     key = (name or Path(path).name, text)
-    if key not in _MODULES:
+    if key not in _MODULES or not _MODULES[key].program.is_file():
         if len(_MODULES) > 64:
             _MODULES.clear()
         _MODULES[key] = Module(source.read(*key))
     return _MODULES[key]
+
+
+def _address(array: numpy.ndarray[Any, Any]) -> int:
+    # An empty array may lie anywhere, in another array too: it gets a place that no other has.
+    return int(array.__array_interface__["data"][0]) if array.size else -id(array)
+
+
+def _places(arrays: list[numpy.ndarray[Any, Any]]) -> list[_Place]:
+    """Arrays that share memory here share it in the launch too."""
+    found: list[_Place] = []
+    for array in sorted(arrays, key=_address):
+        start = _address(array)
+        if found and (start < found[-1].end or start == found[-1].first):
+            found[-1].end = max(found[-1].end, start + array.nbytes)
+        else:
+            found.append(_Place(start, start + array.nbytes))
+    return found
 
 
 # -- what a launch is called with -----------------------------------------------------------------
@@ -155,8 +192,9 @@ Checked = list[tuple[Parameter, Pointer | bytes | None]]
 
 
 def _sizes(what: str, given: int | Sequence[int], largest: Iterable[int]) -> tuple[int, int, int]:
-    numbers = (given,) if isinstance(given, int | numpy.integer) else tuple(given)
-    if not 1 <= len(numbers) <= 3:
+    numbers = tuple(given) if isinstance(given, Sequence | numpy.ndarray) else (given,)
+    whole = all(isinstance(number, int | numpy.integer) for number in numbers)
+    if not 1 <= len(numbers) <= 3 or not whole:
         raise LaunchError(f"{what} is {given!r}: give one to three sizes")
     sizes = tuple(int(number) for number in numbers) + (1,) * (3 - len(numbers))
     for axis, size, limit in zip("xyz", sizes, largest, strict=True):
@@ -184,18 +222,33 @@ def _argument(kernel: Kernel, parameter: Parameter, given: Argument) -> Pointer 
             raise LaunchError(f"{where} is a {parameter.type}, not a pointer")
         if given is not None and not given.array.flags.c_contiguous:
             raise LaunchError(f"{where} must be a contiguous array")
+        if given is not None and given.array.dtype.hasobject:
+            raise LaunchError(f"{where} is an array of Python objects: give one of numbers")
         return given
     if parameter.is_pointer:
         raise LaunchError(f"{where} is a pointer: give a NumPy array, not {given!r}")
-    if isinstance(given, numpy.generic):
-        return given.tobytes()
     form = _SCALARS.get(parameter.type)
+    if isinstance(given, numpy.generic):
+        if given.nbytes <= 8 and form in (None, _form(given)):
+            return given.tobytes()  # bit for bit: a NaN keeps its payload
+        given = given.item()
     if form is None:
-        raise LaunchError(f"{where} is a {parameter.type}: give it as a NumPy scalar")
+        raise LaunchError(
+            f"{where} is a {parameter.type}: give it as a NumPy scalar of up to 8 bytes"
+        )
     try:
         return struct.pack(form, given)
-    except (struct.error, TypeError) as error:
+    except (struct.error, TypeError, OverflowError) as error:
         raise LaunchError(f"{where} is a {parameter.type}, which cannot hold {given!r}") from error
+
+
+def _form(scalar: numpy.generic) -> str:
+    """The letter of `struct` for a NumPy scalar; NumPy's letters of equal types differ."""
+    size = scalar.dtype.itemsize
+    letters = {"i": "bhiq", "u": "BHIQ"}.get(scalar.dtype.kind)
+    if letters:
+        return letters[size.bit_length() - 1]
+    return scalar.dtype.char
 
 
 class _Order:
@@ -219,26 +272,28 @@ class _Order:
             f"shared {shared_bytes}",
             *(f"dynamic {name}" for name in dynamic),
         ]
-        places: dict[int, int] = {}
+        places = _places([v.array for _, v in arguments if isinstance(v, Pointer)])
         for parameter, value in arguments:
             if value is None:
                 rows.append("null")
             elif isinstance(value, bytes):
-                rows.append(f"value {int.from_bytes(value[:8], 'little'):x}")
+                rows.append(f"value {int.from_bytes(value, 'little'):x} {len(value)}")
             else:
                 array = value.array
-                key = array.__array_interface__["data"][0] if array.size else id(array)
-                if key not in places:
-                    places[key] = len(places)
-                    rows.append(self._add(parameter.name or "array", array))
-                rows.append(f"pointer {places[key]} {value.offset * array.itemsize}")
+                place = next(place for place in places if place.holds(array))
+                if place.number < 0:
+                    place.number = sum(other.number >= 0 for other in places)
+                    rows.append(self._add(parameter.name or "array", place, array.itemsize))
+                self.arrays[id(array)] = (array, place.offset + _address(array) - place.first)
+                by = _address(array) - place.first + value.offset * array.itemsize
+                rows.append(f"pointer {place.number} {by}")
         self.rows = rows
 
-    def _add(self, name: str, array: numpy.ndarray[Any, Any]) -> str:
-        offset = self.size
-        self.arrays[len(self.arrays)] = (array, offset)
-        self.size += -(-max(array.nbytes, 1) // 4096) * 4096
-        return f"array {offset} {array.nbytes} {array.itemsize} 0 {name}"
+    def _add(self, name: str, place: _Place, itemsize: int) -> str:
+        place.offset = self.size
+        size = place.end - place.first
+        self.size += -(-max(size, 1) // 4096) * 4096
+        return f"array {place.offset} {size} {itemsize} 0 {name}"
 
     def run(
         self, program: Path, folder: Path, limits: list[str], seconds: float
@@ -261,10 +316,13 @@ class _Order:
                 )  # fmt: skip
                 out.seek(0)
                 printed = out.read(_PRINTED_BYTES).decode("utf-8", "replace")
+                printed += "\n(and more)" if out.read(1) else ""
                 faults.seek(0)
                 said = faults.read(2000).decode("utf-8", "replace").strip()
         except subprocess.TimeoutExpired:
             return f"the kernel did not end within {seconds:g} s"
+        if done.returncode == 3:
+            return said
         if done.returncode or not report.is_file():
             return f"the kernel ended its process with exit code {done.returncode} {said}".strip()
         with data.open("rb") as file:
@@ -294,7 +352,7 @@ def _pcs(data: Any) -> Iterable[int]:
             yield from _pcs(value)
 
 
-def _source_lines(program: Path, name: str, pcs: Iterable[int]) -> dict[int, int]:
+def _source_lines(program: Path, pcs: Iterable[int]) -> dict[int, int]:
     """Return addresses to lines of the learner's file: of a function of the shim that was put in
     there, the line that called it."""
     tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
@@ -310,6 +368,6 @@ def _source_lines(program: Path, name: str, pcs: Iterable[int]) -> dict[int, int
     for row in done.stdout.splitlines():
         if row.startswith("0x"):
             address = int(row, 16) + 1
-        elif match := re.search(rf"(?:^|/){re.escape(name)}:(\d+)", row):
+        elif match := re.search(rf"(?:^|/){re.escape(build.LEARNERS)}:(\d+)", row):
             found.setdefault(address, int(match[1]))
     return found

@@ -52,7 +52,7 @@ def launch(
     function = module(source).get_function(name)
     if shared_bytes > 48 << 10:
         function.max_dynamic_shared_size_bytes = shared_bytes
-    there: dict[int, tuple[Any, Any]] = {}
+    there: dict[tuple[int, int], tuple[Any, Any]] = {}
     given: list[Any] = []
     for parameter, value in arguments:
         if value is None:
@@ -61,9 +61,10 @@ def launch(
             given.append(_scalar(parameter.type, value))
         else:
             array = value.array
-            if id(array) not in there:
-                there[id(array)] = array, cupy.asarray(array)
-            copy = there[id(array)][1]
+            key = array.__array_interface__["data"][0], array.nbytes
+            if key not in there:
+                there[key] = array, cupy.asarray(array)
+            copy = there[key][1]
             given.append(copy if not value.offset else copy.reshape(-1)[value.offset :])
     function(grid, block, tuple(given), shared_mem=shared_bytes)
     cupy.cuda.get_current_stream().synchronize()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import math
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from grader.kernels.source import Kernel, Source
+from grader.kernels.source import Array, Kernel, Source
 
 
 @dataclass(frozen=True)
@@ -119,23 +121,82 @@ class Report:
     def from_plain(data: Any) -> Report:
         """The report that `plain` gave; raises ValueError for anything else."""
         try:
-            rows = {
-                "accesses": [
-                    Access(**{**row, "worst_offsets": tuple(row["worst_offsets"])})
-                    for row in data["accesses"]
-                ],
-                "steps": [Step(**row) for row in data["steps"]],
-            }
-            sizes = {name: tuple(data[name]) for name in ("grid", "block")}
-            report = Report(**{**data, **rows, **sizes})
-        except (TypeError, KeyError, AttributeError) as error:
+            return _report_of_plain(data)
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise ValueError("no report of a launch") from error
-        if not all(isinstance(text, str) for text in report.errors):
-            raise ValueError("no report of a launch")
-        return report
 
     def __str__(self) -> str:
         return "\n".join(_table(self))
+
+
+def _report_of_plain(data: Any) -> Report:
+    accesses = [
+        _row(
+            Access,
+            row,
+            ways=_ways(row["ways"]),
+            worst_offsets=tuple(None if at is None else _int(at) for at in row["worst_offsets"]),
+        )
+        for row in _list(data["accesses"])
+    ]
+    if not all(access.requests > 0 for access in accesses):
+        raise ValueError
+    report: Report = _row(
+        Report,
+        data,
+        accesses=accesses,
+        steps=[_row(Step, row) for row in _list(data["steps"])],
+        errors=[_text(text) for text in _list(data["errors"])],
+        grid=_three(data["grid"]),
+        block=_three(data["block"]),
+    )
+    return report
+
+
+def _row(kind: Any, data: Any, **made: Any) -> Any:
+    """An object of a dataclass whose other fields are texts and counts."""
+    names = {field.name: str(field.type) for field in dataclasses.fields(kind)}
+    if not isinstance(data, dict) or set(data) != set(names):
+        raise ValueError
+    checks: dict[str, Callable[[Any], Any]] = {"int": _count, "str": _text}
+    return kind(
+        **{name: made[name] if name in made else checks[names[name]](data[name]) for name in names}
+    )
+
+
+def _list(data: Any) -> list[Any]:
+    if not isinstance(data, list | tuple):
+        raise TypeError
+    return list(data)
+
+
+def _text(data: Any) -> str:
+    if not isinstance(data, str):
+        raise TypeError
+    return data
+
+
+def _int(data: Any) -> int:
+    if type(data) is not int:
+        raise TypeError
+    return data
+
+
+def _count(data: Any) -> int:
+    if _int(data) < 0:
+        raise ValueError
+    return _int(data)
+
+
+def _three(data: Any) -> tuple[int, int, int]:
+    x, y, z = _list(data)
+    return _count(x), _count(y), _count(z)
+
+
+def _ways(data: Any) -> dict[int, int]:
+    if not isinstance(data, dict):
+        raise TypeError
+    return {_count(way): _count(many) for way, many in data.items()}
 
 
 def _table(report: Report) -> Iterable[str]:
@@ -146,7 +207,7 @@ def _table(report: Report) -> Iterable[str]:
         return
     yield (
         f"{'line':>6} {'access':<14} {'array':<12} {'requests':>9} {'lanes':>6} "
-        f"{'sectors':>16} {'wavefronts':>16} {'worst':>9}"
+        f"{'sectors':>18} {'wavefronts':>18} {'worst':>9}"
     )
     for row in report.accesses:
         sectors = wavefronts = worst = ""
@@ -162,7 +223,7 @@ def _table(report: Report) -> Iterable[str]:
             worst = f"{row.worst_same} on one"
         yield (
             f"{row.line:>6} {row.space + ' ' + row.kind:<14} {row.array:<12} {row.requests:>9,} "
-            f"{row.lanes_per_request:>6.1f} {sectors:>16} {wavefronts:>16} {worst:>9}"
+            f"{row.lanes_per_request:>6.1f} {sectors:>18} {wavefronts:>18} {worst:>9}"
         )
     yield (
         "Requests are counted for each warp; lanes, sectors (32 bytes) and wavefronts are means of "
@@ -181,6 +242,22 @@ def _short(size: tuple[int, int, int]) -> tuple[int, ...]:
 # -- from the program's figures to names, lines and sentences -------------------------------------
 
 
+_SIZES = {"char": 1, "bool": 1, "short": 2, "int": 4, "float": 4, "long": 8, "double": 8}
+
+
+def _bytes_of(words: list[str]) -> int:
+    """Bytes of a type's words, 0 for one that is unknown: `unsigned long`, `float4`."""
+    for word in words:
+        found = re.fullmatch(r"u?(char|short|int|long(?:long)?|float|double)([234]?)", word)
+        if found and (found[2] or found[1] in ("long", "double")):
+            return _SIZES[found[1][:4] if found[1] == "longlong" else found[1]] * int(found[2] or 1)
+    plain = [word.removeprefix("u") for word in words]
+    if "short" in plain or "char" in plain:
+        return 2 if "short" in plain else 1
+    found_sizes = [_SIZES[word] for word in plain if word in _SIZES]
+    return found_sizes[0] if found_sizes else 4 if "unsigned" in words else 0
+
+
 class Words:
     """Names of arrays, elements and lines as the learner wrote them."""
 
@@ -188,6 +265,7 @@ class Words:
         self.source = source
         self.kernel = kernel
         self.lines = lines
+        self.bytes: dict[str, int] = {}  # of the arrays whose size the file states
 
     def line(self, pc: int) -> int:
         return self.lines.get(pc, 0)
@@ -200,33 +278,40 @@ class Words:
         return name.rpartition("::")[2]
 
     def element(self, name: str, offset: int, element: int) -> str:
-        """`tile[3][0]` or `in[1000]`: what lies at an offset in bytes."""
+        """`tile[3][0]`, `in[1000]` or `total`: what lies at an offset in bytes."""
         short = self.array(name)
-        element = self._element_bytes(short) or element or 4
-        index, rest = divmod(offset, element)
-        shape = self.source.shapes.get(short, ())
-        if len(shape) > 1 and index >= 0:
-            parts: list[int] = []
-            for size in reversed(shape[1:]):
-                index, inner = divmod(index, size)
-                parts.append(inner)
-            return short + "".join(f"[{part}]" for part in (index, *reversed(parts)))
+        declared = self.declared(name)
+        size = self.element_bytes(name, element)
+        index, rest = divmod(offset, size)
+        shape = declared.shape if declared else None
         within = f" (its byte {rest})" if rest else ""
-        return f"{short}[{index}]{within}"
+        if shape == () and index == 0:
+            return short + within
+        parts: list[int] = []
+        for many in reversed(shape[1:] if shape and index >= 0 else ()):
+            index, inner = divmod(index, many)
+            parts.append(inner)
+        return short + "".join(f"[{part}]" for part in (index, *reversed(parts))) + within
 
-    def _element_bytes(self, name: str) -> int:
-        """Of a shared array, by its type; 0 for others."""
-        import re
+    def declared(self, name: str) -> Array | None:
+        """The declaration of an array that is no argument; a name as the program has it."""
+        before, _, short = name.rpartition("::")
+        if not before and short in {parameter.name for parameter in self.kernel.parameters}:
+            return None
+        function = re.search(r"(\w+)(?:<[^()]*>)?(?:\(.*\))?(?: const)?$", before)
+        return self.source.array(short, function[1] if function else "")
 
-        found = re.search(rf"__shared__\s+([^;]*?)\b{re.escape(name)}\s*\[", self.source.code)
-        if not found:
-            return 0
-        words = found[1].split()
-        known = {"double": 8, "float4": 16, "int4": 16, "float2": 8, "int2": 8, "double2": 16}
-        known |= {"char": 1, "short": 2, "half": 2, "bool": 1, "uint4": 16, "uint2": 8}
-        if "long" in words:
-            return 8
-        return next((known[word] for word in words if word in known), 4)
+    def element_bytes(self, name: str, element: int) -> int:
+        """Bytes of an element: by its type, or of what the whole array has."""
+        declared = self.declared(name)
+        if declared is None:
+            return element or 4
+        words = re.findall(r"\w+", declared.type)
+        if known := _bytes_of(words):
+            return known
+        if declared.shape is not None and name in self.bytes:
+            return max(1, self.bytes[name] // max(1, math.prod(declared.shape)))
+        return element or 4
 
     def thread(self, number: int, block: tuple[int, int, int]) -> str:
         """A thread as its block's shape numbers it."""
@@ -255,6 +340,7 @@ def report_of(
     """The report of what the program wrote."""
     sites = {row["site"]: row for row in data["sites"]}
     totals = data["totals"]
+    words.bytes = {row["name"]: row["bytes"] for row in data["arrays"] if not row["dynamic"]}
     used = [row for row in data["arrays"] if row["space"] == "shared" and row["used"]]
     errors = [_sentence(data["error"], words, *sizes)] if data["error"] else []
     races = sorted(data["races"], key=lambda row: row["kind"] != "read")
@@ -340,6 +426,10 @@ def _steps(
 Size = tuple[int, int, int]
 
 
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def _sentence(row: dict[str, Any], words: Words, grid: Size, block: Size) -> str:
     """What ended a launch, for people."""
     kind = row["kind"]
@@ -350,11 +440,16 @@ def _sentence(row: dict[str, Any], words: Words, grid: Size, block: Size) -> str
     if kind == "out_of_bounds":
         if row.get("null"):
             return f"out of bounds: {thread} of {where} {does} through a null pointer ({at})"
+        if row.get("local"):
+            return (
+                f"out of bounds: {thread} of {where} {does} local memory that is not its own "
+                f"({at}): beyond the end of a local array, or another thread's"
+            )
         if "array" not in row:
             return f"out of bounds: {thread} of {where} {does} memory that is no array ({at})"
         name = words.array(row["array"])
         element = words.element(row["array"], row["offset"], row["element"])
-        size = words._element_bytes(name) or row["element"] or 4
+        size = words.element_bytes(row["array"], row["element"])
         if row["space"] == "shared":
             has = (
                 f"{name} has {row['bytes']} bytes"
@@ -362,7 +457,7 @@ def _sentence(row: dict[str, Any], words: Words, grid: Size, block: Size) -> str
                 else (f"{name} has 0 bytes: the launch gives no dynamic shared memory")
             )
         else:
-            has = f"{name} has {row['bytes'] // size} elements"
+            has = f"{name} has {_many(row['bytes'] // size, 'element')}"
         return f"out of bounds: {thread} of {where} {does} {element} ({at}), but {has}"
     if kind == "misaligned":
         element = words.element(row["array"], row["offset"], row["element"])
@@ -387,8 +482,16 @@ def _sentence(row: dict[str, Any], words: Words, grid: Size, block: Size) -> str
     if kind == "too_many_requests":
         return (
             f"too long between two barriers: a warp of {where} made more than {row['limit']:,} "
-            f"requests to memory ({at}); launch more threads or a smaller input"
+            f"requests to memory ({at}): if no loop there is endless, launch more threads or a "
+            "smaller input"
         )
+    if kind == "too_long":
+        return (
+            f"too long: the threads of this launch take more than {row['limit']:,} steps together; "
+            "launch fewer threads or a smaller input"
+        )
+    if kind == "too_large":
+        return f"this launch is too large to be watched ({at}): launch fewer threads"
     if kind == "too_deep":
         return f"{thread} of {where} is more than 64 calls or loops deep ({at})"
     if kind == "divergent_barrier":
@@ -401,7 +504,8 @@ def _sentence(row: dict[str, Any], words: Words, grid: Size, block: Size) -> str
     if kind == "ended_before_barrier":
         gone = words.thread(row["gone"], block)
         return (
-            f"divergent barrier: {row['ended']} threads (such as {gone}) had already returned when "
+            f"divergent barrier: {_many(row['ended'], 'thread')} (such as {gone}) had already "
+            f"returned when "
             f"{thread} reached __syncthreads() on {at} ({where}): every thread of a block must "
             "reach it"
         )

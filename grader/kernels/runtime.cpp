@@ -27,6 +27,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <new>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -50,11 +51,13 @@ extern "C" const il_kernel il_kernels[];
 extern "C" const int il_kernel_count;
 extern "C" char *il_touch_shared();
 
+#define COLD __attribute__((noinline, cold))
 #define CALLER ((Address)__builtin_return_address(0))
+#define FRAME ((Address)__builtin_frame_address(1))
 
 namespace il {
 
-enum Kind { READ, WRITE, ATOMIC, FLOW };
+enum Kind { READ, WRITE, ATOMIC, FLOW, ENTERED, LEFT, PASSED };
 enum Space { GLOBAL, SHARED, CONSTANT };
 enum State { NEW, READY, AT_BARRIER, AT_COLLECTIVE, DONE };
 enum Collective { SHUFFLE, BALLOT, REDUCE, SYNCWARP };
@@ -72,8 +75,18 @@ struct Touch {
     u32 epoch = 0, turn = 0, fences = 0, site = 0;
     uint16_t thread = 0, atomic = 0;
 };
+// The same in eight bytes, since every word of every array has three: `moment` stands for all that a
+// warp's accesses share until the next barrier.
+struct Moment {
+    u32 block1, epoch, turn, fences, warp;
+};
+struct Mark {
+    u32 moment = NOBODY;
+    uint16_t site = 0;
+    uint8_t lane = 0, atomic = 0;
+};
 struct Cell {
-    Touch writer, first, last;
+    Mark writer, first, last;
 };
 
 struct Region {
@@ -83,6 +96,7 @@ struct Region {
     u32 element = 4;
     Space space = GLOBAL;
     bool read_only = false, dynamic = false, used = false;
+    u32 shift = 2; // a cell stands for a word, or for a byte once something smaller was touched
     Cell *cells = nullptr;
 };
 
@@ -113,7 +127,7 @@ struct Loop {
 struct Frame {
     u32 loops;
     u64 path;
-    Address last;
+    Address last, base; // base: the function's frame pointer
 };
 const u32 MAX_LOOPS = 64, MAX_FRAMES = 64;
 
@@ -132,8 +146,13 @@ struct Lane {
     void *stack_pointer = nullptr;
     char *stack = nullptr;
     Address waits_at = 0;
-    u64 steps = 0;
+    u64 steps = 0, allowed = 0;
     u32 cursor = 0;
+    // The first lane of a warp after a barrier leads. One that begins on the same path follows it,
+    // event by event, as long as they are the same: then its path is the leader's, and need not be
+    // computed. `at` is the last event that both met, `followed` how many.
+    bool placed = false, leads = false, follows = false;
+    u32 at = 0, followed = 0;
     u64 path = 0;
     u32 loops_used = 0, frames_used = 0;
     Loop loops[MAX_LOOPS];
@@ -146,18 +165,24 @@ struct Lane {
     u64 value = 0, result = 0;
 };
 
-struct Head {
-    u64 key;
-    u32 site, mask, addresses;
+// A request in the making, or another event on the way of the lane that leads: `next` is what it met
+// after this one. For ENTERED, `site` is where the frame lies in the lane's stack.
+struct alignas(32) Head {
+    u64 key, tag;
+    u32 site, mask, addresses, next;
 };
+const u32 NONE = ~0u, IS_FLOW = ~0u, IS_MARK = ~0u - 1; // the last two stand in `addresses`
 struct Addresses {
+    Addresses() {} // only what lanes write is read
     Address of[32];
 };
 
 struct Warp {
     u32 first = 0, count = 0; // lanes
-    u32 turn = 1;
-    u32 met[32][32];
+    u32 turn = 1, moment = NOBODY;
+    u32 met[32][32] = {};
+    u32 leader = NONE, tail = 0, led = 0; // its last event, and how many there are
+    u64 start = 0;                        // where it began
     std::vector<Head> heads;
     std::vector<Addresses> addresses;
     std::vector<u64> table; // generation in the upper half, index in the lower
@@ -176,7 +201,9 @@ struct Settings {
     u32 grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};
     size_t dynamic_bytes = 0;
     u64 max_steps = 1u << 25;
-    u64 max_requests = 1u << 19;
+    u64 max_total = 1u << 29; // steps of all threads together
+    // Between two barriers, in a block: what is kept until the whole warp has come as far.
+    u64 max_requests = 1u << 19, max_heads = 1u << 22;
     u64 seed = 0;
     bool races = true;
 };
@@ -187,6 +214,7 @@ std::vector<Region> regions;
 std::vector<Site> sites;
 std::vector<Step> steps;
 std::vector<Race> races;
+std::vector<Moment> moments(1); // the first is nobody's
 u64 races_seen = 0;
 std::vector<Lane> lanes;
 std::vector<Warp> warps;
@@ -201,21 +229,32 @@ std::vector<void *> arguments;
 Address tls_base = 0;
 u64 total_steps = 0, total_barriers = 0, most_barriers = 0, flow_requests = 0, flow_lanes = 0;
 u64 blocks_run = 0, shuffles = 0;
+u64 heads_kept = 0, requests_kept = 0; // of the block, since its last barrier
 std::vector<u32> published;   // by block: writes before this epoch are known to all
 std::vector<u32> last_fence;  // by thread of the grid
 std::string error;            // JSON of what ended the launch
 u32 last_region = 0;
 Address last_pc = 0;
+Address literals = 0; // the section of strings and of tables without a name
+size_t literals_bytes = 0;
 
 // -- JSON ---------------------------------------------------------------------------------------------
 
 std::string format(const char *pattern, ...) {
     char text[1024];
-    va_list list;
+    va_list list, again;
     va_start(list, pattern);
-    vsnprintf(text, sizeof text, pattern, list);
+    va_copy(again, list);
+    const int length = vsnprintf(text, sizeof text, pattern, list);
+    std::string out = text;
+    if (length >= (int)sizeof text) { // a long template's name
+        out.resize((size_t)length + 1);
+        vsnprintf(&out[0], out.size(), pattern, again);
+        out.pop_back();
+    }
+    va_end(again);
     va_end(list);
-    return text;
+    return out;
 }
 
 std::string quoted(const std::string &text) {
@@ -423,15 +462,27 @@ std::string here(const char *kind, Address pc) {
                   (unsigned long long)pc, current ? current->thread : 0, block_number);
 }
 
+std::string endless(Address pc) {
+    return here("endless", pc) + format(", \"limit\": %llu}", (unsigned long long)current->steps - 1);
+}
+std::string too_long(Address pc) {
+    return here("too_long", pc) + format(", \"limit\": %llu}", (unsigned long long)settings.max_total);
+}
+std::string too_many(Address pc, u64 limit) {
+    return here("too_many_requests", pc) + format(", \"limit\": %llu}", (unsigned long long)limit);
+}
+
 void out_of_bounds(Address a, u32 size, Kind kind, Address pc) {
     const Region *nearest = nullptr;
     u64 least = ~0ull;
     for (const Region &r : regions) {
+        if (r.name.empty()) continue;
         u64 distance = a < r.base ? r.base - a : a >= r.base + r.bytes ? a - (r.base + r.bytes) + 1 : 0;
-        if (distance < least) least = distance, nearest = &r;
+        if (distance < least || (distance == least && a == r.base)) least = distance, nearest = &r;
     }
     std::string text = here("out_of_bounds", pc) + format(", \"access\": \"%s\", \"size\": %u", KINDS[kind], size);
     if (a < 4096) text += ", \"null\": true";
+    else if (current && a - (Address)current->stack + (1u << 20) < (2u << 20)) text += ", \"local\": true";
     else if (nearest && least < (64u << 20))
         text += format(", \"array\": %s, \"offset\": %lld, \"element\": %u, \"bytes\": %zu, \"space\": \"%s\"",
                        quoted(nearest->name).c_str(), (long long)(a - nearest->base), nearest->element,
@@ -440,6 +491,8 @@ void out_of_bounds(Address a, u32 size, Kind kind, Address pc) {
 }
 
 // -- sites and requests -------------------------------------------------------------------------------
+
+COLD void stop_for_moments() { end_launch(here("too_large", last_pc) + "}"); }
 
 struct SiteKey {
     Address pc;
@@ -458,6 +511,7 @@ std::unordered_map<SiteKey, u32, SiteHash> known_sites;
 u32 site_of(Address pc, Kind kind, u32 region, u32 size) {
     auto found = known_sites.emplace(SiteKey{pc, (u32)kind, region, size}, (u32)sites.size());
     if (found.second) {
+        if (sites.size() > 65535) stop_for_moments();
         Site site;
         site.pc = pc, site.kind = kind, site.region = region, site.size = size;
         sites.push_back(site);
@@ -472,17 +526,26 @@ inline u64 mix(u64 a, u64 b) {
     return x ^ (x >> 32);
 }
 
+// The path is well mixed already; its low bits choose the place in the table.
+inline u64 key_of(u64 path, Address pc, Kind kind) {
+    const u64 x = path ^ ((u64)pc * 4 + kind) * 0x9e3779b97f4a7c15ull;
+    return x ^ (x >> 31);
+}
+
 // The index of the warp's request with that key, to which this lane has not contributed yet.
-inline u32 request(u64 key, bool &fresh) {
+inline u32 request(u64 key, u64 tag, bool &fresh) {
     Warp &w = *warp;
     Lane &l = *current;
     const u32 bit = 1u << l.number;
-    if (l.cursor < w.heads.size()) {
-        Head &head = w.heads[l.cursor];
+    // Lanes mostly follow the first one; one that left out a branch goes on a little further.
+    const u32 known = (u32)w.heads.size(), near = std::min(known, l.cursor + 6);
+    for (u32 i = l.cursor; i < near; ++i) {
+        Head &head = w.heads[i];
         if (head.key == key && !(head.mask & bit)) {
             head.mask |= bit;
             fresh = false;
-            return l.cursor++;
+            l.cursor = i + 1;
+            return i;
         }
     }
     for (;;) {
@@ -490,6 +553,7 @@ inline u32 request(u64 key, bool &fresh) {
             size_t size = std::max<size_t>(1024, w.table.size() * 4);
             w.table.assign(size, 0);
             for (u32 i = 0; i < w.heads.size(); ++i) {
+                if (w.heads[i].addresses == IS_MARK) continue;
                 size_t slot = w.heads[i].key & (size - 1);
                 while (w.table[slot]) slot = (slot + 1) & (size - 1);
                 w.table[slot] = (u64)w.generation << 32 | (i + 1);
@@ -517,9 +581,11 @@ inline u32 request(u64 key, bool &fresh) {
             key = mix(key, 0x51ed);
             continue;
         }
+        if (++heads_kept > settings.max_heads)
+            end_launch(l.steps > settings.max_heads / 8 ? endless(last_pc) : too_many(last_pc, settings.max_heads));
         u32 index = (u32)w.heads.size();
         w.table[slot] = (u64)w.generation << 32 | (index + 1);
-        w.heads.push_back(Head{key, 0, bit, 0});
+        w.heads.push_back(Head{key, tag, 0, bit, 0, NONE});
         l.cursor = index + 1;
         fresh = true;
         return index;
@@ -528,21 +594,47 @@ inline u32 request(u64 key, bool &fresh) {
 
 // -- races --------------------------------------------------------------------------------------------
 
-inline bool is_published(const Touch &t) {
-    const u32 block = block_of(t);
-    if (block < published.size() && t.epoch < published[block]) return true;
-    const u64 thread = (u64)block * threads + t.thread;
-    return thread < last_fence.size() && last_fence[thread] > t.fences;
+Touch told(const Mark &mark) {
+    const Moment &m = moments[mark.moment];
+    Touch t;
+    t.block1 = m.block1, t.epoch = m.epoch, t.turn = m.turn, t.fences = m.fences, t.site = mark.site;
+    t.thread = (uint16_t)(m.warp * 32 + mark.lane), t.atomic = mark.atomic;
+    return t;
 }
 
-// Whether that touch surely came before what the current lane does now.
-inline bool is_before(const Touch &t, Space space) {
-    if (t.block1 == NOBODY) return true;
+// What the warp's accesses are now marked with.
+inline u32 present() {
+    Warp &w = *warp;
+    const Moment &last = moments[w.moment];
+    if (last.epoch != epoch || last.block1 != block_number + 1 || last.turn != w.turn || last.fences != fences) {
+        if (moments.size() >= 1u << 28) stop_for_moments();
+        moments.push_back(Moment{block_number + 1, epoch, w.turn, fences, w.first / 32});
+        w.moment = (u32)moments.size() - 1;
+    }
+    return w.moment;
+}
+
+bool is_published(const Moment &m, u32 lane) {
+    const u32 block = m.block1 - 1;
+    if (block < published.size() && m.epoch < published[block]) return true;
+    const u64 thread = (u64)block * threads + m.warp * 32 + lane;
+    return thread < last_fence.size() && last_fence[thread] > m.fences;
+}
+
+// Whether what left that mark surely came before what the current lane does now.
+inline bool is_before(const Mark &mark, Space space) {
+    if (mark.moment == NOBODY) return true;
     const Lane &l = *current;
-    if (t.block1 != block_number + 1) return space == SHARED || is_published(t);
-    if (t.thread == l.thread || t.epoch < epoch) return true;
-    if (t.thread / 32 != l.thread / 32) return false;
-    return t.turn < warp->met[t.thread % 32][l.number];
+    if (mark.moment == warp->moment) return mark.lane == l.number;
+    const Moment &m = moments[mark.moment];
+    if (m.block1 != block_number + 1) return space == SHARED || is_published(m, mark.lane);
+    if (m.epoch < epoch) return true;
+    if (m.warp != l.thread / 32) return false;
+    return mark.lane == l.number || m.turn < warp->met[mark.lane][l.number];
+}
+
+inline bool is_of_block(const Mark &mark) {
+    return mark.moment != NOBODY && moments[mark.moment].block1 == block_number + 1;
 }
 
 void note_race(const Touch &other, Kind other_kind, const Touch &mine, Kind kind, u32 region, Address a) {
@@ -561,12 +653,13 @@ void note_race(const Touch &other, Kind other_kind, const Touch &mine, Kind kind
 }
 
 // A write after another thread's write is no race if it stores what was there already.
-inline void settle(Lane &l) {
-    Suspect &s = l.suspect;
-    if (!s.open) return;
+COLD void settle_now(Suspect &s) {
     s.open = false;
     if (memcmp((void *)s.address, s.before, s.size) != 0)
         note_race(s.other, s.other.atomic ? ATOMIC : WRITE, s.mine, WRITE, s.region, s.address);
+}
+inline void settle(Lane &l) {
+    if (l.suspect.open) settle_now(l.suspect);
 }
 
 // A read of shared memory that nobody had written. Told when the block comes to its next barrier or
@@ -582,74 +675,266 @@ void tell_unwritten() {
     for (const Unwritten &u : unwritten) {
         const Region &region = regions[u.region];
         const Cell &cell = region.cells[u.word];
-        if (cell.writer.block1 == block_number + 1 && settings.races) continue;
+        if (is_of_block(cell.writer) && settings.races) continue;
         if (error.empty())
             error = format("{\"kind\": \"uninitialized\", \"pc\": %llu, \"thread\": %u, \"block\": %u, \"array\": %s, "
                            "\"offset\": %lld, \"element\": %u}",
                            (unsigned long long)sites[u.site].pc, u.thread, block_number,
-                           quoted(region.name).c_str(), (long long)(4 * u.word), region.element);
+                           quoted(region.name).c_str(), (long long)(u.word << region.shift), region.element);
         aborted = true;
         break;
     }
     unwritten.clear();
 }
 
-inline void check_races(Address a, u32 size, Kind kind, u32 region_index, Region &region, u32 site) {
+Cell *new_cells(size_t many) {
+    void *cells = mmap(nullptr, many * sizeof(Cell), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (cells == MAP_FAILED) _exit(5);
+    return (Cell *)cells;
+}
+
+// From now on a cell for each byte: neighbours in one word do not race.
+void split_cells(Region &region, u32 index) {
+    Cell *words = region.cells;
+    region.cells = new_cells(region.bytes + 8);
+    for (size_t i = 0; i < region.bytes; ++i) region.cells[i] = words[i / 4];
+    munmap(words, (region.bytes / 4 + 2) * sizeof(Cell));
+    for (Unwritten &u : unwritten)
+        if (u.region == index) u.word *= 4;
+    region.shift = 0;
+}
+
+void check_races(Address a, u32 size, Kind kind, u32 region_index, Region &region, u32 site) {
     Lane &l = *current;
-    Touch mine;
-    mine.block1 = block_number + 1, mine.epoch = epoch, mine.turn = warp->turn, mine.fences = fences;
-    mine.site = site, mine.thread = (uint16_t)l.thread, mine.atomic = kind == ATOMIC;
-    const Address first = (a - region.base) / 4, last = (a + size - 1 - region.base) / 4;
-    bool told = false;
+    Mark mine;
+    mine.moment = present(), mine.site = (uint16_t)site, mine.lane = (uint8_t)l.number;
+    mine.atomic = kind == ATOMIC;
+    if (size < 4 && region.shift) split_cells(region, region_index);
+    const Address first = (a - region.base) >> region.shift, last = (a + size - 1 - region.base) >> region.shift;
+    bool noted = false;
     for (Address word = first; word <= last; ++word) {
         Cell &cell = region.cells[word];
-        const bool written = cell.writer.block1 != NOBODY &&
-                             (region.space != SHARED || cell.writer.block1 == block_number + 1);
-        if (kind != WRITE && region.space == SHARED && !written && unwritten.size() < 64)
+        const Address place = region.base + (word << region.shift);
+        if (kind != WRITE && region.space == SHARED && !is_of_block(cell.writer) && unwritten.size() < 64)
             unwritten.push_back(Unwritten{region_index, word, site, l.thread});
         if (!settings.races) {
             if (kind != READ) cell.writer = mine;
             continue;
         }
+        const bool after = is_before(cell.writer, region.space);
         if (kind == READ) {
-            if (!cell.writer.atomic && !is_before(cell.writer, region.space) && !told) {
-                note_race(cell.writer, WRITE, mine, READ, region_index, region.base + 4 * word);
-                told = true;
+            if (!after && !cell.writer.atomic && !noted) {
+                note_race(told(cell.writer), WRITE, told(mine), READ, region_index, place);
+                noted = true;
             }
-            if (is_before(cell.first, region.space) || cell.first.thread == mine.thread) cell.first = mine;
+            if (is_before(cell.first, region.space)) cell.first = mine;
             else cell.last = mine;
             continue;
         }
-        if (!is_before(cell.writer, region.space) && !told && !(kind == ATOMIC && cell.writer.atomic)) {
-            told = true;
+        if (!after && !noted && !(kind == ATOMIC && cell.writer.atomic)) {
+            noted = true;
             if (kind == WRITE && !cell.writer.atomic && size <= 16) {
                 Suspect &s = l.suspect;
                 s.open = true, s.address = a, s.size = size, s.region = region_index;
-                s.other = cell.writer, s.mine = mine;
+                s.other = told(cell.writer), s.mine = told(mine);
                 memcpy(s.before, (void *)a, size);
             } else
-                note_race(cell.writer, cell.writer.atomic ? ATOMIC : WRITE, mine, kind, region_index,
-                          region.base + 4 * word);
+                note_race(told(cell.writer), cell.writer.atomic ? ATOMIC : WRITE, told(mine), kind, region_index, place);
         }
-        if (kind == WRITE)
-            for (const Touch *reader : {&cell.first, &cell.last})
-                if (!told && !is_before(*reader, region.space)) {
-                    note_race(*reader, READ, mine, WRITE, region_index, region.base + 4 * word);
-                    told = true;
+        if (kind == WRITE) {
+            for (const Mark *reader : {&cell.first, &cell.last})
+                if (!noted && !is_before(*reader, region.space)) {
+                    note_race(told(*reader), READ, told(mine), WRITE, region_index, place);
+                    noted = true;
                 }
+            cell.first = Mark(), cell.last = Mark();
+        }
         cell.writer = mine;
-        if (kind == WRITE) cell.first = Touch(), cell.last = Touch();
     }
+}
+
+// -- the path of a lane -------------------------------------------------------------------------------
+
+inline u64 tag_of(Address pc, Kind kind, u32 part = 0) { return ((u64)pc ^ (u64)part << 44) << 3 | kind; }
+
+inline u64 turn_of(const Loop &loop) { return mix(mix(loop.before, loop.head), loop.turns); }
+
+inline void path_of(Lane &l) {
+    const Frame &frame = l.frames[l.frames_used - 1];
+    l.path = l.loops_used > frame.loops ? turn_of(l.loops[l.loops_used - 1]) : frame.path;
+}
+
+// The path when a basic block begins; false if it is too deep.
+inline bool step_path(Lane &l, Address pc) {
+    Frame &frame = l.frames[l.frames_used - 1];
+    if (pc <= frame.last) { // backwards: another turn of the loop that begins here
+        while (l.loops_used > frame.loops && l.loops[l.loops_used - 1].head > pc) --l.loops_used;
+        Loop *top = l.loops_used > frame.loops ? &l.loops[l.loops_used - 1] : nullptr;
+        if (top && top->head == pc) {
+            ++top->turns;
+            top->latch = std::max(top->latch, frame.last);
+            l.path = turn_of(*top);
+        } else {
+            if (l.loops_used == MAX_LOOPS) return false;
+            const u64 before = top ? turn_of(*top) : frame.path;
+            l.loops[l.loops_used++] = Loop{pc, frame.last, before, 1};
+            l.path = turn_of(l.loops[l.loops_used - 1]);
+        }
+    } else if (l.loops_used > frame.loops && pc > l.loops[l.loops_used - 1].latch) {
+        do --l.loops_used;
+        while (l.loops_used > frame.loops && pc > l.loops[l.loops_used - 1].latch);
+        path_of(l);
+    }
+    frame.last = pc;
+    return true;
+}
+
+inline void push_frame(Lane &l, Address caller, Address base) {
+    const u64 path = l.frames_used ? mix(l.path, caller) : 0x1234;
+    l.frames[l.frames_used++] = Frame{l.loops_used, path, 0, base};
+    l.path = path;
+}
+
+inline void pop_frame(Lane &l) {
+    if (l.frames_used <= 1) return;
+    l.loops_used = l.frames[--l.frames_used].loops;
+    path_of(l);
+}
+
+// -- leading and following ----------------------------------------------------------------------------
+
+inline void lead_to(u32 number) {
+    Warp &w = *warp;
+    w.heads[w.tail].next = number;
+    w.tail = number, ++w.led;
+}
+
+inline void lead_past(u64 tag, u32 extra = 0) {
+    warp->heads.push_back(Head{0, tag, extra, 0, IS_MARK, NONE});
+    ++heads_kept;
+    lead_to((u32)warp->heads.size() - 1);
+}
+
+inline void follow(Lane &l, u32 number) {
+    warp->heads[number].mask |= 1u << l.number;
+    l.at = number, ++l.followed;
+}
+
+inline bool follows_to(Lane &l, u64 tag) {
+    const u32 expected = warp->heads[l.at].next;
+    if (expected == NONE || warp->heads[expected].tag != tag) return false;
+    follow(l, expected);
+    return true;
+}
+
+// Walk the leader's events as far as the lane followed, and compute its path at last.
+void go_alone(Lane &l) {
+    const Warp &w = *warp;
+    l.follows = false;
+    l.cursor = l.at + 1;
+    u32 at = 0;
+    for (u32 i = 0; i < l.followed; ++i) {
+        at = w.heads[at].next;
+        const Head &head = w.heads[at];
+        const Address pc = head.tag >> 3;
+        const Kind kind = (Kind)(head.tag & 7);
+        if (kind == FLOW) step_path(l, pc);
+        else if (kind == ENTERED) push_frame(l, pc, head.site ? (Address)l.stack + head.site : 0);
+        else if (kind == LEFT) pop_frame(l);
+    }
+}
+
+// What a lane is, when it runs for the first time after a barrier.
+void place(Lane &l) {
+    Warp &w = *warp;
+    l.placed = true;
+    const u64 start = mix(l.path, l.frames_used ? l.frames[l.frames_used - 1].last : 0);
+    if (w.leader == NONE) {
+        w.leader = l.number, w.start = start, w.led = 0;
+        w.tail = (u32)w.heads.size();
+        w.heads.push_back(Head{0, 0, 0, 0, IS_MARK, NONE}); // before its first event
+        l.leads = true;
+    } else if (start == w.start)
+        l.follows = true, l.at = 0, l.followed = 0;
+}
+
+// At a barrier: a follower that came as far as the leader has its path.
+void catch_up(Warp &w, Lane &l) {
+    const Lane &leader = lanes[w.first + w.leader];
+    if (l.followed != w.led || leader.state != AT_BARRIER) {
+        warp = &w;
+        go_alone(l);
+        return;
+    }
+    l.path = leader.path, l.loops_used = leader.loops_used, l.frames_used = leader.frames_used;
+    std::copy(leader.loops, leader.loops + leader.loops_used, l.loops);
+    std::copy(leader.frames, leader.frames + leader.frames_used, l.frames);
+    for (u32 i = 0; i < l.frames_used; ++i)
+        if (l.frames[i].base) l.frames[i].base += (Address)l.stack - (Address)leader.stack;
+}
+
+COLD void too_deep(Address pc) { end_launch(here("too_deep", pc) + "}"); }
+COLD void stop_stepping(Address pc) {
+    end_launch(current->steps > settings.max_steps ? endless(pc) : too_long(pc));
+}
+
+__attribute__((noinline)) void enter_block_alone(Lane &l, Address pc, Address base) {
+    if (l.follows) go_alone(l);
+    if (l.frames[l.frames_used - 1].base != base) { // g++ ends a function (func_exit) before its last block
+        if (l.leads) lead_past(tag_of(pc, PASSED));
+        return;
+    }
+    if (!step_path(l, pc)) return too_deep(pc);
+    bool fresh;
+    const u32 number = request(key_of(l.path, pc, FLOW), tag_of(pc, FLOW), fresh);
+    if (fresh) warp->heads[number].addresses = IS_FLOW;
+    if (l.leads) lead_to(number);
+}
+
+inline void enter_block(Address pc, Address base) {
+    Lane &l = *current;
+    settle(l);
+    last_pc = pc;
+    if (++l.steps > l.allowed) return stop_stepping(pc);
+    if (l.follows) {
+        const u32 expected = warp->heads[l.at].next;
+        if (expected != NONE) {
+            const u64 tag = warp->heads[expected].tag;
+            if (tag == tag_of(pc, FLOW) || tag == tag_of(pc, PASSED)) return follow(l, expected);
+        }
+    }
+    enter_block_alone(l, pc, base);
+}
+
+inline void enter_function(Address caller, Address base) {
+    Lane &l = *current;
+    if (l.follows) {
+        if (follows_to(l, tag_of(caller, ENTERED))) return;
+        go_alone(l);
+    }
+    if (l.frames_used == MAX_FRAMES) return too_deep(caller);
+    if (l.leads) lead_past(tag_of(caller, ENTERED), base ? (u32)(base - (Address)l.stack) : 0);
+    push_frame(l, caller, base);
+}
+
+inline void leave_function() {
+    Lane &l = *current;
+    settle(l);
+    if (l.follows) {
+        if (follows_to(l, tag_of(0, LEFT))) return;
+        go_alone(l);
+    }
+    if (l.leads) lead_past(tag_of(0, LEFT));
+    pop_frame(l);
 }
 
 // -- an access ----------------------------------------------------------------------------------------
 
+// `index`: where to look first, and where it was found.
 inline Region *region_at(Address a, u32 size, u32 &index) {
-    Region &again = regions[last_region];
-    if (a - again.base < again.bytes && a + size <= again.base + again.bytes) {
-        index = last_region;
-        return &again;
-    }
+    Region &again = regions[index];
+    if (a - again.base < again.bytes && a + size <= again.base + again.bytes) return &again;
     for (u32 i = 0; i < regions.size(); ++i) {
         Region &r = regions[i];
         if (a - r.base < r.bytes && a + size <= r.base + r.bytes) {
@@ -660,46 +945,64 @@ inline Region *region_at(Address a, u32 size, u32 &index) {
     return nullptr;
 }
 
+COLD void refuse_access(const char *why, Address a, u32 size, Kind kind, Address pc, const Region &region) {
+    end_launch(here(why, pc) +
+               format(", \"access\": \"%s\", \"size\": %u, \"array\": %s, \"offset\": %lld, \"element\": %u}", KINDS[kind],
+                      size, quoted(region.name).c_str(), (long long)(a - region.base), region.element));
+}
+
+// A lane that does not follow: the request is looked up by its path.
+u32 request_alone(Address pc, Kind kind, u32 part, u64 tag, u32 region, u32 size) {
+    Lane &l = *current;
+    if (l.follows) go_alone(l);
+    bool fresh;
+    const u32 number = request(key_of(l.path + part, pc, kind), tag, fresh);
+    if (fresh) {
+        Head &head = warp->heads[number];
+        head.site = site_of(pc, kind, region, size);
+        head.addresses = (u32)warp->addresses.size();
+        if (++requests_kept > settings.max_requests) end_launch(too_many(pc, settings.max_requests));
+        warp->addresses.emplace_back();
+    }
+    if (l.leads) lead_to(number);
+    return number;
+}
+
 void access(Address a, u32 size, Kind kind, Address pc, u32 part = 0) {
     if (!kernel_runs) return;
     Lane &l = *current;
     if (a - (Address)l.stack < STACK_BYTES) return;
     settle(l);
     last_pc = pc;
-    u32 index = 0;
+    const u64 tag = tag_of(pc, kind, part);
+    const u32 expected = l.follows ? warp->heads[l.at].next : NONE;
+    const bool as_led = expected != NONE && warp->heads[expected].tag == tag;
+    u32 index = as_led ? sites[warp->heads[expected].site].region : last_region;
     Region *region = region_at(a, size, index);
-    if (!region) return out_of_bounds(a, size, kind, pc);
-    if ((size & (size - 1)) == 0 && (a & (size - 1)))
-        return end_launch(here("misaligned", pc) +
-                          format(", \"access\": \"%s\", \"size\": %u, \"array\": %s, \"offset\": %lld, \"element\": %u}",
-                                 KINDS[kind], size, quoted(region->name).c_str(),
-                                 (long long)(a - region->base), region->element));
-    if (kind != READ && region->read_only)
-        return end_launch(here("read_only", pc) + format(", \"array\": %s, \"offset\": %lld, \"element\": %u}",
-                                                         quoted(region->name).c_str(),
-                                                         (long long)(a - region->base), region->element));
+    if (!region) {
+        if (kind == READ && a - literals < literals_bytes) return;
+        return out_of_bounds(a, size, kind, pc);
+    }
+    if ((size & (size - 1)) == 0 && (a & (size - 1))) return refuse_access("misaligned", a, size, kind, pc, *region);
+    if (kind != READ && region->read_only) return refuse_access("read_only", a, size, kind, pc, *region);
     region->used = true;
     if (region->space == CONSTANT) return;
-    bool fresh;
-    u32 number = request(mix(l.path + part, pc * 4 + kind), fresh);
-    Head &head = warp->heads[number];
-    if (fresh) {
-        head.site = site_of(pc, kind, index, size);
-        head.addresses = (u32)warp->addresses.size();
-        if (warp->addresses.size() >= settings.max_requests)
-            return end_launch(here("too_many_requests", pc) + format(", \"limit\": %llu}", (unsigned long long)settings.max_requests));
-        warp->addresses.emplace_back();
-    }
+    u32 number = expected;
+    if (as_led) follow(l, expected);
+    else number = request_alone(pc, kind, part, tag, index, size);
+    const Head &head = warp->heads[number];
     warp->addresses[head.addresses].of[l.number] = a;
     if (region->cells) check_races(a, size, kind, index, *region, head.site);
 }
 
+// A struct's copy: words, and what is left of one at either end.
 void access_range(Address a, size_t bytes, Kind kind, Address pc) {
     u32 part = 0;
     for (size_t done = 0; done < bytes;) {
-        u32 size = (u32)std::min<size_t>(4, bytes - done);
-        access(a + done, size == 3 ? 1 : size, kind, pc, part++);
-        done += size == 3 ? 1 : size;
+        u32 size = 4;
+        while (size > bytes - done || (a + done) % size) size /= 2;
+        access(a + done, size, kind, pc, part++);
+        done += size;
     }
 }
 
@@ -707,14 +1010,16 @@ void access_range(Address a, size_t bytes, Kind kind, Address pc) {
 
 // Distinct values of `of[lane] >> shift` over the lanes of `mask`, where each lane covers `size` bytes.
 u32 distinct(const Addresses &a, u32 mask, u32 size, int shift) {
-    Address seen[128];
+    Address seen[128], highest = 0;
     u32 count = 0;
     for (u32 rest = mask; rest; rest &= rest - 1) {
         const Address start = a.of[__builtin_ctz(rest)];
         for (Address piece = start >> shift; piece <= (start + size - 1) >> shift; ++piece) {
             bool known = false;
-            for (u32 i = count; i-- > 0 && !known;) known = seen[i] == piece;
+            if (piece <= highest) // else it is new: addresses mostly rise with the lanes
+                for (u32 i = count; i-- > 0 && !known;) known = seen[i] == piece;
             if (!known && count < 128) seen[count++] = piece;
+            highest = std::max(highest, piece);
         }
     }
     return count;
@@ -758,7 +1063,8 @@ Step &step_of(u32 site) {
 void count(Warp &w) {
     for (const Head &head : w.heads) {
         const u32 lanes_here = (u32)__builtin_popcount(head.mask);
-        if (head.addresses == ~0u) {
+        if (head.addresses == IS_MARK) continue;
+        if (head.addresses == IS_FLOW) {
             ++flow_requests, flow_lanes += lanes_here;
             continue;
         }
@@ -769,21 +1075,19 @@ void count(Warp &w) {
         u32 sectors = 0, wavefronts = 0, phases = 0, worst = 0;
         if (site.kind == ATOMIC) {
             site.operations += lanes_here;
-            u32 different = distinct(a, head.mask, site.size, 0) / site.size;
             u32 same = 0;
             for (u32 i = head.mask; i; i &= i - 1) {
                 u32 here = 0;
                 for (u32 j = head.mask; j; j &= j - 1) here += a.of[__builtin_ctz(i)] == a.of[__builtin_ctz(j)];
                 same = std::max(same, here);
             }
-            (void)different;
             site.worst_same = std::max(site.worst_same, same);
         }
         if (region.space == GLOBAL) {
             sectors = distinct(a, head.mask, site.size, 5);
-            const u32 words = distinct(a, head.mask, site.size, 2);
             site.sectors += sectors;
-            site.ideal_sectors += site.size < 4 ? (lanes_here * site.size + 31) / 32 : (words + 7) / 8;
+            site.ideal_sectors += site.size < 4 ? (distinct(a, head.mask, site.size, 0) + 31) / 32
+                                                : (distinct(a, head.mask, site.size, 2) + 7) / 8;
             worst = sectors;
         } else {
             shared_cost(a, head.mask, site.size, wavefronts, phases, worst);
@@ -805,63 +1109,15 @@ void count(Warp &w) {
             step.worst = std::max(step.worst, worst), step.most = std::max(step.most, lanes_here);
         }
     }
+    for (u32 i = 0; i < w.count; ++i) {
+        Lane &l = lanes[w.first + i];
+        if (l.follows && l.state == AT_BARRIER) catch_up(w, l);
+        l.placed = l.leads = l.follows = false;
+    }
+    w.leader = NONE;
     w.heads.clear(), w.addresses.clear();
     if (++w.generation == 0) w.generation = 1, std::fill(w.table.begin(), w.table.end(), 0);
     for (u32 i = 0; i < w.count; ++i) lanes[w.first + i].cursor = 0;
-}
-
-// -- the path of a lane -------------------------------------------------------------------------------
-
-inline void enter_block(Address pc) {
-    Lane &l = *current;
-    settle(l);
-    last_pc = pc;
-    if (++l.steps > settings.max_steps)
-        return end_launch(here("endless", pc) + format(", \"limit\": %llu}", (unsigned long long)settings.max_steps));
-    Frame &frame = l.frames[l.frames_used - 1];
-    if (pc <= frame.last) { // backwards: another turn of the loop that begins here
-        while (l.loops_used > frame.loops && l.loops[l.loops_used - 1].head > pc) --l.loops_used;
-        Loop *top = l.loops_used > frame.loops ? &l.loops[l.loops_used - 1] : nullptr;
-        if (top && top->head == pc) {
-            ++top->turns;
-            top->latch = std::max(top->latch, frame.last);
-        } else {
-            if (l.loops_used == MAX_LOOPS) return end_launch(here("too_deep", pc) + "}");
-            const u64 before = top ? mix(mix(top->before, top->head), top->turns) : frame.path;
-            l.loops[l.loops_used++] = Loop{pc, frame.last, before, 1};
-        }
-    } else
-        while (l.loops_used > frame.loops && pc > l.loops[l.loops_used - 1].latch) --l.loops_used;
-    frame.last = pc;
-    if (l.loops_used > frame.loops) {
-        const Loop &top = l.loops[l.loops_used - 1];
-        l.path = mix(mix(top.before, top.head), top.turns);
-    } else
-        l.path = frame.path;
-    bool fresh;
-    const u32 number = request(mix(l.path, pc * 4 + FLOW), fresh);
-    if (fresh) warp->heads[number].addresses = ~0u;
-}
-
-inline void enter_function(Address caller) {
-    Lane &l = *current;
-    if (l.frames_used == MAX_FRAMES) return end_launch(here("too_deep", caller) + "}");
-    const u64 path = l.frames_used ? mix(l.path, caller) : 0x1234;
-    l.frames[l.frames_used++] = Frame{l.loops_used, path, 0};
-    l.path = path;
-}
-
-inline void leave_function() {
-    Lane &l = *current;
-    settle(l);
-    if (l.frames_used <= 1) return;
-    l.loops_used = l.frames[--l.frames_used].loops;
-    const Frame &frame = l.frames[l.frames_used - 1];
-    if (l.loops_used > frame.loops) {
-        const Loop &top = l.loops[l.loops_used - 1];
-        l.path = mix(mix(top.before, top.head), top.turns);
-    } else
-        l.path = frame.path;
 }
 
 // -- waiting ------------------------------------------------------------------------------------------
@@ -951,7 +1207,7 @@ bool resolve(Warp &w) {
 // -- a block ------------------------------------------------------------------------------------------
 
 void lane_main() {
-    enter_function(0);
+    enter_function(0, 0);
     kernel->call(arguments.data());
     settle(*current);
     current->state = DONE;
@@ -966,9 +1222,13 @@ void run(Lane &l) {
         l.stack_pointer = prepared(l.stack, STACK_BYTES, lane_main);
     }
     l.state = READY;
+    if (!l.placed) place(l);
+    const u64 before = l.steps;
+    l.allowed = std::min(settings.max_steps, before + settings.max_total - total_steps);
     kernel_runs = true;
     il_switch(&scheduler, l.stack_pointer);
     kernel_runs = false;
+    total_steps = std::min(settings.max_total, total_steps + l.steps - before);
     if (l.state == DONE) {
         free_stacks.push_back(l.stack);
         l.stack = nullptr;
@@ -1038,19 +1298,16 @@ bool pass_barrier() {
 }
 
 void run_block() {
-    epoch = 0;
+    epoch = 0, heads_kept = requests_kept = 0;
     for (Region &r : regions)
         if (r.space == SHARED) memset((void *)r.base, 0xff, r.bytes);
     for (u32 t = 0; t < threads; ++t) {
         Lane &l = lanes[t];
         l.state = NEW, l.cursor = 0, l.path = 0, l.loops_used = l.frames_used = 0, l.steps = 0;
-        l.suspect.open = false;
+        l.suspect.open = false, l.placed = l.leads = l.follows = false;
     }
     unwritten.clear();
-    for (Warp &w : warps) {
-        w.turn = 1;
-        memset(w.met, 0, sizeof w.met);
-    }
+    for (Warp &w : warps) w.leader = NONE, ++w.turn; // what lanes of other blocks met for is over
     const std::vector<u32> order = order_of((u32)warps.size(), settings.seed ? settings.seed + block_number : 0);
     u64 barriers = 0;
     for (;;) {
@@ -1067,10 +1324,10 @@ void run_block() {
         tell_unwritten();
         if (aborted || !pass_barrier()) break;
         for (Warp &w : warps) count(w);
+        heads_kept = requests_kept = 0;
         ++epoch, ++barriers;
         for (Lane &l : lanes) l.state = READY;
     }
-    for (const Lane &l : lanes) total_steps += l.steps;
     if (aborted) return;
     for (Warp &w : warps) count(w);
     total_barriers += barriers;
@@ -1090,7 +1347,13 @@ void run_grid() {
     }
     warps.resize((threads + 31) / 32);
     for (u32 i = 0; i < warps.size(); ++i) warps[i].first = 32 * i, warps[i].count = std::min(32u, threads - 32 * i);
-    for (u32 number : order_of((u32)blocks, settings.seed)) {
+    if (blocks > settings.max_total / threads) { // a thread takes one step at least
+        end_launch(too_long(0));
+        return;
+    }
+    const std::vector<u32> order = order_of(settings.seed ? (u32)blocks : 0, settings.seed);
+    for (u64 turn = 0; turn < blocks; ++turn) {
+        const u32 number = settings.seed ? order[turn] : (u32)turn;
         block_number = number;
         block_x = number % settings.grid[0], block_y = number / settings.grid[0] % settings.grid[1];
         block_z = number / settings.grid[0] / settings.grid[1];
@@ -1111,11 +1374,19 @@ int find_tls(dl_phdr_info *info, size_t, void *) {
 }
 
 std::string demangled(const char *name) {
+    if (strncmp(name, "_Z", 2)) return name; // `s` alone would be read as `short`
     int status = 0;
     char *text = abi::__cxa_demangle(name, nullptr, nullptr, &status);
     std::string found = status == 0 && text ? text : name;
     free(text);
     return found;
+}
+
+// Whether a symbol is the shim's, this runtime's or the C library's, and no array of the learner's.
+bool is_ours(const std::string &name) {
+    for (const char *start : {"il_", "il::", "std::", "__", "_IO_", "guard variable for "})
+        if (name.rfind(start, 0) == 0) return true;
+    return name == "warpSize";
 }
 
 // Shared arrays are the program's thread-local symbols; __device__ and __constant__ ones its objects.
@@ -1132,37 +1403,48 @@ void read_symbols(const std::vector<std::string> &dynamic) {
     const Elf64_Shdr *sections = (const Elf64_Shdr *)(image.data() + head->e_shoff);
     const char *names = image.data() + sections[head->e_shstrndx].sh_offset;
     for (int i = 0; i < head->e_shnum; ++i) {
+        if (!strcmp(names + sections[i].sh_name, ".rodata"))
+            literals = sections[i].sh_addr, literals_bytes = sections[i].sh_size;
         if (sections[i].sh_type != SHT_SYMTAB) continue;
         const Elf64_Sym *symbols = (const Elf64_Sym *)(image.data() + sections[i].sh_offset);
         const char *text = image.data() + sections[sections[i].sh_link].sh_offset;
         const size_t many = sections[i].sh_size / sizeof(Elf64_Sym);
-        bool ours = false; // symbols of one file follow its name
+        bool kernels = false; // the local symbols of one file follow its name
         for (size_t k = 0; k < many; ++k) {
             const Elf64_Sym &symbol = symbols[k];
             const char *name = text + symbol.st_name;
             const int type = ELF64_ST_TYPE(symbol.st_info);
             if (type == STT_FILE) {
-                ours = strcmp(name, "kernel.cpp") == 0;
+                kernels = strcmp(name, "kernel.cpp") == 0;
                 continue;
             }
             const bool global = ELF64_ST_BIND(symbol.st_info) != STB_LOCAL;
-            if (strncmp(name, "_ZTH", 4) == 0 || strncmp(name, "_ZGV", 4) == 0) continue;
+            if (strncmp(name, "_ZTH", 4) == 0) continue;
             Region region;
+            if (strncmp(name, "_ZGV", 4) == 0) {
+                // g++ guards a shared array of vectors. Set once, it keeps its lane out of the
+                // beginning that is none, and its region without a name is counted nowhere.
+                if (type != STT_TLS) continue;
+                region.space = CONSTANT;
+                region.base = tls_base + symbol.st_value, region.bytes = symbol.st_size;
+                *(char *)region.base = 1;
+                regions.push_back(region);
+                continue;
+            }
             region.name = demangled(name);
-            if (type == STT_TLS && region.name.find("il_") == std::string::npos) {
+            if (type == STT_TLS && !is_ours(region.name)) {
                 region.space = SHARED;
                 region.base = tls_base + symbol.st_value;
                 region.bytes = symbol.st_size;
                 region.dynamic = std::find(dynamic.begin(), dynamic.end(), region.name) != dynamic.end();
+                // All dynamic arrays are one memory, which has the name that the kernel gives it.
+                if (region.dynamic && region.name != dynamic[0]) continue;
                 if (region.dynamic) region.bytes = settings.dynamic_bytes;
-            } else if (type == STT_OBJECT && symbol.st_size && (ours || global) && symbol.st_shndx < head->e_shnum) {
+            } else if (type == STT_OBJECT && symbol.st_size && (kernels || global) && symbol.st_shndx < head->e_shnum) {
                 const char *section = names + sections[symbol.st_shndx].sh_name;
                 const bool constant = strcmp(section, ".il_constant") == 0;
                 const bool data = !strcmp(section, ".data") || !strcmp(section, ".bss") || !strcmp(section, ".rodata");
-                if (!constant && !(data && (ours || region.name.rfind("_", 0) != 0))) continue;
-                if (region.name.find("il_") != std::string::npos || region.name.find("il::") != std::string::npos ||
-                    region.name.find("std::") != std::string::npos)
-                    continue;
+                if (!constant && !data || is_ours(region.name)) continue;
                 region.space = constant ? CONSTANT : GLOBAL;
                 region.read_only = constant || !strcmp(section, ".rodata");
                 region.base = symbol.st_value;
@@ -1177,10 +1459,7 @@ void read_symbols(const std::vector<std::string> &dynamic) {
 void make_cells() {
     for (Region &r : regions) {
         if (r.space == CONSTANT || !r.bytes) continue;
-        const size_t bytes = (r.bytes / 4 + 2) * sizeof(Cell);
-        void *cells = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (cells == MAP_FAILED) _exit(5);
-        if (r.space == SHARED || settings.races) r.cells = (Cell *)cells;
+        if (r.space == SHARED || settings.races) r.cells = new_cells(r.bytes / 4 + 2);
     }
 }
 
@@ -1225,7 +1504,7 @@ void read_spec(const char *spec, const char *data) {
     std::vector<std::string> dynamic;
     std::vector<Address> bases;
     values.reserve(256);
-    std::vector<std::pair<int, u64>> given; // 0: a pointer, 1: a value
+    std::vector<bool> named; // by array: whether a parameter said what its elements are
     while (fgets(line, sizeof line, file)) {
         char word[64], name[256];
         unsigned long long a = 0, b = 0, c = 0, d = 0;
@@ -1238,6 +1517,7 @@ void read_spec(const char *spec, const char *data) {
         else if (what == "block") sscanf(line, "%*s %u %u %u", &settings.block[0], &settings.block[1], &settings.block[2]);
         else if (what == "shared") sscanf(line, "%*s %zu", &settings.dynamic_bytes);
         else if (what == "steps" && sscanf(line, "%*s %llu", &a) == 1) settings.max_steps = a;
+        else if (what == "total" && sscanf(line, "%*s %llu", &a) == 1) settings.max_total = a;
         else if (what == "requests" && sscanf(line, "%*s %llu", &a) == 1) settings.max_requests = a;
         else if (what == "seed" && sscanf(line, "%*s %llu", &a) == 1) settings.seed = a;
         else if (what == "races" && sscanf(line, "%*s %llu", &a) == 1) settings.races = a != 0;
@@ -1253,11 +1533,21 @@ void read_spec(const char *spec, const char *data) {
             if (b && mmap(place + gap, room - 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory, (off_t)a) == MAP_FAILED)
                 refuse("the arrays cannot be mapped");
             bases.push_back(region.base);
+            named.push_back(false);
             regions.push_back(region);
         } else if (what == "pointer" && sscanf(line, "%*s %llu %llu", &a, &b) == 2) {
             if (a >= bases.size()) refuse("no such array");
+            const int number = (int)values.size();
+            // Elements are told as the kernel's parameter has them.
+            if (kernel && number < kernel->count && kernel->parameters[number].element && !named[a])
+                regions[a].element = kernel->parameters[number].element, named[a] = true;
             values.push_back(bases[a] + b);
-        } else if (what == "value" && sscanf(line, "%*s %llx", &a) == 1) values.push_back(a);
+        } else if (what == "value" && sscanf(line, "%*s %llx %llu", &a, &b) == 2) {
+            const int number = (int)values.size();
+            if (kernel && number < kernel->count && kernel->parameters[number].bytes != b)
+                refuse(format("argument %d has %u bytes, %llu were given", number + 1, kernel->parameters[number].bytes, b));
+            values.push_back(a);
+        }
         else if (what == "null") values.push_back(0);
     }
     fclose(file);
@@ -1331,13 +1621,13 @@ void __stack_chk_fail() {
 
 void __tsan_init() {}
 void __tsan_func_entry(void *caller) {
-    if (kernel_runs) enter_function((Address)caller);
+    if (kernel_runs) enter_function((Address)caller, FRAME);
 }
 void __tsan_func_exit() {
     if (kernel_runs) leave_function();
 }
 void __sanitizer_cov_trace_pc() {
-    if (kernel_runs) enter_block(CALLER);
+    if (kernel_runs) enter_block(CALLER, FRAME);
 }
 #define IL_HOOKS(size)                                                                             \
     void __tsan_read##size(void *a) { access((Address)a, size, READ, CALLER); }                    \
@@ -1377,6 +1667,11 @@ void *__tsan_memset(void *to, int value, size_t bytes) {
 
 int main(int count, char **given) {
     if (count != 4) refuse("program SPEC DATA REPORT");
+    const rlimit no_core = {0, 0}, file = {16u << 20, 16u << 20};
+    setrlimit(RLIMIT_CORE, &no_core);
+    setrlimit(RLIMIT_FSIZE, &file); // a kernel that prints for ever; arrays are mapped, not written
+    signal(SIGXFSZ, SIG_IGN);
+    std::set_new_handler([] { refuse("there is not enough memory for this launch"); });
     report_path = given[3];
     read_spec(given[1], given[2]);
     watch_faults();

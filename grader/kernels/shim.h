@@ -64,11 +64,6 @@ using ptrdiff_t = decltype((char *)0 - (char *)0);
     };                                                                                             \
     IL_INLINE Name make_##Name(Scalar a, Scalar b, Scalar c) { return Name{a, b, c}; }
 
-typedef unsigned char uchar;
-typedef unsigned short ushort;
-typedef unsigned int uint;
-typedef unsigned long ulong;
-
 IL_VECTOR2(float2, float)
 IL_VECTOR2(int2, int)
 IL_VECTOR2(uint2, unsigned int)
@@ -211,35 +206,44 @@ IL_INLINE unsigned int __reduce_xor_sync(unsigned int mask, unsigned int v) {
 template <typename T> struct il_same {
     typedef T type;
 };
-// The value argument must not take part in finding T: atomicAdd(&a_float, 1) is legal.
-#define IL_ATOMIC(name, expression)                                                                \
+template <typename T, typename... Listed> struct il_listed {};
+template <typename T, typename... Rest> struct il_listed<T, T, Rest...> {
+    typedef int yes;
+};
+template <typename T, typename First, typename... Rest>
+struct il_listed<T, First, Rest...> : il_listed<T, Rest...> {};
+// For the element types that CUDA has the atomic for, and no others. The value argument must not
+// take part in finding T: atomicAdd(&a_float, 1) is legal.
+#define IL_ATOMIC(name, expression, ...)                                                           \
     template <typename T>                                                                          \
     IL_HIDDEN inline T il_##name(T *address, T value) {                                            \
         T old = *address;                                                                          \
         *address = (expression);                                                                   \
         return old;                                                                                \
     }                                                                                              \
-    template <typename T> IL_INLINE T name(T *address, typename il_same<T>::type value) {          \
+    template <typename T, typename il_listed<T, __VA_ARGS__>::yes = 0>                             \
+    IL_INLINE T name(T *address, typename il_same<T>::type value) {                                \
         il_atomic((void *)address, sizeof(T));                                                     \
         T old = il_##name(address, value);                                                         \
         return old;                                                                                \
     }
-IL_ATOMIC(atomicAdd, old + value)
-IL_ATOMIC(atomicSub, old - value)
-IL_ATOMIC(atomicExch, value)
-IL_ATOMIC(atomicMin, value < old ? value : old)
-IL_ATOMIC(atomicMax, value > old ? value : old)
-IL_ATOMIC(atomicAnd, old & value)
-IL_ATOMIC(atomicOr, old | value)
-IL_ATOMIC(atomicXor, old ^ value)
-IL_ATOMIC(atomicInc, old >= value ? 0u : old + 1u)
-IL_ATOMIC(atomicDec, (old == 0u || old > value) ? value : old - 1u)
+#define IL_WHOLE int, unsigned int, unsigned long long
+IL_ATOMIC(atomicAdd, old + value, IL_WHOLE, float, double)
+IL_ATOMIC(atomicSub, old - value, int, unsigned int)
+IL_ATOMIC(atomicExch, value, IL_WHOLE, float)
+IL_ATOMIC(atomicMin, value < old ? value : old, IL_WHOLE, long long)
+IL_ATOMIC(atomicMax, value > old ? value : old, IL_WHOLE, long long)
+IL_ATOMIC(atomicAnd, old & value, IL_WHOLE, long long)
+IL_ATOMIC(atomicOr, old | value, IL_WHOLE, long long)
+IL_ATOMIC(atomicXor, old ^ value, IL_WHOLE, long long)
+IL_ATOMIC(atomicInc, old >= value ? 0u : old + 1u, unsigned int)
+IL_ATOMIC(atomicDec, (old == 0u || old > value) ? value : old - 1u, unsigned int)
 template <typename T> IL_HIDDEN inline T il_atomicCAS(T *address, T compare, T value) {
     T old = *address;
     if (old == compare) *address = value;
     return old;
 }
-template <typename T>
+template <typename T, typename il_listed<T, IL_WHOLE, unsigned short>::yes = 0>
 IL_INLINE T atomicCAS(T *address, typename il_same<T>::type compare, typename il_same<T>::type value) {
     il_atomic((void *)address, sizeof(T));
     T old = il_atomicCAS(address, compare, value);
@@ -405,6 +409,8 @@ template <typename... A> constexpr const il_parameter *il_parameters(void (*)(A.
     return il_described<A...>::list;
 }
 template <typename... A> constexpr int il_arity(void (*)(A...)) { return (int)sizeof...(A); }
+// g++ takes the standard's word only in front of thread_local, and CUDA behind __shared__ too.
+#define alignas(n) __attribute__((aligned(n)))
 #define IL_ENTRY(kernel)                                                                           \
     static IL_HIDDEN void il_enter_##kernel(void **arguments) { il_call(kernel, arguments); }
 #define IL_LISTED(kernel)                                                                          \

@@ -7,6 +7,7 @@ it would refuse is refused here too, by name.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 _HEADERS = "the same bytes are compiled for a GPU without any header: everything needed is there"
@@ -16,7 +17,7 @@ _LATER = "is not supported here"
 
 # Pattern in code without comments and strings, what it is called, why it cannot stand.
 _REFUSED: tuple[tuple[str, str], ...] = (
-    (r"^[ \t]*#[ \t]*include\b", _HEADERS),
+    (r"^[ \t]*(?:#|%:)[ \t]*(?:include(?:_next)?|import)\b", _HEADERS),
     (r"^[ \t]*#[ \t]*pragma[ \t]+omp\b", _LATER),
     (r"<<<", _HOST),
     (r"\bcuda(?:Malloc|Memcpy|Free|Memset|Device|Event|Stream|Launch|GetLast|Host)\w*", _HOST),
@@ -24,6 +25,7 @@ _REFUSED: tuple[tuple[str, str], ...] = (
     (r"\bstd[ \t]*::", "the C++ standard library does not exist on a GPU"),
     (r"\bINFINITY\b|\bNAN\b", "write __int_as_float(0x7f800000), or 0x7fc00000 for a NaN"),
     (r"\bu?int(?:8|16|32|64|ptr)_t\b", "write int, unsigned int or unsigned long long"),
+    (r"\bu(?:int|long|short|char)\b", "write the type out, as in unsigned int"),
     (r"\bcooperative_groups\b|\bthis_thread_block\b", _LATER),
     (r"\b__pipeline_\w+|\bmemcpy_async\b", f"asynchronous copies: this {_LATER}"),
     (r"\bcuda[ \t]*::", _LATER),
@@ -42,15 +44,24 @@ _REFUSED: tuple[tuple[str, str], ...] = (
     (r"\b(?:try|catch|throw)\b|\bvirtual\b|\bdynamic_cast\b", "C++ of the host only"),
     (r"\bthread_local\b|\bil_\w+|\b__tsan\w*|\b__sanitizer\w*", "a name of the emulator's"),
     (r"\b__attribute__\b|\b__builtin_\w+|\b_Pragma\b", "a word of the host's compiler"),
-    (r"^[ \t]*#[ \t]*(?:line|pragma[ \t]+GCC)\b", "a word of the host's compiler"),
+    (r"^[ \t]*(?:#|%:)[ \t]*(?:line\b|pragma[ \t]+GCC\b|\d)", "a word of the host's compiler"),
     (r"\b(?:syscall|mmap|fopen|open|system|fork|execve?|dlopen|dlsym)[ \t]*\(", _HOST),
+)
+# Of these words, one that the file itself defines or declares is a name as any other.
+_NAMES = re.compile(
+    r"half2?|texture|INFINITY|NAN|u?int(?:8|16|32|64|ptr)_t|u(?:int|long|short|char)"
 )
 _KERNEL = re.compile(
     r'(?P<c>extern\s*"C"\s*)?(?P<bounds>__launch_bounds__\s*\([^)]*\)\s*)?__global__\s+'
     r"(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:static\s+)?void\s+"
     r"(?:__launch_bounds__\s*\([^)]*\)\s*)?(?P<name>\w+)\s*\((?P<parameters>[^)]*)\)"
 )
-_SHARED = re.compile(r"__shared__\s+[^;]*?\b(\w+)\s*((?:\[[^\]]*\]\s*)+)(?==|;)")
+_ALIGNED = re.compile(r"\b(?:__align__|alignas)\s*\([^)]*\)")
+_DECLARED = re.compile(
+    r"\b__(?:shared|device|constant)__\s+((?:[^;{}()=\[\]]|\[[^\]]*\])+)(?=[;={])"
+)
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.)*", re.MULTILINE | re.DOTALL)
+_EXTERN = re.compile(r'extern\s*"C"\s*\{')
 _DYNAMIC = re.compile(r"\bextern\s+__shared__\s+[^;]*?\b(\w+)\s*\[\s*\]\s*;")
 _CONSTANT = re.compile(
     r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(.+)$|"
@@ -85,15 +96,37 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class Array:
+    """A variable in shared, device or constant memory: the function that declares it (or ""), its
+    type as written, and its sizes: none of a single value, None where they are no plain numbers."""
+
+    function: str
+    name: str
+    type: str
+    shape: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
 class Source:
-    """A file's text, and what was read from it."""
+    """A file's text, and what was read from it. `dynamic`: names of dynamic shared arrays."""
 
     name: str
     text: str
     code: str
     kernels: dict[str, Kernel]
     dynamic: tuple[str, ...]
-    shapes: dict[str, tuple[int, ...]]
+    arrays: tuple[Array, ...]
+
+    def array(self, name: str, function: str = "") -> Array | None:
+        """The variable of that name: that function's, or else any."""
+        same = [array for array in self.arrays if array.name == name]
+        own = [array for array in same if array.function == function]
+        return next(iter(own or same), None)
+
+    def dynamic_of(self, kernel: str) -> tuple[str, ...]:
+        """The dynamic shared arrays, those that a kernel declares itself first."""
+        own = {array.name for array in self.arrays if array.function == kernel}
+        return tuple(sorted(self.dynamic, key=lambda name: name not in own))
 
 
 def read(name: str, text: str) -> Source:
@@ -101,13 +134,8 @@ def read(name: str, text: str) -> Source:
     code = without_comments(text)
     _refuse(name, code)
     kernels = {found.name: found for found in _kernels(name, code)}
-    constants = _constants(code)
-    shapes: dict[str, tuple[int, ...]] = {}
-    for match in _SHARED.finditer(code):
-        sizes = [_value(part, constants) for part in re.findall(r"\[([^\]]*)\]", match[2])]
-        if all(size is not None for size in sizes):
-            shapes[match[1]] = tuple(size for size in sizes if size is not None)
-    return Source(name, text, code, kernels, tuple(dict.fromkeys(_DYNAMIC.findall(code))), shapes)
+    dynamic = tuple(dict.fromkeys(_DYNAMIC.findall(code)))
+    return Source(name, text, code, kernels, dynamic, tuple(_arrays(code)))
 
 
 def without_comments(text: str) -> str:
@@ -135,12 +163,14 @@ def _refuse(name: str, code: str) -> None:
     for pattern, why in _REFUSED:
         for match in re.finditer(pattern, code, re.MULTILINE):
             word = match[0].strip().rstrip("(").strip()
+            if _NAMES.fullmatch(word) and _defines(code, word):
+                continue
             found.append((line_of(code, match.start()), f"`{word}`: {why}"))
             break
-    for line, function in _unmarked(code):
-        found.append(
-            (line, f"`{function}` needs __device__ in front: a GPU calls no host function")
-        )
+    for function, head, start, _ in _functions(code):
+        if not _MARKED.search(head):
+            why = f"`{function}` needs __device__ in front: a GPU calls no host function"
+            found.append((line_of(code, start), why))
     if found:
         raise Unsupported("\n".join(f"{name}:{line}: {why}." for line, why in sorted(found)))
 
@@ -149,33 +179,76 @@ _DEFINED = re.compile(r"\b([A-Za-z_]\w*)\s*\([^()]*(?:\([^()]*\)[^()]*)*\)\s*(?:
 _MARKED = re.compile(r"__(?:global|device)__|\b(?:struct|class|union|enum|namespace)\b")
 
 
-def _unmarked(code: str) -> list[tuple[int, str]]:
-    """Functions that are defined outside of any other, with neither mark."""
-    found = []
+def _defines(code: str, word: str) -> bool:
+    """Whether the file has such a macro, type or variable of its own."""
+    return any(
+        re.search(pattern, code, re.MULTILINE)
+        for pattern in (
+            rf"^[ \t]*#[ \t]*define[ \t]+{word}\b",
+            rf"\btypedef\b[^;]*\b{word}\s*;",
+            rf"\b\w+[\s*&]+{word}\s*[;,)\[]",
+            rf"\b{word}\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)",
+        )
+    )
+
+
+def _functions(code: str) -> Iterator[tuple[str, str, int, int]]:
+    """Functions that are defined outside of any other: the name, what stands before the body, and
+    from where to where."""
+    outer = _EXTERN.sub(lambda m: " " * (len(m[0]) - 1) + ";", _without_directives(code))
     depth = start = 0
-    outer = re.sub(r'extern\s*"C"\s*\{', lambda m: " " * (len(m[0]) - 1) + ";", code)
-    for position, char in enumerate(outer):
-        head = outer[start:position]
-        if char == "{":
-            named = _DEFINED.search(head)
-            is_value = "=" in head.partition("(")[0]
-            if depth == 0 and named and not _MARKED.search(head) and not is_value:
-                found.append((line_of(outer, start + named.start(1)), named[1]))
+    open_since: tuple[str, str, int] | None = None
+    for match in re.finditer(r"[{};]", outer):
+        if match[0] == "{":
+            if depth == 0:
+                head = outer[start : match.start()]
+                named = _DEFINED.search(head)
+                if named and "=" not in head.partition("(")[0]:
+                    open_since = named[1], head, start + named.start(1)
             depth += 1
-        elif char == "}":
+            continue
+        if match[0] == "}":
             depth = max(0, depth - 1)
-        directive = char == "\n" and head.lstrip().startswith("#") and not head.endswith("\\")
-        if (char in ";}" and depth == 0) or directive:
-            start = position + 1
-    return found
+        if depth == 0:
+            start = match.end()
+            if open_since:
+                yield (*open_since, match.end())
+            open_since = None
+
+
+def _without_directives(code: str) -> str:
+    return _DIRECTIVE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), code)
+
+
+def _arrays(code: str) -> Iterator[Array]:
+    constants = _constants(code)
+    functions = list(_functions(code))
+    plain = _ALIGNED.sub(lambda m: " " * len(m[0]), _without_directives(code))
+    for match in _DECLARED.finditer(plain):
+        inside = [name for name, _, start, end in functions if start < match.start() < end]
+        first, *others = match[1].split(",")
+        named = re.fullmatch(r"(.*?)(\w+)\s*((?:\[[^\]]*\]\s*)*)", first, re.DOTALL)
+        if not named or not named[1].strip():
+            continue
+        kind = " ".join(named[1].split())
+        for name, sizes in [
+            (named[2], named[3]),
+            *re.findall(r"(\w+)\s*((?:\[[^\]]*\]\s*)*)$", "\n".join(others), re.MULTILINE),
+        ]:
+            shape = [_value(part, constants) for part in re.findall(r"\[([^\]]*)\]", sizes)]
+            whole = tuple(size for size in shape if size is not None)
+            yield Array(
+                inside[0] if inside else "", name, kind, whole if len(whole) == len(shape) else None
+            )
 
 
 def _kernels(name: str, code: str) -> list[Kernel]:
     found = []
+    code = _without_directives(code)
+    blocks = [(block.start(), _closing(code, block.end())) for block in _EXTERN.finditer(code)]
     for match in _KERNEL.finditer(code):
         line = line_of(code, match.start("name"))
-        inside = re.search(r'extern\s*"C"\s*\{', code[: match.start()])
-        if not match["c"] and not inside:
+        if not match["c"] and not any(start < match.start() < end for start, end in blocks):
             raise Unsupported(
                 f'{name}:{line}: kernel `{match["name"]}` needs extern "C" in front of __global__, '
                 "so that it can be found under its own name."
@@ -184,6 +257,16 @@ def _kernels(name: str, code: str) -> list[Kernel]:
         rows = [_parameter(part) for part in text.split(",")] if text and text != "void" else []
         found.append(Kernel(match["name"], tuple(rows), line))
     return found
+
+
+def _closing(code: str, position: int) -> int:
+    """Where the brace closes that was opened just before a position."""
+    depth = 1
+    for match in re.finditer(r"[{}]", code[position:]):
+        depth += 1 if match[0] == "{" else -1
+        if not depth:
+            return position + match.start()
+    return len(code)
 
 
 def _parameter(text: str) -> Parameter:
