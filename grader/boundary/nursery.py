@@ -37,6 +37,7 @@ from grader.boundary.rooms import Limits, patience
 START_SECONDS = 120.0
 WORKER_SECONDS = 60.0
 MAX_STARTS = 100
+GONE = -1
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -307,7 +308,8 @@ class Cell:
         self.process = sender
 
     def _heard(self, seconds: float) -> tuple[dict[str, Any] | None, int]:
-        """The next message on the leash and its sender's pid; None where there is none."""
+        """The next message on the leash and its sender's pid; None where there is none, with GONE
+        if there will never be one."""
         if not select.select([self.leash], [], [], seconds)[0]:
             return None, 0
         try:
@@ -315,7 +317,7 @@ class Cell:
         except OSError:
             return None, 0
         if not data:
-            return None, 0
+            return None, GONE
         sender = next(
             (_CREDENTIALS.unpack(blob)[0] for _, kind, blob in extra if kind == SCM_CREDENTIALS), 0
         )
@@ -324,15 +326,18 @@ class Cell:
 
     def end(self, grace: float) -> Crashed:
         """Kill the keeper, and with it everything in the cell. Raises WallFailed where the zygote
-        has gone: then nobody knows how this ended, and it is no fault of the student's."""
+        has gone, or the keeper without a word, which nothing in the cell can make it do: then it
+        is no fault of the student's."""
         self.channel.close()
         try:
             if not self.process:
                 self._ready()
-            message, _ = self._heard(grace)
+            message, sender = self._heard(grace)
             if message is None and grace and self.line.broken():
                 self.line.close()
                 raise WallFailed("the process that forks workers was ended")
+            if sender == GONE:
+                raise WallFailed("a worker was ended from outside")
         finally:
             self._kill()
             self.leash.close()

@@ -5,9 +5,11 @@ A launch on the CPU is a process of its own, so a kernel that goes astray ends t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import select
 import shutil
 import struct
 import subprocess
@@ -309,11 +311,14 @@ class _Order:
             file.truncate(self.size)
         try:
             with (folder / "printed").open("w+b") as out, (folder / "faults").open("w+b") as faults:
-                done = subprocess.run(
+                code = _finished(
                     [str(program), str(spec), str(data), str(report)],
-                    stdin=subprocess.DEVNULL, stdout=out, stderr=faults,
-                    timeout=seconds, check=False, env={"PATH": os.defpath},
-                )  # fmt: skip
+                    seconds,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=faults,
+                    env={"PATH": os.defpath},
+                )
                 out.seek(0)
                 printed = out.read(_PRINTED_BYTES).decode("utf-8", "replace")
                 printed += "\n(and more)" if out.read(1) else ""
@@ -321,10 +326,10 @@ class _Order:
                 said = faults.read(2000).decode("utf-8", "replace").strip()
         except subprocess.TimeoutExpired:
             return f"the kernel did not end within {seconds:g} s"
-        if done.returncode == 3:
+        if code == 3:
             return said
-        if done.returncode or not report.is_file():
-            return f"the kernel ended its process with exit code {done.returncode} {said}".strip()
+        if code or not report.is_file():
+            return f"the kernel ended its process with exit code {code} {said}".strip()
         with data.open("rb") as file:
             for array, offset in self.arrays.values():
                 if array.size and array.flags.writeable:
@@ -335,6 +340,24 @@ class _Order:
             return json.loads(report.read_bytes()), printed
         except ValueError:
             return "the kernel left no readable report: it wrote where nothing of its own is"
+
+
+def _finished(call: list[str], seconds: float, **options: Any) -> int:
+    """The exit code of a program, as soon as it ends: a wait with a time limit looks only now and
+    then. Raises TimeoutExpired."""
+    with subprocess.Popen(call, **options) as process:
+        try:
+            with contextlib.suppress(OSError, AttributeError):  # where there is no such descriptor
+                ended = os.pidfd_open(process.pid)
+                try:
+                    if not select.select([ended], [], [], seconds)[0]:
+                        raise subprocess.TimeoutExpired(call, seconds)
+                finally:
+                    os.close(ended)
+            return process.wait(seconds)
+        except BaseException:
+            process.kill()
+            raise
 
 
 # -- lines ----------------------------------------------------------------------------------------

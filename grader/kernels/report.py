@@ -57,7 +57,8 @@ class Access:
 
 @dataclass(frozen=True)
 class Step:
-    """What one line of block 0 did between two barriers; `epoch` counts the barriers before."""
+    """What one line of block 0 did between two barriers; `epoch` counts the barriers before.
+    `masks`: for each warp, the lanes that took part at least once, lane 0 in the lowest bit."""
 
     epoch: int
     line: int
@@ -70,6 +71,7 @@ class Step:
     wavefronts: int
     worst: int
     most_lanes: int
+    masks: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,10 @@ def _report_of_plain(data: Any) -> Report:
         Report,
         data,
         accesses=accesses,
-        steps=[_row(Step, row) for row in _list(data["steps"])],
+        steps=[
+            _row(Step, row, masks=tuple(_count(mask) for mask in _list(row["masks"])))
+            for row in _list(data["steps"])
+        ],
         errors=[_text(text) for text in _list(data["errors"])],
         grid=_three(data["grid"]),
         block=_three(data["block"]),
@@ -418,6 +423,7 @@ def _steps(
                 row["wavefronts"],
                 row["worst"],
                 row["most"],
+                tuple(row["masks"]),
             )
         )
     return found

@@ -118,6 +118,7 @@ struct Step {
     u32 epoch, site;
     u64 requests = 0, lanes = 0, sectors = 0, wavefronts = 0;
     u32 worst = 0, most = 0;
+    u32 masks[32] = {}; // by warp: the lanes that took part at least once
 };
 
 struct Loop {
@@ -326,10 +327,12 @@ void write_report() {
         const Step &s = steps[i];
         fprintf(out,
                 "%s{\"epoch\": %u, \"site\": %u, \"requests\": %llu, \"lanes\": %llu, \"sectors\": %llu, "
-                "\"wavefronts\": %llu, \"worst\": %u, \"most\": %u}",
+                "\"wavefronts\": %llu, \"worst\": %u, \"most\": %u, \"masks\": [",
                 i ? ",\n" : "", s.epoch, s.site, (unsigned long long)s.requests,
                 (unsigned long long)s.lanes, (unsigned long long)s.sectors,
                 (unsigned long long)s.wavefronts, s.worst, s.most);
+        for (size_t w = 0; w < warps.size(); ++w) fprintf(out, "%s%u", w ? ", " : "", s.masks[w]);
+        fprintf(out, "]}");
     }
     fprintf(out, "],\n\"arrays\": [");
     for (size_t i = 0; i < regions.size(); ++i) {
@@ -1107,6 +1110,7 @@ void count(Warp &w) {
             Step &step = step_of(head.site);
             ++step.requests, step.lanes += lanes_here, step.sectors += sectors, step.wavefronts += wavefronts;
             step.worst = std::max(step.worst, worst), step.most = std::max(step.most, lanes_here);
+            step.masks[w.first / 32] |= head.mask;
         }
     }
     for (u32 i = 0; i < w.count; ++i) {
@@ -1141,13 +1145,14 @@ void collective(Collective kind, int what, u32 mask, u64 value, int argument, in
 }
 
 u64 shuffled(const Warp &w, const Lane &l) {
-    const int width = l.width;
-    const int start = (int)l.number / width * width, inside = (int)l.number % width;
-    int source;
-    if (l.what == 0) source = start + ((l.argument % width) + width) % width;
-    else if (l.what == 1) source = inside - l.argument < 0 ? (int)l.number : (int)l.number - l.argument;
-    else if (l.what == 2) source = inside + l.argument >= width || l.argument < 0 ? (int)l.number : (int)l.number + l.argument;
-    else source = (inside ^ l.argument) >= width ? (int)l.number : start + (inside ^ l.argument);
+    // As PTX has it: five bits of the argument count, and xor reaches into earlier segments.
+    const int width = l.width, number = (int)l.number, by = l.argument & 31;
+    const int start = number / width * width, end = start + width;
+    int source = number;
+    if (l.what == 0) source = start + by % width;
+    else if (l.what == 1 && number - by >= start) source = number - by;
+    else if (l.what == 2 && number + by < end) source = number + by;
+    else if (l.what == 3 && (number ^ by) < end) source = number ^ by;
     const u64 nothing = ~0ull; // a NaN, or -1: what a lane outside the mask gives is undefined
     if (source < 0 || source >= (int)w.count || !(l.mask >> source & 1)) return nothing;
     const Lane &from = lanes[w.first + (u32)source];
