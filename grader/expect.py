@@ -540,15 +540,17 @@ _LAUNCHES = {
 }
 
 
-def launched(errors: Sequence[str]) -> None:
+def launched(errors: Sequence[str], because: Mapping[str, str] | None = None) -> None:
     """A kernel's launch ran to its end without a fault: `errors` are those of its report, of which
-    the first is shown."""
+    the first is shown. `because`: a clause for an error that begins so, where the suite knows a
+    better one."""
     if not errors:
         return
     first = errors[0]
-    because = next((why for start, why in _LAUNCHES.items() if first.startswith(start)), "")
+    clauses = {**_LAUNCHES, **(because or {})}
+    clause = next((why for start, why in clauses.items() if first.startswith(start)), "")
     more = f"and {len(errors) - 1} more of the kind" if len(errors) > 1 else ""
-    raise _fail("launch", _bare(first), because or "a launch must run to its end", first, more)
+    raise _fail("launch", _bare(first), clause or "a launch must run to its end", first, more)
 
 
 def _bare(error: str) -> str:
@@ -556,7 +558,7 @@ def _bare(error: str) -> str:
     names of shared arrays, and in a race which pair of threads came up."""
     text = re.sub(r"line \d+", "a line", error)
     text = re.sub(r"[\d,]+ such access(es)?", "such accesses", text)
-    if text.startswith(("race", "uninitialized")):
+    if text.startswith(("race", "uninitialized", "misaligned")):
         text = re.sub(r"\(block.*\)$", "", text)
         text = re.sub(r"(?:thread|block) (?:\([\d, ]+\)|\d+)", "thread", text)
         text = re.sub(r"\b(?!in\b|out\b)\w+((?:\[\d+\])+)", "shared", text)

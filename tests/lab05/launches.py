@@ -1,0 +1,80 @@
+"""Launches of a learner's kernels as tests see them: the report, the values, and what went
+wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grader import expect
+from grader.kernels import Report
+
+BLOCK = [32, 8]
+_WHY = {
+    "race": "until they meet at a barrier, the threads of a block run in any order",
+    "out of bounds": "a matrix has w * h elements, and tiles hang over its edge where w or h is no "
+    "multiple of 32",
+    "uninitialized": "an element of the tile must be written before it is read",
+}
+
+
+def grid(h, w):
+    return [-(-w // 32), -(-h // 32)]
+
+
+def transposed(student, name, h, w, rng, seed=0):
+    """Launch on a matrix of h x w different numbers; the report, what was written and the matrix's
+    transpose. Elements that are not written stay NaN."""
+    student.read("transpose.cu")
+    matrix = rng.permutation(h * w).astype(np.float32).reshape(h, w)
+    out = np.full((w, h), np.nan, dtype=np.float32)
+    args = [matrix, out, w, h]
+    data, arrays = student.probe.launch(name, grid(h, w), BLOCK, args, seed)
+    report = Report.from_plain(data)
+    launched(report)
+    return report, arrays[1], matrix.T.copy()
+
+
+def launched(report):
+    """No error and no race: else the first of them is the message."""
+    expect.launched(report.errors, _WHY)
+
+
+def global_counters(report):
+    """Requests to global memory, and sectors for each, as one line."""
+    return ", ".join(
+        _of(report, kind, "global", word, "sectors", "sector")
+        for kind, word in (("read", "loads"), ("write", "stores"))
+    )
+
+
+def shared_counters(report, rows=False):
+    """The same for shared memory and wavefronts, with the memory that was used. `rows`: also in how
+    many rows of the tile the lanes of a request lie."""
+    parts = []
+    for kind in ("write", "read"):
+        text = _of(report, kind, "shared", f"{kind}s", "wavefronts", "wavefront")
+        parts.append(text + (f" in {_count(_rows(report, kind), 'row')}" if rows else ""))
+    return ", ".join([*parts, f"{report.shared_bytes:,} bytes"])
+
+
+def wavefronts(report, kind):
+    """Wavefronts of a request to shared memory, on average."""
+    return report.total("wavefronts", kind, "shared") / max(
+        report.total("requests", kind, "shared"), 1
+    )
+
+
+def _of(report, kind, space, word, field, unit):
+    requests = report.total("requests", kind, space)
+    mean = round(report.total(field, kind, space) / max(requests, 1), 2)
+    return f"{requests} {word}" + (f" of {_count(mean, unit)}" if requests else "")
+
+
+def _count(number, noun):
+    return f"{number:g} {noun}" + ("" if number == 1 else "s")
+
+
+def _rows(report, kind):
+    """Rows of the tile in which the lanes of one request lie, for one of the worst requests."""
+    offsets = [a for row in report.of(kind, "shared") for a in row.worst_offsets if a is not None]
+    return len({offset // 128 for offset in offsets})

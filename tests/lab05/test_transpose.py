@@ -1,0 +1,320 @@
+"""The kernels of lab 05: values everywhere, counters where tiles are whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from grader import expect
+from grader.kernels import Report
+from grader.suite import task
+
+from . import launches
+
+TRANSPOSE = "out[x * h + y] = in[y * w + x], for every x < w and y < h"
+WHOLE = (64, 96)  # h, w of the launches whose counters are compared
+REQUESTS = 64 * 96 // 32  # by hand: one for each 32 elements
+RAGGED = [(32, 33), (33, 32), (20, 45), (95, 31)]
+THIN = [(1, 1), (1, 100), (100, 1), (31, 5)]
+
+
+def _values(student, name, h, w, rng, seed=0):
+    report, got, want = launches.transposed(student, name, h, w, rng, seed)
+    expect.equal(got, want, because=TRANSPOSE, what=f"out, {w} x {h}")
+    return report
+
+
+def _global(report, a_load, a_store, because):
+    want = f"{REQUESTS} loads of {a_load} sectors, {REQUESTS} stores of {a_store} sectors"
+    expect.equal(launches.global_counters(report), want, because=because, what="requests")
+
+
+def _tile(write, read, size):
+    """What shared_counters must say."""
+    parts = [f"{REQUESTS} writes of {write}", f"{REQUESTS} reads of {read}", f"{size:,} bytes"]
+    return ", ".join(parts)
+
+
+# --- transpose_naive -----------------------------------------------------------------------------
+
+
+@task("transpose_naive")
+def test_naive_transposes_a_rectangle(student, rng):
+    """A 64 x 96 matrix comes out as 96 x 64.   Oracle: NumPy's transpose."""
+    _values(student, "transpose_naive", *WHOLE, rng)
+
+
+@task("transpose_naive")
+@pytest.mark.parametrize(("h", "w"), RAGGED)
+def test_naive_stops_at_ragged_edges(student, rng, h, w):
+    """Sizes that are no multiples of 32.   Oracle: NumPy's transpose."""
+    _values(student, "transpose_naive", h, w, rng)
+
+
+@task("transpose_naive")
+def test_naive_reads_in_rows_and_writes_in_columns(student, rng):
+    """4 sectors a load, 32 a store.   Oracle: 32 lanes x 4 bytes in a row are 128 bytes, 4 sectors;
+    lanes that lie 64 x 4 bytes apart are in 32 sectors."""
+    report = _values(student, "transpose_naive", *WHOLE, rng)
+    _global(
+        report,
+        4,
+        32,
+        because="neighbouring lanes read neighbouring elements of `in`; in `out` those lie h "
+        "floats apart",
+    )
+
+
+@task("transpose_naive", gate=False)
+@pytest.mark.parametrize(("h", "w"), THIN)
+def test_naive_transposes_thin_matrices(student, rng, h, w):
+    """One row, one column, one element.   Oracle: NumPy's transpose."""
+    _values(student, "transpose_naive", h, w, rng)
+
+
+# --- transpose_tiled -----------------------------------------------------------------------------
+
+
+@task("transpose_tiled")
+def test_tiled_transposes_a_rectangle(student, rng):
+    """A 64 x 96 matrix, and no race.   Oracle: NumPy's transpose; the order of all accesses."""
+    _values(student, "transpose_tiled", *WHOLE, rng)
+
+
+@task("transpose_tiled")
+@pytest.mark.parametrize(("h", "w"), RAGGED)
+def test_tiled_stops_at_ragged_edges(student, rng, h, w):
+    """Sizes that are no multiples of 32.   Oracle: NumPy's transpose."""
+    _values(student, "transpose_tiled", h, w, rng)
+
+
+@task("transpose_tiled")
+def test_tiled_is_coalesced_on_both_sides(student, rng):
+    """4 sectors a load, 4 a store.   Oracle: 32 lanes x 4 bytes in a row are 128 bytes."""
+    report = _values(student, "transpose_tiled", *WHOLE, rng)
+    _global(
+        report,
+        4,
+        4,
+        because="lanes run along a row of `in` while reading, along a row of `out` while writing",
+    )
+
+
+@task("transpose_tiled")
+def test_tiled_has_a_32_way_conflict(student, rng):
+    """Rows of the tile take 1 wavefront, columns 32.   Oracle: 32 words that lie 32 words apart are
+    in one bank."""
+    report = _values(student, "transpose_tiled", *WHOLE, rng)
+    want = _tile("1 wavefront", "32 wavefronts", 4096)
+    if launches.wavefronts(report, "write") == 32:  # columns in, rows out: as good
+        want = _tile("32 wavefronts", "1 wavefront", 4096)
+    expect.equal(
+        launches.shared_counters(report),
+        want,
+        because="the tile is 32 x 32 floats; one side of it goes by rows, the other by columns, "
+        "and 32 words that lie 32 words apart are in one bank",
+        what="requests",
+    )
+
+
+@task("transpose_tiled", gate=False)
+@pytest.mark.parametrize(("h", "w"), THIN)
+def test_tiled_transposes_thin_matrices(student, rng, h, w):
+    """One row, one column, one element.   Oracle: NumPy's transpose."""
+    _values(student, "transpose_tiled", h, w, rng)
+
+
+@task("transpose_tiled", gate=False)
+def test_tiled_does_not_depend_on_the_order_of_blocks(student, rng):
+    """Blocks and warps in another order.   Oracle: NumPy's transpose."""
+    seed = int(rng.integers(1, 10_000))
+    _values(student, "transpose_tiled", 70, 45, rng, seed)
+
+
+# --- transpose_padded ----------------------------------------------------------------------------
+
+
+@task("transpose_padded")
+def test_padded_transposes_a_rectangle(student, rng):
+    """A 64 x 96 matrix, and no race.   Oracle: NumPy's transpose; the order of all accesses."""
+    _values(student, "transpose_padded", *WHOLE, rng)
+
+
+@task("transpose_padded")
+@pytest.mark.parametrize(("h", "w"), RAGGED)
+def test_padded_stops_at_ragged_edges(student, rng, h, w):
+    """Sizes that are no multiples of 32.   Oracle: NumPy's transpose."""
+    _values(student, "transpose_padded", h, w, rng)
+
+
+@task("transpose_padded")
+def test_padded_is_coalesced_on_both_sides(student, rng):
+    """4 sectors a load, 4 a store.   Oracle: 32 lanes x 4 bytes in a row are 128 bytes."""
+    report = _values(student, "transpose_padded", *WHOLE, rng)
+    _global(report, 4, 4, because="padding changes the tile, not the traffic to global memory")
+
+
+@task("transpose_padded")
+def test_padded_takes_one_wavefront_everywhere(student, rng):
+    """Rows and columns of the tile without conflict, in at most 4,224 bytes.   Oracle: gcd(33, 32)
+    is 1, so 32 rows begin in 32 banks; 32 x 33 x 4 bytes."""
+    report = _values(student, "transpose_padded", *WHOLE, rng)
+    expect.equal(
+        launches.shared_counters(report),
+        _tile("1 wavefront", "1 wavefront", min(report.shared_bytes, 4224)),
+        because="a column is conflict-free where the length of a row is odd, in words, and one "
+        "word more in each of 32 rows is enough",
+        what="requests",
+    )
+
+
+@task("transpose_padded", gate=False)
+@pytest.mark.parametrize(("h", "w"), THIN)
+def test_padded_transposes_thin_matrices(student, rng, h, w):
+    """One row, one column, one element.   Oracle: NumPy's transpose."""
+    _values(student, "transpose_padded", h, w, rng)
+
+
+# --- transpose_swizzled --------------------------------------------------------------------------
+
+
+def _columns(student):
+    """columns[row][col]: where the learner's swizzle puts element (row, col)."""
+    student.read("transpose.cu")
+    data, arrays = student.probe.launch(
+        "swizzle_map", [1, 1], launches.BLOCK, [np.full(1024, -1, dtype=np.int32)]
+    )
+    launches.launched(Report.from_plain(data))
+    return arrays[0].reshape(32, 32).tolist()
+
+
+def _spreads(columns):
+    return all(len({row[col] for row in columns}) == 32 for col in range(32))
+
+
+@task("transpose_swizzled")
+def test_the_swizzle_permutes_each_row(student):
+    """No two elements of a row in one place: all 1,024 looked at.   Oracle: counting."""
+    for row, columns in enumerate(_columns(student)):
+        for col, place in enumerate(columns):
+            expect.within(
+                place,
+                0,
+                31,
+                because="a row has the columns 0 to 31: there is no padding",
+                what=f"swizzle({row}, {col})",
+            )
+            first = columns.index(place)
+            expect.true(
+                first == col,
+                because="two elements in one word: one of them is lost",
+                observed=f"swizzle({row}, {first}) and swizzle({row}, {col}) are both {place}",
+            )
+
+
+@task("transpose_swizzled")
+def test_the_swizzle_spreads_each_column_over_all_banks(student):
+    """Down a column, 32 rows are in 32 banks: all 1,024 looked at.   Oracle: counting."""
+    columns = _columns(student)
+    for col in range(32):
+        banks = [row[col] for row in columns]
+        for row, bank in enumerate(banks):
+            first = banks.index(bank)
+            expect.true(
+                first == row,
+                because="a row of 32 words puts its column c into bank c, so the places down a "
+                "column must differ",
+                observed=f"swizzle({first}, {col}) and swizzle({row}, {col}) are both {bank}: "
+                f"{banks.count(bank)} rows of column {col} in one bank",
+            )
+
+
+@task("transpose_swizzled")
+def test_swizzled_transposes_a_rectangle(student, rng):
+    """A 64 x 96 matrix, and no race.   Oracle: NumPy's transpose; the order of all accesses."""
+    _values(student, "transpose_swizzled", *WHOLE, rng)
+
+
+@task("transpose_swizzled")
+@pytest.mark.parametrize(("h", "w"), RAGGED)
+def test_swizzled_stops_at_ragged_edges(student, rng, h, w):
+    """Sizes that are no multiples of 32.   Oracle: NumPy's transpose."""
+    _values(student, "transpose_swizzled", h, w, rng)
+
+
+@task("transpose_swizzled")
+def test_swizzled_is_coalesced_on_both_sides(student, rng):
+    """4 sectors a load, 4 a store.   Oracle: 32 lanes x 4 bytes in a row are 128 bytes."""
+    report = _values(student, "transpose_swizzled", *WHOLE, rng)
+    _global(report, 4, 4, because="the swizzle moves elements within the tile only")
+
+
+@task("transpose_swizzled")
+def test_swizzled_takes_one_wavefront_in_4096_bytes(student, rng):
+    """No conflict and no padding.   Oracle: 32 different banks for 32 lanes; 32 x 32 x 4 bytes."""
+    sound = _spreads(_columns(student))
+    report = _values(student, "transpose_swizzled", *WHOLE, rng)
+    got, want = launches.shared_counters(report), _tile("1 wavefront", "1 wavefront", 4096)
+    if got != want and sound:
+        # With a sound rule, the way in which the kernel goes through the tile tells what is wrong.
+        got = launches.shared_counters(report, rows=True)
+        want = _tile("1 wavefront in 1 row", "1 wavefront in 32 rows", 4096)
+    expect.equal(
+        got,
+        want,
+        because="lanes along a row and lanes down a column of the tile must meet 32 banks, and a "
+        "swizzle needs no word more than the tile has",
+        what="requests",
+    )
+
+
+@task("transpose_swizzled", gate=False)
+@pytest.mark.parametrize(("h", "w"), THIN)
+def test_swizzled_transposes_thin_matrices(student, rng, h, w):
+    """One row, one column, one element.   Oracle: NumPy's transpose."""
+    _values(student, "transpose_swizzled", h, w, rng)
+
+
+# --- on a GPU ------------------------------------------------------------------------------------
+
+
+@task("transpose_swizzled", extra=("gpu",))
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "name", ["transpose_naive", "transpose_tiled", "transpose_padded", "transpose_swizzled"]
+)
+def test_a_gpu_gives_the_same_values(student, rng, name):
+    """1,000 x 1,500 floats.   Oracle: NumPy's transpose."""
+    student.read("transpose.cu")
+    matrix = rng.permutation(1_500_000).astype(np.float32).reshape(1000, 1500)
+    out = np.full((1500, 1000), np.nan, dtype=np.float32)
+    _, got = student.probe.launch_on_gpu(
+        name, launches.grid(1000, 1500), launches.BLOCK, [matrix, out, 1500, 1000]
+    )
+    expect.equal(got, matrix.T.copy(), because=TRANSPOSE, what=name)
+
+
+@task("transpose_swizzled", extra=("gpu",))
+@pytest.mark.gpu
+def test_a_gpu_transposes_nearly_as_fast_as_it_copies(student):
+    """16,384 squared: at least 80 % of a copy, and twice transpose_naive.   Oracle: a
+    device-to-device copy of the same bytes in the same run, timed by the GPU's events."""
+    student.read("transpose.cu")
+    side = 16_384
+    names = ["transpose_naive", "transpose_padded", "transpose_swizzled"]
+    rates = student.probe.gpu_rates(names, side, launches.grid(side, side), launches.BLOCK)
+    best = max(rates["transpose_padded"], rates["transpose_swizzled"])
+    expect.at_least(
+        best,
+        0.8 * rates["copy"],
+        because="without conflicts a transpose moves the bytes of a copy",
+        what="the better of padded and swizzled",
+        unit="GB/s",
+    )
+    expect.at_least(
+        best,
+        2 * rates["transpose_naive"],
+        because="naive stores move eight times the sectors",
+        what="the better of padded and swizzled",
+        unit="GB/s",
+    )
