@@ -103,6 +103,46 @@ def hint(
 
 
 @app.command()
+def show(
+    lab: Annotated[str, typer.Argument(help="a lab, as in lab04")],
+    task: Annotated[str, typer.Argument(help="one task's pictures only")] = "",
+    out: Annotated[Optional[Path], typer.Option("--out", help="the HTML file to write")] = None,  # noqa: UP045
+    png: Annotated[bool, typer.Option("--png", help="each picture as a PNG, too")] = False,
+    solution: Annotated[bool, typer.Option("--solution", help="from the reference's code")] = False,
+) -> None:
+    """Pictures of what your own code does, in one HTML file."""
+    from grader.learner import pictures
+
+    shown = pictures.show(load_lab(find_root(), lab), task, out, png, solution)
+    for text in shown.sentences:
+        typer.echo(text)
+    for path in shown.files:
+        typer.echo(_relative(path))
+    raise typer.Exit(0 if shown.drawn else 1)
+
+
+@app.command()
+def kernel(
+    file: Annotated[Path, typer.Argument(help="a .cu file")],
+    name: Annotated[str, typer.Argument(help="one of its kernels")],
+    arguments: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(help="what it is called with: 256, 0.5, f32[1024], f32[1]=0, i32[64]=iota"),
+    ] = None,
+    grid: Annotated[str, typer.Option(help="blocks, as in 8,8")] = "1",
+    block: Annotated[str, typer.Option(help="threads of a block, as in 32,8")] = "32",
+    shared: Annotated[int, typer.Option(help="bytes of dynamic shared memory")] = 0,
+    seed: Annotated[int, typer.Option(help="other than 0: blocks and warps in another order")] = 0,
+) -> None:
+    """Launch a CUDA kernel on the CPU: requests, sectors, wavefronts and conflicts by line, and
+    what is wrong with it."""
+    from grader.kernels import command
+
+    code = command.run(file, name, arguments or [], grid, block, shared, seed)
+    raise typer.Exit(code)
+
+
+@app.command()
 def reset(lab: Annotated[str, typer.Argument(help="a lab, as in lab07")]) -> None:
     """A lab's files as they were shipped; what you wrote is kept in a folder that is named."""
     from grader.learner import reset as fresh

@@ -1,0 +1,880 @@
+"""`infralens show`: what it draws, what it says where it cannot, and how drawings look."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import itertools
+import math
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from grader import capabilities
+from grader.labs import LabError, all_labs, load_lab
+from grader.learner import drawing, pictures
+from grader.learner.drawing import (
+    Bar,
+    Bars,
+    Boxes,
+    Cell,
+    Drawing,
+    Grid,
+    Key,
+    Legend,
+    Lines,
+    Note,
+    Panel,
+    Picture,
+    Series,
+    Span,
+    Stack,
+    Stroke,
+    Text,
+    Timeline,
+)
+
+from .conftest import MiniKit
+
+ROOT = Path(__file__).resolve().parents[2]
+needs_plots = pytest.mark.skipif(
+    importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed"
+)
+needs_compiler = pytest.mark.skipif(bool(capabilities.missing("cxx")), reason="no C++ compiler")
+
+MEANS = '''
+"""Two pictures of one function."""
+
+from grader.learner.drawing import Bar, Bars, Fault, Key, Panel, Picture
+
+
+def pictures(student):
+    def bars(values):
+        means = student.running_mean(values)
+        if len(means) != len(values):
+            raise Fault(f"{len(means)} means of {len(values)} values")
+        rows = [Bar(str(index), (mean,)) for index, mean in enumerate(means)]
+        return Bars(rows, f"The means are {means}.", label_name="i", unit="mean & more")
+
+    yield Picture(
+        "Means of prefixes",
+        "A bar is the mean of what came before it.",
+        [
+            Panel("running_mean", lambda: bars([1.0, 2.0, 6.0]), "rising <values>"),
+            Panel("running_mean", lambda: bars([8.0, 0.0]), "falling"),
+        ],
+        same_scale=True,
+        keys=[Key("blue", "mean")],
+    )
+    yield Picture("One value", "One bar.", [Panel("running_mean", lambda: bars([5.0]))])
+'''
+
+KERNEL_MANIFEST = """
+id = "lab91"
+title = "Kernels"
+edit = ["scale.cu"]
+given = ["pictures.py"]
+call_seconds = 20
+"""
+
+KERNEL_TASK = """
+[[task]]
+id = "{name}"
+title = "{name}"
+tier = "core"
+points = 1
+minutes = 5
+file = "scale.cu"
+hints = ["One.", "Two.", "Three."]
+needs = ["cxx"]
+"""
+
+KERNELS = """
+extern "C" __global__ void scale(float *x, int n) {
+    // BEGIN SOLUTION scale
+    int i = threadIdx.x;
+    if (i < n) x[i] = 2.0f * x[i];
+    // END SOLUTION
+}
+
+extern "C" __global__ void shift(float *x, int n) {
+    // BEGIN SOLUTION shift
+    __shared__ float tile[64];
+    int i = threadIdx.x;
+    tile[i] = x[i];
+    __syncthreads();
+    x[i] = tile[(i + 1) % n];
+    // END SOLUTION
+}
+"""
+
+KERNEL_PROBES = """
+import numpy
+from grader import kernels
+
+
+def launch(student, name, block, values):
+    module = kernels.compile(student.path("scale.cu"))
+    values = numpy.array(values)
+    report = module.launch(name, 1, block, [values, len(values)])
+    return report.plain()
+"""
+
+KERNEL_TESTS = """
+from grader import expect
+from grader.suite import task
+
+
+@task("scale")
+def test_scale(student):
+    student.read("scale.cu")
+
+
+@task("shift")
+def test_shift(student):
+    student.read("scale.cu")
+"""
+
+KERNEL_PICTURES = '''
+"""Lanes of two kernels."""
+
+import numpy
+from grader.learner.drawing import Cell, Fault, Grid, Panel, Picture
+
+
+def pictures(student):
+    def lanes(name, block=64):
+        student.read("scale.cu")
+        report = student.probe.launch(name, block, numpy.ones(64, numpy.float32))
+        if report["errors"]:
+            raise Fault(report["errors"][0])
+        cells = [[Cell("blue", str(row["lanes"])) for row in report["steps"]]]
+        return Grid(cells, f"{name} has {len(cells[0])} accesses.")
+
+    for name in ("scale", "shift"):
+        panel = Panel(name, lambda name=name: lanes(name), name)
+        yield Picture(name, "A cell is an access.", [panel])
+    yield Picture("many", "A cell is an access.", [Panel("scale", lambda: lanes("scale", 4096))])
+'''
+
+
+@pytest.fixture
+def means(kit: MiniKit) -> MiniKit:
+    """The mini kit with pictures of its function."""
+    (kit.solution / "pictures.py").write_text(MEANS)
+    shutil.copy(kit.solution / "pictures.py", kit.exercise)
+    kit.manifest("given = []", 'given = ["pictures.py"]')
+    return kit
+
+
+@pytest.fixture
+def kernels(kit: MiniKit) -> MiniKit:
+    """The mini kit with a second lab, of two kernels, solved."""
+    for track in ("exercises", "solutions", "tests"):
+        (kit.root / track / "lab91").mkdir()
+    tasks = "".join(KERNEL_TASK.format(name=name) for name in ("scale", "shift"))
+    (kit.root / "exercises/lab91/lab.toml").write_text(KERNEL_MANIFEST + tasks)
+    for track in ("exercises", "solutions"):
+        (kit.root / track / "lab91" / "scale.cu").write_text(KERNELS)
+        (kit.root / track / "lab91" / "pictures.py").write_text(KERNEL_PICTURES)
+    (kit.root / "tests/lab91/probes.py").write_text(KERNEL_PROBES)
+    (kit.root / "tests/lab91/test_kernels.py").write_text(KERNEL_TESTS)
+    return kit
+
+
+def show(kit: MiniKit, lab: str = "lab90", task: str = "", **options: Any) -> pictures.Told:
+    out = options.pop("out", None)
+    settings = {"png": False, "solution": False, **options}
+    return pictures.show(load_lab(kit.root, lab), task, out, **settings)
+
+
+def page(told: pictures.Told) -> str:
+    return told.files[0].read_text(encoding="utf-8")
+
+
+def typed(kit: MiniKit, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "grader.cli", "show", *words]
+    return subprocess.run(command, cwd=kit.root, capture_output=True, text=True, check=False)
+
+
+def drawn(text: str) -> list[ElementTree.Element]:
+    """Every <svg> of a page, parsed as the XML that it must be."""
+    return [ElementTree.fromstring(found) for found in re.findall(r"<svg.*?</svg>", text, re.S)]
+
+
+def words_of(image: ElementTree.Element) -> list[str]:
+    return [element.text or "" for element in image if element.tag.endswith("text")]
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+def test_the_command_writes_one_page_and_prints_its_path(means: MiniKit) -> None:
+    means.solve()
+    done = typed(means, "lab90")
+    assert (done.returncode, done.stderr) == (0, "")
+    said = done.stdout.splitlines()
+    assert said == ["3 of 3 drawings of lab90 were made.", ".infralens/pictures/lab90.html"]
+    assert (means.root / said[-1]).is_file()
+
+
+def test_a_page_holds_titles_sentences_and_words_for_each_drawing(means: MiniKit) -> None:
+    means.solve()
+    text = page(show(means))
+    assert "<h2>Means of prefixes</h2>\n<p>A bar is the mean of what came before it.</p>" in text
+    assert "<h3>rising &lt;values&gt;</h3>" in text
+    images = drawn(text)
+    assert [image.get("aria-label") for image in images] == [
+        "Legend: blue: mean",
+        "The means are [1.0, 1.5, 3.0].",
+        "The means are [8.0, 4.0].",
+        "The means are [5.0].",
+    ]
+    assert all(image.get("role") == "img" for image in images)
+    assert text.count("<summary>In words</summary><p>The means are") == 3
+
+
+def test_a_page_needs_nothing_from_outside_and_no_script(means: MiniKit) -> None:
+    means.solve()
+    text = page(show(means))
+
+    class Tags(HTMLParser):
+        found: set[str] = set()  # noqa: RUF012
+        sources: list[str] = []  # noqa: RUF012
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            self.found.add(tag)
+            self.sources += [name for name, _ in attrs if name in ("src", "href", "onload")]
+
+    parser = Tags()
+    parser.feed(text)
+    assert not parser.found & {"script", "link", "img", "iframe", "object", "image", "use"}
+    assert parser.sources == []
+    assert "url(" not in text
+    assert "@import" not in text
+    assert set(re.findall(r"https?://[^\"' ]+", text)) == {"http://www.w3.org/2000/svg"}
+    assert "default-src 'none'" in text
+
+
+def test_a_page_has_colours_for_light_and_for_dark_paper(means: MiniKit) -> None:
+    means.solve()
+    text = page(show(means))
+    assert "@media (prefers-color-scheme:dark)" in text
+    for name, (light, dark) in drawing.COLOURS.items():
+        assert text.count(f"--{name}:{light}") == 1
+        assert text.count(f"--{name}:{dark}") == 1
+    for image in drawn(text):
+        for element in image:
+            for kind in re.findall(r"\b[fs]-(\w+)", element.get("class") or ""):
+                assert kind in drawing.COLOURS
+
+
+def test_panels_of_a_picture_share_a_scale_where_it_says_so(means: MiniKit) -> None:
+    means.solve()
+    lab = load_lab(means.root, "lab90")
+    first, second = pictures.draw(lab, lab.exercise)
+    assert [shown.drawing.limit for shown in first.panels] == [8.0, 8.0]
+    assert [shown.drawing.limit for shown in second.panels] == [0.0]
+
+
+def test_out_and_png_say_where_files_go(means: MiniKit, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    means.solve()
+    told = show(means, out=tmp_path / "new" / "mine.html", png=True)
+    assert [path.name for path in told.files] == ["mine.html", "mine-1.png", "mine-2.png"]
+    for path in told.files[1:]:
+        data = path.read_bytes()
+        assert data[:8] == b"\x89PNG\r\n\x1a\n"
+        width, height = (int.from_bytes(data[i : i + 4], "big") for i in (16, 20))
+        assert width > 400
+        assert height > 150
+
+
+def test_without_matplotlib_png_is_a_sentence(
+    means: MiniKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(LabError, match=r"--png needs matplotlib: pip install -e '\.\[plots\]'"):
+        show(means, png=True)
+
+
+def test_solution_draws_the_reference(means: MiniKit) -> None:
+    assert show(means).drawn == 0
+    told = show(means, solution=True)
+    assert told.drawn == 3
+    assert "from the code in solutions/lab90" in page(told)
+
+
+def test_the_kits_own_pictures_are_drawn_whatever_the_learner_made_of_the_file(
+    means: MiniKit,
+) -> None:
+    means.solve()
+    (means.exercise / "pictures.py").write_text("raise SystemExit('changed')\n")
+    assert show(means).drawn == 3
+
+
+def test_a_release_without_the_reference_draws_from_the_given_file(means: MiniKit) -> None:
+    means.solve()
+    shutil.rmtree(means.solution)
+    assert show(means).drawn == 3
+    with pytest.raises(LabError, match="lab90 has no reference here"):
+        show(means, solution=True)
+
+
+def test_the_command_loads_nothing_of_this_at_start_up() -> None:
+    code = (
+        "import sys, grader.cli; "
+        "print([m for m in ('numpy', 'matplotlib', 'grader.learner.pictures', 'grader.suite')"
+        " if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+# -- where there is nothing to draw ---------------------------------------------------------------
+
+
+def test_a_task_that_is_not_started_is_a_sentence_with_its_line(means: MiniKit) -> None:
+    done = typed(means, "lab90")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr + done.stdout
+    line = next(
+        number
+        for number, row in enumerate(means.main.read_text().splitlines(), start=1)
+        if "raise NotImplementedError" in row
+    )
+    told = "lab90.running_mean is not started: its placeholder still stands at "
+    told += f"running_mean.py:{line}."
+    assert done.stdout.splitlines()[:2] == [told, "0 of 3 drawings of lab90 were made."]
+    text = (means.root / ".infralens/pictures/lab90.html").read_text()
+    assert text.count(f'<p class="note">{told}</p>') == 3
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        ("def running_mean(values):\n    return values[7]\n", "raised IndexError: list index out"),
+        ("def running_mean(values):\n    return []\n", "0 means of 3 values."),
+        ("def running_mean(values):\n    return ['a'] * len(values)\n", "could not be drawn"),
+        ("def running_mean(values):\n    return 3\n", "could not be drawn"),
+        ("def running_mean(values)\n", "running_mean.py does not import"),
+        ("def other(values): pass\n", "has no `running_mean`"),
+        ("def running_mean(values):\n    while True: pass\n", "no answer after 0.3 s"),
+        ("def running_mean(values):\n    raise SystemExit(3)\n", "sys.exit(3) was called"),
+    ],
+)
+def test_what_goes_wrong_is_a_sentence(means: MiniKit, code: str, sentence: str) -> None:
+    means.manifest("call_seconds = 5", "call_seconds = 0.3")
+    means.write(code)
+    told = show(means)
+    assert told.drawn == 0
+    assert sentence in told.sentences[0]
+    assert told.sentences[0].startswith("lab90.running_mean: ")
+    assert "Traceback" not in page(told)
+
+
+def test_one_drawing_that_fails_leaves_the_others(means: MiniKit) -> None:
+    text = (means.solution / "running_mean.py").read_text()
+    means.write(
+        text.replace("    means, total", "    assert values != [8.0, 0.0]\n    means, total")
+    )
+    told = show(means)
+    assert told.drawn == 2
+    assert told.sentences[0].startswith("lab90.running_mean: raised AssertionError")
+    assert len(drawn(page(told))) == 3
+
+
+def test_a_lab_without_pictures_names_those_that_have_some(
+    means: MiniKit, kernels: MiniKit
+) -> None:
+    manifest = kernels.root / "exercises/lab91/lab.toml"
+    manifest.write_text(manifest.read_text().replace('"pictures.py"', ""))
+    done = typed(kernels, "lab91")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "infralens: lab91 has no pictures; labs with pictures: lab90.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["lab92"], "No lab `lab92` here"),
+        (["lab90", "other"], "lab90 has no task `other`; its tasks are: running_mean."),
+        (["lab90", "--out", "."], "cannot be written"),
+    ],
+)
+def test_a_wrong_call_is_a_sentence_and_status_2(
+    means: MiniKit, words: list[str], sentence: str
+) -> None:
+    done = typed(means, *words)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("import nothing_like_it\n", "is at fault, not your code: ModuleNotFoundError"),
+        ("def pictures(student):\n    return [1 / 0]\n", "not your code: ZeroDivisionError"),
+        ("", "not your code: AttributeError"),
+    ],
+)
+def test_a_faulty_pictures_file_is_not_the_learners_fault(
+    means: MiniKit, text: str, sentence: str
+) -> None:
+    (means.solution / "pictures.py").write_text(text)
+    with pytest.raises(LabError, match=sentence):
+        show(means)
+
+
+def test_a_missing_pictures_file_is_named(means: MiniKit) -> None:
+    (means.solution / "pictures.py").unlink()
+    (means.exercise / "pictures.py").unlink()
+    with pytest.raises(LabError, match=r"pictures\.py is missing"):
+        show(means)
+
+
+# -- kernels --------------------------------------------------------------------------------------
+
+
+@needs_compiler
+def test_kernels_are_drawn_and_a_launch_that_no_gpu_takes_is_a_sentence(kernels: MiniKit) -> None:
+    told = show(kernels, "lab91")
+    assert told.drawn == 2
+    assert told.sentences[0] == (
+        "lab91.scale: a block of (4096, 1, 1) threads is larger than 1024."
+    ) or told.sentences[0].startswith("lab91.scale: block.x is 4096")
+    first, second = drawn(page(told))
+    assert words_of(first) == ["64", "64"]
+    assert words_of(second) == ["64", "64", "64", "64"]
+
+
+@needs_compiler
+def test_one_tasks_pictures_only(kernels: MiniKit) -> None:
+    for name in ("shift", "lab91.shift"):
+        told = show(kernels, "lab91", name)
+        assert told.sentences == ["1 of 1 drawings of lab91 were made."]
+        assert [image.get("aria-label") for image in drawn(page(told))] == ["shift has 4 accesses."]
+
+
+def test_a_task_without_a_picture_names_those_that_have_one(kernels: MiniKit) -> None:
+    for track in ("solutions", "exercises"):
+        file = kernels.root / track / "lab91/pictures.py"
+        file.write_text(file.read_text().replace('("scale", "shift")', '("scale",)'))
+    with pytest.raises(LabError, match=r"No picture shows `shift`; .* picture: scale"):
+        show(kernels, "lab91", "shift")
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("old", "new", "sentence", "failed"),
+    [
+        ("2.0f * x[i];", "2.0f * x[i]", "scale.cu:5: error: expected", 3),
+        ("2.0f * x[i];", "std::sin(x[i]);", "scale.cu:5: `std::`", 3),
+        ("if (i < n) x[i]", "x[i + 1]", "lab91.scale: out of bounds: thread 63 of block 0", 1),
+        ("    __syncthreads();\n", "", "lab91.shift: race: thread", 1),
+    ],
+)
+def test_a_wrong_kernel_is_its_error_in_the_place_of_the_drawing(
+    kernels: MiniKit, old: str, new: str, sentence: str, failed: int
+) -> None:
+    assert old in KERNELS
+    (kernels.root / "exercises/lab91/scale.cu").write_text(KERNELS.replace(old, new))
+    told = show(kernels, "lab91")
+    assert [text for text in told.sentences if text.startswith(sentence)] == told.sentences[:1]
+    assert "Traceback" not in page(told)
+    assert page(told).count(f'<p class="note">{sentence}') == failed
+
+
+def test_a_kernel_that_is_not_started_is_no_fault_of_the_others(kernels: MiniKit) -> None:
+    from grader import skeleton
+
+    skeleton.write(load_lab(kernels.root, "lab91"), ["scale.cu"])
+    file = kernels.root / "exercises/lab91/scale.cu"
+    start, _, rest = file.read_text().partition('extern "C" __global__ void shift')
+    solved = KERNELS.partition('extern "C" __global__ void shift')[2]
+    assert "NOT STARTED lab91.shift" in rest
+    file.write_text(start + 'extern "C" __global__ void shift' + solved)
+    told = show(kernels, "lab91")
+    assert told.drawn == (0 if capabilities.missing("cxx") else 1)
+    if not capabilities.missing("cxx"):
+        assert re.fullmatch(
+            r"lab91\.scale is not started: its placeholder still stands at scale\.cu:\d+\.",
+            told.sentences[0],
+        )
+
+
+def test_without_a_compiler_pictures_of_kernels_say_so(
+    kernels: MiniKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        capabilities, "first_missing", lambda needs: "no C++ compiler here" if needs else ""
+    )
+    told = show(kernels, "lab91")
+    assert told.drawn == 0
+    assert told.sentences[0] == "lab91.scale cannot be shown here: no C++ compiler here."
+
+
+# -- the labs' own --------------------------------------------------------------------------------
+
+WITH_PICTURES = [lab for lab in all_labs(ROOT) if pictures.FILE in lab.given]
+
+
+@pytest.mark.parametrize("lab", WITH_PICTURES, ids=lambda lab: lab.id)
+def test_pictures_of_a_lab_import_only_what_they_may(lab: Any) -> None:
+    tree = ast.parse(lab.given_source(pictures.FILE).read_text(encoding="utf-8"))
+    allowed = {*sys.stdlib_module_names, "numpy", *(name[:-3] for name in lab.given)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            assert node.module == "grader.learner.drawing" or node.module.split(".")[0] in allowed
+        elif isinstance(node, ast.Import):
+            assert {alias.name.split(".")[0] for alias in node.names} <= allowed
+
+
+@pytest.mark.parametrize("lab", WITH_PICTURES, ids=lambda lab: lab.id)
+def test_pictures_of_a_lab_come_out_of_its_reference_and_no_text_covers_another(lab: Any) -> None:
+    needs = {need for task in lab.tasks for need in task.needs}
+    if reason := capabilities.first_missing(tuple(sorted(needs & {"cxx", "triton", "gloo"}))):
+        pytest.skip(reason)
+    results = pictures.draw(lab, lab.solution)
+    assert results
+    for shown in (shown for result in results for shown in result.panels):
+        assert not shown.failed, shown.drawing.alt
+        assert len(shown.drawing.alt) > 20
+        assert overlaps(shown.drawing) == []
+    for result in results:
+        assert result.picture.how.endswith(".")
+        assert len(result.picture.title) > 8
+
+
+# -- drawings -------------------------------------------------------------------------------------
+
+
+def grid(**options: Any) -> Grid:
+    cells = [[Cell(drawing.shade(c, 32), str(c), ring=r == c) for c in range(32)] for r in range(8)]
+    return Grid(cells, "a grid", **options)
+
+
+MANY = [f"a rather long name {index}" for index in range(8)]
+DRAWINGS: dict[str, Drawing] = {
+    "plain grid": grid(),
+    "grid with names": grid(
+        row_labels=MANY,
+        row_notes=MANY,
+        row_name="rows have a name that is longer than their labels are",
+        column_labels=[str(column) for column in range(32)],
+        column_name="columns",
+        note_name="notes",
+        keys=[Key("blue", "x" * 60), Key("red", "y" * 60), Key("", "ring", ring=True)],
+        caption="word " * 80,
+    ),
+    "small grid": grid(
+        cell=(3, 4),
+        row_labels=MANY,
+        row_notes=MANY,
+        column_labels=[str(column * 1000) for column in range(32)],
+        column_name="a name that is longer than all of these columns are together",
+        note_name="dropped, for there is no room",
+        group=8,
+        group_labels=["one", "a group with a long name", "three", "four"],
+    ),
+    "bars": Bars(
+        [
+            Bar(name, (index, 0.5 * index), "" if index % 2 else "a note")
+            for index, name in enumerate(MANY)
+        ],
+        "bars",
+        names=("first part", "second part"),
+        label_name="labels",
+        unit="unit " * 30,
+    ),
+    "small numbers": Bars([Bar("a", (0.00031,)), Bar("b", (0.0,))], "bars", unit="s"),
+    "large numbers": Bars([Bar("a", (123456789.0,))], "bars", width=90),
+    "log-log": Lines(
+        [
+            Series("a roof", [(0.1, 3.35e11), (295, 9.89e14), (4000, 9.89e14)], marks=False),
+            Series("a point", [(0.5, 1.2e12)]),
+            Series("another" * 8, [(1365, 6.6e14)], dashed=True),
+        ],
+        "lines",
+        x_name="FLOP a byte",
+        y_name="FLOP/s",
+        x_log=True,
+        y_log=True,
+    ),
+    "lines": Lines(
+        [Series(str(n), [(x * 1e6, math.sin(x + n) * 1e7) for x in range(9)]) for n in range(5)],
+        "lines",
+        x_name="a name of the x axis that is much longer than the axis itself " * 2,
+        y_name="y",
+        size=(120, 60),
+    ),
+    "timeline": Timeline(
+        [
+            ("gpu", [Span(0, 3, "matmul"), Span(3, 3.1, "too long to fit"), Span(5, 5)]),
+            ("a second row", [Span(1, 2, "launch", "purple")]),
+        ],
+        "a timeline",
+        unit="ms",
+        keys=[Key("blue", "work")],
+        caption="A caption.",
+    ),
+    "stack": Stack(
+        [grid(row_labels=MANY), Bars([Bar("a", (1.0,))], "bars"), Note("a $5 note " * 30)]
+    ),
+    "legend": Legend([Key("blue", "x" * 70), Key("red", "y" * 70), Key("green", "z" * 70)], 300),
+}
+
+
+def texts(made: Drawing) -> list[Text]:
+    return [mark for mark in made.lay().marks if isinstance(mark, Text) and mark.text]
+
+
+def overlaps(made: Drawing) -> list[tuple[str, str]]:
+    """Pairs of texts whose places meet."""
+    placed = [(text.text, text.box()) for text in texts(made)]
+    return [
+        (one, other)
+        for (one, (x, y, w, h)), (other, (a, b, v, g)) in itertools.combinations(placed, 2)
+        if x < a + v and a < x + w and y < b + g and b < y + h
+    ]
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_no_text_covers_another_or_leaves_the_sheet(name: str) -> None:
+    made = DRAWINGS[name]
+    assert overlaps(made) == []
+    sheet = made.lay()
+    for text in texts(made):
+        x, y, width, height = text.box()
+        assert x >= -8, text
+        assert y >= -1, text
+        assert x + width <= sheet.width + 2, text
+        assert y + height <= sheet.height + 3, text
+
+
+def test_the_check_for_overlaps_finds_one() -> None:
+    class Bad:
+        alt = "bad"
+
+        def lay(self) -> drawing.Sheet:
+            return drawing.Sheet(100, 20, [Text(0, 9, "one text"), Text(20, 12, "another")])
+
+    assert overlaps(Bad()) == [("one text", "another")]
+
+
+@needs_plots
+def test_no_text_is_wider_than_the_room_that_was_kept_for_it() -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(dpi=72)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    seen = {(text.text, text.size, text.bold) for made in DRAWINGS.values() for text in texts(made)}
+    for words, size, bold in sorted(seen):
+        weight = "bold" if bold else "normal"
+        plain = words.replace("$", r"\$")
+        shown = figure.text(0, 0, plain, fontsize=size, weight=weight)
+        width = shown.get_window_extent(renderer).width
+        assert width <= Text(0, 0, words, size, bold=bold).box()[2] + 1, words
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_svg_says_what_the_marks_say(name: str) -> None:
+    made = DRAWINGS[name]
+    image = ElementTree.fromstring(drawing.svg(made))
+    assert words_of(image) == [m.text for m in made.lay().marks if isinstance(m, Text)]
+    assert image.get("aria-label") == made.alt
+    assert len(image) == len(made.lay().marks)
+
+
+@needs_plots
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_a_png_is_the_same_sheet_in_twice_its_pixels(name: str, tmp_path: Path) -> None:
+    sheet = DRAWINGS[name].lay()
+    path = tmp_path / "one.png"
+    drawing.png(sheet, path, margin=10)
+    data = path.read_bytes()
+    width, height = (int.from_bytes(data[i : i + 4], "big") for i in (16, 20))
+    assert abs(width - 2 * (sheet.width + 20)) <= 2
+    assert abs(height - 2 * (sheet.height + 20)) <= 2
+
+
+def test_bars_are_as_long_as_their_parts() -> None:
+    made = Bars([Bar("a", (10.0, 30.0)), Bar("b", (20.0,))], "bars", limit=80, width=160)
+    boxes = {}
+    for mark in made.lay().marks:
+        if isinstance(mark, Boxes) and mark.colour != "paper":
+            boxes.setdefault(mark.colour, []).extend(mark.boxes)
+    # One pixel of each part is left free, so that parts stay apart.
+    assert [round(box[2] + 1) for box in boxes["blue"]] == [20, 40]
+    assert [round(box[2] + 1) for box in boxes["orange"]] == [60]
+    assert boxes["orange"][0][0] == pytest.approx(boxes["blue"][0][0] + 20)
+
+
+def test_cells_stand_where_row_column_and_group_say() -> None:
+    cells = [[Cell("blue" if (r, c) == (1, 5) else "off") for c in range(8)] for r in range(3)]
+    sheet = Grid(cells, "x", cell=(10, 12), gap=0, group=4).lay()
+    (box,) = (m.boxes for m in sheet.marks if isinstance(m, Boxes) and m.colour == "blue")
+    assert box == ((5 * 10 + 6, 12, 10, 11),)
+    off = next(m.boxes for m in sheet.marks if isinstance(m, Boxes) and m.colour == "off")
+    assert sum(width for _, _, width, _ in off) == 23 * 10
+
+
+def test_points_stand_where_the_axes_say() -> None:
+    made = Lines([Series("a", [(1, 1), (10, 100), (100, 10000)])], "x", x_log=True, y_log=True)
+    line = next(m for m in made.lay().marks if isinstance(m, Stroke) and m.line == 2.0)
+    (x0, y0), (x1, y1), (x2, y2) = line.points
+    assert x2 - x1 == pytest.approx(x1 - x0) == pytest.approx(210)
+    assert y1 - y2 == pytest.approx(y0 - y1) == pytest.approx(130)
+    labels = [text.text for text in texts(made)]
+    assert {"1", "10", "100", "1,000", "10,000"} <= set(labels)
+
+
+def test_spans_last_as_long_as_they_are() -> None:
+    made = Timeline([("a", [Span(0, 5), Span(5, 10, colour="red")])], "x", width=200)
+    boxes = {m.colour: m.boxes[0] for m in made.lay().marks if isinstance(m, Boxes)}
+    assert boxes["blue"][2] == boxes["red"][2] == 99
+    assert boxes["red"][0] - boxes["blue"][0] == 100
+
+
+def test_one_scale_for_bars_leaves_other_drawings() -> None:
+    note = Note("nothing here")
+    bars = [Bars([Bar("a", (value,))], "x") for value in (3.0, 7.0)]
+    made = drawing.same_scale([bars[0], note, bars[1]])
+    assert made[1] is note
+    assert [one.limit for one in made if isinstance(one, Bars)] == [7.0, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0, 1), (0, 24), (0, 32), (0, 7e9), (-3, 4), (0, 0.0004), (0, 10), (2, 2.5)]
+)
+def test_ticks_are_round_in_order_and_few(low: float, high: float) -> None:
+    found = drawing.ticks(low, high)
+    assert 2 <= len(found) <= 6
+    assert found == sorted(found)
+    assert low - 1e-12 <= found[0]
+    assert found[-1] <= high * (1 + 1e-12)
+    step = found[1] - found[0]
+    assert round(step / 10 ** math.floor(math.log10(step) + 1e-9), 9) in (1, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("value", "label"),
+    [(1e-5, "10⁻⁵"), (0.001, "0.001"), (1, "1"), (1e5, "100,000"), (1e12, "10¹²")],
+)
+def test_powers_of_ten_stay_short(value: float, label: str) -> None:
+    assert drawing.power(value) == label
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Grid([], "x"),
+        lambda: Grid([[]], "x"),
+        lambda: Grid([[Cell()]], "x", row_labels=["a", "b"]),
+        lambda: Bars([], "x"),
+        lambda: Bars([Bar("a", (-1.0,))], "x"),
+        lambda: Lines([], "x"),
+        lambda: Lines([Series("a", [])], "x"),
+        lambda: Lines([Series(str(n), [(1, 1)]) for n in range(6)], "x"),
+        lambda: Lines([Series("a", [(0, 1)])], "x", x_log=True),
+        lambda: Timeline([("a", [])], "x"),
+        lambda: Timeline([("a", [Span(2, 1)])], "x"),
+        lambda: drawing.shade(32, 32),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(make: Any) -> None:
+    with pytest.raises(ValueError, match=r"\w+ \w+"):
+        make()
+
+
+# -- colours --------------------------------------------------------------------------------------
+
+
+def contrast(one: float, other: float) -> float:
+    return (max(one, other) + 0.05) / (min(one, other) + 0.05)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_colours_stand_out_from_the_paper(dark: bool) -> None:
+    paper = drawing.luminance("paper", dark)
+    for name in ("ink", "soft", "red"):
+        assert contrast(drawing.luminance(name, dark), paper) >= 4.5, name
+    for name in drawing.SERIES:
+        # Bars carry text in the paper's colour.
+        assert contrast(drawing.luminance(name, dark), paper) >= 4.5, name
+
+
+def test_lightness_of_shades_grows_and_their_text_is_readable() -> None:
+    shades = [drawing.luminance(drawing.shade(index, 32)) for index in range(32)]
+    assert all(a < b for a, b in itertools.pairwise(shades))
+    for index in range(32):
+        shade = drawing.shade(index, 32)
+        upon = drawing.luminance(drawing._upon(shade))
+        assert contrast(upon, shades[index]) >= 4.5
+
+
+def seen_by(name: str, dark: bool, kind: str) -> tuple[float, float, float]:
+    """A colour in CIE Lab as somebody sees it who lacks one kind of cone. Matrices on linear RGB:
+    Machado, Oliveira and Fernandes (2009), severity 1."""
+    matrices = {
+        "full": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+        "protan": (
+            (0.152286, 1.052583, -0.204868),
+            (0.114503, 0.786281, 0.099216),
+            (-0.003882, -0.048116, 1.051998),
+        ),
+        "deutan": (
+            (0.367322, 0.860646, -0.227968),
+            (0.280085, 0.672501, 0.047413),
+            (-0.011820, 0.042940, 0.968881),
+        ),
+    }
+    value = drawing.COLOURS[name][dark]
+    parts = [int(value[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    r, g, b = (
+        min(1.0, max(0.0, sum(f * p for f, p in zip(row, linear, strict=True))))
+        for row in matrices[kind]
+    )
+    xyz = (
+        (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505,
+        0.2126 * r + 0.7152 * g + 0.0722 * b,
+        (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.089,
+    )
+    x, y, z = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in xyz)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("kind", ["full", "protan", "deutan"])
+def test_colours_that_meet_in_a_picture_differ_for_every_eye(dark: bool, kind: str) -> None:
+    # Working, lost and idle cells; needed and wasted parts; the first series of lines.
+    for group in (("blue", "pale", "off"), ("blue", "orange"), ("blue", "orange", "off")):
+        for one, other in itertools.combinations(group, 2):
+            assert math.dist(seen_by(one, dark, kind), seen_by(other, dark, kind)) >= 15
+
+
+def test_a_drawing_never_leans_on_colour_alone() -> None:
+    """Series of lines differ in their signs, and a ring is two frames, dark and light."""
+    signs = [drawing._sign(index, 0, 0).points for index in range(len(drawing.SERIES))]
+    assert len(set(signs)) == len(signs)
+    assert [mark.colour for mark in drawing._ring((0, 0, 9, 9))] == ["paper", "ink"]
+
+
+def test_a_panel_is_drawn_only_when_it_is_asked_for(means: MiniKit) -> None:
+    called = []
+    picture = Picture("x", "y", [Panel("running_mean", lambda: called.append(1) or grid())])
+    assert called == []
+    assert picture.panels[0].draw().alt == "a grid"
+    assert called == [1]
