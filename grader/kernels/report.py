@@ -485,11 +485,12 @@ def _sentence(row: dict[str, Any], words: Words, grid: Size, block: Size) -> str
             f"endless: {thread} of {where} took more than {row['limit']:,} steps and is in a loop "
             f"at {at}"
         )
-    if kind == "too_many_requests":
+    if kind in ("too_many_requests", "too_many_steps"):
+        what = "requests to memory" if kind == "too_many_requests" else "different steps"
         return (
-            f"too long between two barriers: a warp of {where} made more than {row['limit']:,} "
-            f"requests to memory ({at}): if no loop there is endless, launch more threads or a "
-            "smaller input"
+            f"too long between two barriers: the warps of {where} made more than "
+            f"{row['limit']:,} {what} ({at}): if no loop there is endless, launch more threads or "
+            "a smaller input"
         )
     if kind == "too_long":
         return (
@@ -529,7 +530,7 @@ def _sentence(row: dict[str, Any], words: Words, grid: Size, block: Size) -> str
     if kind == "trap":
         return f"{thread} of {where} called __trap() ({at})"
     if kind == "division":
-        return f"{thread} of {where} divides an integer by zero near {at}"
+        return f"{thread} of {where} divides an integer by zero (or the least one by -1) near {at}"
     if kind == "stack":
         return f"{thread} of {where} uses more than 128 KiB of local memory near {at}"
     if kind == "local_array":

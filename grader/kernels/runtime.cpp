@@ -471,8 +471,8 @@ std::string endless(Address pc) {
 std::string too_long(Address pc) {
     return here("too_long", pc) + format(", \"limit\": %llu}", (unsigned long long)settings.max_total);
 }
-std::string too_many(Address pc, u64 limit) {
-    return here("too_many_requests", pc) + format(", \"limit\": %llu}", (unsigned long long)limit);
+std::string too_many(const char *kind, Address pc, u64 limit) {
+    return here(kind, pc) + format(", \"limit\": %llu}", (unsigned long long)limit);
 }
 
 void out_of_bounds(Address a, u32 size, Kind kind, Address pc) {
@@ -585,7 +585,7 @@ inline u32 request(u64 key, u64 tag, bool &fresh) {
             continue;
         }
         if (++heads_kept > settings.max_heads)
-            end_launch(l.steps > settings.max_heads / 8 ? endless(last_pc) : too_many(last_pc, settings.max_heads));
+            end_launch(l.steps > settings.max_heads / 8 ? endless(last_pc) : too_many("too_many_steps", last_pc, settings.max_heads));
         u32 index = (u32)w.heads.size();
         w.table[slot] = (u64)w.generation << 32 | (index + 1);
         w.heads.push_back(Head{key, tag, 0, bit, 0, NONE});
@@ -964,7 +964,7 @@ u32 request_alone(Address pc, Kind kind, u32 part, u64 tag, u32 region, u32 size
         Head &head = warp->heads[number];
         head.site = site_of(pc, kind, region, size);
         head.addresses = (u32)warp->addresses.size();
-        if (++requests_kept > settings.max_requests) end_launch(too_many(pc, settings.max_requests));
+        if (++requests_kept > settings.max_requests) end_launch(too_many("too_many_requests", pc, settings.max_requests));
         warp->addresses.emplace_back();
     }
     if (l.leads) lead_to(number);

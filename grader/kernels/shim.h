@@ -107,6 +107,7 @@ int printf(const char *, ...);
 struct il_uint3 {
     unsigned int x, y, z;
     IL_MEMBER operator dim3() const { return dim3(x, y, z); }
+    IL_MEMBER operator uint3() const { return uint3{x, y, z}; }
 };
 
 extern "C" il_uint3 il_where(int which);

@@ -1,6 +1,6 @@
-"""The README's excerpt of a failing run is what the kit prints.
+"""The README's excerpts are what the kit prints.
 
-After a change of wording, write it anew:
+After a change of wording, write them anew:
 INFRALENS_REWRITE_GOLDEN=1 pytest tests/grader/test_readme.py
 """
 
@@ -12,49 +12,97 @@ import subprocess
 import sys
 from pathlib import Path
 
-from grader import skeleton
+import pytest
+
+from grader import capabilities, skeleton
 from grader.labs import load_lab
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGET = "exercises/lab01/memory_accounting.py::kv_bytes_per_token"
-BEGIN, END = "<!-- excerpt: held by tests/grader/test_readme.py -->\n", "<!-- end of excerpt -->"
-WRONG = """    return (
+END = "<!-- end of excerpt -->"
+QUERY_HEADS = """    return (
         2 * config.num_hidden_layers * config.num_attention_heads * config.head_dim * dtype_bytes
     )"""
+needs_compiler = pytest.mark.skipif(bool(capabilities.missing("cxx")), reason="no C++ compiler")
 
 
-def board(kit: Path) -> str:
-    """The end of a run in which the KV cache is counted with query heads."""
+def copied(kit: Path, lab_id: str) -> Path:
+    """A kit of one lab, with fresh skeletons; the folder of the exercise."""
     ignore = shutil.ignore_patterns("__pycache__", ".infralens")
-    for name in ("exercises/lab01", "solutions/lab01", "tests/lab01"):
+    for name in (f"exercises/{lab_id}", f"solutions/{lab_id}", f"tests/{lab_id}"):
         shutil.copytree(ROOT / name, kit / name, ignore=ignore)
     for name in ("pyproject.toml", "conftest.py"):
         shutil.copy(ROOT / name, kit / name)
-    lab = load_lab(kit, "lab01")
+    lab = load_lab(kit, lab_id)
     skeleton.write(lab, list(lab.edit))
-    path = kit / "exercises/lab01/memory_accounting.py"
-    marker = '    raise NotImplementedError("lab01.kv_bytes_per_token")'
-    text = path.read_text()
-    assert marker in text
-    path.write_text(text.replace(marker, WRONG))
-    command = [sys.executable, "-m", "pytest", TARGET]
+    return kit / "exercises" / lab_id
+
+
+def board(kit: Path, target: str, title: str) -> str:
+    """The end of a run of that target."""
+    command = [sys.executable, "-m", "pytest", target]
     out = subprocess.run(command, cwd=kit, capture_output=True, text=True, check=False).stdout
     lines = out.splitlines()
-    start = next(i for i, line in enumerate(lines) if "lab01 Transformer" in line)
+    start = next(i for i, line in enumerate(lines) if title in line)
     stop = next(i for i, line in enumerate(lines) if line.startswith("   again  "))
     return "\n".join(line.rstrip() for line in lines[start + 1 : stop + 1])
 
 
-def test_the_excerpt_is_what_a_failing_run_prints(tmp_path: Path) -> None:
-    wanted = f"```text\n$ pytest {TARGET}\n...\n{board(tmp_path)}\n```\n"
+def hold(name: str, printed: str) -> None:
+    """Compare an excerpt with what was printed, or write it anew."""
+    begin = f"<!-- excerpt {name}: held by tests/grader/test_readme.py -->\n"
     readme = ROOT / "README.md"
     text = readme.read_text()
-    before, _, rest = text.partition(BEGIN)
+    before, _, rest = text.partition(begin)
+    assert rest, f"README.md has no excerpt {name}"
     shown, _, after = rest.partition(END)
+    wanted = f"```text\n{printed}\n```\n"
     if os.environ.get("INFRALENS_REWRITE_GOLDEN"):
-        readme.write_text(f"{before}{BEGIN}{wanted}{END}{after}")
+        readme.write_text(f"{before}{begin}{wanted}{END}{after}")
     else:
         assert shown == wanted
+
+
+def test_the_kv_cache_with_query_heads(tmp_path: Path) -> None:
+    path = copied(tmp_path, "lab01") / "memory_accounting.py"
+    marker = '    raise NotImplementedError("lab01.kv_bytes_per_token")'
+    text = path.read_text()
+    assert marker in text
+    path.write_text(text.replace(marker, QUERY_HEADS))
+    target = "exercises/lab01/memory_accounting.py::kv_bytes_per_token"
+    hold("kv", f"$ pytest {target}\n...\n{board(tmp_path, target, 'lab01 Transformer')}")
+
+
+@needs_compiler
+def test_a_tile_without_its_barrier(tmp_path: Path) -> None:
+    path = copied(tmp_path, "lab05") / "transpose.cu"
+    reference = (ROOT / "solutions/lab05/transpose.cu").read_text()
+    start = reference.index("// BEGIN SOLUTION transpose_tiled")
+    body = reference[start : reference.index("// END SOLUTION", start)]
+    code = "\n".join(body.splitlines()[1:-1]).replace("    __syncthreads();\n", "")
+    marker = "    // NOT STARTED lab05.transpose_tiled"
+    text = path.read_text()
+    assert marker in text
+    path.write_text(text.replace(marker, code))
+    target = "exercises/lab05/transpose.cu::transpose_tiled"
+    hold("race", f"$ pytest {target}\n...\n{board(tmp_path, target, 'lab05 ')}")
+
+
+@needs_compiler
+def test_a_report_of_bank_conflicts() -> None:
+    call = (
+        *("infralens", "kernel", "solutions/lab05/transpose.cu", "transpose_tiled"),
+        *("f32[256,256]", "f32[256,256]=nan", "256", "256", "--grid", "8,8", "--block", "32,8"),
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "grader.cli", *call[1:]],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    shown = " ".join(f"'{part}'" if "[" in part else part for part in call)
+    printed = "\n".join(line.rstrip() for line in done.stdout.splitlines())
+    hold("banks", f"$ {shown}\n{printed}")
 
 
 def test_the_commands_of_the_readme_exist() -> None:
@@ -63,7 +111,7 @@ def test_the_commands_of_the_readme_exist() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "grader.cli", "--help"], capture_output=True, text=True, check=False
     )
-    for command in ("hint", "reset", "grade", "new-lab", "sync", "lint"):
+    for command in ("hint", "reset", "show", "kernel", "grade", "new-lab", "sync", "lint"):
         assert f"infralens {command}" in text
         assert f"  {command} " in done.stdout
     assert (ROOT / "exercises/README.md").is_file()
