@@ -1,0 +1,220 @@
+"""Lab 04, stretch: the same bits every time, no rounding that grows, a variance that survives."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+
+from grader import expect
+from grader.kernels import source
+from grader.suite import task
+
+from . import launches
+from .launches import mixed, whole_numbers
+
+EPS = expect.EPS["float32"]
+N, BLOCK, BLOCKS = 4096, 256, 4
+
+
+def names_no_double(student, kernel):
+    """Neither the type nor a cast to it stands in the kernel's body."""
+    code = source.without_comments(student.read(launches.FILE))
+    found = re.search(rf"\b{kernel}\s*\([^)]*\)\s*\{{(.*?)^\}}", code, re.DOTALL | re.MULTILINE)
+    body = found[1] if found else ""
+    expect.equal(
+        len(re.findall(r"\bdouble[234]?\b", body)),
+        0,
+        because="the task is to do it in float",
+        what=f"the word `double` in {kernel}",
+    )
+
+
+# --- reduce_two_pass ---------------------------------------------------------------------------
+
+
+def two_passes(student, x, grid, block, **options):
+    """Both launches of reduce_two_pass, `partial` poisoned before each: the first's report and the
+    sum."""
+    poison = np.full(grid, np.nan, np.float32)
+    report, partial = launches.launch_into(
+        student, "reduce_two_pass", x, grid, block, poison, **options
+    )
+    last, out = launches.launch_into(
+        student, "reduce_two_pass", partial, 1, block, poison[:1], **options
+    )
+    for one in (report, last):
+        expect.equal(
+            one.total("operations", "atomic"),
+            0,
+            because="atomics come in any order, and float addition is not associative",
+            what="atomics",
+        )
+    return report, out[0].item()
+
+
+@task("reduce_two_pass")
+def test_two_passes_add_up_exactly(student, rng):
+    """Every element is added once.   Oracle: the sum as integers."""
+    for n, block, grid in ((127, 128, 1), (1, 32, 1), (33, 32, 2), (1000, 256, 9), (4100, 96, 40)):
+        x = whole_numbers(rng, n)
+        _, got = two_passes(student, x, grid, block)
+        want = float(x.astype(np.int64).sum())
+        expect.equal(got, want, because=launches.EXACT, what="the sum")
+
+
+@task("reduce_two_pass")
+def test_the_same_bits_every_time(student, rng):
+    """20 launches, blocks and warps shuffled.   Oracle: the first launch's bits; math.fsum."""
+    n = 2000
+    x = mixed(rng, n)
+    _, first = two_passes(student, x, 8, 64)
+    expect.close(
+        first,
+        math.fsum(x.tolist()),
+        because="only the rounding of n additions may be lost",
+        n=n,
+        c=1.0,
+        dtype="float32",
+        scale=math.fsum(np.abs(x).tolist()),
+        what="the sum",
+    )
+    for seed in range(1, 21):
+        _, again = two_passes(student, x, 8, 64, seed=seed)
+        expect.equal(again, first, because="a fixed order of additions gives the same bits")
+
+
+@task("reduce_two_pass")
+def test_a_pass_reads_coalesced(student, rng):
+    """Every element once, 4 sectors a request.   Oracle: counts by hand; the same launch's sum."""
+    x = whole_numbers(rng, N)
+    report, got = two_passes(student, x, BLOCKS, BLOCK)
+    expect.equal(got, float(x.astype(np.int64).sum()), because=launches.EXACT, what="the sum")
+    launches.reads_once_coalesced(report, N)
+
+
+# --- reduce_kahan ------------------------------------------------------------------------------
+
+
+def sums_closely(student, x, block):
+    report, got = launches.launch(student, "reduce_kahan", x, 1, block, out=np.nan)
+    expect.close(
+        got,
+        math.fsum(x.tolist()),
+        because="what an addition cuts off is carried along: the error does not grow with n",
+        n=1,
+        c=8.0,
+        dtype="float32",
+        scale=math.fsum(np.abs(x).tolist()),
+        what="out[0]",
+    )
+    return report
+
+
+@task("reduce_kahan")
+def test_kahan_adds_up(student, rng):
+    """Within 8 * eps * sum |x|.   Oracle: math.fsum."""
+    for n, block in ((127, 128), (1, 32), (31, 32), (33, 32), (1000, 256), (3000, 1024), (500, 96)):
+        sums_closely(student, mixed(rng, n), block)
+
+
+@task("reduce_kahan")
+def test_small_numbers_beside_large_ones(student, rng):
+    """Each thread meets 2^24, then numbers below 1, half a unit in its last place, then -2^24: the
+    plain sum is 0.   Oracle: math.fsum."""
+    for block, rounds in ((32, 500), (64, 300)):
+        x = rng.uniform(0.1, 0.9, (rounds, block)).astype(np.float32)
+        x[0], x[-1] = 2.0**24, -(2.0**24)
+        sums_closely(student, x.ravel(), block)
+
+
+@task("reduce_kahan")
+def test_large_parts_that_cancel_between_warps(student, rng):
+    """Two warps gather small numbers on 2^24, two on -2^24.   Oracle: math.fsum."""
+    x = rng.uniform(0.1, 0.9, (400, 128)).astype(np.float32)
+    x[0] = np.repeat([2.0**24, -(2.0**24), -(2.0**24), 2.0**24], 32)
+    sums_closely(student, x.ravel(), 128)
+
+
+@task("reduce_kahan")
+def test_kahan_needs_no_double(student, rng):
+    """The kernel's own text.   Oracle: the word `double`; math.fsum."""
+    names_no_double(student, "reduce_kahan")
+    sums_closely(student, mixed(rng, 300), 64)
+
+
+@task("reduce_kahan")
+def test_kahan_reads_coalesced(student, rng):
+    """Every element once, 4 sectors a request.   Oracle: counts by hand; math.fsum."""
+    launches.reads_once_coalesced(sums_closely(student, mixed(rng, 2048), 256), 2048)
+
+
+# --- welford -----------------------------------------------------------------------------------
+
+
+def spreads(student, x, block):
+    """Mean and M2 against float64. A thread's chain of merges and the tree are n / block + 10 steps
+    deep; each may lose a few eps of the mean, and of M2 kappa times as much, kappa = sqrt(sum x^2 /
+    M2) (Chan, Golub and LeVeque 1983)."""
+    poison = np.full(2, np.nan, np.float32)
+    report, got = launches.launch_into(student, "welford", x, 1, block, poison)
+    wide = x.astype(np.float64)
+    mean, m2 = wide.mean(), np.square(wide - wide.mean()).sum()
+    depth = len(x) // block + 32
+    expect.close(
+        got[0].item(),
+        mean,
+        because="each part counts by the number of its elements",
+        n=depth,
+        dtype="float32",
+        scale=np.abs(wide).max(),
+        what="mean",
+    )
+    expect.close(
+        got[1].item(),
+        m2,
+        because="M2 is measured from the mean: a merge adds what lies between two means",
+        n=depth,
+        dtype="float32",
+        scale=math.sqrt(np.square(wide).sum() * m2),
+        what="M2",
+    )
+    return report
+
+
+@task("welford")
+def test_mean_and_spread(student, rng):
+    """Any n.   Oracle: mean and squared deviations in float64, in two passes."""
+    for n, block in ((127, 128), (1, 32), (2, 32), (33, 32), (1000, 256), (3000, 1024), (500, 96)):
+        spreads(student, rng.normal(size=n).astype(np.float32), block)
+
+
+@task("welford")
+def test_a_mean_far_above_the_spread(student, rng):
+    """Mean 10,000, standard deviation 1: E[x^2] - E[x]^2 has no digit left.   Oracle: two passes in
+    float64."""
+    for n, block in ((1000, 256), (2000, 128)):
+        spreads(student, (1e4 + rng.normal(size=n)).astype(np.float32), block)
+
+
+@task("welford")
+def test_parts_with_different_means(student, rng):
+    """Every warp has a mean of its own, and the last ones nothing.   Oracle: two passes in
+    float64."""
+    x = rng.normal(size=200) + np.repeat(np.arange(7), 32)[:200] * 10
+    spreads(student, x.astype(np.float32), 256)
+
+
+@task("welford")
+def test_welford_needs_no_double(student, rng):
+    """The kernel's own text.   Oracle: the word `double`; two passes in float64."""
+    names_no_double(student, "welford")
+    spreads(student, rng.normal(size=300).astype(np.float32), 64)
+
+
+@task("welford")
+def test_welford_reads_coalesced(student, rng):
+    """Every element once, 4 sectors a request.   Oracle: counts by hand; two passes in float64."""
+    report = spreads(student, rng.normal(size=2048).astype(np.float32), 256)
+    launches.reads_once_coalesced(report, 2048)
