@@ -167,7 +167,7 @@ struct Lane {
 };
 
 // A request in the making, or another event on the way of the lane that leads: `next` is what it met
-// after this one. For ENTERED, `site` is where the frame lies in the lane's stack.
+// after this one. For ENTERED, `site` is how deep in the lane's stack the frame lies.
 struct alignas(32) Head {
     u64 key, tag;
     u32 site, mask, addresses, next;
@@ -216,6 +216,7 @@ std::vector<Site> sites;
 std::vector<Step> steps;
 std::vector<Race> races;
 std::vector<Moment> moments(1); // the first is nobody's
+u32 first_moment = 1;           // of the present block
 u64 races_seen = 0;
 std::vector<Lane> lanes;
 std::vector<Warp> warps;
@@ -445,6 +446,9 @@ char *new_stack() {
     return stack;
 }
 
+// Where a lane's stack begins, downwards: all at one offset in a page would share a few cache lines.
+Address beginning(const Lane &l) { return (Address)l.stack + STACK_BYTES - l.thread % 56 * 128; }
+
 void to_scheduler() { il_switch(&current->stack_pointer, scheduler); }
 
 // -- errors: what ends a launch -----------------------------------------------------------------------
@@ -608,8 +612,7 @@ Touch told(const Mark &mark) {
 // What the warp's accesses are now marked with.
 inline u32 present() {
     Warp &w = *warp;
-    const Moment &last = moments[w.moment];
-    if (last.epoch != epoch || last.block1 != block_number + 1 || last.turn != w.turn || last.fences != fences) {
+    if (w.moment == NOBODY) { // since a barrier, a __syncwarp() or a fence
         if (moments.size() >= 1u << 28) stop_for_moments();
         moments.push_back(Moment{block_number + 1, epoch, w.turn, fences, w.first / 32});
         w.moment = (u32)moments.size() - 1;
@@ -629,6 +632,7 @@ inline bool is_before(const Mark &mark, Space space) {
     if (mark.moment == NOBODY) return true;
     const Lane &l = *current;
     if (mark.moment == warp->moment) return mark.lane == l.number;
+    if (mark.moment < first_moment && space == SHARED) return true;
     const Moment &m = moments[mark.moment];
     if (m.block1 != block_number + 1) return space == SHARED || is_published(m, mark.lane);
     if (m.epoch < epoch) return true;
@@ -637,7 +641,7 @@ inline bool is_before(const Mark &mark, Space space) {
 }
 
 inline bool is_of_block(const Mark &mark) {
-    return mark.moment != NOBODY && moments[mark.moment].block1 == block_number + 1;
+    return mark.moment >= first_moment;
 }
 
 void note_race(const Touch &other, Kind other_kind, const Touch &mine, Kind kind, u32 region, Address a) {
@@ -694,6 +698,7 @@ Cell *new_cells(size_t many) {
     void *cells = mmap(nullptr, many * sizeof(Cell), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (cells == MAP_FAILED) _exit(5);
+    madvise(cells, many * sizeof(Cell), MADV_HUGEPAGE); // thousands of page faults less
     return (Cell *)cells;
 }
 
@@ -723,6 +728,10 @@ void check_races(Address a, u32 size, Kind kind, u32 region_index, Region &regio
             unwritten.push_back(Unwritten{region_index, word, site, l.thread});
         if (!settings.races) {
             if (kind != READ) cell.writer = mine;
+            continue;
+        }
+        if (kind == WRITE && (cell.writer.moment | cell.first.moment | cell.last.moment) == NOBODY) {
+            cell.writer = mine;
             continue;
         }
         const bool after = is_before(cell.writer, region.space);
@@ -843,7 +852,7 @@ void go_alone(Lane &l) {
         const Address pc = head.tag >> 3;
         const Kind kind = (Kind)(head.tag & 7);
         if (kind == FLOW) step_path(l, pc);
-        else if (kind == ENTERED) push_frame(l, pc, head.site ? (Address)l.stack + head.site : 0);
+        else if (kind == ENTERED) push_frame(l, pc, head.site ? beginning(l) - head.site : 0);
         else if (kind == LEFT) pop_frame(l);
     }
 }
@@ -874,7 +883,7 @@ void catch_up(Warp &w, Lane &l) {
     std::copy(leader.loops, leader.loops + leader.loops_used, l.loops);
     std::copy(leader.frames, leader.frames + leader.frames_used, l.frames);
     for (u32 i = 0; i < l.frames_used; ++i)
-        if (l.frames[i].base) l.frames[i].base += (Address)l.stack - (Address)leader.stack;
+        if (l.frames[i].base) l.frames[i].base += beginning(l) - beginning(leader);
 }
 
 COLD void too_deep(Address pc) { end_launch(here("too_deep", pc) + "}"); }
@@ -917,7 +926,7 @@ inline void enter_function(Address caller, Address base) {
         go_alone(l);
     }
     if (l.frames_used == MAX_FRAMES) return too_deep(caller);
-    if (l.leads) lead_past(tag_of(caller, ENTERED), base ? (u32)(base - (Address)l.stack) : 0);
+    if (l.leads) lead_past(tag_of(caller, ENTERED), base ? (u32)(beginning(l) - base) : 0);
     push_frame(l, caller, base);
 }
 
@@ -1118,7 +1127,7 @@ void count(Warp &w) {
         if (l.follows && l.state == AT_BARRIER) catch_up(w, l);
         l.placed = l.leads = l.follows = false;
     }
-    w.leader = NONE;
+    w.leader = NONE, w.moment = NOBODY;
     w.heads.clear(), w.addresses.clear();
     if (++w.generation == 0) w.generation = 1, std::fill(w.table.begin(), w.table.end(), 0);
     for (u32 i = 0; i < w.count; ++i) lanes[w.first + i].cursor = 0;
@@ -1198,7 +1207,7 @@ bool resolve(Warp &w) {
             else if (l.collective == REDUCE) l.result = (u64)sum;
         }
         if (asking.collective == SYNCWARP) {
-            ++w.turn;
+            ++w.turn, w.moment = NOBODY;
             for (u32 a = present; a; a &= a - 1)
                 for (u32 b = present; b; b &= b - 1) w.met[__builtin_ctz(a)][__builtin_ctz(b)] = w.turn;
         } else
@@ -1224,7 +1233,7 @@ void run(Lane &l) {
     warp = &warps[l.thread / 32];
     if (l.state == NEW) {
         l.stack = new_stack();
-        l.stack_pointer = prepared(l.stack, STACK_BYTES, lane_main);
+        l.stack_pointer = prepared(l.stack, beginning(l) - (Address)l.stack, lane_main);
     }
     l.state = READY;
     if (!l.placed) place(l);
@@ -1312,7 +1321,8 @@ void run_block() {
         l.suspect.open = false, l.placed = l.leads = l.follows = false;
     }
     unwritten.clear();
-    for (Warp &w : warps) w.leader = NONE, ++w.turn; // what lanes of other blocks met for is over
+    first_moment = (u32)moments.size();
+    for (Warp &w : warps) w.leader = NONE, w.moment = NOBODY, ++w.turn; // what lanes of other blocks met for is over
     const std::vector<u32> order = order_of((u32)warps.size(), settings.seed ? settings.seed + block_number : 0);
     u64 barriers = 0;
     for (;;) {
@@ -1604,6 +1614,7 @@ void il_fence(int scope) {
     settle(*current);
     if (scope == 0) return;
     ++fences;
+    for (Warp &w : warps) w.moment = NOBODY;
     const u64 blocks = (u64)settings.grid[0] * settings.grid[1] * settings.grid[2];
     if (published.empty()) {
         published.assign(blocks, 0);
