@@ -70,9 +70,8 @@ def _report(student: Any, kernel: str) -> Row:
 
 
 def _lanes(kernel: str, report: Row) -> Grid:
-    placed = all(step.get("masks") for step in report["steps"])
     rows = _by_lanes(report["steps"])
-    asides = [] if placed else ["Lanes are counted, not placed: which threads they are is open."]
+    asides = []
     if exchanges := report["collectives"]:
         asides.append(f"{_many(exchanges, 'exchange')} between lanes of a warp touch no memory.")
     cells, notes, words = [], [], []
@@ -121,13 +120,8 @@ def _by_lanes(steps: list[Row]) -> list[tuple[int, tuple[int, ...], list[Row]]]:
 
 
 def _masks(step: Row) -> tuple[int, ...]:
-    """For each warp the lanes that took part; without such masks in the report as many lanes in as
-    many warps, from the first on."""
-    if masks := step.get("masks"):
-        return tuple(masks)
-    warps = min(step["requests"], BLOCK // WARP)
-    each = [(step["lanes"] * (i + 1)) // warps - (step["lanes"] * i) // warps for i in range(warps)]
-    return tuple((1 << min(lanes, WARP)) - 1 for lanes in each) + (0,) * (BLOCK // WARP - warps)
+    """For each warp, the lanes that took part, lane 0 in the lowest bit."""
+    return tuple(step["masks"])
 
 
 # -- costs ----------------------------------------------------------------------------------------
