@@ -540,25 +540,30 @@ _LAUNCHES = {
 }
 
 
-def launched(errors: Sequence[str], because: Mapping[str, str] | None = None) -> None:
+def launched(
+    errors: Sequence[str], because: Mapping[str, str] | None = None, exactly: bool = False
+) -> None:
     """A kernel's launch ran to its end without a fault: `errors` are those of its report, of which
     the first is shown. `because`: a clause for an error that begins so, where the suite knows a
-    better one."""
+    better one. `exactly`: mistakes whose races touch other threads or elements are different ones,
+    which finds a cause only for a learner who names arrays as the reference does."""
     if not errors:
         return
     first = errors[0]
     clauses = {**_LAUNCHES, **(because or {})}
     clause = next((why for start, why in clauses.items() if first.startswith(start)), "")
     more = f"and {len(errors) - 1} more of the kind" if len(errors) > 1 else ""
-    raise _fail("launch", _bare(first), clause or "a launch must run to its end", first, more)
+    raise _fail(
+        "launch", _bare(first, exactly), clause or "a launch must run to its end", first, more
+    )
 
 
-def _bare(error: str) -> str:
-    """A launch's error without what two authors of one mistake need not share: lines, counts, the
-    names of shared arrays, and in a race which pair of threads came up."""
+def _bare(error: str, exactly: bool) -> str:
+    """A launch's error without what two authors of one mistake need not share: lines and counts,
+    and unless `exactly`, the names of shared arrays and which threads came up in a race."""
     text = re.sub(r"line \d+", "a line", error)
     text = re.sub(r"[\d,]+ such access(es)?", "such accesses", text)
-    if text.startswith(("race", "uninitialized", "misaligned")):
+    if not exactly and text.startswith(("race", "uninitialized", "misaligned")):
         text = re.sub(r"\(block.*\)$", "", text)
         text = re.sub(r"(?:thread|block) (?:\([\d, ]+\)|\d+)", "thread", text)
         text = re.sub(r"\b(?!in\b|out\b)\w+((?:\[\d+\])+)", "shared", text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 from grader import skeleton
@@ -58,14 +59,18 @@ def open_at(task: Task, folder: Path, where: str) -> str:
 
 
 def line_of(task: Task, folder: Path) -> int:
-    """The line of a task's TODO, or of its definition, or 1."""
+    """The line of a task's TODO, or of its definition (outside of Python: where its name stands
+    first), or 1."""
     try:
         text = (folder / task.file).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return 1
     if line := skeleton.placeholder_line(task, text):
         return line
-    return definition_line(text, task.id) if task.file.endswith(".py") else 1
+    if task.file.endswith(".py"):
+        return definition_line(text, task.id)
+    named = re.search(rf"\b{task.id}\b", text)
+    return text.count("\n", 0, named.start()) + 1 if named else 1
 
 
 def definition_line(text: str, name: str) -> int:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from itertools import groupby
 
 import numpy as np
 
 from grader import expect
-from grader.expect import Failure
 from grader.kernels import Report
 
 FILE = "reduce.cu"
@@ -95,24 +93,7 @@ def launch_into(student, kernel, x, grid, block, out, skip=0, **options):
 
 def no_error(report):
     """The launch ran to its end, and nothing in it was left to luck."""
-    if not report.errors:
-        return
-    first = report.errors[0]
-    kind = next((kind for kind in _WHY if first.startswith(kind)), "")
-    because = _WHY.get(kind, "a launch must run to its end")
-    if kind == "out of bounds":
-        because = _END.get(re.sub(r".* but (\w+) has .*", r"\1", first), _SHARED_END)
-    more = [f"and {len(report.errors) - 1} more"] if len(report.errors) > 1 else []
-    raise Failure("launch", [first, *more], bare(first), because)
-
-
-def bare(sentence):
-    """An error without its lines, its counts, and the learner's names and sizes of shared arrays:
-    the same mistake in another file reads the same."""
-    sentence = re.sub(r"; [\d,]+ such access(es)?\)", ")", sentence)
-    sentence = re.sub(r"line \d+", "a line", sentence)
-    sentence = re.sub(r"\b(?!(?:in|out|partial)\b)\w+(?=\[\d+\])", "shared", sentence)
-    return re.sub(r"\w+ has \d+ bytes", "shared has its bytes", sentence)
+    expect.launched(report.errors, _WHY, exactly=True)
 
 
 # -- values -------------------------------------------------------------------------------------

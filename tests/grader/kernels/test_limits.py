@@ -3,10 +3,13 @@ each time; and no result of a correct one depends on the order that `seed` choos
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,17 +91,22 @@ class Watch:
     printed_bytes = 0
     limits = ""
 
+    def _look(self, folder: Path) -> None:
+        with contextlib.suppress(OSError):  # it has just ended
+            # What the system tells at the end counts the process that this one was forked from.
+            if found := re.search(r"VmHWM:\s+(\d+) kB", (folder / "status").read_text()):
+                self.resident_bytes = max(self.resident_bytes, 1024 * int(found[1]))
+            if f"Max file size {16 * MIB}" not in self.limits:
+                self.limits = " ".join((folder / "limits").read_text().split())
+
     def finished(self, call: list[str], seconds: float, **options: Any) -> int:
         started = time.monotonic()
         process = subprocess.Popen(call, **options)
         try:
             while True:
-                pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-                if pid:
+                if process.poll() is not None:
                     break
-                if f"Max file size {16 * MIB}" not in self.limits:
-                    with open(f"/proc/{process.pid}/limits", encoding="utf-8") as file:
-                        self.limits = " ".join(file.read().split())
+                self._look(Path(f"/proc/{process.pid}"))
                 if time.monotonic() - started > seconds:
                     raise subprocess.TimeoutExpired(call, seconds)
                 time.sleep(0.002)
@@ -106,14 +114,14 @@ class Watch:
             process.kill()
             process.wait()
             raise
-        process.returncode = os.waitstatus_to_exitcode(status)
-        self.resident_bytes = usage.ru_maxrss * 1024
         self.printed_bytes = os.fstat(options["stdout"].fileno()).st_size
-        return process.returncode
+        return process.wait()
 
 
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    if not Path("/proc/self/status").is_file():
+        pytest.skip("this system does not show what a process takes")
     found = Watch()
     monkeypatch.setattr(cuda, "_finished", found.finished)
     return found
