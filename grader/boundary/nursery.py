@@ -336,7 +336,7 @@ class Cell:
             if message is None and grace and self.line.broken():
                 self.line.close()
                 raise WallFailed("the process that forks workers was ended")
-            if sender == GONE:
+            if sender == GONE and grace:
                 raise WallFailed("a worker was ended from outside")
         finally:
             self._kill()

@@ -122,11 +122,11 @@ class RemoteRoom:
         return worker.pid()
 
     def load(self) -> None:
-        """Have a worker that has imported the files; one that has said nothing since its last
-        answer is taken to be alive."""
-        worker = self._ready(_NOTHING)
-        if not worker.channel.is_silent():
-            self._exchange(worker, "load", "", 0, None, [])
+        """Have a worker that has imported the files. One that has gone, or that speaks without
+        being asked, makes room for another."""
+        if self.worker is not None and not self.worker.channel.is_silent():
+            self._end()
+        self._ready(_NOTHING)
 
     def forget(self) -> None:
         """Handles and files of this test are dropped, before the next request is answered."""

@@ -153,9 +153,9 @@ def shifts_by_one(values):
 
 
 @misconception("running_mean", file="running_mean.py")
-def whole_file():
+def whole_file(text):
     """A whole file."""
-    return "nothing"
+    return text.replace("means", "nothing")
 '''
 
 
