@@ -79,7 +79,8 @@ def grader_digest() -> str:
     """Version and source of the grader, without the parts that no result can depend on."""
     package = Path(grader.__file__).parent
     digest = hashlib.sha256(version("infralens-labs").encode())
-    for path in sorted(package.rglob("*.py")):
+    sources = (path for path in package.rglob("*") if path.suffix in (".py", ".cpp", ".h"))
+    for path in sorted(sources):
         name = path.relative_to(package).as_posix()
         if not name.startswith(_NO_INFLUENCE) and name not in _REPORTING:
             digest.update(f"{name}:".encode())
@@ -110,7 +111,7 @@ def version(distribution: str) -> str:
 
 @lru_cache(maxsize=1)
 def _compiler() -> str:
-    for name in ("c++", "g++", "clang++"):
+    for name in ("g++", "clang++", "c++"):  # the order in which kernels look for one
         try:
             shown = subprocess.run(
                 [name, "--version"], capture_output=True, text=True, timeout=20, check=False
