@@ -35,7 +35,7 @@ _CLANG_FLAGS = (
     *("-mllvm", "-tsan-instrument-read-before-write=1"),
 )
 _RUNTIME_FLAGS = ("-std=c++17", "-fno-pie", "-O2", "-w")
-_LARGEST_SHARED = 232448
+MAX_SHARED = 232448  # bytes of shared memory that a block can have
 _OBJECT: dict[str, bytes] = {}
 
 
@@ -132,11 +132,11 @@ def _wrapped(source: Source) -> str:
     """The learner's bytes between the shim and a list of the kernels. Dynamic shared arrays get
     their memory as labels of one place, whatever their types are."""
     labels = "".join(
-        f".globl {name}\\n.type {name},@object\\n.size {name},{_LARGEST_SHARED}\\n{name}:\\n"
+        f".globl {name}\\n.type {name},@object\\n.size {name},{MAX_SHARED}\\n{name}:\\n"
         for name in source.dynamic
     )
     dynamic = (
-        f'asm(".section .tbss,\\"awT\\",@nobits\\n.balign 256\\n{labels}.zero {_LARGEST_SHARED}\\n'
+        f'asm(".section .tbss,\\"awT\\",@nobits\\n.balign 256\\n{labels}.zero {MAX_SHARED}\\n'
         '.text\\n");\n'
         if labels
         else ""

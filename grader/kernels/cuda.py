@@ -27,7 +27,6 @@ from grader.kernels.source import Kernel, Parameter, Source
 
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
-MAX_SHARED = 232448
 LAUNCH_SECONDS = 20.0
 _PRINTED_BYTES = 65536
 _SCALARS = {
@@ -35,7 +34,6 @@ _SCALARS = {
     "char": "b",
     "signed char": "b",
     "unsigned char": "B",
-    "uchar": "B",
     "short": "h",
     "unsigned short": "H",
     "int": "i",
@@ -43,7 +41,6 @@ _SCALARS = {
     "signed int": "i",
     "unsigned": "I",
     "unsigned int": "I",
-    "uint": "I",
     "long": "q",
     "long int": "q",
     "unsigned long": "Q",
@@ -125,8 +122,9 @@ class Module:
         sizes = _sizes("grid", grid, MAX_GRID), _sizes("block", block, MAX_BLOCK)
         if sizes[1][0] * sizes[1][1] * sizes[1][2] > MAX_BLOCK[0]:
             raise LaunchError(f"a block of {sizes[1]} threads is larger than {MAX_BLOCK[0]}")
-        if not 0 <= shared_bytes <= MAX_SHARED:
-            raise LaunchError(f"shared_bytes is {shared_bytes}: a block has at most {MAX_SHARED}")
+        if not 0 <= shared_bytes <= build.MAX_SHARED:
+            limit = f"a block has at most {build.MAX_SHARED}"
+            raise LaunchError(f"shared_bytes is {shared_bytes}: {limit}")
         checked = _arguments(kernel, args)
         if device == "gpu":
             gpu.launch(self.source, name, *sizes, checked, shared_bytes)

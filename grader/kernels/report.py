@@ -320,20 +320,18 @@ class Words:
 
     def thread(self, number: int, block: tuple[int, int, int]) -> str:
         """A thread as its block's shape numbers it."""
-        if block[1] == block[2] == 1:
-            return f"thread {number}"
-        x, rest = number % block[0], number // block[0]
-        if block[2] == 1:
-            return f"thread ({x}, {rest})"
-        return f"thread ({x}, {rest % block[1]}, {rest // block[1]})"
+        return f"thread {_place(number, block)}"
 
     def block(self, number: int, grid: tuple[int, int, int]) -> str:
-        if grid[1] == grid[2] == 1:
-            return f"block {number}"
-        x, rest = number % grid[0], number // grid[0]
-        if grid[2] == 1:
-            return f"block ({x}, {rest})"
-        return f"block ({x}, {rest % grid[1]}, {rest // grid[1]})"
+        return f"block {_place(number, grid)}"
+
+
+def _place(number: int, sizes: tuple[int, int, int]) -> str:
+    """`7`, `(7, 0)` or `(7, 0, 0)`: a running number by as many axes as are in use."""
+    x, rest = number % sizes[0], number // sizes[0]
+    if sizes[2] > 1:
+        return f"({x}, {rest % sizes[1]}, {rest // sizes[1]})"
+    return f"({x}, {rest})" if sizes[1] > 1 else f"{number}"
 
 
 def report_of(
