@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grader import feedback
+from grader import capabilities, feedback
 from grader.labs import Lab
 from grader.score import NOT_RUN, LabScore, TaskScore, score_lab
 from grader.suite import Outcome, Suite
@@ -83,7 +83,10 @@ class View:
             f"   {shown}: {self.score.score:g} of {self.score.max_score:g} points (self-check)"
         ]
         if self.score.not_verified:
-            lines.append(f"   not verified here: {self.score.not_verified:g} points")
+            rows = [row for row in self.score.tasks if row.status == "not_verified"]
+            why = dict.fromkeys(capabilities.first_missing(row.task.needs) for row in rows)
+            said = f"   not verified here: {self.score.not_verified:g} points"
+            lines.append(": ".join([said, *(["; ".join(filter(None, why))] if any(why) else [])]))
         extras = sum(row["status"] == "not_verified" for row in self.rows.values())
         if extras:
             lines.append(

@@ -37,6 +37,18 @@ def first_missing(needs: tuple[str, ...]) -> str:
     return next((reason for need in needs if (reason := missing(need))), "")
 
 
+def triton_settings(compiled: bool = False) -> dict[str, str]:
+    """The environment in which Triton must be imported: what is scored is interpreted on every
+    machine, so that a GPU changes no result; `compiled` is for a test of the GPU itself."""
+    if compiled:
+        return {"TRITON_INTERPRET": "0"}
+    return {
+        "TRITON_INTERPRET": "1",
+        # Without it the interpreter wraps what a kernel raises, and the learner's line is lost.
+        "TRITON_FRONT_END_DEBUGGING": "1",
+    }
+
+
 def _module(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 

@@ -530,6 +530,21 @@ def _unit_slip(got: float, want: float) -> str:
 
 
 _LAUNCHES = {
+    "race: program": (
+        "programs run in any order and at once: what one writes, no other touches without an atomic"
+    ),
+    "race: lanes": "lanes store at once: which of two values stays is a matter of luck",
+    "out of bounds: program": (
+        "a block has more lanes than there are elements left: its mask switches the others off"
+    ),
+    "misaligned: program": "an element lies at a multiple of its size",
+    "bf16": "blocks are computed with in float32, and rounded when they are stored",
+    "fp8": "blocks are computed with in float32, and rounded when they are stored",
+    "dot": "the matrix units of a GPU multiply blocks of a least size",
+    "condition": "a block holds many values, some true and some not",
+    "grid": "a launch says how many programs run",
+    "argument": "a kernel reads memory that torch has allocated",
+    "not interpreted": "what is scored must run on a machine without a GPU",
     "race": "nothing orders these two accesses, so on a GPU the value is a matter of luck",
     "out of bounds": "a launch has more threads than there are elements: each must know its end",
     "uninitialized": "shared memory holds rubbish until a thread of the block has written it",
@@ -550,8 +565,8 @@ def launched(
     if not errors:
         return
     first = errors[0]
-    clauses = {**_LAUNCHES, **(because or {})}
-    clause = next((why for start, why in clauses.items() if first.startswith(start)), "")
+    clauses = [*(because or {}).items(), *_LAUNCHES.items()]
+    clause = next((why for start, why in clauses if first.startswith(start)), "")
     more = f"and {len(errors) - 1} more of the kind" if len(errors) > 1 else ""
     raise _fail(
         "launch", _bare(first, exactly), clause or "a launch must run to its end", first, more
@@ -560,8 +575,14 @@ def launched(
 
 def _bare(error: str, exactly: bool) -> str:
     """A launch's error without what two authors of one mistake need not share: lines and counts,
-    and unless `exactly`, the names of shared arrays and which threads came up in a race."""
+    and unless `exactly`, the names of shared arrays and which threads came up in a race. Of a
+    Triton kernel, what depends on the size of a block goes, too."""
     text = re.sub(r"line \d+", "a line", error)
+    if re.search(r"program(s of a launch| \(?\d)", text):
+        text = re.sub(r"program (?:\([\d, ]+\)|\d+)", "program", text)
+        text = re.sub(r" \([\d,]+ elements?\)$", "", text)
+        text = re.sub(r"[\d,]+ of [\d,]+ lanes?( lies?)?", "lanes", text)
+        return re.sub(r"\[-?\d+\]", "", text) if text.startswith("race") else text
     text = re.sub(r"[\d,]+ such access(es)?", "such accesses", text)
     if not exactly and text.startswith(("race", "uninitialized", "misaligned")):
         text = re.sub(r"\(block.*\)$", "", text)

@@ -21,7 +21,7 @@ from grader import board, capabilities, feedback, progress, skeleton
 from grader.boundary.alarm import Debugger
 from grader.boundary.errors import LoadFailed, Missing
 from grader.boundary.farside import how_to_restore
-from grader.boundary.rooms import LocalRoom
+from grader.boundary.rooms import LocalRoom, Room
 from grader.expect import Failure
 from grader.labs import LAB_ID, TRACKS, Lab, LabError, Task, load_lab
 from grader.suite import PUBLIC_KEY, Budget, Case, Outcome, Suite, load_suite, run_case, seed_of
@@ -328,6 +328,22 @@ class Unit:
             self.untouched[task.file] = found
         return task.id in self.untouched[task.file]
 
+    @contextmanager
+    def _room_of(self, item: CaseItem) -> Iterator[Room]:
+        """Triton is imported in one mode: here it interprets, and a test of the GPU gets a process
+        in which it compiles."""
+        if "triton" not in item.task.needs or "gpu" not in item.case.test.extra:
+            yield self.room
+            return
+        from grader.boundary import remote
+
+        kit, limits = self.suite.kit(self.folder), self.suite.limits()
+        room = remote.ProcessRoom(kit, limits, compiled=True)
+        try:
+            yield room
+        finally:
+            room.close()
+
     def run(self, item: CaseItem) -> Outcome:
         case = item.case
         if reason := capabilities.first_missing((*item.task.needs, *case.test.extra)):
@@ -339,15 +355,16 @@ class Unit:
             return Outcome(case, "not_run", ["two tests of this task ran into their deadline"])
         seed = seed_of(case, self.key)
         factory: pytest.TempPathFactory = item.config._tmp_path_factory  # type: ignore[attr-defined]
-        outcome = run_case(
-            self.suite,
-            case,
-            self.room,
-            self.folder,
-            seed,
-            tmp_path=lambda: factory.mktemp(case.test.name[:30]),
-            let_through=self.let_through,
-        )
+        with self._room_of(item) as room:
+            outcome = run_case(
+                self.suite,
+                case,
+                room,
+                self.folder,
+                seed,
+                tmp_path=lambda: factory.mktemp(case.test.name[:30]),
+                let_through=self.let_through,
+            )
         self.budget.note(outcome)
         if self.folder == self.suite.lab.solution:
             return outcome

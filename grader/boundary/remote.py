@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from grader import capabilities
 from grader.boundary import codec
 from grader.boundary.channel import Arena, Channel, Closed
 from grader.boundary.errors import Crashed, Refused, SuiteFault, Timeout
@@ -258,9 +259,10 @@ class ProcessRoom(RemoteRoom):
     tier = "process"
     mechanisms: tuple[str, ...] = ("process", "deadline", "scrubbed environment")
 
-    def __init__(self, kit: Kit, limits: Limits, threads: int = 1) -> None:
+    def __init__(self, kit: Kit, limits: Limits, threads: int = 1, compiled: bool = False) -> None:
+        """`compiled`: Triton kernels run on this machine's GPU and are not interpreted."""
         self.home = Path(tempfile.mkdtemp(prefix="infralens-"))
-        super().__init__(kit, limits, lambda kit: Spawned(kit, self.home, threads))
+        super().__init__(kit, limits, lambda kit: Spawned(kit, self.home, threads, compiled))
 
     def close(self) -> None:
         super().close()
@@ -282,7 +284,7 @@ def start_process(command: list[str], **options: Any) -> subprocess.Popen[bytes]
 class Spawned:
     """A worker process started from nothing."""
 
-    def __init__(self, kit: Kit, home: Path, threads: int) -> None:
+    def __init__(self, kit: Kit, home: Path, threads: int, compiled: bool = False) -> None:
         ours, theirs = socket.socketpair()
         shared = Arena.create() if hasattr(os, "memfd_create") else -1
         passed = [theirs.fileno()] + ([shared] if shared >= 0 else [])
@@ -294,7 +296,7 @@ class Spawned:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=scratch,
-            env=environment(scratch, threads),
+            env=environment(scratch, threads, compiled),
             start_new_session=True,
         )
         theirs.close()
@@ -329,9 +331,10 @@ def opening(kit: Kit, folder: str) -> list[Any]:
     return [folder, kit.edit, kit.given, kit.probes, kit.probes_name, kit.load_seconds]
 
 
-def environment(scratch: Path, threads: int) -> dict[str, str]:
+def environment(scratch: Path, threads: int, compiled: bool = False) -> dict[str, str]:
     """The whole environment of a worker: nothing of the grader's own comes along."""
     return {
+        **capabilities.triton_settings(compiled),
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "HOME": str(scratch),
         "TMPDIR": str(scratch),

@@ -13,6 +13,7 @@ from math import isfinite
 from types import ModuleType
 from typing import Any, Protocol
 
+from grader import capabilities
 from grader.boundary import codec
 from grader.boundary.alarm import DeadlineHit, deadline
 from grader.boundary.errors import (
@@ -141,6 +142,8 @@ class LocalRoom:
             GeneratorExit,
             *let_through,
         )
+        os.environ.update(capabilities.triton_settings())
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small products, thousands of them
         self.far = FarSide(opened(kit, limits), patch, self.let_through)
 
     def request(self, op: str, name: str, handle: int, payload: object, side: codec.Side) -> Any:

@@ -55,6 +55,10 @@ def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None 
         from grader import meters
 
         meters.preload()
+    if "watched" in probes and "kernels" in probes:
+        from grader.kernels import tritons
+
+        tritons.preload()
     kit = Kit(Path(folder), tuple(edit), tuple(given), probes, probes_name, seconds)
     far = FarSide(kit, explain=explain)
     with far.files.visible():

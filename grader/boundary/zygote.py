@@ -97,6 +97,10 @@ def _import(name: str, settings: dict[str, Any]) -> None:
         from grader import kernels
 
         kernels.preload(base64.b64decode(settings["runtime"]))
+    elif name == "triton guard":
+        from grader.kernels import tritons
+
+        tritons.preload()
     else:
         importlib.import_module(name)
 

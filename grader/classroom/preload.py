@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from grader import capabilities
 from grader.labs import Lab
 
 # In the order in which to import them.
@@ -22,20 +23,24 @@ _LIBRARIES = {
     "torch": r"^\s*(?:import|from) torch\b",
     # Eight hundred modules, which the first checkpoint imports.
     "torch._dynamo": r"\btorch\.utils\.checkpoint\b|\btorch\.compile\b",
+    "triton": r"^\s*(?:import|from) triton\b",
     "hypothesis": r"^\s*(?:import|from) hypothesis\b",
 }
 _KERNELS = r"^\s*from grader(?: import kernels|\.kernels\b)"
+# What a text with kernels in it uses: the one needs a compiled runtime, the other Triton's guard.
+_USES = {"kernels": r"\bcompile\b", "triton guard": r"\bwatched\b"}
 _METERS = r"^\s*(?:from grader import meters|from grader\.meters)\b"
 
 
 def inside(labs: Iterable[Lab]) -> list[str]:
-    """Names of modules, and `kernels` and `meters` for the kit's own."""
+    """Names of modules, and `kernels`, `triton guard` and `meters` for the kit's own."""
     sources = [text for lab in labs for text in _texts(_student_side(lab))]
     found = _named(sources)
     if found:  # NumPy comes with torch, and its generators take as long to import as a fork
         found.append("numpy.random")
-    own = {"kernels": _KERNELS, "meters": _METERS}
-    return [*found, *(name for name, pattern in own.items() if _mentions(sources, pattern))]
+    with_kernels = [text for text in sources if _mentions([text], _KERNELS)]
+    found += [name for name, pattern in _USES.items() if _mentions(with_kernels, pattern)]
+    return [*found, *(["meters"] if _mentions(sources, _METERS) else [])]
 
 
 def runtime(names: Iterable[str]) -> bytes:
@@ -59,6 +64,7 @@ def settings(work: Path) -> dict[str, str]:
     """What libraries are told by the environment: to leave nothing outside `work`, and, for
     torch's allocator, not to warn of being watched by a meter."""
     return {
+        **capabilities.triton_settings(),
         "TORCH_CPP_LOG_LEVEL": "ERROR",
         "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor"),
         "HYPOTHESIS_STORAGE_DIRECTORY": str(work / "hypothesis"),

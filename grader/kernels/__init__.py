@@ -4,13 +4,18 @@
     report = module.launch("reduce_atomic", grid=4, block=256, args=[x, out, x.size])
     print(report)
 
-Importing this imports NumPy, and no compiler runs before `compile`.
+The launches of Triton kernels in a function, interpreted under guard:
+
+    value, reports = kernels.watched(softmax, x)
+
+Importing this imports NumPy, neither torch nor Triton, and no compiler runs before `compile`.
 """
 
 from grader.kernels.build import CompileError, preload, ready_runtime
 from grader.kernels.cuda import LaunchError, Module, Pointer, compile
-from grader.kernels.report import Access, Report, Step
+from grader.kernels.report import Access, Report, Step, Visit
 from grader.kernels.source import Unsupported
+from grader.kernels.tritons import TritonUnsupported, watched
 
 __all__ = [
     "Access",
@@ -20,8 +25,11 @@ __all__ = [
     "Pointer",
     "Report",
     "Step",
+    "TritonUnsupported",
     "Unsupported",
+    "Visit",
     "compile",
     "preload",
     "ready_runtime",
+    "watched",
 ]

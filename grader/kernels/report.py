@@ -23,6 +23,10 @@ class Access:
     one request. operations: lanes of atomics; worst_same: most lanes of a request on one address.
     ways: requests by their way of bank conflict (1 is none). worst_offsets: for one of the worst
     requests, each lane's offset in bytes into the array, or None for a lane that took no part.
+
+    Of a Triton kernel a request is one executed tl.load, tl.store or tl.atomic_* with its whole
+    block; its lanes are those that the mask left on, `masked` those that it switched off, and
+    `worst_offsets` (up to 4,096 lanes) are of the request with most lanes switched off.
     """
 
     line: int
@@ -41,6 +45,7 @@ class Access:
     worst_same: int = 0
     ways: dict[int, int] = field(default_factory=dict)
     worst_offsets: tuple[int | None, ...] = ()
+    masked: int = 0
 
     @property
     def lanes_per_request(self) -> float:
@@ -75,11 +80,30 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Visit:
+    """One executed tl.load or tl.store of a program. `first`, `last`: the offsets in elements from
+    the array's beginning of the first and the last lane that the mask left on, -1 without any."""
+
+    program: int
+    line: int
+    kind: str
+    array: str
+    first: int
+    last: int
+    lanes: int
+    masked: int
+
+
+@dataclass(frozen=True)
 class Report:
     """One launch. `errors`: sentences, empty where nothing went wrong; after any that stops a
     launch the counts end where it stopped. `barriers`: most that a block passed; `collectives`:
     warp-level functions that exchange values; `shared_bytes`: of the arrays that were used, a
-    block; `flow_requests`, `flow_lanes`: basic blocks that warps ran, and lanes in them."""
+    block; `flow_requests`, `flow_lanes`: basic blocks that warps ran, and lanes in them.
+
+    `kind` is "cuda" or "triton". Of a Triton kernel `grid` and `blocks` count programs; `flops` are
+    2 * M * N * K of every tl.dot; `touched` says of each array how many elements were read and
+    written at least once; `visits` are there where they were asked for."""
 
     kernel: str
     grid: tuple[int, int, int]
@@ -96,6 +120,14 @@ class Report:
     flow_lanes: int = 0
     races: int = 0
     printed: str = ""
+    kind: str = "cuda"
+    flops: int = 0
+    touched: dict[str, tuple[int, int]] = field(default_factory=dict)
+    visits: list[Visit] = field(default_factory=list)
+
+    def bytes(self, kind: str = "", array: str = "") -> int:
+        """Bytes of global memory that the kernel asked for: lanes times the size of an element."""
+        return sum(row.lanes * row.size for row in self.of(kind, "global", array))
 
     def total(self, name: str, kind: str = "", space: str = "", array: str = "") -> int:
         """The sum of a count over the lines of that kind, space and array; "" is any."""
@@ -117,7 +149,10 @@ class Report:
 
     def plain(self) -> dict[str, Any]:
         """As numbers, strings, lists and dicts, for the way across the wall."""
-        return dataclasses.asdict(self)
+        data = _plain_row(self)
+        for name in ("accesses", "steps", "visits"):
+            data[name] = [_plain_row(row) for row in data[name]]
+        return data
 
     @staticmethod
     def from_plain(data: Any) -> Report:
@@ -154,8 +189,19 @@ def _report_of_plain(data: Any) -> Report:
         errors=[_text(text) for text in _list(data["errors"])],
         grid=_three(data["grid"]),
         block=_three(data["block"]),
+        touched=_touched(data["touched"]),
+        visits=[
+            _row(Visit, row, first=_int(row["first"]), last=_int(row["last"]))
+            for row in _list(data["visits"])
+        ],
     )
     return report
+
+
+def _plain_row(row: Any) -> dict[str, Any]:
+    """Fields by name; lists and dicts are copied, their members are not."""
+    found = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+    return {n: v.copy() if isinstance(v, list | dict) else v for n, v in found.items()}
 
 
 def _row(kind: Any, data: Any, **made: Any) -> Any:
@@ -204,7 +250,56 @@ def _ways(data: Any) -> dict[int, int]:
     return {_count(way): _count(many) for way, many in data.items()}
 
 
+def _touched(data: Any) -> dict[str, tuple[int, int]]:
+    if not isinstance(data, dict):
+        raise TypeError
+    found = {}
+    for name, pair in data.items():
+        read, written = _list(pair)
+        found[_text(name)] = (_count(read), _count(written))
+    return found
+
+
+def _triton_table(report: Report) -> Iterable[str]:
+    sizes = " x ".join(map(str, _short(report.grid)))
+    some = "" if report.blocks == math.prod(report.grid) else f", of which {report.blocks:,} ran"
+    yield f"{report.kernel}: {sizes} program{'' if report.grid == (1, 1, 1) else 's'}{some}"
+    yield from (f"  {error}" for error in report.errors)
+    if not report.accesses:
+        return
+    yield (
+        f"{'line':>6} {'access':<7} {'array':<12} {'requests':>9} {'bytes':>13} "
+        f"{'masked lanes':>20} {'sectors':>20}"
+    )
+    for row in report.accesses:
+        share = row.masked / (row.lanes + row.masked)
+        masked = f"{row.masked:,} ({share:.0%})" if row.masked else "0"
+        sectors = f"{row.sectors_per_request:.1f} (ideal {row.ideal_sectors / row.requests:.1f})"
+        yield (
+            f"{row.line:>6} {row.kind:<7} {row.array:<12} {row.requests:>9,} "
+            f"{row.lanes * row.size:>13,} {masked:>20} {sectors:>20}"
+        )
+    yield (
+        "A request is one tl.load, tl.store or tl.atomic of a program. Bytes and masked lanes are"
+    )
+    yield "of all requests; sectors (32 bytes of memory) are a mean of a request."
+    total = f"Read {report.bytes('read'):,} bytes, wrote {report.bytes('write'):,}"
+    atomic = report.bytes("atomic")
+    total += f", changed {atomic:,} by atomics" if atomic else ""
+    yield total + (f"; {report.flops:,} FLOPs in tl.dot." if report.flops else ".")
+    different = [
+        f"{many:,} of {name} {did}"
+        for name, (read, written) in report.touched.items()
+        for many, did in ((read, "read"), (written, "written"))
+        if many
+    ]
+    yield f"Different elements: {', '.join(different)}."
+
+
 def _table(report: Report) -> Iterable[str]:
+    if report.kind == "triton":
+        yield from _triton_table(report)
+        return
     sizes = [" x ".join(map(str, _short(size))) for size in (report.grid, report.block)]
     yield f"{report.kernel}: {sizes[0]} blocks of {sizes[1]} threads"
     yield from (f"  {error}" for error in report.errors)
@@ -320,13 +415,13 @@ class Words:
 
     def thread(self, number: int, block: tuple[int, int, int]) -> str:
         """A thread as its block's shape numbers it."""
-        return f"thread {_place(number, block)}"
+        return f"thread {place(number, block)}"
 
     def block(self, number: int, grid: tuple[int, int, int]) -> str:
-        return f"block {_place(number, grid)}"
+        return f"block {place(number, grid)}"
 
 
-def _place(number: int, sizes: tuple[int, int, int]) -> str:
+def place(number: int, sizes: tuple[int, int, int]) -> str:
     """`7`, `(7, 0)` or `(7, 0, 0)`: a running number by as many axes as are in use."""
     x, rest = number % sizes[0], number // sizes[0]
     if sizes[2] > 1:

@@ -1,0 +1,578 @@
+"""Every place where the guard touches what Triton keeps to itself; nothing else does.
+
+Written against Triton 3.7. Importing this imports Triton, which reads `TRITON_INTERPRET` then.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import numpy as np
+import triton
+import triton.language as tl
+from triton._C.libtriton import ir
+from triton.runtime import autotuner, interpreter, jit
+
+from grader.kernels.report import Report, Size
+from grader.kernels.triton_guard import Area, Launch, Memory, Stop
+from grader.meters.evidence import Journal, Watch
+
+VERSION = str(triton.__version__)
+BUILDER = interpreter.interpreter_builder
+# The smallest K of a tl.dot that NVIDIA's backend compiles, by bits of an operand.
+SMALLEST_K = {8: 32, 16: 16, 32: 16, 64: 16}
+_HERE = Path(__file__).parent
+_FOREIGN = (
+    str(Path(triton.__file__).parent),
+    *(str(_HERE / f"{name}.py") for name in ("triton_touch", "tritons", "triton_guard")),
+)
+_ABSENT = object()
+# Types that the interpreter holds as bit patterns.
+_EIGHT = (tl.float8e5, tl.float8e5b16, tl.float8e4nv, tl.float8e4b8, tl.float8e4b15)
+_BITS = (tl.bfloat16, *_EIGHT)
+_ACQUIRES = (ir.MEM_SEMANTIC.ACQUIRE, ir.MEM_SEMANTIC.ACQUIRE_RELEASE)
+_RELEASES = (ir.MEM_SEMANTIC.RELEASE, ir.MEM_SEMANTIC.ACQUIRE_RELEASE)
+
+# What the guard relies on: it must be what it was when this was imported.
+WATCH = Watch(
+    [
+        interpreter,
+        interpreter.InterpreterBuilder,
+        interpreter.GridExecutor,
+        interpreter.InterpretedFunction,
+        interpreter.TensorHandle,
+        interpreter.BlockPointerHandle,
+        interpreter.TensorDescHandle,
+        interpreter.ReduceScanOpInterface,
+        autotuner.Autotuner,
+        jit.JITFunction,
+        jit.KernelInterface,
+    ],
+    [(interpreter, "interpreter_builder"), (interpreter, "_interpreter")],
+)
+
+
+def interprets() -> bool:
+    """Whether kernels that are defined now would be interpreted."""
+    return bool(triton.knobs.runtime.interpret)
+
+
+class Hooks:
+    """What one `watched` puts into Triton, and takes out again."""
+
+    def __init__(self, seed: int, trace: bool) -> None:
+        self.seed = seed
+        self.trace = trace
+        self.thread = threading.get_ident()
+        self.launches: list[Launch] = []
+        self.journal = Journal()  # the kernels of the launches
+        self.compiled: list[Report] = []
+        self.now: Launch | None = None
+        self.scopes: list[Any] = []
+        self.patched: set[Any] = set()
+        # By the identity of a code object, whose hash is slow.
+        self.lines: dict[tuple[int, int], int] = {}
+        self.foreign: dict[int, bool] = {}
+        self.codes: list[CodeType] = []
+        self.changed: list[tuple[Any, str, Any, Any]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        self.changed.append((owner, name, vars(owner).get(name, _ABSENT), value))
+        setattr(owner, name, value)
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        try:
+            self._install()
+            yield
+        finally:
+            while self.changed:
+                owner, name, before, _ = self.changed.pop()
+                if before is not _ABSENT:
+                    setattr(owner, name, before)
+                elif name in vars(owner):
+                    delattr(owner, name)
+
+    def problems(self) -> list[str]:
+        """What of it is not in its place, while it should be."""
+        return [
+            f"the interpreter's {name} was replaced"
+            for owner, name, _, value in self.changed
+            if vars(owner).get(name) is not value
+        ]
+
+    def _install(self) -> None:
+        for name, made in {**_carriers(), **self._accesses(), **self._refusals()}.items():
+            self.set(BUILDER, name, made)
+        for handle in (interpreter.BlockPointerHandle, interpreter.TensorDescHandle):
+            self.set(handle, "materialize_pointers", _materialized(handle.materialize_pointers))
+        for owner, name, made in self._entries():
+            self.set(owner, name, made)
+
+    # -- the ways into a kernel
+
+    def _entries(self) -> list[tuple[Any, str, Any]]:
+        hooks = self
+        check = interpreter.ReduceScanOpInterface.check_tensor
+        compiled = jit.JITFunction.run
+
+        def launch(executor: Any, *args: Any, **kwargs: Any) -> None:
+            hooks.launch(executor, args, kwargs)
+
+        def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+            if hooks.now is None:
+                raise hooks.refuse(function.__name__, _no_grid(function.__name__))
+            hooks.patch(function.fn)
+            return function.rewrite()(*args, **kwargs)
+
+        def check_tensor(operation: Any, inputs: Any) -> None:
+            check(operation, inputs)
+            for one in inputs:
+                hooks.refuse_bits(one.handle, "reduces")
+
+        def bench(tuner: Any, *args: Any, config: Any, **meta: Any) -> list[float]:
+            return [1.0, 1.0, 1.0]  # nothing to time here: the first configuration wins
+
+        def run(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+            sizes: list[Any] = [grid]
+
+            def counted(meta: Any) -> Any:
+                sizes.append(grid(meta))
+                return sizes[-1]
+
+            given = counted if callable(grid) else grid
+            try:
+                result = compiled(kernel, *args, grid=given, warmup=warmup, **kwargs)
+            except RuntimeError as error:
+                if "active drivers" not in str(error):
+                    raise
+                raise RuntimeError(
+                    f"{kernel.__name__} was defined to be compiled, and there is no GPU here: set "
+                    "TRITON_INTERPRET=1 before Triton is imported"
+                ) from error
+            if not warmup:
+                size = _three(sizes[-1])
+                hooks.compiled.append(Report(kernel.__name__, size, (1, 1, 1), kind="triton"))
+            return result
+
+        return [
+            (interpreter.GridExecutor, "__call__", launch),
+            (interpreter.InterpretedFunction, "__call__", call),
+            (interpreter.ReduceScanOpInterface, "check_tensor", check_tensor),
+            (autotuner.Autotuner, "_bench", bench),
+            (jit.JITFunction, "run", run),
+        ]
+
+    def refuse(self, kernel: str, sentence: str) -> Stop:
+        """A launch that does not begin."""
+        return self._noted(Launch(kernel, (0, 0, 0))).stop(sentence)
+
+    def _noted(self, launch: Launch) -> Launch:
+        self.launches.append(launch)
+        self.journal.append(launch.kernel)
+        return launch
+
+    def patch(self, function: Any) -> None:
+        """Let Triton's language work on NumPy arrays in that function's module, once a launch."""
+        if function in self.patched:
+            return
+        self.patched.add(function)
+        scope = interpreter._patch_lang(function)
+        self.scopes.append(scope)
+        scope.set_attr(tl.tensor, "__bool__", lambda tensor: self._truth(tensor))
+        scope.set_attr(tl.tensor, "T", property(_transposed))
+        if "libdevice" in function.__code__.co_names:
+            self._refuse_libraries(scope)
+
+    def _refuse_libraries(self, scope: Any) -> None:
+        """The functions of GPU libraries say by name that they are not there."""
+        for name in ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice"):
+            module = sys.modules.get(name)
+            for key, value in list(vars(module).items()) if module else ():
+                if inspect.isfunction(value) and not key.startswith("_"):
+                    scope.set_attr(module, key, self._refusing(*_LIBRARY))
+
+    @contextmanager
+    def _language(self, function: Any) -> Iterator[None]:
+        try:
+            self.patch(function)
+            yield
+        finally:
+            while self.scopes:
+                self.scopes.pop().restore()
+            self.patched.clear()
+
+    def launch(self, executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if threading.get_ident() != self.thread:
+            raise RuntimeError("another thread launches a kernel while launches are watched")
+        kernel = executor.fn.__name__
+        if self.now is not None:
+            raise RuntimeError(f"{kernel} is launched from inside of a kernel")
+        names = inspect.getfullargspec(executor.fn).args
+        kwargs = {name: value for name, value in kwargs.items() if name in names}
+        here = all(_is_here(value) for value in (*args, *kwargs.values()))
+        there, more = (args, kwargs) if here else executor._init_args_hst(args, kwargs)
+        for hook in executor.pre_run_hooks:
+            hook(*there, **more)
+        given = inspect.getcallargs(executor.fn, *there, **more)
+        for name, value in given.items():
+            if isinstance(value, np.ndarray):
+                raise self.refuse(
+                    kernel,
+                    f"argument: `{name}` of {kernel} is a NumPy array, which no GPU reads: give a "
+                    "tensor (torch.from_numpy)",
+                )
+        with self._language(executor.fn):
+            areas: list[Area] = []
+            memories: dict[int, Memory] = {}
+            inside = {}
+            for name, value in given.items():
+                if name in executor.constexprs:
+                    inside[name] = value
+                else:
+                    inside[name] = interpreter._implicit_cvt(value)
+                    _mark(name, value, inside[name], areas, memories)
+            grid = executor.grid(given) if callable(executor.grid) else executor.grid
+            if grid is None:
+                raise self.refuse(kernel, _no_grid(kernel))
+            launch = self._noted(Launch(kernel, _three(grid), areas, self.trace))
+            self._run(executor.fn, inside, launch)
+        if not here:
+            executor._restore_args_dev(args, there, kwargs, more)
+
+    def _run(self, function: Any, inside: dict[str, Any], launch: Launch) -> None:
+        x, y, z = launch.grid
+        order = list(range(x * y * z))
+        if self.seed:
+            random.Random(self.seed).shuffle(order)
+        BUILDER.set_grid_dim(x, y, z)
+        self.now = launch
+        try:
+            for number in order:
+                BUILDER.set_grid_idx(number % x, number // x % y, number // (x * y))
+                launch.begin(number)
+                function(**inside)
+        finally:
+            self.now = None
+            BUILDER.grid_idx = None
+
+    # -- accesses and products
+
+    def line(self) -> int:
+        """The line of the learner's code that led here."""
+        frame = sys._getframe(2)
+        known = self.foreign
+        while frame is not None:
+            code = frame.f_code
+            foreign = known.get(id(code))
+            if not (self._is_foreign(code) if foreign is None else foreign):
+                key = (id(code), frame.f_lasti)
+                line = self.lines.get(key)
+                if line is None:
+                    line = self.lines[key] = frame.f_lineno
+                return line
+            frame = frame.f_back  # type: ignore[assignment]
+        return 0
+
+    def _is_foreign(self, code: CodeType) -> bool:
+        found = self.foreign.get(id(code))
+        if found is None:
+            self.codes.append(code)  # keeps the identity
+            found = self.foreign[id(code)] = code.co_filename.startswith(_FOREIGN)
+        return found
+
+    def _accesses(self) -> dict[str, Callable[..., Any]]:
+        load, store = BUILDER.create_masked_load, BUILDER.create_masked_store
+        rmw, cas, dot = BUILDER.create_atomic_rmw, BUILDER.create_atomic_cas, BUILDER.create_dot
+
+        def see(kind: str, pointers: Any, mask: Any, values: Any = None) -> None:
+            launch = self.now
+            if launch is None:
+                return
+            bits = mask if mask is None or isinstance(mask, np.ndarray) else mask.data
+            size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
+            origin = getattr(pointers, "origin", None)
+            launch.access(kind, pointers.data, bits, size, self.line(), origin, values)
+
+        def ordered(pointers: Any, mask: Any, how: Any, scope: Any) -> None:
+            """A lock or a counter orders programs: an atomic on one element that says so."""
+            on = mask is None or bool(mask.data.all())
+            wide = scope != ir.MEM_SYNC_SCOPE.CTA
+            if self.now is not None and pointers.data.size == 1 and on and wide:
+                address = int(pointers.data.item())
+                self.now.synchronize(address, how in _ACQUIRES, how in _RELEASES)
+
+        def create_masked_load(pointers: Any, mask: Any, *rest: Any, **more: Any) -> Any:
+            see("read", pointers, mask)
+            return load(pointers, mask, *rest, **more)
+
+        def create_masked_store(pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+            see("write", pointers, mask, value.data)
+            return store(pointers, value, mask, *rest)
+
+        def create_atomic_rmw(
+            operation: Any, pointers: Any, value: Any, mask: Any, how: Any, scope: Any
+        ) -> Any:
+            if operation not in (ir.ATOMIC_OP.XCHG,):
+                self.refuse_bits(value, "does an atomic")
+            see("atomic", pointers, mask)
+            result = rmw(operation, pointers, value, mask, how, scope)
+            ordered(pointers, mask, how, scope)
+            return result
+
+        def create_atomic_cas(pointers: Any, old: Any, new: Any, how: Any, scope: Any) -> Any:
+            see("atomic", pointers, None)
+            result = cas(pointers, old, new, how, scope)
+            ordered(pointers, None, how, scope)
+            return result
+
+        def create_dot(a: Any, b: Any, *rest: Any) -> Any:
+            if self.now is not None:
+                if a.dtype.scalar == tl.bfloat16 or b.dtype.scalar == tl.bfloat16:
+                    raise self.now.stop(
+                        f"bf16: tl.dot of bfloat16 (line {self.line()}): the interpreter takes its "
+                        "bit patterns for numbers; convert both blocks to tl.float32 first"
+                    )
+                (m, k), n = a.data.shape[-2:], b.data.shape[-1]
+                least = SMALLEST_K.get(a.dtype.scalar.primitive_bitwidth, 16)
+                if k < least:
+                    raise self.now.stop(
+                        f"dot: tl.dot of {m} x {k} and {k} x {n} (line {self.line()}): a GPU takes "
+                        f"no K below {least}, which is {k} here"
+                    )
+                self.now.multiply(2 * a.data.size * n)
+            return dot(a, b, *rest)
+
+        names = ("masked_load", "masked_store", "atomic_rmw", "atomic_cas", "dot")
+        made = locals()
+        return {f"create_{name}": made[f"create_{name}"] for name in names}
+
+    # -- what the interpreter computes wrongly, or not at all
+
+    def refuse_bits(self, handle: Any, does: str) -> None:
+        """Numbers that the interpreter holds as bit patterns must not be computed with."""
+        if handle.data.dtype.kind != "u" or self.now is None:
+            return
+        kind = handle.dtype.scalar
+        if kind in _BITS:
+            name = "bf16" if kind == tl.bfloat16 else "fp8"
+            raise self.now.stop(
+                f"{name}: line {self.line()} {does} in {kind}, of which the interpreter takes the "
+                "bit patterns for numbers; convert to tl.float32 first"
+            )
+
+    def _truth(self, tensor: Any) -> bool:
+        data = tensor.handle.data
+        if data.size == 1:
+            return bool(data)
+        if self.now is None or self._is_foreign(sys._getframe(2).f_code):
+            return True  # Triton asks so whether there is a tensor at all
+        shape = " x ".join(map(str, data.shape))
+        raise self.now.stop(
+            f"condition: line {self.line()} asks whether a block of {shape} elements is true, and "
+            "no GPU can branch on a block: choose with tl.where, and join masks with & | ~"
+        )
+
+    def _refusals(self) -> dict[str, Callable[..., Any]]:
+        cast, binary, unary = BUILDER.cast_impl, BUILDER.binary_op, BUILDER.unary_op
+        made: dict[str, Callable[..., Any]] = {}
+
+        def binary_op(left: Any, right: Any, operation: Any) -> Any:
+            if left.data.dtype.kind == "u":
+                self.refuse_bits(left, "computes")
+            if right.data.dtype.kind == "u":
+                self.refuse_bits(right, "computes")
+            return binary(left, right, operation)
+
+        def unary_op(value: Any, operation: Any) -> Any:
+            self.refuse_bits(value, "computes")
+            return unary(value, operation)
+
+        def cast_impl(value: Any, kind: Any) -> Any:
+            source, target = value.dtype.scalar, kind.scalar
+            if source == target or not (source in _BITS or target in _BITS):
+                return cast(value, kind)
+            if source in _EIGHT:
+                value = BUILDER.create_fp_to_fp(value, tl.float32, None)
+            elif source != tl.float32:
+                value = cast(value, tl.float32)
+            if target == tl.bfloat16:
+                return interpreter.TensorHandle(_bfloat16(value.data), target)
+            if target in _EIGHT:
+                return BUILDER.create_fp_to_fp(value, kind, ir.ROUNDING_MODE.RTNE)
+            return cast(value, kind)
+
+        def get_bf16(value: float) -> Any:
+            data = _bfloat16(np.array([value], np.float32))
+            return interpreter.TensorHandle(data, tl.bfloat16)
+
+        def all_of(name: str) -> Callable[..., Any]:
+            original = getattr(BUILDER, name)
+
+            def checked(*handles: Any) -> Any:
+                for handle in handles:
+                    if isinstance(handle, interpreter.TensorHandle):
+                        self.refuse_bits(handle, "computes")
+                return original(*handles)
+
+            return checked
+
+        for name in ("fma", "erf", "rsqrt", "clampf"):
+            made[f"create_{name}"] = all_of(f"create_{name}")
+        for name, what, instead in _ONLY_ON_A_GPU:
+            made[f"create_{name}"] = self._refusing(what, instead)
+        for name in ("create_tensor_pointer_load", "create_descriptor_load"):
+            made[name] = self._padding(getattr(BUILDER, name))
+        return {
+            **made,
+            "binary_op": binary_op,
+            "unary_op": unary_op,
+            "cast_impl": cast_impl,
+            "get_bf16": get_bf16,
+        }
+
+    def _refusing(self, what: str, instead: str) -> Callable[..., Any]:
+        def refused(*args: Any, **kwargs: Any) -> Any:
+            assert self.now is not None
+            raise self.now.stop(f"not interpreted: {what} (line {self.line()}): {instead}")
+
+        return refused
+
+    def _padding(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """NaN is no bit pattern that the interpreter would find for these types."""
+        refused = self._refusing("NaN as the padding of such a block", "pad with zero")
+
+        def load(block: Any, *rest: Any) -> Any:
+            padding = block.padding if hasattr(block, "padding") else rest[1]
+            if padding == ir.PADDING_OPTION.PAD_NAN and block.base.get_element_ty() in _BITS:
+                refused()
+            return original(block, *rest)
+
+        return load
+
+
+_LIBRARY = ("a function of a GPU library", "use tl.exp, tl.erf, tl.sigmoid and their like")
+_ONLY_ON_A_GPU = (
+    ("inline_asm", "inline assembly", "write it in Triton's own operations"),
+    ("extern_elementwise", *_LIBRARY),
+    ("dot_scaled", "tl.dot_scaled", "scale the blocks and use tl.dot"),
+)
+
+
+def _no_grid(kernel: str) -> str:
+    return f"grid: {kernel} is called without a grid: write {kernel}[grid](...), with a tuple"
+
+
+def _three(grid: Sequence[Any]) -> Size:
+    x, y, z = (*(int(n) for n in grid), 1, 1, 1)[:3] if len(grid) <= 3 else (None, None, None)
+    if x is None or y is None or z is None:
+        raise ValueError(f"a grid has at most three sizes, not {len(grid)}")
+    return x, y, z
+
+
+def _is_here(value: Any) -> bool:
+    """Whether an argument needs no copy from another device."""
+    if isinstance(value, tuple):
+        return all(map(_is_here, value))
+    if isinstance(value, interpreter.TensorDescriptor):
+        return _is_here(value.base)
+    if not hasattr(value, "data_ptr"):
+        return True
+    return bool(interpreter._unwrap_tensor(value).device.type == "cpu")
+
+
+def _bfloat16(data: Any) -> Any:
+    """The bit patterns of float32 numbers as bfloat16, rounded to the nearest as a GPU does."""
+    bits = np.ascontiguousarray(data, np.float32).view(np.uint32)
+    rounded = (bits + (0x7FFF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16
+    return np.where(np.isnan(data), np.uint32(0x7FC0), rounded).astype(np.uint16)
+
+
+# -- whose memory a pointer points into -----------------------------------------------------------
+
+
+def _mark(
+    name: str, value: Any, converted: Any, areas: list[Area], memories: dict[int, Memory]
+) -> None:
+    """Let an argument's pointer remember the argument."""
+    if isinstance(value, tuple):
+        for index, (one, made) in enumerate(zip(value, converted, strict=True)):
+            _mark(f"{name}[{index}]", one, made, areas, memories)
+        return
+    if isinstance(value, interpreter.TensorDescriptor):
+        value, handle = value.base, converted.handle.base
+    elif hasattr(value, "data_ptr"):
+        handle = converted.handle
+    else:
+        return
+    tensor = interpreter._unwrap_tensor(value)
+    storage = tensor.untyped_storage()
+    first = storage.data_ptr()
+    memory = memories.setdefault(first, Memory(first, max(1, storage.nbytes())))
+    size, shape, strides = tensor.element_size(), tuple(tensor.shape), tuple(tensor.stride())
+    handle.origin = Area(name, tensor.data_ptr(), size, shape, strides, memory)
+    areas.append(handle.origin)
+
+
+_OF_FIRST = (
+    *("addptr", "broadcast", "expand_dims", "reshape", "trans", "unsplat", "gather"),
+    *("bitcast", "int_to_ptr", "ptr_to_int"),
+)
+
+
+def _carriers() -> dict[str, Callable[..., Any]]:
+    """The operations whose pointers have the origin of those that they are made of."""
+    made = {f"create_{name}": _carrying(f"create_{name}", 0) for name in _OF_FIRST}
+    made["create_splat"] = _carrying("create_splat", 1)
+    made["create_cat"] = _carrying("create_cat", 0, 1)
+    made["create_join"] = _carrying("create_join", 0, 1)
+    made["create_select"] = _carrying("create_select", 1, 2)
+    split = BUILDER.create_split
+
+    def create_split(value: Any) -> Any:
+        halves = split(value)
+        if (origin := getattr(value, "origin", None)) is not None:
+            for half in halves:
+                half.origin = origin
+        return halves
+
+    made["create_split"] = create_split
+    return made
+
+
+def _carrying(name: str, at: int, other: int = -1) -> Callable[..., Any]:
+    original = getattr(BUILDER, name)
+
+    def carrying(*args: Any, **kwargs: Any) -> Any:
+        made = original(*args, **kwargs)
+        origin = getattr(args[at], "origin", None)
+        if origin is not None and (other < 0 or origin is getattr(args[other], "origin", None)):
+            made.origin = origin
+        return made
+
+    return carrying
+
+
+def _transposed(tensor: Any) -> Any:
+    handle = interpreter.TensorHandle(np.transpose(tensor.handle.data), tensor.handle.dtype)
+    handle.origin = getattr(tensor.handle, "origin", None)
+    shape = list(tensor.type.shape)
+    shape[-1], shape[-2] = shape[-2], shape[-1]
+    return tl.core.tensor(handle, tl.core.block_type(tensor.dtype, shape))
+
+
+def _materialized(original: Callable[..., Any]) -> Callable[..., Any]:
+    def materialize_pointers(handle: Any, *args: Any) -> Any:
+        pointers, masks = original(handle, *args)
+        pointers.origin = getattr(handle.base, "origin", None)
+        return pointers, masks
+
+    return materialize_pointers

@@ -1,0 +1,199 @@
+"""Triton kernels under guard, on the CPU: what a learner's launches read, write and must not do.
+
+    value, reports = kernels.watched(student.softmax, x)
+    report = Report.from_plain(reports[0])
+
+Every launch that the function makes is interpreted, program after program. A report counts what the
+kernel asked for, line by line; what a GPU would not do as well ends the launch with a sentence: an
+access outside of the argument that a pointer comes from, `if` on a block, a product of blocks that
+is too small, arithmetic that the interpreter does on bit patterns. Two programs that touch an
+element, one of them by writing it, are a race unless an atomic orders them.
+
+Memory of `torch.empty` and its kin holds NaN (the largest number, for integers) while the function
+runs, so that what a kernel leaves out is seen. With `@triton.autotune` the first configuration is
+taken. bfloat16 is rounded to the nearest when it is stored, as on a GPU.
+
+Known limits
+- The figures are *witnessed*, made beside the learner's code, in a process of theirs. What is
+  noticed: the guard's hooks taken off or covered, functions of it or of the interpreter replaced,
+  counts edited after they were written, a thread started, objects searched through `gc`. Code that
+  keeps the interpreter's own functions from before the guard was loaded, or finds the guard's
+  objects in a caller's frame and uses their methods, can still forge. A suite judges the values of
+  the same launch, and bounds the counts by what the task needs.
+- A kernel is Python here: it could read tensors of its module past `tl.load`, compute with torch or
+  NumPy, or call plain functions. `ops=True` tells which ATen operations ran.
+- Within one program, lanes are in step: a `tl.store` that a later `tl.load` of other lanes reads
+  needs `tl.debug_barrier()` on a GPU, and is no fault here. Lanes of one `tl.store` are checked.
+- Pointers that a kernel loads from memory, instead of taking them as arguments, are out of bounds.
+- An atomic on one element orders programs as its `sem` says; one on a block of elements does not.
+- `num_warps`, `num_stages` and other options have no effect, and a misspelt one is no error.
+- `tl.exp` and other functions are NumPy's, `tl.dot` is exact in its inputs' type (no TF32).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from grader.kernels.triton_guard import Stop
+from grader.meters.evidence import (
+    MeasurementDisturbed,
+    alarm_position,
+    alarm_problems,
+    refuse_students,
+    watch_package,
+)
+
+if TYPE_CHECKING:
+    from grader.kernels.triton_touch import Hooks
+
+WANTED = "triton>=3.7.1,<3.8"
+
+
+class TritonUnsupported(RuntimeError):
+    """The guard cannot count with this Triton, or with none; the text says what to install."""
+
+
+def watched(
+    function: Callable[..., Any],
+    *args: Any,
+    seed: int = 0,
+    trace: bool = False,
+    ops: bool = False,
+    **kwargs: Any,
+) -> tuple[Any, ...]:
+    """Call `function(*args, **kwargs)` with every Triton launch in it under guard.
+
+    Returns its value and the launches' reports, in order, as plain data (`Report.from_plain`). The
+    value is None where a fault ended a launch; what else the function raises goes through. `seed`:
+    0 runs programs in their order, another one shuffles them. `trace`: reports have `visits`.
+    `ops`: a third element, the names of all ATen operations that ran, as `meters.op_log` has them.
+
+    In a process where kernels are compiled for a GPU a report has the kernel's name and the grid
+    only. Raises TritonUnsupported; MeasurementDisturbed where the guard was tampered with.
+    """
+    refuse_students(sys._getframe(1))
+    touch = _ready()
+    global _open
+    if _open:
+        raise RuntimeError("`watched` is already at work")
+    _open = True
+    try:
+        hooks = touch.Hooks(seed, trace)
+        if not ops:
+            value = _called(hooks, lambda: function(*args, **kwargs))
+            return value, _reports(hooks)
+        from grader import meters
+
+        with meters.op_log() as log:
+            value = _called(hooks, lambda: function(*args, **kwargs))
+        return value, _reports(hooks), [name for name, _, _ in log.ops]
+    finally:
+        _open = False
+
+
+def preload() -> None:
+    """Have Triton and the guard loaded before any code of a learner's; nothing without Triton."""
+    with contextlib.suppress(TritonUnsupported):
+        _ready()
+
+
+_open = False
+_fault: str | None = None
+
+
+def _ready() -> Any:
+    """The touch points of a Triton that was tried out, once a process."""
+    global _fault
+    try:
+        from grader.kernels import triton_touch
+    except (ImportError, AttributeError) as error:
+        raise TritonUnsupported(_unsupported(error)) from error
+    if _fault is None:
+        _fault = ""
+        if triton_touch.interprets():
+            try:
+                from grader.kernels import triton_self_test
+
+                _fault = triton_self_test.fault()
+            except (Exception, Stop) as error:
+                _fault = f"{type(error).__name__}: {error}"
+    if _fault:
+        raise TritonUnsupported(f"{_version_text(triton_touch.VERSION)} ({_fault})")
+    return triton_touch
+
+
+def _unsupported(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name == "triton":
+        return f"Triton is not installed: pip install '{WANTED}'"
+    from importlib import metadata
+
+    try:
+        version = metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        version = "of an unknown version"
+    return f"{_version_text(version)} ({error})"
+
+
+def _version_text(version: str) -> str:
+    return f"this Triton version ({version}) is not supported: pip install '{WANTED}'"
+
+
+def _called(hooks: Hooks, call: Callable[[], Any]) -> Any:
+    """The value of the call, None where a launch was stopped."""
+    from grader.kernels import triton_touch
+
+    watches = [triton_touch.WATCH, *_WATCHES]
+    _complain([text for watch in watches for text in watch.problems()])
+    alarm = alarm_position()
+    value = None
+    with hooks.installed():
+        try:
+            with _poisoned():
+                value = call()
+        except Stop:
+            value = None
+        problems = hooks.problems()
+    problems += alarm_problems(alarm)
+    _complain([*problems, *(text for watch in watches for text in watch.problems())])
+    return None if any(launch.stopped for launch in hooks.launches) else value
+
+
+def _complain(problems: list[str]) -> None:
+    if problems:
+        text = "; ".join(dict.fromkeys(problems))
+        raise MeasurementDisturbed(f"Measurement disturbed: {text}.")
+
+
+def _reports(hooks: Hooks) -> list[dict[str, Any]]:
+    if [launch.kernel for launch in hooks.launches] != [kernel for (kernel,) in hooks.journal]:
+        _complain(["a launch is missing, or was put in"])
+    reports = [launch.report() for launch in hooks.launches] or hooks.compiled
+    return [report.plain() for report in reports]
+
+
+@contextlib.contextmanager
+def _poisoned() -> Iterator[None]:
+    """Fresh memory holds NaN, not what lay there before."""
+    import torch
+
+    settings = torch.utils.deterministic
+    enabled = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    fills = settings.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    settings.fill_uninitialized_memory = True
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(enabled, warn_only=warns)
+        settings.fill_uninitialized_memory = fills
+
+
+_WATCHES = (
+    watch_package(__name__),
+    watch_package("grader.kernels.triton_guard"),
+    watch_package("grader.kernels.report"),
+)

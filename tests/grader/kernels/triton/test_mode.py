@@ -1,0 +1,181 @@
+"""Where kernels are interpreted and where they are compiled, and what a compiled launch tells."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import triton
+from triton.runtime import jit
+
+from grader import capabilities, pytest_plugin
+from grader.boundary import remote
+from grader.boundary.farside import Kit
+from grader.boundary.proxy import Line, Student
+from grader.boundary.remote import ProcessRoom, environment
+from grader.boundary.rooms import Limits, LocalRoom
+from grader.kernels import Report, triton_touch, tritons, watched
+from tests.grader.kernels.triton import samples
+
+STUDENT = """
+import os
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def fill_kernel(out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, at.to(tl.float32), mask=at < n)
+
+
+def fill(n, device="cpu"):
+    out = torch.empty(n, device=device)
+    fill_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](out, n, BLOCK=32)
+    return out
+
+
+def mode():
+    return [type(fill_kernel).__name__, os.environ.get("TRITON_FRONT_END_DEBUGGING")]
+"""
+PROBES = """
+from grader import kernels
+
+
+def filled(student, n, device="cpu"):
+    return kernels.watched(student.fill, n, device)
+"""
+
+
+@contextmanager
+def room_of(folder: Path, compiled: bool = False) -> Any:
+    (folder / "lab92").mkdir(exist_ok=True)
+    (folder / "lab92" / "fill.py").write_text(STUDENT, encoding="utf-8")
+    room = ProcessRoom(
+        Kit(folder / "lab92", ("fill.py",), (), PROBES), Limits(120.0), compiled=compiled
+    )
+    try:
+        yield Student(Line(room, {}, {}))
+    finally:
+        room.close()
+
+
+def test_what_is_scored_is_interpreted_whatever_the_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for there in (False, True):
+        monkeypatch.setattr(capabilities, "_gpu", lambda there=there: there)
+        found = environment(tmp_path, 2)
+        assert found["TRITON_INTERPRET"] == "1"
+        assert found["TRITON_FRONT_END_DEBUGGING"] == "1"
+        assert found["OPENBLAS_NUM_THREADS"] == "2"
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    monkeypatch.delenv("TRITON_FRONT_END_DEBUGGING", raising=False)
+    LocalRoom(Kit(tmp_path, (), ()), Limits(1.0))
+    assert (os.environ["TRITON_INTERPRET"], os.environ["TRITON_FRONT_END_DEBUGGING"]) == ("1", "1")
+
+
+def test_a_worker_interprets(tmp_path: Path) -> None:
+    with room_of(tmp_path) as student:
+        assert student.mode() == ["InterpretedFunction", "1"]
+        got, reports = student.probe.filled(100)
+        report = Report.from_plain(reports[0])
+        assert got.tolist() == list(range(100))
+        assert (report.errors, report.total("lanes"), report.blocks) == ([], 100, 4)
+
+
+def test_a_worker_for_the_gpu_compiles(tmp_path: Path) -> None:
+    with room_of(tmp_path, compiled=True) as student:
+        assert student.mode() == ["JITFunction", None]
+        if capabilities.missing("gpu"):
+            with pytest.raises(Exception, match="there is no GPU here") as caught:
+                student.probe.filled(100)
+            assert "fill_kernel was defined to be compiled" in str(caught.value)
+            return
+        got, reports = student.probe.filled(100, "cuda")
+        report = Report.from_plain(reports[0])
+        assert got.tolist() == list(range(100))
+        assert (report.kernel, report.grid, report.accesses) == ("fill_kernel", (4, 1, 1), [])
+
+
+@pytest.mark.parametrize(
+    ("needs", "extra", "compiled"),
+    [
+        (("triton",), ("gpu",), True),
+        (("triton",), (), False),
+        (("cxx",), ("gpu",), False),
+    ],
+)
+def test_a_test_of_the_gpu_has_a_worker_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, needs: Any, extra: Any, compiled: bool
+) -> None:
+    made: list[Any] = []
+
+    class Stand:
+        def __init__(self, kit: Any, limits: Any, compiled: bool) -> None:
+            made.append(compiled)
+
+        def close(self) -> None:
+            made.append("closed")
+
+    monkeypatch.setattr(remote, "ProcessRoom", Stand)
+    suite = SimpleNamespace(kit=lambda folder: None, limits=lambda: None)
+    unit = SimpleNamespace(room="its own process", suite=suite, folder=tmp_path)
+    item = SimpleNamespace(
+        task=SimpleNamespace(needs=needs), case=SimpleNamespace(test=SimpleNamespace(extra=extra))
+    )
+    with pytest_plugin.Unit._room_of(unit, item) as room:  # type: ignore[arg-type]
+        assert (room != "its own process") is compiled
+    assert made == ([True, "closed"] if compiled else [])
+
+
+class Compiled(jit.KernelInterface):  # type: ignore[type-arg, misc]
+    """A stand-in for a compiled kernel: what Triton calls at a launch."""
+
+    __name__ = "add_kernel"
+
+    def run(self, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        self.ran = grid({"BLOCK": 8}) if callable(grid) else grid
+        args[2].copy_(args[0] + args[1])
+        return "a compiled kernel"
+
+
+@pytest.mark.parametrize("callable_grid", [False, True])
+def test_a_compiled_launch_has_a_name_and_a_grid(
+    monkeypatch: pytest.MonkeyPatch, callable_grid: bool
+) -> None:
+    monkeypatch.setattr(jit.JITFunction, "run", Compiled.run)
+    monkeypatch.setattr(triton_touch, "WATCH", SimpleNamespace(problems=list))
+    kernel = object.__new__(jit.JITFunction)
+    kernel.__name__ = "add_kernel"
+    x, out = torch.ones(20), torch.empty(20)
+    grid = (lambda meta: (triton.cdiv(20, meta["BLOCK"]), 2)) if callable_grid else (3, 2)
+    value, reports = watched(lambda: (kernel[grid](x, x, out), out)[1])
+    report = Report.from_plain(reports[0])
+    assert value.tolist() == [2.0] * 20
+    assert (report.kernel, report.grid, report.kind) == ("add_kernel", (3, 2, 1), "triton")
+    assert (report.accesses, report.errors, report.blocks, report.flops) == ([], [], 0, 0)
+
+
+def test_a_compiling_process_is_not_tried_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tritons, "_fault", None)
+    monkeypatch.setattr(triton_touch, "interprets", lambda: False)
+    from grader.kernels import triton_self_test
+
+    def fails() -> str:
+        raise AssertionError
+
+    monkeypatch.setattr(triton_self_test, "fault", fails)
+    assert watched(lambda: 3) == (3, [])
+    monkeypatch.setattr(tritons, "_fault", None)
+
+
+def test_kernels_here_are_interpreted() -> None:
+    assert type(samples.add_kernel).__name__ == "InterpretedFunction"
+    assert triton_touch.interprets()
