@@ -1,0 +1,333 @@
+"""Lab 06: a softmax that reads its input once and writes its output once, in Triton.
+
+Shapes throughout: a softmax runs over the last axis. `x: (..., N)` has any leading axes and any
+strides (a transposed matrix, a slice, a broadcast axis of stride 0), float32, float16 or bfloat16.
+Kernels compute in float32; results are new contiguous tensors in the dtype of the input. A logit of
+-inf has weight 0. A tensor without elements gives one without elements.
+
+What binds is what the launch functions take and return, what they read and write (counted by
+element), and that the arithmetic is Triton's: no torch operation may compute on a tensor of the
+input's size, nor copy it. The kernels are yours: change their parameters, split them, add to them.
+On a CPU they run in Triton's interpreter, on a GPU compiled: convert what you load with
+`.to(tl.float32)` before you compute, and write no `a = b = ...` in a kernel.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+def as_rows(x: Tensor) -> Tensor:
+    """x: (..., N) as (M, N): a view where strides allow it, and only otherwise a copy."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def warps_for(block: int) -> int:
+    """num_warps for a program with `block` elements: 8 elements a thread, 1 to 32 warps."""
+    return max(1, min(32, block // 256))
+
+
+# --- 1 -------------------------------------------------------------------------------------------
+
+
+def traffic(M: int, N: int, itemsize: int, fused: bool) -> tuple[int, int]:
+    """Bytes that the softmax of the rows of an (M, N) matrix moves, as (read, written).
+
+    Not fused, five kernels run one after another, and each reads its operands from memory and
+    writes its result to it: the maximum of each row, x - maximum, exp, the sum of each row, the
+    quotient. Fused, one kernel does it all. Every element has `itemsize` bytes, those of the
+    maxima and sums too; nothing stays in a cache from one kernel to the next. Whole numbers.
+    Source: Triton's tutorial "Fused Softmax" counts its naive version this way.
+    """
+    # TODO(lab06.traffic): Bytes of a softmax, fused and not
+    raise NotImplementedError("lab06.traffic")
+
+
+# --- 2 -------------------------------------------------------------------------------------------
+
+
+def naive_softmax(x: Tensor) -> Tensor:
+    """The softmax of each row in five torch operations, each of which goes over memory again.
+
+    x: (M, N), float32 or float64, N >= 1. Returns (M, N) in the dtype of x. No operation that is a
+    softmax or a log-sum-exp already. The maximum of its row is subtracted before exp.
+    """
+    # TODO(lab06.naive_softmax): Softmax in five operations
+    raise NotImplementedError("lab06.naive_softmax")
+
+
+# --- 3 -------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def softmax_kernel(x_ptr, out_ptr, N, x_stride_m, x_stride_n, BLOCK: tl.constexpr):
+    """One program, one row: N elements of x in a block of BLOCK >= N lanes, N elements of out."""
+    # TODO(lab06.softmax): One program, one row, one pass
+    raise NotImplementedError("lab06.softmax")
+
+
+def softmax(x: Tensor) -> Tensor:
+    """softmax over the last axis, one launch with one program a row.
+
+    x: (..., N); N fits one program (up to 32,768). Returns a tensor of x's shape and dtype.
+    Memory, counted: each element of x is loaded once and each of the result stored once, M N and
+    M N elements, whatever the strides. A program may own a few rows (at least M / 8 programs).
+    Leading axes that cannot be merged into one are the only reason for a copy, see `as_rows`. Rows
+    of nothing but -inf are not asked for here.
+    Source: Triton's tutorial "Fused Softmax".
+    """
+    # TODO(lab06.softmax): One program, one row, one pass
+    raise NotImplementedError("lab06.softmax")
+
+
+# --- 4 -------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def softmax_scaled_masked_kernel(
+    x_ptr,
+    mask_ptr,
+    out_ptr,
+    N,
+    x_stride_m,
+    x_stride_n,
+    mask_stride_m,
+    mask_stride_n,
+    scale,
+    KIND: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One program, one row. KIND of mask: 0 none, 1 boolean, 2 additive."""
+    # TODO(lab06.softmax_scaled_masked): Scale, mask, and rows that see nothing
+    raise NotImplementedError("lab06.softmax_scaled_masked")
+
+
+def softmax_scaled_masked(x: Tensor, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:
+    """softmax(scale * x, masked) over the last axis: the weights of attention, one launch.
+
+    x: (M, N), scores with finite values. mask: None, or a tensor that broadcasts to (M, N), as
+    (M, N), (1, N), (M, 1) or (N,). A boolean mask is True where a logit takes part. A float32 mask
+    is added to scale * x; -inf in it hides a logit. A row that is wholly hidden gives zeros, not
+    NaN. Any scale, also a negative one. Returns (M, N) in the dtype of x.
+    Memory, counted: at most M N elements of x and M N of the mask are loaded, M N are stored. A
+    broadcast mask is not copied: an axis that it lacks has stride 0.
+    Source: the masks are those of torch.nn.functional.scaled_dot_product_attention.
+    """
+    # TODO(lab06.softmax_scaled_masked): Scale, mask, and rows that see nothing
+    raise NotImplementedError("lab06.softmax_scaled_masked")
+
+
+# --- 5 -------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def softmax_backward_kernel(
+    p_ptr,
+    dp_ptr,
+    dx_ptr,
+    N,
+    p_stride_m,
+    p_stride_n,
+    dp_stride_m,
+    dp_stride_n,
+    BLOCK: tl.constexpr,
+):
+    """One program, one row of the gradient, from the same row of p and of dp."""
+    # TODO(lab06.softmax_backward): The gradient in one kernel
+    raise NotImplementedError("lab06.softmax_backward")
+
+
+def softmax_backward(p: Tensor, dp: Tensor) -> Tensor:
+    """The gradient of a loss by the logits, from p = softmax(x) and dp = dLoss/dp: one launch.
+
+    p, dp: (..., N), of one shape and dtype, each with strides of its own. Returns
+    dx = p * (dp - sum(p * dp)), the sum over the last axis, in the dtype of p.
+    Memory, counted: p and dp are loaded once, 2 M N elements, and M N are stored.
+    """
+    # TODO(lab06.softmax_backward): The gradient in one kernel
+    raise NotImplementedError("lab06.softmax_backward")
+
+
+class SoftmaxFunction(torch.autograd.Function):
+    """`SoftmaxFunction.apply(x)`: the softmax of task 3, differentiable by the kernel of task 5.
+
+    Saved for the backward: the result, and no other tensor.
+    """
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        """softmax(x); what the backward needs is kept with `ctx.save_for_backward`."""
+        # TODO(lab06.softmax_backward): The gradient in one kernel
+        raise NotImplementedError("lab06.softmax_backward")
+
+    @staticmethod
+    def backward(ctx, dp: Tensor) -> Tensor:
+        """The gradient by x, from the gradient by the result."""
+        # TODO(lab06.softmax_backward): The gradient in one kernel
+        raise NotImplementedError("lab06.softmax_backward")
+
+
+# --- 6 -------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def online_softmax_kernel(x_ptr, out_ptr, N, x_stride_m, x_stride_n, BLOCK: tl.constexpr):
+    """One program, one row of any length, BLOCK elements at a time."""
+    # TODO(lab06.online_softmax): Rows longer than a block
+    raise NotImplementedError("lab06.online_softmax")
+
+
+def online_softmax(x: Tensor, block: int = 1024) -> Tensor:
+    """softmax over the last axis for rows of any length, in blocks of `block` elements.
+
+    x: (..., N); block: a power of two. Maximum and sum of a row come from one pass over its blocks,
+    with a running maximum and a running sum, the result from a second pass. A row of nothing but
+    -inf gives zeros.
+    Memory, counted: at most 2 M N elements are loaded and M N stored, statistics apart (M N / 16 at
+    most, for those who split rows), and no load or store is of more than `block` elements.
+    Source: Milakov and Gimelshein 2018, Algorithm 3.
+    """
+    # TODO(lab06.online_softmax): Rows longer than a block
+    raise NotImplementedError("lab06.online_softmax")
+
+
+# --- 7 -------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def log_softmax_cross_entropy_kernel(
+    logits_ptr,
+    labels_ptr,
+    losses_ptr,
+    lse_ptr,
+    V,
+    logits_stride_m,
+    logits_stride_v,
+    labels_stride,
+    ignore_index,
+    BLOCK: tl.constexpr,
+):
+    """One program, one row of V logits: its log-sum-exp, and its loss (0 where it is ignored)."""
+    # TODO(lab06.log_softmax_cross_entropy): Cross entropy without log-probabilities
+    raise NotImplementedError("lab06.log_softmax_cross_entropy")
+
+
+def log_softmax_cross_entropy(
+    logits: Tensor, labels: Tensor, ignore_index: int = -100, block: int = 4096
+) -> tuple[Tensor, Tensor]:
+    """Cross entropy of logits against labels without writing a matrix of log-probabilities.
+
+    logits: (M, V), any strides; labels: (M,) int64, each a column of logits or `ignore_index`,
+    which may also be the number of a column. Returns loss, one float32 number: the mean of
+    lse - logits[row, label] over the rows whose label is not `ignore_index` (NaN if there is none),
+    and lse: (M,) float32, the natural logarithm of the sum of exp(logits) of every row.
+    Memory, counted: each logit is loaded once, in blocks of at most `block` (a power of two), and
+    that of the label once more at most; nothing of M V elements is written. On tensors of M
+    elements torch may compute, for the mean.
+    Source: torch.nn.functional.cross_entropy, reduction "mean".
+    """
+    # TODO(lab06.log_softmax_cross_entropy): Cross entropy without log-probabilities
+    raise NotImplementedError("lab06.log_softmax_cross_entropy")
+
+
+# --- 8 -------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def softmax_dropout_kernel(
+    x_ptr, out_ptr, p_ptr, N, x_stride_m, x_stride_n, rate, seed, BLOCK: tl.constexpr
+):
+    """One program, one row: the probabilities, and what dropout leaves of them."""
+    # TODO(lab06.softmax_dropout): Dropout that is never stored
+    raise NotImplementedError("lab06.softmax_dropout")
+
+
+def softmax_dropout(x: Tensor, rate: float, seed: int) -> tuple[Tensor, Tensor]:
+    """softmax over the last axis, then dropout whose mask is never stored: one launch.
+
+    x: (..., N) of less than 2^31 elements; 0 <= rate < 1; seed: an int. Returns (out, p) in the
+    dtype of x: p the softmax, out = p / (1 - rate) where an element is kept and 0 elsewhere. Row r,
+    column c of the (M, N) rows is kept where tl.rand(seed, r * N + c) >= rate, with an int32
+    offset: so the mask can be made again from the seed alone.
+    Memory, counted: M N elements loaded, 2 M N stored; nothing of M N elements besides.
+    Source: Triton's tutorial "Low-Memory Dropout"; Salmon et al. 2011 (Philox).
+    """
+    # TODO(lab06.softmax_dropout): Dropout that is never stored
+    raise NotImplementedError("lab06.softmax_dropout")
+
+
+@triton.jit
+def softmax_dropout_backward_kernel(
+    p_ptr,
+    dout_ptr,
+    dx_ptr,
+    N,
+    p_stride_m,
+    p_stride_n,
+    dout_stride_m,
+    dout_stride_n,
+    rate,
+    seed,
+    BLOCK: tl.constexpr,
+):
+    """One program, one row: dropout's mask made again, then the backward of the softmax."""
+    # TODO(lab06.softmax_dropout): Dropout that is never stored
+    raise NotImplementedError("lab06.softmax_dropout")
+
+
+def softmax_dropout_backward(p: Tensor, dout: Tensor, rate: float, seed: int) -> Tensor:
+    """The gradient by the logits of task 8's forward, from its p, rate and seed: one launch.
+
+    p, dout: (..., N) of one shape and dtype. Returns dx in the dtype of p.
+    Memory, counted: 2 M N elements loaded, M N stored.
+    """
+    # TODO(lab06.softmax_dropout): Dropout that is never stored
+    raise NotImplementedError("lab06.softmax_dropout")
+
+
+# --- 9 -------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def softmax_persistent_kernel(
+    x_ptr, out_ptr, M, N, x_stride_m, x_stride_n, BLOCK: tl.constexpr, STAGES: tl.constexpr
+):
+    """A program walks over the rows program_id, program_id + programs, and so on."""
+    # TODO(lab06.softmax_persistent): Programs that stay, and an autotuner
+    raise NotImplementedError("lab06.softmax_persistent")
+
+
+class TunedSoftmax:
+    """A softmax whose programs stay, with a configuration found by trying: a small autotuner.
+
+    `TunedSoftmax(configs, measure)`. configs: a list of (num_programs, num_warps), in the order in
+    which they are tried. measure: takes a function without arguments, which makes one launch and
+    returns the result, and returns the seconds that it took; it may call that function several
+    times. `tuned(x)` returns the softmax over the last axis of x: (..., N) as task 3 does, by
+    programs of which each walks over many rows: min(num_programs, M) are launched. For the first x
+    of each N and dtype, every config is measured once and the fastest is kept (the first of equal
+    ones), then that one runs; later calls with the same N and dtype measure nothing. `tuned.best`
+    maps (N, dtype) to the kept config.
+    Memory, counted: M N elements loaded and M N stored, for each launch.
+    Source: the persistent kernel of Triton's tutorial "Fused Softmax"; `triton.autotune`.
+    """
+
+    def __init__(self, configs, measure) -> None:
+        self.configs = configs
+        self.measure = measure
+        self.best: dict[tuple[int, torch.dtype], tuple[int, int]] = {}
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The softmax of x, after a search the first time that its N and dtype are seen."""
+        # TODO(lab06.softmax_persistent): Programs that stay, and an autotuner
+        raise NotImplementedError("lab06.softmax_persistent")
+
+    def launch(self, x: Tensor, num_programs: int, num_warps: int) -> Tensor:
+        """One launch of min(num_programs, M) programs of num_warps warps."""
+        # TODO(lab06.softmax_persistent): Programs that stay, and an autotuner
+        raise NotImplementedError("lab06.softmax_persistent")

@@ -1,0 +1,141 @@
+"""Launches of a learner's kernels as tests see them: the values, what was loaded and stored, and
+what torch did besides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from grader import expect
+from grader.kernels import Report
+
+ONCE = "fused means that an element crosses between memory and the chip once on its way in"
+STORED = "each element of the result is stored once, and nothing else of that size"
+TRITON = "the arithmetic on the input is Triton's, in one pass; torch may allocate, view and expand"
+WHY = {
+    "race": "programs of a launch run in any order, so no two may write one element: each program "
+    "owns its row",
+    "out of bounds": "a block is a power of two wide and a row is not: the mask of a load and of a "
+    "store is what keeps the lanes beyond the end away, and strides say where a row begins",
+}
+
+# What torch may do to a tensor of the input's size: these move no element, or fill fresh memory. A
+# copy_ of one axis is the interpreter's own, which brings whole storages back.
+_FREE = (
+    "empty", "new_empty", "fill_", "view", "_unsafe_view", "_reshape_alias", "reshape", "expand",
+    "as_strided", "unsqueeze", "squeeze", "select", "slice", "detach", "alias", "permute",
+    "transpose", "t", "split", "unbind", "narrow", "set_", "flatten", "unflatten", "resolve_conj",
+    "resolve_neg", "_local_scalar_dense", "is_same_size", "lift_fresh",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Run:
+    """One call: its result, the reports of its launches, torch's operations."""
+
+    value: Any
+    reports: list[Report]
+    ops: list[tuple[str, Any, Any]]
+
+
+def reports_of(rows: list[Any]) -> list[Report]:
+    """Reports of launches without a fault: else the first fault is the message."""
+    reports = [Report.from_plain(row) for row in rows]
+    for report in reports:
+        expect.launched(report.errors, WHY)
+    return reports
+
+
+def run(student: Any, function: str, *args: Any, seed: int = 0, **kwargs: Any) -> Run:
+    """A call under guard that launched something, without a fault."""
+    seen = student.probe.watched(function, args, kwargs, seed)
+    reports = reports_of(seen["reports"])
+    expect.at_least(
+        len(reports),
+        1,
+        because="a Triton kernel must do the work: launch it as kernel[(programs,)](...)",
+        what="launches",
+        unit=None,
+    )
+    return Run(seen["value"], reports, seen["ops"])
+
+
+def values(student: Any, function: str, rows: list[tuple[Any, ...]]) -> list[Any]:
+    """Results of several calls under guard, in one round trip."""
+    results = []
+    for value, reports in student.probe.watched_rows(function, rows):
+        reports_of(reports)
+        results.append(value)
+    return results
+
+
+def moved(run: Run, kind: str) -> int:
+    """Elements that the launches of a call loaded ("read") or stored ("write"): lanes whose mask
+    was on."""
+    return sum(report.total("lanes", kind, "global") for report in run.reports)
+
+
+def widest(run: Run) -> int:
+    """Lanes of the widest loads and stores, those that a mask switched off among them."""
+    rows = [row for report in run.reports for row in report.accesses]
+    return max(((row.lanes + row.masked) // row.requests for row in rows), default=0)
+
+
+def one_launch(run: Run) -> Report:
+    expect.equal(
+        len(run.reports),
+        1,
+        because="every launch reads its operands from memory again: one kernel does it all",
+        what="launches",
+    )
+    return run.reports[0]
+
+
+def loaded(run: Run, low: int, high: int, because: str = ONCE) -> None:
+    """Elements loaded lie between two bounds, or are exactly that many."""
+    _count(moved(run, "read"), low, high, because, "elements loaded")
+
+
+def stored(run: Run, low: int, high: int, because: str = STORED) -> None:
+    _count(moved(run, "write") + moved(run, "atomic"), low, high, because, "elements stored")
+
+
+def _count(got: int, low: int, high: int, because: str, what: str) -> None:
+    if low == high:
+        expect.equal(got, low, because=because, what=what)
+    else:
+        expect.within(got, low, high, because=because, what=what)
+
+
+def only_triton(ops: list[tuple[str, Any, Any]], elements: int, because: str = TRITON) -> None:
+    """No operation of torch computed on, or copied, a tensor of that many elements or more."""
+    found = sorted({_name(op) for op, ins, outs in ops if _works(op, ins, outs, elements)})
+    expect.equal(found, [], because=because, what="operations of torch on the input or its like")
+
+
+def _name(op: str) -> str:
+    """`amax` of "aten.amax.default"."""
+    return op.split(".")[1] if "." in op else op
+
+
+def _works(op: str, inputs: Any, outputs: Any, elements: int) -> bool:
+    if _name(op) in _FREE or _name(op).startswith("empty"):
+        return False
+    if _name(op) == "copy_" and all(len(shape) == 1 for shape in inputs):
+        return False
+    return any(prod(shape) >= elements for shape in (*inputs, *outputs))
+
+
+def torch_traffic(ops: list[tuple[str, Any, Any]]) -> tuple[list[str], int, int]:
+    """(names, elements read, elements written) of the operations of torch that move elements. Of a
+    maximum that comes with its index only the maximum counts."""
+    names, read, written = [], 0, 0
+    for op, inputs, outputs in ops:
+        if _name(op) in _FREE or _name(op).startswith("empty"):
+            continue
+        names.append(_name(op))
+        results = outputs[:1] if _name(op) in ("max", "min") else outputs
+        read += sum(prod(shape) for shape in inputs)
+        written += sum(prod(shape) for shape in results)
+    return names, read, written

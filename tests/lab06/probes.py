@@ -1,0 +1,149 @@
+"""Lab 06, beside the learner's code: runs the functions under the guard of Triton launches and the
+log of torch's operations."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from grader import kernels, meters
+
+
+def watched(student, function, args, kwargs, seed=0):
+    """One call: its result, the reports of its launches, the operations of torch in it."""
+    with meters.op_log() as log:
+        value, reports = kernels.watched(getattr(student, function), *args, seed=seed, **kwargs)
+    return {"value": value, "reports": reports, "ops": log.ops}
+
+
+def watched_rows(student, function, rows):
+    """Calls of one function, without the log: for each its result and its launches' reports."""
+    call = getattr(student, function)
+    return [kernels.watched(call, *row) for row in rows]
+
+
+def passes(student, function, x):
+    """Every operation of torch in one call, with the shapes of its operands and results."""
+    with meters.op_log() as log:
+        result = getattr(student, function)(x)
+    return {"value": result, "ops": log.ops}
+
+
+def gradient(student, x, dp):
+    """SoftmaxFunction on x, and backward from dp: result, gradient, the launches of either way,
+    torch's operations in the backward, and the bytes that were saved in between."""
+    leaf = x.detach().clone().requires_grad_()
+    with meters.saved_bytes() as saved:
+        p, forward = kernels.watched(student.SoftmaxFunction.apply, leaf)
+    dx, backward, ops = None, [], []
+    if p is not None:
+        with meters.op_log() as log:
+            found, backward = kernels.watched(torch.autograd.grad, p, leaf, dp)
+        dx, ops = (None if found is None else found[0]), log.ops
+        p = p.detach()
+    return {
+        "p": p,
+        "dx": dx,
+        "forward": forward,
+        "backward": backward,
+        "ops": ops,
+        "saved_bytes": saved.bytes,
+    }
+
+
+def unmodified(student, function, args):
+    """Whether a call leaves the tensors among its arguments as they were."""
+    tensors = [each for each in args if isinstance(each, torch.Tensor)]
+    before = [each.clone() for each in tensors]
+    _, reports = kernels.watched(getattr(student, function), *args)
+    same = all(torch.equal(a, b) for a, b in zip(before, tensors))
+    return {"same": same, "reports": reports}
+
+
+def tuned(student, configs, calls, seconds):
+    """A TunedSoftmax whose trials take the seconds that are given, in the order of the trials. For
+    each call: result, reports, how many trials there were; at last, what it has kept."""
+    left = list(seconds)
+    trials = []
+
+    def measure(run):
+        trials.append(run() is not None)
+        return left.pop(0)
+
+    softmax = student.TunedSoftmax(configs, measure)
+    rows = []
+    for x in calls:
+        before = len(trials)
+        value, reports = kernels.watched(softmax, x)
+        rows.append({"value": value, "reports": reports, "trials": len(trials) - before})
+    best = [[n, str(dtype), list(kept)] for (n, dtype), kept in softmax.best.items()]
+    return {"calls": rows, "best": best}
+
+
+def on_gpu(student, function, args, kwargs):
+    """A call with its tensors on the GPU; the results come back."""
+
+    def moved(value, device):
+        if isinstance(value, (tuple, list)):
+            return type(value)(moved(each, device) for each in value)
+        return value.to(device) if isinstance(value, torch.Tensor) else value
+
+    result = getattr(student, function)(*moved(tuple(args), "cuda"), **kwargs)
+    return moved(result, "cpu")
+
+
+def far_rows_on_gpu(student, M, N):
+    """softmax of (M, N) float16 zeros but for the last row, 0 to N - 1: the last row of the result,
+    and the largest of the rows around element 2^31."""
+    x = torch.zeros(M, N, dtype=torch.float16, device="cuda")
+    x[-1] = torch.arange(N, device="cuda")
+    p = student.softmax(x)
+    middle = 2**31 // N
+    return p[-1].cpu(), p[middle - 1 : middle + 2].cpu()
+
+
+def gpu_rates(student, functions, M, N, dtype, repeats=20):
+    """GB/s on an (M, N) matrix, its bytes counted once read and once written, by the GPU's own
+    events: of a copy, of torch.softmax and of the functions. The best of `repeats` runs after three
+    to warm up; a buffer larger than the L2 cache is written in between."""
+    x = torch.randn(M, N, device="cuda").to(dtype)
+    target = torch.empty_like(x)
+    flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
+    calls = {"copy": lambda: target.copy_(x), "torch": lambda: torch.softmax(x, -1)}
+    for name in functions:
+        calls[name] = lambda name=name: getattr(student, name)(x)
+    rates = {}
+    for name, call in calls.items():
+        best = float("inf")
+        for turn in range(repeats + 3):
+            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            flush.zero_()
+            start.record()
+            call()
+            stop.record()
+            stop.synchronize()
+            if turn >= 3:
+                best = min(best, start.elapsed_time(stop) / 1e3)
+        rates[name] = 2 * x.numel() * x.element_size() / best / 1e9
+    return rates
+
+
+# -- for pictures, which know NumPy's arrays only --
+
+
+def _tensors(args):
+    return [torch.tensor(each) if isinstance(each, np.ndarray) else each for each in args]
+
+
+def drawn(student, function, args, kwargs, trace=False):
+    """A call under guard, with arrays for tensors: its result, the reports of its launches."""
+    call = getattr(student, function)
+    return kernels.watched(call, *_tensors(args), trace=trace, **kwargs)
+
+
+def drawn_ops(student, function, args):
+    """A call without launches: its result, every operation of torch in it with shapes."""
+    call, tensors = getattr(student, function), _tensors(args)
+    with meters.op_log() as log:
+        value = call(*tensors)
+    return value, log.ops

@@ -1,0 +1,195 @@
+"""Lab 06, stretch: dropout from a seed, and programs that stay."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from grader import expect
+from grader.suite import task
+
+from . import launches, oracles
+from .oracles import normal, uneven
+
+# --- softmax_dropout -----------------------------------------------------------------------------
+
+KEPT = "element (r, c) is kept where tl.rand(seed, r * N + c) >= rate"
+
+
+def _kept(seed, rate, M, N):
+    return torch.from_numpy(oracles.uniform(seed, M * N) >= rate).reshape(M, N)
+
+
+def _dropped(p, kept, rate):
+    return torch.where(kept, p.double() / (1 - rate), 0.0)
+
+
+@task("softmax_dropout")
+@pytest.mark.parametrize(("rate", "seed"), [(0.25, 7), (0.6, 123_456), (0.0, 1)])
+def test_the_mask_is_that_of_philox(student, rng, rate, seed):
+    """p and out for a seed.   Oracle: Philox from its definition in NumPy, softmax in float64."""
+    M, N = 6, 50
+    x = normal(rng, M, N)
+    run = launches.run(student, "softmax_dropout", x, rate, seed)
+    out, p = expect.arrays(run.value, ("out", "p"))
+    want = oracles.softmax(x)
+    expect.close(
+        p, want, because="p is the softmax, nothing dropped", n=N, dtype="float32", what="p"
+    )
+    want = _dropped(want, _kept(seed, rate, M, N), rate)
+    expect.close(out, want, because=KEPT, n=N, dtype="float32", what="out")
+
+
+@task("softmax_dropout")
+def test_the_mask_is_never_stored(student, rng):
+    """M N elements loaded, 2 M N stored, one launch.   Oracle: counting; Philox in NumPy."""
+    M, N = 8, 40
+    x = normal(rng, M, N)
+    run = launches.run(student, "softmax_dropout", x, 0.5, 3)
+    launches.only_triton(run.ops, M * N)
+    launches.one_launch(run)
+    launches.loaded(run, M * N, M * N)
+    launches.stored(run, 2 * M * N, 2 * M * N, because="p and out, and no mask")
+    out, _ = expect.arrays(run.value, ("out", "p"))
+    want = _dropped(oracles.softmax(x), _kept(3, 0.5, M, N), 0.5)
+    expect.close(out, want, because=KEPT, n=N, dtype="float32", what="out")
+
+
+@task("softmax_dropout")
+@pytest.mark.parametrize(("rate", "seed"), [(0.25, 7), (0.6, 99)])
+def test_the_backward_makes_the_same_mask(student, rng, rate, seed):
+    """The gradient from p and the seed, dout transposed in memory.   Oracle: float64 autograd
+    through the mask of Philox in NumPy."""
+    M, N = 5, 40
+    x, dout = normal(rng, M, N), normal(rng, N, M).T
+    kept = _kept(seed, rate, M, N)
+    dp = torch.where(kept, dout.double() / (1 - rate), 0.0)
+    p = oracles.softmax(x).float()
+    run = launches.run(student, "softmax_dropout_backward", p, dout, rate, seed)
+    launches.one_launch(run)
+    launches.loaded(run, 2 * M * N, 2 * M * N, because="p once and dout once, and no mask")
+    launches.stored(run, M * N, M * N)
+    expect.close(
+        run.value,
+        oracles.gradient(x, dp),
+        because="what was dropped gets no gradient of its own, and the rest 1 / (1 - rate) of it",
+        n=N,
+        dtype="float32",
+        scale=float(dp.abs().max() * p.max()),
+        what="dx",
+    )
+
+
+@task("softmax_dropout", gate=False)
+def test_a_share_of_rate_is_dropped(student, rng):
+    """Of 16,000 elements in two seeds.   Oracle: the binomial distribution, six deviations."""
+    x = torch.zeros(8, 1000)
+    rows = [(x, 0.3, int(seed)) for seed in rng.integers(1, 1 << 30, size=2)]
+    (one, _), (two, _) = launches.values(student, "softmax_dropout", rows)
+    dropped = int((one == 0).sum() + (two == 0).sum())
+    expect.within(
+        dropped,
+        4800 - 350,
+        4800 + 350,
+        because="each element is dropped with probability rate: 4,800 +- 58",
+        what="dropped of 16,000",
+    )
+    expect.equal(torch.equal(one, two), False, because="another seed, another mask")
+
+
+@task("softmax_dropout", gate=False)
+def test_the_mask_does_not_see_strides(student, rng):
+    """x transposed in memory, of three axes, in half precision.   Oracle: Philox in NumPy."""
+    for dtype in (torch.float16, torch.bfloat16):
+        x = normal(rng, 30, 2, 3, dtype=dtype).permute(1, 2, 0)
+        ((out, _),) = launches.values(student, "softmax_dropout", [(x, 0.5, 11)])
+        want = _dropped(oracles.softmax(x), _kept(11, 0.5, 6, 30).reshape(2, 3, 30), 0.5)
+        name = str(dtype).removeprefix("torch.")
+        expect.dtype(out, name, because="results have the dtype of the input", what="out")
+        expect.close(out, want, because=KEPT, dtype=name, what="out")
+
+
+# --- softmax_persistent --------------------------------------------------------------------------
+
+CONFIGS = [(4, 4), (3, 8), (32, 4)]
+
+
+def _tuned(student, calls, seconds):
+    """What each call gave, its launches, its trials; and what was kept."""
+    seen = student.probe.tuned(CONFIGS, calls, seconds)
+    rows = [
+        (row["value"], launches.reports_of(row["reports"]), row["trials"]) for row in seen["calls"]
+    ]
+    return rows, seen["best"]
+
+
+@task("softmax_persistent")
+@pytest.mark.parametrize("M", [14, 3])
+def test_a_few_programs_take_all_rows(student, rng, M):
+    """min(num_programs, M) programs, M N elements each way, in every launch.   Oracle:
+    torch.softmax in float64, counting."""
+    x = uneven(rng, M, 45)
+    ((value, reports, _),), _ = _tuned(student, [x], [3.0, 1.0, 2.0])
+    got = sorted(report.blocks for report in reports)
+    want = sorted(min(programs, M) for programs, _ in [*CONFIGS, CONFIGS[1]])
+    expect.equal(
+        got, want, because="three trials and the call itself", what="programs of the launches"
+    )
+    for report in reports:
+        moved = [report.total("lanes", kind, "global") for kind in ("read", "write")]
+        expect.equal(
+            moved,
+            [M * 45, M * 45],
+            because="the programs share the rows: each row is one program's, once",
+            what=f"elements loaded and stored by {report.blocks} programs",
+        )
+    expect.close(
+        value, oracles.softmax(x), because="every row is done", n=245, dtype="float32", what="out"
+    )
+
+
+@task("softmax_persistent")
+def test_the_search_is_made_once(student, rng):
+    """Two tensors of one N, one of another, one of another dtype; the fastest is kept, of equal
+    ones the first. Oracle: the seconds that were given, torch.softmax in float64."""
+    calls = [uneven(rng, 5, 20), uneven(rng, 9, 20), uneven(rng, 5, 30), uneven(rng, 5, 20).half()]
+    rows, best = _tuned(student, calls, [2.0, 3.0, 1.0, 5.0, 4.0, 4.0, 1.0, 1.0, 2.0])
+    expect.equal(
+        [trials for _, _, trials in rows],
+        [3, 0, 3, 3],
+        because="a search belongs to an N and a dtype, and is remembered",
+        what="trials in each call",
+    )
+    expect.equal(
+        sorted(best, key=str),
+        sorted(
+            [
+                [20, "torch.float32", [32, 4]],
+                [30, "torch.float32", [3, 8]],
+                [20, "torch.float16", [4, 4]],
+            ],
+            key=str,
+        ),
+        because="the fewest seconds win, the first of equal ones",
+        what="best",
+    )
+    programs = [reports[-1].blocks for _, reports, _ in rows if reports]
+    expect.equal(
+        programs, [5, 9, 3, 4], because="the kept config is the one that runs", what="programs"
+    )
+    for x, (value, _, _) in zip(calls, rows, strict=True):
+        name = str(x.dtype).removeprefix("torch.")
+        n = 230 if name == "float32" else 1
+        expect.close(
+            value, oracles.softmax(x), because="the config changes no value", n=n, dtype=name
+        )
+
+
+@task("softmax_persistent", gate=False)
+def test_persistent_programs_take_any_strides(student, rng):
+    """x transposed in memory, then three axes.   Oracle: torch.softmax in float64."""
+    for x in (uneven(rng, 33, 5).T, normal(rng, 2, 4, 33)):
+        ((value, _, _),), _ = _tuned(student, [x], [1.0, 2.0, 3.0])
+        expect.close(
+            value, oracles.softmax(x), because="as in task 3", n=233, dtype="float32", what="out"
+        )

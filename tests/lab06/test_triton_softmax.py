@@ -1,0 +1,878 @@
+"""Lab 06's suite: values against float64, and every element that a launch loads and stores."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from grader import expect
+from grader.suite import task
+
+from . import launches, oracles
+from .oracles import INF, normal, uneven
+
+PUBLISHED = {
+    row["id"]: row for row in json.loads(Path(__file__).with_name("published.json").read_text())
+}
+P = "p = exp(x - max) / sum of exp(x - max), over the last axis"
+HIGH = 200  # logits of that size have rounding of their own, which exp makes relative
+IN_DTYPE = "results have the dtype of the input"
+LIBRARY = {"softmax", "_softmax", "log_softmax", "_log_softmax", "logsumexp", "_safe_softmax"}
+
+
+def _is(got, want, because, n=1, dtype="float32", what="out", scale=None):
+    """A tensor of that dtype and those values."""
+    if hasattr(got, "dtype") and isinstance(got, torch.Tensor):
+        expect.dtype(got, dtype, because=IN_DTYPE, what=what)
+    expect.close(got, want, because=because, n=n, dtype=dtype, what=what, scale=scale)
+
+
+# --- traffic -------------------------------------------------------------------------------------
+
+
+@task("traffic")
+def test_the_tutorial_counts_this(student):
+    """5 MN + 2 M read and 3 MN + 2 M written, element by element.   Oracle: Triton's tutorial."""
+    one, two = student.traffic(1, 1, 1, False), student.traffic(1, 2, 1, False)
+    for got in (one, two):
+        expect.equal(isinstance(got, tuple) and len(got) == 2, True, because="(read, written)")
+    found = []
+    for side in range(2):
+        slope = two[side] - one[side]  # one column more, in one row
+        found += [slope, one[side] - slope]
+    expect.published(found, PUBLISHED["softmax_traffic_naive"])
+
+
+@task("traffic")
+def test_fusion_is_worth_a_factor_of_four(student):
+    """4,096 x 2,048: all bytes of either way.   Oracle: Triton's tutorial, (8MN + 4M) / 2MN."""
+    row = PUBLISHED["softmax_fused_speedup"]
+    M, N = row["inputs"]["M"], row["inputs"]["N"]
+    naive, fused = (student.traffic(M, N, 4, way) for way in (False, True))
+    expect.equal(
+        fused,
+        (4 * M * N, 4 * M * N),
+        because="fused, each element comes in once and goes out once",
+        what="fused",
+    )
+    expect.published(sum(naive) / sum(fused), row)
+
+
+@task("traffic")
+@pytest.mark.parametrize(("M", "N", "itemsize"), [(3, 1000, 2), (1000, 3, 4), (1, 1, 8)])
+def test_tall_and_wide_matrices(student, M, N, itemsize):
+    """Rows and columns are not exchanged, and bytes are counted.   Oracle: the operands of five
+    operations, listed."""
+    matrix, column = (M, N), (M, 1)
+    steps = [  # operands, result
+        ([matrix], column),
+        ([matrix, column], matrix),
+        ([matrix], matrix),
+        ([matrix], column),
+        ([matrix, column], matrix),
+    ]
+    read = sum(math.prod(shape) for operands, _ in steps for shape in operands)
+    written = sum(math.prod(result) for _, result in steps)
+    expect.equal(
+        student.traffic(M, N, itemsize, False),
+        (read * itemsize, written * itemsize),
+        because="a maximum and a sum are one number for each of the M rows, and x - max and "
+        "e / sum read them again",
+        what="not fused",
+    )
+    expect.equal(
+        student.traffic(M, N, itemsize, True),
+        (M * N * itemsize, M * N * itemsize),
+        because="fused, each element comes in once and goes out once",
+        what="fused",
+    )
+
+
+@task("traffic", gate=False)
+def test_your_own_naive_softmax_moves_as_much(student, rng):
+    """traffic(...) against the operations of your naive_softmax.   Oracle: the log of torch's
+    operations, with the shapes of their operands."""
+    M, N = 7, 33
+    seen = student.probe.passes("naive_softmax", normal(rng, M, N))
+    _, read, written = launches.torch_traffic(seen["ops"])
+    expect.equal(
+        student.traffic(M, N, 4, False),
+        (4 * read, 4 * written),
+        because="this is what the operations of naive_softmax read and wrote",
+        what=f"traffic({M}, {N}, 4, False)",
+    )
+
+
+# --- naive_softmax -------------------------------------------------------------------------------
+
+
+@task("naive_softmax")
+@pytest.mark.parametrize(("M", "N"), [(6, 33), (4, 1), (33, 6)])
+def test_naive_rows_become_probabilities(student, rng, M, N):
+    """Rows around 0, 200 and -200.   Oracle: torch.softmax in float64."""
+    x = uneven(rng, M, N)
+    _is(student.naive_softmax(x), oracles.softmax(x), because=P, n=N + HIGH, what="p")
+
+
+@task("naive_softmax")
+def test_naive_softmax_is_five_operations(student, rng):
+    """5 MN + 2 M elements read, 3 MN + 2 M written.   Oracle: Triton's tutorial against the log of
+    torch's operations; float64 for the values."""
+    M, N = 6, 40
+    x = uneven(rng, M, N)
+    seen = student.probe.passes("naive_softmax", x)
+    names, read, written = launches.torch_traffic(seen["ops"])
+    expect.equal(
+        sorted(LIBRARY & set(names)),
+        [],
+        because="this version is to show what the library's one kernel saves",
+        what="operations that are a softmax already",
+    )
+    _is(seen["value"], oracles.softmax(x), because=P, n=N + HIGH, what="p")
+    expect.equal(
+        f"{read} read, {written} written",
+        f"{5 * M * N + 2 * M} read, {3 * M * N + 2 * M} written",
+        because="maximum, difference, exp, sum, quotient: five operations, one each",
+        what=f"elements of a {M} x {N} matrix",
+    )
+
+
+@task("naive_softmax", gate=False)
+def test_naive_softmax_keeps_float64(student, rng):
+    """float64 in, float64 out.   Oracle: torch.softmax in float64."""
+    x = normal(rng, 3, 20, dtype=torch.float64)
+    got = student.naive_softmax(x)
+    _is(got, oracles.softmax(x), because="float64 stays float64", n=20, dtype="float64", what="p")
+
+
+# --- softmax -------------------------------------------------------------------------------------
+
+
+@task("softmax")
+@pytest.mark.parametrize("N", [1, 3, 127, 128, 781])
+def test_each_row_is_a_softmax(student, rng, N):
+    """Rows around 0, 200 and -200, of any length.   Oracle: torch.softmax in float64."""
+    x = uneven(rng, 4, N)
+    run = launches.run(student, "softmax", x)
+    _is(run.value, oracles.softmax(x), because=P, n=N + HIGH)
+
+
+@task("softmax")
+def test_one_launch_moves_each_element_once(student, rng):
+    """M N elements loaded, M N stored, one launch, no pass of torch.   Oracle: 24 x 100 elements
+    each way; float64 for the values."""
+    M, N = 24, 100
+    x = uneven(rng, M, N)
+    run = launches.run(student, "softmax", x)
+    launches.only_triton(run.ops, M * N)
+    report = launches.one_launch(run)
+    launches.loaded(run, M * N, M * N)
+    launches.stored(run, M * N, M * N)
+    expect.at_least(
+        report.blocks,
+        M // 8,
+        because="rows need nothing from each other: programs are what a GPU runs at the same time",
+        what="programs",
+        unit=None,
+    )
+    _is(run.value, oracles.softmax(x), because=P, n=N + HIGH)
+
+
+@task("softmax")
+@pytest.mark.parametrize("view", ["transposed", "cut", "broadcast"])
+def test_strides_are_taken_as_they_are(student, rng, view):
+    """A transpose, every second row from column 3 on, one row for all: no copy, M N elements.
+    Oracle: torch.softmax in float64, counting."""
+    x = {
+        "transposed": lambda: uneven(rng, 9, 70).T,
+        "cut": lambda: uneven(rng, 22, 43)[::2, 3:],
+        "broadcast": lambda: uneven(rng, 1, 45).expand(10, 45),
+    }[view]()
+    M, N = x.shape
+    run = launches.run(student, "softmax", x)
+    _is(run.value, oracles.softmax(x), because="strides say where a row begins, not N", n=N + HIGH)
+    launches.only_triton(
+        run.ops, M * N, because="strides say where the elements are; a copy is one more pass"
+    )
+    launches.loaded(run, M * N, M * N)
+    launches.stored(run, M * N, M * N)
+
+
+@task("softmax")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_computed_in_float32(student, rng, dtype):
+    """Half precision in and out, one rounding at the end.   Oracle: torch.softmax in float64."""
+    x = uneven(rng, 4, 300, dtype=getattr(torch, dtype))
+    run = launches.run(student, "softmax", x)
+    _is(
+        run.value,
+        oracles.softmax(x),
+        because="load, convert to float32, compute, convert back for the store",
+        dtype=dtype,
+    )
+
+
+@task("softmax", gate=False)
+def test_any_leading_shape(student, rng):
+    """(N,), (B, H, S, N), and the latter with axes exchanged.   Oracle: torch.softmax in
+    float64."""
+    cases = [normal(rng, 17), normal(rng, 2, 1, 3, 17), normal(rng, 2, 3, 2, 17).transpose(1, 2)]
+    results = launches.values(student, "softmax", [(x,) for x in cases])
+    for x, got in zip(cases, results, strict=True):
+        _is(got, oracles.softmax(x), because="all axes but the last count rows", n=17)
+
+
+@task("softmax", gate=False)
+def test_a_tensor_without_elements(student):
+    """(0, 5), (5, 0) and (2, 0, 3).   Oracle: the shape of the input."""
+    for shape in ((0, 5), (5, 0), (2, 0, 3)):
+        (got,) = launches.values(student, "softmax", [(torch.empty(shape),)])
+        expect.shape(got, shape, because="the result has the shape of the input", what="out")
+
+
+@task("softmax", gate=False)
+def test_hidden_logits_have_no_weight(student, rng):
+    """-inf among finite logits.   Oracle: torch.softmax in float64."""
+    x = normal(rng, 3, 50)
+    x[0, 5:] = -INF
+    x[1, ::2] = -INF
+    x[2, :49] = -INF
+    (got,) = launches.values(student, "softmax", [(x,)])
+    _is(got, oracles.softmax(x), because="exp(-inf - max) = 0", n=50)
+
+
+@task("softmax", gate=False)
+def test_rows_sum_to_one_and_shifts_do_nothing(student, rng):
+    """Sums of rows, and a row plus a constant.   Oracle: the definition."""
+    x = torch.from_numpy(rng.integers(-8, 8, size=(3, 90))).float()
+    p, shifted = launches.values(student, "softmax", [(x,), (x + 64,)])
+    ones = torch.ones(3, dtype=torch.float64)
+    expect.close(p.double().sum(-1), ones, because="a row sums to 1", n=90, dtype="float32")
+    because = "x - max does not see what is added to the whole row"
+    expect.close(shifted, p, because=because, n=90 + HIGH, dtype="float32", what="softmax(x + 64)")
+
+
+@task("softmax", gate=False)
+def test_columns_may_be_exchanged(student, rng):
+    """The softmax of a permuted row is the permuted softmax.   Oracle: the definition."""
+    x, order = normal(rng, 2, 65, size=3.0), torch.from_numpy(rng.permutation(65))
+    p, permuted = launches.values(student, "softmax", [(x,), (x[:, order],)])
+    _is(permuted, p[:, order].double(), because="no column is special", n=65)
+
+
+@task("softmax", gate=False)
+def test_the_order_of_programs_does_not_matter(student, rng):
+    """Programs in another order.   Oracle: torch.softmax in float64."""
+    x = uneven(rng, 12, 40)
+    run = launches.run(student, "softmax", x, seed=int(rng.integers(1, 10_000)))
+    _is(run.value, oracles.softmax(x), because="programs own different rows", n=40 + HIGH)
+
+
+@task("softmax", gate=False)
+def test_the_input_stays_as_it_is(student, rng):
+    """The result is a new tensor.   Oracle: the input's own bits."""
+    seen = student.probe.unmodified("softmax", (normal(rng, 4, 40),))
+    launches.reports_of(seen["reports"])
+    expect.equal(seen["same"], True, because="x is the caller's", what="x is unchanged")
+
+
+# --- softmax_scaled_masked -----------------------------------------------------------------------
+
+WEIGHTS = "p = softmax(scale * x + mask) over what the row sees"
+
+
+def _masked(rng, kind, M, N):
+    """A mask of that kind that leaves something to see in each row."""
+    shapes = {"row": (N,), "rows": (1, N), "column": (M, 1)}
+    shape = shapes.get(kind.partition(" ")[2], (M, N))
+    if kind.startswith("added"):
+        mask = normal(rng, *shape)
+        if shape[-1] > 1:
+            mask[..., 2::5] = -INF
+        return mask
+    mask = torch.from_numpy(rng.random(shape) < 0.6)
+    mask[..., 0] = True
+    return mask
+
+
+@task("softmax_scaled_masked")
+@pytest.mark.parametrize(
+    "kind", ["boolean", "added", "boolean row", "boolean rows", "added row", "added column", "none"]
+)
+def test_weights_are_those_of_attention(student, rng, kind):
+    """A mask of each kind, hidden logits the largest.   Oracle: the weights that
+    scaled_dot_product_attention gives, in float64."""
+    M, N, scale = 5, 37, 0.25
+    x = uneven(rng, M, N)
+    mask = None if kind == "none" else _masked(rng, kind, M, N)
+    if mask is not None and mask.shape[-1] > 1:
+        seen = mask if mask.dtype == torch.bool else mask > -INF
+        x = torch.where(seen.expand(M, N), x, x + 1000.0)
+    run = launches.run(student, "softmax_scaled_masked", x, scale, mask)
+    # a score of 200 * scale has its own rounding, which exp makes relative
+    near = 100.0 * float(oracles.attention_weights(x, scale, mask).max())
+    _is(run.value, oracles.attention_weights(x, scale, mask), because=WEIGHTS, scale=near)
+
+
+@task("softmax_scaled_masked")
+@pytest.mark.parametrize("kind", ["boolean", "added"])
+def test_a_wholly_hidden_row_gives_zeros(student, rng, kind):
+    """Rows that see nothing, beside rows that do.   Oracle: the lab's definition, 0; for the others
+    scaled_dot_product_attention in float64."""
+    x, mask = normal(rng, 4, 21), _masked(rng, kind, 4, 21)
+    mask[1] = mask[3] = False if kind == "boolean" else -INF
+    run = launches.run(student, "softmax_scaled_masked", x, 1.0, mask)
+    _is(
+        run.value,
+        oracles.attention_weights(x, 1.0, mask),
+        because="the maximum of such a row is -inf, and -inf - -inf is NaN",
+        n=21,
+    )
+
+
+@task("softmax_scaled_masked")
+@pytest.mark.parametrize("scale", [0.125, 3.0, -3.0])
+def test_any_scale(student, rng, scale):
+    """Small, large and negative scales, no mask.   Oracle: scaled_dot_product_attention in
+    float64."""
+    x = torch.from_numpy(rng.integers(-240, 241, size=(4, 50)) / 4.0).float()
+    run = launches.run(student, "softmax_scaled_masked", x, scale)
+    _is(
+        run.value,
+        oracles.attention_weights(x, scale, None),
+        because="the scale belongs to the logits before their maximum is taken",
+        n=50,
+    )
+
+
+@task("softmax_scaled_masked")
+@pytest.mark.parametrize("kind", ["boolean", "added row", "boolean column"])
+def test_the_mask_costs_one_more_read(student, rng, kind):
+    """At most M N of x and M N of the mask, in one launch, no mask spread out in memory.   Oracle:
+    counting; scaled_dot_product_attention for the values."""
+    M, N = 16, 60
+    x, mask = normal(rng, M, N), _masked(rng, kind, M, N)
+    run = launches.run(student, "softmax_scaled_masked", x, 0.5, mask)
+    launches.only_triton(
+        run.ops,
+        M * N,
+        because="scale and mask are applied in the kernel; a broadcast mask is read with stride 0",
+    )
+    launches.one_launch(run)
+    least = min(int(oracles.attention_weights(x, 0.5, mask).count_nonzero()), M * N)
+    launches.loaded(run, least, 2 * M * N)
+    launches.stored(run, M * N, M * N)
+    _is(run.value, oracles.attention_weights(x, 0.5, mask), because=WEIGHTS, n=N)
+
+
+@task("softmax_scaled_masked", gate=False)
+def test_both_kinds_of_mask_agree(student, rng):
+    """False and -inf, True and 0.   Oracle: property, both must give the same bits."""
+    x, mask = normal(rng, 4, 33), _masked(rng, "boolean", 4, 33)
+    mask[2] = False
+    added = torch.zeros(4, 33).masked_fill(~mask, -INF)
+    rows = [(x, 0.5, mask), (x, 0.5, added)]
+    boolean, additive = launches.values(student, "softmax_scaled_masked", rows)
+    expect.close(
+        boolean, additive, because="-inf hides what False hides", n=33, dtype="float32", what="out"
+    )
+
+
+@task("softmax_scaled_masked", gate=False)
+def test_what_is_hidden_does_not_matter(student, rng):
+    """Other numbers behind the mask.   Oracle: property, the same bits."""
+    x, mask = normal(rng, 3, 40), _masked(rng, "boolean", 3, 40)
+    other = torch.where(mask, x, normal(rng, 3, 40, size=5.0))
+    rows = [(x, 1.0, mask), (other, 1.0, mask)]
+    one, two = launches.values(student, "softmax_scaled_masked", rows)
+    expect.equal(one, two, because="a hidden logit adds nothing to maximum or sum", what="out")
+
+
+@task("softmax_scaled_masked", gate=False)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_masked_weights_in_half_precision(student, rng, dtype):
+    """Half precision scores, a float32 mask, x transposed.   Oracle: scaled_dot_product_attention
+    in float64."""
+    x = normal(rng, 45, 4, dtype=getattr(torch, dtype)).T
+    mask = _masked(rng, "added", 4, 45)
+    (got,) = launches.values(student, "softmax_scaled_masked", [(x, 0.5, mask)])
+    want = oracles.attention_weights(x, 0.5, mask)
+    _is(got, want, because="computed in float32", dtype=dtype)
+
+
+@task("softmax_scaled_masked", gate=False)
+def test_nothing_to_mask(student):
+    """No rows and no columns.   Oracle: the shape of the input."""
+    rows = [
+        (torch.empty(0, 5), 1.0, torch.ones(1, 5, dtype=torch.bool)),
+        (torch.empty(5, 0), 1.0, None),
+    ]
+    for row, got in zip(rows, launches.values(student, "softmax_scaled_masked", rows), strict=True):
+        expect.shape(got, row[0].shape, because="the result has the shape of the input", what="out")
+
+
+# --- softmax_backward ----------------------------------------------------------------------------
+
+DX = "dx = p * (dp - sum(p * dp)): every logit moves every probability of its row"
+
+
+@task("softmax_backward")
+@pytest.mark.parametrize(("M", "N"), [(6, 6), (5, 100), (3, 781), (4, 1)])
+def test_the_gradient_is_that_of_autograd(student, rng, M, N):
+    """Random p and dp.   Oracle: float64 autograd of torch.softmax."""
+    x, dp = normal(rng, M, N, size=2.0), normal(rng, M, N)
+    p = oracles.softmax(x).float()
+    run = launches.run(student, "softmax_backward", p, dp)
+    _is(run.value, oracles.gradient(x, dp), because=DX, n=N, what="dx", scale=_size(p, dp))
+
+
+def _size(p, dp):
+    """The size of the terms of a gradient."""
+    return float(p.abs().max() * dp.abs().max())
+
+
+@task("softmax_backward")
+def test_the_gradient_is_one_kernel(student, rng):
+    """2 M N elements loaded and M N stored, one launch.   Oracle: counting; float64 autograd for
+    the values."""
+    M, N = 16, 70
+    x, dp = normal(rng, M, N), normal(rng, M, N)
+    p = oracles.softmax(x).float()
+    run = launches.run(student, "softmax_backward", p, dp)
+    launches.only_triton(run.ops, M * N)
+    launches.one_launch(run)
+    launches.loaded(run, 2 * M * N, 2 * M * N, because="p once and dp once")
+    launches.stored(run, M * N, M * N)
+    _is(run.value, oracles.gradient(x, dp), because=DX, n=N, what="dx", scale=_size(p, dp))
+
+
+@task("softmax_backward")
+def test_p_and_dp_have_strides_of_their_own(student, rng):
+    """dp transposed in memory, then one number for all, as sum().backward() passes it.   Oracle:
+    float64 autograd."""
+    x = normal(rng, 5, 40)
+    p = oracles.softmax(x).float()
+    for dp in (normal(rng, 40, 5).T, normal(rng, 1, 1).expand(5, 40)):
+        run = launches.run(student, "softmax_backward", p, dp)
+        _is(
+            run.value,
+            oracles.gradient(x, dp),
+            because="dp comes as autograd made it: its strides are not those of p",
+            n=40,
+            what="dx",
+            scale=_size(p, dp),
+        )
+        launches.only_triton(run.ops, 200)
+
+
+@task("softmax_backward")
+def test_autograd_calls_both_kernels(student, rng):
+    """SoftmaxFunction: one launch forward, one backward, and torch computes nothing.   Oracle:
+    float64 autograd, counting."""
+    M, N = 8, 50
+    x, dp = normal(rng, M, N, size=2.0), normal(rng, M, N)
+    seen = student.probe.gradient(x, dp)
+    forward, backward = (launches.reports_of(seen[way]) for way in ("forward", "backward"))
+    _is(seen["p"], oracles.softmax(x), because=P, n=N, what="SoftmaxFunction.apply(x)")
+    expect.equal(
+        [len(forward), len(backward)],
+        [1, 1],
+        because="the softmax of task 3 on the way forward, softmax_backward on the way back",
+        what="launches forward and backward",
+    )
+    _is(seen["dx"], oracles.gradient(x, dp), because=DX, n=N, what="x.grad", scale=_size(x, dp))
+    launches.only_triton(seen["ops"], M * N)
+
+
+@task("softmax_backward", gate=False)
+def test_the_result_is_all_that_is_saved(student, rng):
+    """4 M N bytes between forward and backward.   Oracle: the size of p."""
+    M, N = 8, 64
+    seen = student.probe.gradient(normal(rng, M, N), normal(rng, M, N))
+    launches.reports_of(seen["forward"])
+    expect.bytes(
+        seen["saved_bytes"],
+        4 * M * N,
+        because="the gradient is written in p and dp, so x need not be kept",
+        what="saved for the backward",
+    )
+
+
+@task("softmax_backward", gate=False)
+def test_the_gradient_predicts_a_small_step(student, rng):
+    """The change of the loss along random directions.   Oracle: central differences in float64."""
+    x, dp = normal(rng, 3, 30, size=2.0), normal(rng, 3, 30)
+    (dx,) = launches.values(student, "softmax_backward", [(oracles.softmax(x).float(), dp)])
+    for _ in range(4):
+        direction = normal(rng, 3, 30)
+        expect.close(
+            float((dx.double() * direction).sum()),
+            oracles.slope(x, dp, direction),
+            because="the gradient is the slope of the loss",
+            n=90,
+            dtype="float32",
+            scale=_size(dp, direction),
+            what="slope",
+        )
+
+
+@task("softmax_backward", gate=False)
+def test_rows_of_the_gradient_sum_to_zero(student, rng):
+    """A common shift of a row changes nothing.   Oracle: the shift invariance of softmax."""
+    x, dp = normal(rng, 4, 77), normal(rng, 4, 77) + 10.0
+    (dx,) = launches.values(student, "softmax_backward", [(oracles.softmax(x).float(), dp)])
+    expect.close(
+        dx.double().sum(-1),
+        torch.zeros(4, dtype=torch.float64),
+        because="the loss does not change along (1, 1, ..., 1)",
+        n=77,
+        dtype="float32",
+        scale=float(dp.abs().max()),
+        what="row sums of dx",
+    )
+
+
+@task("softmax_backward", gate=False)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_gradients_in_half_precision(student, rng, dtype):
+    """p and dp in half precision, (B, H, N).   Oracle: the formula in float64 on the rounded p."""
+    kind = getattr(torch, dtype)
+    p = oracles.softmax(normal(rng, 2, 2, 60)).to(kind)
+    dp = normal(rng, 2, 2, 60, dtype=kind)
+    (got,) = launches.values(student, "softmax_backward", [(p, dp)])
+    wide, dwide = p.double(), dp.double()
+    want = wide * (dwide - (wide * dwide).sum(-1, keepdim=True))
+    _is(got, want, because="computed in float32", dtype=dtype, what="dx", scale=_size(p, dp))
+
+
+# --- online_softmax ------------------------------------------------------------------------------
+
+
+@task("online_softmax")
+@pytest.mark.parametrize(("N", "block"), [(37, 8), (128, 32), (5, 16), (1, 1)])
+def test_any_block_gives_the_softmax(student, rng, N, block):
+    """Rows that rise, rows that fall, blocks that divide N and that do not.   Oracle: torch.softmax
+    in float64."""
+    x = uneven(rng, 4, N)
+    x[0] = x[0].sort().values  # every block raises the maximum
+    x[1] = x[1].sort(descending=True).values  # no block does
+    run = launches.run(student, "online_softmax", x, block)
+    _is(
+        run.value,
+        oracles.softmax(x),
+        because="p = exp(x - m) / d with the final m and d",
+        n=N + HIGH,
+    )
+
+
+@task("online_softmax")
+def test_a_long_row_in_two_passes(student, rng):
+    """N = 100,003 in blocks of 1,024: at most 2 N loaded, N stored.   Oracle: torch.softmax in
+    float64, counting."""
+    N, block = 100_003, 1024
+    x = normal(rng, 1, N, size=3.0)
+    run = launches.run(student, "online_softmax", x, block)
+    launches.only_triton(run.ops, N)
+    _within_a_block(run, block)
+    launches.loaded(
+        run,
+        N,
+        2 * N + N // 16,
+        because="one pass for the maximum and the sum together, one for the result",
+    )
+    launches.stored(run, N, N + N // 16)
+    _is(run.value, oracles.softmax(x), because=P, n=100)
+
+
+def _within_a_block(run, block):
+    expect.at_most(
+        launches.widest(run),
+        block,
+        because="a row of any length must do, and a program has room for a block",
+        what="lanes of the widest load or store",
+        unit=None,
+    )
+
+
+@task("online_softmax")
+def test_several_rows_in_two_passes(student, rng):
+    """6 rows of 100 in blocks of 32, x transposed: at most 2 M N loaded, M N stored, no copy.
+    Oracle: torch.softmax in float64, counting."""
+    M, N = 6, 100
+    x = uneven(rng, M, N).T.contiguous().T
+    run = launches.run(student, "online_softmax", x, 32)
+    _is(run.value, oracles.softmax(x), because=P, n=N + HIGH)
+    launches.only_triton(run.ops, M * N)
+    _within_a_block(run, 32)
+    launches.loaded(
+        run,
+        M * N,
+        2 * M * N + M * N // 16,
+        because="one pass for the maximum and the sum together, one for the result",
+    )
+    launches.stored(run, M * N, M * N + M * N // 16)
+
+
+@task("online_softmax")
+def test_hidden_blocks_and_rows(student, rng):
+    """Whole blocks of -inf at the beginning, in the middle and everywhere.   Oracle: torch.softmax
+    in float64, 0 for a row that sees nothing."""
+    x = normal(rng, 3, 40)
+    x[0, :20] = -INF
+    x[1, 8:33] = -INF
+    x[2] = -INF
+    run = launches.run(student, "online_softmax", x, 8)
+    _is(
+        run.value,
+        oracles.softmax(x),
+        because="a maximum of -inf must not be subtracted from -inf: that is NaN",
+        n=40,
+    )
+
+
+@task("online_softmax", gate=False)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_online_in_half_precision(student, rng, dtype):
+    """Half precision in and out.   Oracle: torch.softmax in float64."""
+    x = normal(rng, 2, 300, dtype=getattr(torch, dtype))
+    (got,) = launches.values(student, "online_softmax", [(x, 64)])
+    _is(got, oracles.softmax(x), because="computed in float32", dtype=dtype)
+
+
+@task("online_softmax", gate=False)
+def test_the_block_does_not_change_the_result(student, rng):
+    """Blocks of 4, 16 and 64 on one tensor of three axes.   Oracle: torch.softmax in float64."""
+    x = normal(rng, 2, 2, 50, size=5.0)
+    rows = [(x, block) for block in (4, 16, 64)]
+    for got in launches.values(student, "online_softmax", rows):
+        _is(got, oracles.softmax(x), because="the split of a sum does not change it", n=50)
+
+
+@task("online_softmax", gate=False)
+def test_online_without_elements(student):
+    """No rows and no columns.   Oracle: the shape of the input."""
+    for shape in ((0, 5), (5, 0)):
+        (got,) = launches.values(student, "online_softmax", [(torch.empty(shape), 16)])
+        expect.shape(got, shape, because="the result has the shape of the input", what="out")
+
+
+@task("online_softmax", gate=False)
+def test_online_in_another_order_of_programs(student, rng):
+    """Programs in another order.   Oracle: torch.softmax in float64."""
+    x = uneven(rng, 5, 40)
+    run = launches.run(student, "online_softmax", x, 16, seed=int(rng.integers(1, 10_000)))
+    _is(run.value, oracles.softmax(x), because="programs own different rows", n=40 + HIGH)
+
+
+# --- log_softmax_cross_entropy -------------------------------------------------------------------
+
+LOSS = "the mean of lse - logits[row, label] over the rows that count"
+LSE = "lse = m + ln(sum of exp(logits - m))"
+
+
+def _cross_entropy(student, rng, M, V, block, ignore_index=-100, ignored=(), logits=None):
+    """A call on uneven logits with those rows ignored, its oracle, and the labels."""
+    logits = uneven(rng, M, V) if logits is None else logits
+    labels = torch.from_numpy(rng.integers(0, V, size=M))
+    labels[list(ignored)] = ignore_index
+    run = launches.run(
+        student, "log_softmax_cross_entropy", logits, labels, ignore_index=ignore_index, block=block
+    )
+    return run, oracles.cross_entropy(logits, labels, ignore_index), labels
+
+
+def _loss_and_lse(run, want, V):
+    loss, lse = expect.arrays(run.value, ("loss", "lse"))
+    for got, name in ((loss, "loss"), (lse, "lse")):
+        expect.dtype(got, "float32", because="both are float32 whatever the logits", what=name)
+    # lse near 200 has rounding of its own, and so has the mean of differences with it
+    near = max(1.0, float(want[1].abs().max()))
+    expect.close(lse, want[1], because=LSE, n=2, dtype="float32", scale=near, what="lse")
+    expect.close(loss, want[0], because=LOSS, n=2, dtype="float32", scale=near, what="loss")
+
+
+@task("log_softmax_cross_entropy")
+@pytest.mark.parametrize(("V", "block"), [(50, 16), (64, 16), (7, 32)])
+def test_loss_and_lse(student, rng, V, block):
+    """Rows around 0, 200 and -200, two of them ignored.   Oracle: torch's cross_entropy and
+    logsumexp in float64."""
+    run, want, _ = _cross_entropy(student, rng, 8, V, block, ignored=(1, 6))
+    _loss_and_lse(run, want, V)
+
+
+@task("log_softmax_cross_entropy")
+@pytest.mark.parametrize("ignore_index", [0, 3])
+def test_a_column_may_be_ignored(student, rng, ignore_index):
+    """ignore_index is the number of a column.   Oracle: torch's cross_entropy in float64."""
+    run, want, _ = _cross_entropy(
+        student, rng, 6, 20, 8, ignore_index=ignore_index, ignored=(0, 2, 3, 5)
+    )
+    _loss_and_lse(run, want, 20)
+
+
+@task("log_softmax_cross_entropy")
+def test_logits_are_read_once(student, rng):
+    """M V logits, and M more at most for the labels'; nothing of that size is written.   Oracle:
+    counting; torch's cross_entropy in float64."""
+    M, V, block = 5, 500, 128
+    run, want, _ = _cross_entropy(student, rng, M, V, block, ignored=(2,))
+    launches.only_triton(
+        run.ops,
+        M * V,
+        because="torch may compute on M numbers, for the mean, not on M x V logits",
+    )
+    _within_a_block(run, block)
+    loaded = sum(row.lanes for report in run.reports for row in report.of("read") if row.size == 4)
+    expect.within(
+        loaded,
+        M * V,
+        M * V + 4 * M,
+        because="maximum and sum can be had in one pass, and the label's logit is one element",
+        what="logits and statistics loaded",
+    )
+    launches.stored(
+        run,
+        2,
+        8 * M,
+        because="a loss and a log-sum-exp a row; the log-probabilities are never written",
+    )
+    _loss_and_lse(run, want, V)
+
+
+@task("log_softmax_cross_entropy", gate=False)
+def test_no_label_counts(student, rng):
+    """All labels ignored: 0 / 0, as in torch; lse is there all the same.   Oracle: torch's
+    cross_entropy and logsumexp in float64."""
+    run, want, _ = _cross_entropy(student, rng, 3, 20, 8, ignored=(0, 1, 2))
+    loss, lse = expect.arrays(run.value, ("loss", "lse"))
+    expect.close(lse, want[1], because=LSE, n=2, dtype="float32", scale=200.0, what="lse")
+    expect.equal(
+        math.isnan(float(loss)), True, because="a mean of nothing is NaN", what="loss is NaN"
+    )
+
+
+@task("log_softmax_cross_entropy", gate=False)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_cross_entropy_of_half_precision_logits(student, rng, dtype):
+    """Half precision logits, statistics in float32.   Oracle: torch in float64."""
+    logits = normal(rng, 4, 300, dtype=getattr(torch, dtype), size=2.0)
+    run, want, _ = _cross_entropy(student, rng, 4, 300, 64, ignored=(0,), logits=logits)
+    _loss_and_lse(run, want, 300)
+
+
+@task("log_softmax_cross_entropy")
+def test_strided_logits_and_hidden_classes(student, rng):
+    """Logits transposed in memory, some classes at -inf, whole blocks among them.   Oracle: torch
+    in float64."""
+    logits = uneven(rng, 6, 40)
+    logits[:, 24:] = -INF
+    logits[:, :8] = -INF
+    labels = torch.from_numpy(rng.integers(8, 24, size=6))
+    logits = logits.T.contiguous().T
+    run = launches.run(student, "log_softmax_cross_entropy", logits, labels, block=8)
+    _loss_and_lse(run, oracles.cross_entropy(logits, labels, -100), 40)
+
+
+@task("log_softmax_cross_entropy", gate=False)
+def test_classes_may_be_renamed(student, rng):
+    """Columns and labels permuted alike.   Oracle: property, the same loss."""
+    logits, labels = normal(rng, 4, 30), torch.from_numpy(rng.integers(0, 30, size=4))
+    order = torch.from_numpy(rng.permutation(30))
+    rows = [(logits, labels, -100, 8), (logits[:, order], torch.argsort(order)[labels], -100, 8)]
+    one, two = launches.values(student, "log_softmax_cross_entropy", rows)
+    expect.close(
+        two[0], one[0].double(), because="no class is special", n=8, dtype="float32", what="loss"
+    )
+
+
+# --- on a GPU ------------------------------------------------------------------------------------
+
+
+@task("softmax", extra=("gpu",))
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_gpu_gives_a_softmax(student, rng, dtype):
+    """1,000 x 3,001, also transposed.   Oracle: torch.softmax in float64."""
+    x = normal(rng, 1000, 3001, dtype=getattr(torch, dtype), size=3.0)
+    for each in (x, x.T):
+        got = student.probe.on_gpu("softmax", (each,), {})
+        _is(got, oracles.softmax(each), because=P, n=32, dtype=dtype)
+
+
+@task("softmax", extra=("gpu",))
+@pytest.mark.gpu
+def test_a_gpu_reaches_rows_beyond_2_to_the_31(student):
+    """140,000 x 16,384 float16 elements, 2.3 billion.   Oracle: 1 / N for equal logits,
+    torch.softmax in float64 for the last row."""
+    N = 16_384
+    last, middle = student.probe.far_rows_on_gpu(140_000, N)
+    equal = torch.full((3, N), 1 / N, dtype=torch.float64)
+    because = "row * stride passes 2^31: compute offsets in int64"
+    expect.close(middle, equal, because=because, dtype="float16", what="rows around element 2^31")
+    # float16 holds whole numbers up to 2,048, then every second, fourth and eighth
+    ramp = torch.softmax(torch.arange(N).half().double(), -1)
+    expect.close(last, ramp, because=because, dtype="float16", what="the last row")
+
+
+@task("softmax", extra=("gpu",))
+@pytest.mark.gpu
+@pytest.mark.parametrize("N", [256, 1024, 4096, 16_384])
+def test_a_gpu_runs_at_the_speed_of_memory(student, N):
+    """4,096 rows: at least 80 % of a copy, and not slower than torch.softmax.   Oracle: a copy of
+    the same bytes and torch.softmax in the same run, timed by the GPU's events."""
+    rates = student.probe.gpu_rates(["softmax"], 4096, N, torch.float16)
+    because = "one read and one write are all that a copy does"
+    expect.at_least(rates["softmax"], 0.8 * rates["copy"], because=because, unit="GB/s")
+    because = "torch's kernel moves the same bytes (5 % are left to the clock)"
+    expect.at_least(rates["softmax"], 0.95 * rates["torch"], because=because, unit="GB/s")
+
+
+@task("softmax_scaled_masked", extra=("gpu",))
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["boolean", "added row", "none"])
+def test_a_gpu_gives_masked_weights(student, rng, kind):
+    """500 x 701.   Oracle: scaled_dot_product_attention in float64."""
+    x = normal(rng, 500, 701)
+    mask = None if kind == "none" else _masked(rng, kind, 500, 701)
+    got = student.probe.on_gpu("softmax_scaled_masked", (x, 0.3, mask), {})
+    _is(got, oracles.attention_weights(x, 0.3, mask), because=WEIGHTS, n=32)
+
+
+@task("softmax_backward", extra=("gpu",))
+@pytest.mark.gpu
+def test_a_gpu_gives_the_gradient(student, rng):
+    """500 x 1,001.   Oracle: float64 autograd."""
+    x, dp = normal(rng, 500, 1001), normal(rng, 500, 1001)
+    p = oracles.softmax(x).float()
+    got = student.probe.on_gpu("softmax_backward", (p, dp), {})
+    _is(got, oracles.gradient(x, dp), because=DX, n=32, what="dx", scale=_size(p, dp))
+
+
+@task("online_softmax", extra=("gpu",))
+@pytest.mark.gpu
+@pytest.mark.parametrize("N", [65_536, 262_144])
+def test_a_gpu_takes_long_rows(student, rng, N):
+    """Long rows: values, and half the speed of a copy, since x is read twice.   Oracle:
+    torch.softmax in float64; a copy in the same run, timed by the GPU's events."""
+    x = normal(rng, 2, N + 3, size=3.0)
+    got = student.probe.on_gpu("online_softmax", (x, 4096), {})
+    _is(got, oracles.softmax(x), because=P, n=100)
+    rates = student.probe.gpu_rates(["online_softmax"], 1024, N, torch.float16)
+    because = "two reads and a write are 3 / 2 of what a copy moves: 2 / 3 of its speed at best"
+    expect.at_least(rates["online_softmax"], 0.5 * rates["copy"], because=because, unit="GB/s")
+
+
+@task("log_softmax_cross_entropy", extra=("gpu",))
+@pytest.mark.gpu
+def test_a_gpu_gives_the_cross_entropy(student, rng):
+    """300 x 50,257, some ignored.   Oracle: torch's cross_entropy and logsumexp in float64."""
+    logits, labels = normal(rng, 300, 50_257), torch.from_numpy(rng.integers(0, 50_257, size=300))
+    labels[::7] = -100
+    loss, lse = student.probe.on_gpu("log_softmax_cross_entropy", (logits, labels), {})
+    want = oracles.cross_entropy(logits, labels, -100)
+    expect.close(lse, want[1], because=LSE, n=8, dtype="float32", scale=16.0, what="lse")
+    expect.close(loss, want[0], because=LOSS, n=8, dtype="float32", scale=16.0, what="loss")
