@@ -1007,3 +1007,352 @@ def the_pool_is_copied(q, k_cache, v_cache, block_table, context_lens, scale=Non
         k, v = (x[blocks].flatten(0, 1)[:length].transpose(0, 1)[None] for x in (k_cache, v_cache))
         o[b] = flash_forward(q[b, :, None][None].double(), k, v, 1, 16, scale=scale)[0][0, :, 0]
     return o
+
+
+# --- flash_kernel ------------------------------------------------------------------------------
+
+
+def _edited(text, *changes):
+    """The reference's text with each (old, new) of `changes` made; old must stand there."""
+    for old, new in changes:
+        if old not in text:
+            raise ValueError(f"the reference has no {old!r}")
+        text = text.replace(old, new)
+    return text
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def padding_keys_score_zero(text):
+    """Keys beyond S_kv are loaded as 0 and then score 0, which is a score like any other: the last
+    block needs -inf there, with and without the causal mask."""
+    return _edited(text, ("S_kv - 1, tl.int32", "S_kv - 1 + BLOCK_K, tl.int32"))
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def kernel_mask_starts_at_the_first_key(text):
+    """The causal mask is aligned to the first key; the queries are the last positions, so row i
+    sees the keys up to i + (S_kv - S)."""
+    return _edited(
+        text,
+        ("rows + (S_kv - S)", "rows"),
+        ("1 + (S_kv - S)", "1"),
+        ("BLOCK_Q + (S_kv - S)", "BLOCK_Q"),
+    )
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def rows_do_not_see_themselves(text):
+    """The mask hides the diagonal too; with S = S_kv row i sees key i, so the comparison is <=."""
+    return _edited(text, ("rows + (S_kv - S))", "rows + (S_kv - S) - 1)"))
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def mask_drops_the_diagonal_block(text):
+    """The loop ends before the block that the diagonal cuts; its keys up to the diagonal are
+    visible, so it is computed, with a mask."""
+    return _edited(
+        text,
+        (
+            "stop = tl.minimum(S_kv, first + BLOCK_Q + (S_kv - S))",
+            "stop = tl.maximum(tl.minimum(S_kv, first + (S_kv - S)), 0)",
+        ),
+    )
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def mask_without_skipping(text):
+    """Every program loads all keys and masks most of them; the loop of a causal program can end at
+    its last row's last key, which saves nearly half of the loads and products."""
+    return _edited(text, ("first + BLOCK_Q + (S_kv - S))", "S_kv)"))
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def kernel_lse_in_base_two(text):
+    """The statistics of a kernel that uses exp2 are in units of log2; lse is a natural logarithm,
+    so it takes a factor ln(2) at the end."""
+    return _edited(text, ("tl.log2(l_safe)) * 0.6931471805599453", "tl.log2(l_safe))"))
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def exp2_without_log2_e(text):
+    """exp2(x) is no exp(x): exp(x) = exp2(x * log2(e)), and that factor, 1.4427, is missing."""
+    return _edited(
+        text,
+        ("scale * math.log2(math.e)", "scale"),
+        ("tl.log2(l_safe)) * 0.6931471805599453", "tl.log(l_safe))"),
+    )
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def accumulator_is_not_rescaled(text):
+    """l is rescaled when m grows and acc is not; both are sums measured from the old maximum."""
+    return _edited(text, ("acc * decay[:, None]", "acc"))
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def kernel_l_is_not_rescaled(text):
+    """acc is rescaled when m grows and l is not; both are sums measured from the old maximum."""
+    return _edited(text, ("l = l * decay + ", "l = l + "))
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def kernel_m_starts_at_zero(text):
+    """The running maximum starts at 0: for scores far below 0 every exp underflows, and l is 0.
+    The maximum of nothing is -inf."""
+    return _edited(
+        text,
+        (
+            'm = tl.full([BLOCK_Q], -float("inf"), tl.float32)',
+            "m = tl.zeros([BLOCK_Q], tl.float32)",
+        ),
+    )
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def exp_without_the_maximum(text):
+    """Scores go into exp as they are; without the running maximum a score of 1000 overflows and a
+    row of scores near -1000 sums to 0."""
+    return _edited(
+        text,
+        ("m_new = tl.maximum(m, tl.max(s, axis=1) * scale_log2)", "m_new = m"),
+        (
+            'm = tl.full([BLOCK_Q], -float("inf"), tl.float32)',
+            "m = tl.zeros([BLOCK_Q], tl.float32)",
+        ),
+    )
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def normalised_in_every_key_block(text):
+    """acc is divided by the l of the moment in each key block; divided numbers cannot be added to
+    later ones, so the division comes once, after the last block."""
+    return _edited(
+        text,
+        ("p = p.to(v.dtype)", "p = (p / l[:, None]).to(v.dtype)"),
+        ("o = acc / l_safe[:, None]", "o = acc"),
+    )
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def kernel_without_a_scale(text):
+    """The scores are not divided by sqrt(D): where no scale is given it is 1/sqrt(D), not 1."""
+    return _edited(text, ("1 / math.sqrt(D) if scale is None", "1.0 if scale is None"))
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def scale_goes_into_q(text):
+    """q is multiplied by the scale and rounded to 16 bits once more before the product, which shows
+    in every score; multiply the scores by it, which are float32."""
+    return _edited(
+        text,
+        (
+            "other=0.0).to(OPERAND)\n    m =",
+            "other=0.0)\n    q = (q.to(tl.float32) * scale_log2).to(q_ptr.dtype.element_ty)"
+            ".to(OPERAND)\n    m =",
+        ),
+        ("tl.max(s, axis=1) * scale_log2", "tl.max(s, axis=1)"),
+        ("s * scale_log2 - shift", "s - shift"),
+    )
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def strides_of_q_for_all(text):
+    """K and V are read with the strides of q; each tensor has four strides of its own, and with
+    grouped heads, a cache or views they differ."""
+    return _edited(text, ("*k.stride(), *v.stride()", "*q.stride(), *q.stride()"))
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def strides_of_k_for_v(text):
+    """V is read with the strides of k; equal shapes do not make equal strides."""
+    return _edited(text, ("*k.stride(), *v.stride()", "*k.stride(), *k.stride()"))
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def rows_lie_one_behind_the_other(text):
+    """Elements of a row are taken to be neighbours; the stride of the last axis is 1 for a
+    contiguous tensor only, and any view may have another."""
+    return _edited(
+        text,
+        ("dims[:, None] * stride_kd", "dims[:, None]"),
+        ("dims[None, :] * stride_vd", "dims[None, :]"),
+        ("dims[None, :] * stride_qd", "dims[None, :]"),
+    )
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def output_with_the_strides_of_q(text):
+    """o is stored with the strides of q, but lies row by row: a new tensor is contiguous,
+    whatever view q is."""
+    return _edited(
+        text,
+        (
+            "o_ptrs = o_ptr + out[:, None] * D + dims[None, :]",
+            "o_ptrs = o_ptr + batch * stride_qb + head * stride_qh"
+            " + rows[:, None] * stride_qs + dims[None, :] * stride_qd",
+        ),
+    )
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def stores_without_a_mask(text):
+    """The stores have no mask: rows beyond S of the last block land in the next head's rows, or
+    beyond the tensor."""
+    return _edited(
+        text, ("element_ty), mask=exists[:, None])", "element_ty))"), ("lse, mask=exists)", "lse)")
+    )
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def q_without_a_mask(text):
+    """The load of q has no mask: the last block of rows reads beyond S, the next head's rows or
+    memory that is nobody's."""
+    return _edited(
+        text,
+        ("mask=exists[:, None], other=0.0).to(OPERAND)\n    m =", "\n    m ="),
+        ("tl.load(q_ptrs, ", "tl.load(q_ptrs).to(OPERAND)"),
+    )
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def keys_without_a_mask(text):
+    """The loads of k and v have no mask: a score of -inf for a key that does not exist comes too
+    late, it has been read by then."""
+    return _edited(
+        text,
+        (", mask=exists[None, :], other=0.0", ""),
+        ("tl.load(v_ptrs, mask=exists[:, None], other=0.0)", "tl.load(v_ptrs)"),
+    )
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def kv_head_is_the_query_head(text):
+    """Query head h reads KV head h; there are only H_kv of them, and H // H_kv neighbouring query
+    heads share one: h // (H // H_kv)."""
+    return _edited(text, ("(h // group)", "h"))
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def kv_heads_in_turn(text):
+    """KV heads are dealt out in turn, h % H_kv; a group is H // H_kv NEIGHBOURING query heads."""
+    return _edited(text, ("(h // group)", "(h % (tl.num_programs(1) // group))"))
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def kv_heads_are_repeated(text):
+    """KV heads are repeated in memory before the launch, H // H_kv times K and V; the program finds
+    its KV head by an index and needs no copy."""
+    return _edited(
+        text,
+        (
+            "    o = torch.empty(",
+            "    k, v = (x.repeat_interleave(H // x.shape[1], 1)"
+            " for x in (k, v))\n    o = torch.empty(",
+        ),
+    )
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def inputs_made_wide_by_torch(text):
+    """q, k and v are cast to float32 by torch: each is read and written once more, in a wider type,
+    and the tensor cores' fast types are lost. Products of 16-bit numbers add up in float32
+    anyway."""
+    return _edited(
+        text,
+        (
+            "    o = torch.empty(q.shape, dtype=q.dtype",
+            "    kind, q, k, v = q.dtype, q.float(), k.float(), v.float()\n"
+            "    o = torch.empty(q.shape, dtype=kind",
+        ),
+    )
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def views_are_made_contiguous(text):
+    """The inputs are made contiguous first, which copies every view; the kernel is given their
+    strides and needs no copy."""
+    return _edited(
+        text,
+        (
+            "    o = torch.empty(q.shape",
+            "    q, k, v = (x.contiguous() for x in (q, k, v))\n    o = torch.empty(q.shape",
+        ),
+    )
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def q_is_loaded_for_every_key_block(text):
+    """The rows of q are loaded anew for every key block; they do not change, and belong in
+    registers before the loop."""
+    return _edited(
+        text,
+        (
+            "        at = tl.cast(start, tl.int64)\n",
+            "        at = tl.cast(start, tl.int64)\n"
+            "        q = tl.load(q_ptrs, mask=exists[:, None], other=0.0)"
+            ".to(OPERAND)\n",
+        ),
+    )
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def a_launch_for_each_head(text):
+    """The kernel is launched once for each head; a launch costs microseconds and fills part of the
+    GPU only, while heads and batch can be axes of one grid."""
+    return _edited(
+        text,
+        (
+            "    grid = (triton.cdiv(S, block_q), H, B)\n",
+            "    if B * H > 1:\n"
+            "        group = H // k.shape[1]\n"
+            "        for b in range(B):\n"
+            "            for h in range(H):\n"
+            "                heads = (q[b, h], k[b, h // group], v[b, h // group])\n"
+            "                one = flash_kernel(*(x[None, None] for x in heads),"
+            " causal, scale, block_q, block_k)\n"
+            "                o[b, h], lse[b, h] = one[0][0, 0], one[1][0, 0]\n"
+            "        return o, lse\n"
+            "    grid = (triton.cdiv(S, block_q), H, B)\n",
+        ),
+    )
+
+
+@misconception("flash_kernel")
+def torchs_attention_for_the_kernel(q, k, v, causal=False, scale=None, block_q=128, block_k=64):
+    """The library's attention is called; this task is to write the kernel, and no launch of one was
+    seen."""
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
+    if causal:
+        mask = mask.tril(k.shape[2] - q.shape[2])
+    o = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+    s = (q @ k.mT).float() * (scale or 1 / math.sqrt(q.shape[3]))
+    return o, torch.logsumexp(s.masked_fill(~mask, -math.inf), -1)
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def statistics_in_the_type_of_q(text):
+    """lse is stored in the type of q; float16 keeps 10 bits of a number, and the backward takes the
+    exponential of s - lse."""
+    return _edited(
+        text,
+        (
+            "lse = torch.empty((B, H, S), dtype=torch.float32",
+            "lse = torch.empty((B, H, S), dtype=q.dtype",
+        ),
+        ("lse, mask=exists)", "lse.to(lse_ptr.dtype.element_ty), mask=exists)"),
+    )
+
+
+@misconception("flash_kernel", file="flash_kernel.py")
+def products_without_tl_dot(text):
+    """Scores are made by multiplying and summing blocks of three axes; only tl.dot reaches the
+    tensor cores, which do nearly all of a GPU's FLOPs."""
+    return _edited(
+        text,
+        (
+            's = tl.dot(q, k.to(OPERAND), input_precision="tf32x3")',
+            "s = tl.sum(q.to(tl.float32)[:, :, None] * k.to(tl.float32)[None, :, :], axis=1)",
+        ),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -91,6 +92,36 @@ def algorithm_1(S: int, D: int, block_k: int) -> int:
             moved += 2 * rows * D + 2 * rows  # line 8: Q_i, O_i, l_i, m_i
             moved += rows * D + 2 * rows  # lines 12 and 13: O_i, l_i, m_i
     return moved
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What a launch of tiles moves and computes, by walking the explicit mask. `least_keys`: keys
+    that some row of their program sees; `keys`: those of the key blocks that hold one;
+    `pairs`: visible pairs; `tile_pairs`: pairs of whole tiles, padding included."""
+
+    programs: int
+    least_keys: int
+    keys: int
+    pairs: int
+    tile_pairs: int
+
+
+def walk(heads: int, S: int, S_kv: int, block_q: int, block_k: int, causal: bool) -> Walk:
+    """The counts of one launch over `heads` heads in all."""
+    mask = visible(S, S_kv, causal)
+    programs = least = keys = tile_pairs = 0
+    for i in range(0, S, block_q):
+        programs += 1
+        seen = mask[i : i + block_q].any(dim=0)
+        least += int(seen.sum())
+        for j in range(0, S_kv, block_k):
+            block = seen[j : j + block_k]
+            if block.any():
+                keys += block.numel()
+                tile_pairs += block_q * block_k
+    pairs = int(mask.sum())
+    return Walk(*(heads * count for count in (programs, least, keys, pairs, tile_pairs)))
 
 
 def values(got: object, names: Sequence[str]) -> Sequence[Tensor]:

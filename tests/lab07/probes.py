@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from grader import meters
+from grader import kernels, meters
 
 # A reduction gives fewer elements than it reads; these only look at, or copy, a part of theirs.
 _SELECTIONS = (
@@ -118,3 +120,129 @@ def widest_product(student, q, k, v, num_splits):
         "largest": largest,
         "flops": log.matmul_flops,
     }
+
+
+def launches(student, calls):
+    """flash_kernel for each (args, kwargs, seed) of `calls`, under guard: what it returned, the
+    reports of its launches, and the torch operators in it other than views and new tensors."""
+    found = []
+    for args, kwargs, seed in calls:
+        call = student.flash_kernel
+        value, reports, ops = kernels.watched(call, *args, seed=seed, ops=True, **kwargs)
+        names = [_name(op) for op in ops]
+        computed = [n for n in names if n != "t" and not n.startswith(_VIEWS_AND_ALLOCATIONS)]
+        found.append((value, reports, computed))
+    return found
+
+
+_VIEWS_AND_ALLOCATIONS = (
+    "empty", "new_empty", "zeros", "new_zeros", "ones", "new_ones", "full", "new_full", "fill_",
+    "zero_", "set_", "view", "_unsafe_view", "reshape", "_reshape_alias", "as_strided", "alias",
+    "detach", "transpose", "permute", "slice", "select", "narrow", "expand", "squeeze",
+    "unsqueeze", "split", "unbind", "unflatten", "flatten", "lift_fresh", "movedim",
+)  # fmt: skip
+
+
+def on_gpu(student, q, k, v, causal, rows):
+    """flash_kernel on a GPU, and SDPA in float32 with its log-sum-exp, for a few rows of each."""
+    q, k, v = (x.cuda() for x in (q, k, v))
+    o, lse = student.flash_kernel(q, k, v, causal=causal)
+    some = torch.tensor(rows, device="cuda")
+    group, S, S_kv = q.shape[1] // k.shape[1], q.shape[2], k.shape[2]
+    q_some = q[:, :, some].double()
+    k, v = (x.double().repeat_interleave(group, dim=1) for x in (k, v))
+    hidden = torch.arange(S_kv, device="cuda") > some[:, None] + (S_kv - S)
+    mask = torch.zeros(len(rows), S_kv, dtype=torch.float64, device="cuda")
+    mask = mask.masked_fill(hidden, -float("inf")) if causal else mask
+    want = torch.nn.functional.scaled_dot_product_attention(q_some, k, v, attn_mask=mask)
+    scores = q_some @ k.mT / q.shape[3] ** 0.5 + mask
+    found = (o[:, :, some], lse[:, :, some], want, torch.logsumexp(scores, dim=-1))
+    return tuple(x.cpu() for x in found)
+
+
+def gpu_memory(student, S, D):
+    """Bytes that one call of flash_kernel adds to the GPU's memory at its peak, outputs included;
+    o itself for a check of its values."""
+    q, k, v = (torch.randn(1, 4, S, D, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    student.flash_kernel(q, k, v, causal=True)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    o, _ = student.flash_kernel(q, k, v, causal=True)
+    torch.cuda.synchronize()
+    grown = torch.cuda.max_memory_allocated() - before
+    return grown, o[0, 0, 0].cpu(), v[0, 0, 0].cpu()
+
+
+def gpu_speed(student, B, H, S, D, causal, repeats=20):
+    """TFLOP/s of flash_kernel and of torch's own flash kernel on the same bf16 inputs, by the GPU's
+    events: the best of `repeats` runs after three to warm up. 4 S^2 D FLOPs a head, half of it
+    under the causal mask. And the largest difference between their outputs."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    q, k, v = (torch.randn(B, H, S, D, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+
+    def theirs():
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    def mine():
+        return student.flash_kernel(q, k, v, causal=causal)[0]
+
+    rates = []
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        for call in (mine, theirs):
+            best = float("inf")
+            for turn in range(repeats + 3):
+                start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start.record()
+                call()
+                stop.record()
+                stop.synchronize()
+                if turn >= 3:
+                    best = min(best, start.elapsed_time(stop) / 1e3)
+            rates.append(4 * B * H * S * S * D * (0.5 if causal else 1.0) / best / 1e12)
+        gap = float((mine().float() - theirs().float()).abs().max())
+    return rates[0], rates[1], gap
+
+
+# -- for pictures, which know NumPy's arrays only --
+
+
+def _tensors(args):
+    return [torch.tensor(each) if isinstance(each, np.ndarray) else each for each in args]
+
+
+def drawn(student, function, args, kwargs):
+    """A call with arrays for tensors."""
+    return getattr(student, function)(*_tensors(args), **kwargs)
+
+
+def drawn_bytes(student, function, args):
+    """A call: its result, and the most bytes of tensors alive at once in it."""
+    call, tensors = getattr(student, function), _tensors(args)
+    with meters.live_bytes(witness=False) as live:
+        value = call(*tensors)
+    return value, live.peak_bytes
+
+
+def drawn_products(student, function, args, kwargs):
+    """A call, and what every matrix product in it gave, in order."""
+    products = []
+
+    class Products(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            if isinstance(out, torch.Tensor) and _name(str(func)).endswith(("mm", "mv", "dot")):
+                products.append(out.detach().to(torch.float64, copy=True))
+            return out
+
+    call, tensors = getattr(student, function), _tensors(args)
+    with Products():
+        value = call(*tensors, **kwargs)
+    return value, products
+
+
+def drawn_launches(student, function, args, kwargs):
+    """A call under guard with the trace of its loads and stores: its result, its reports."""
+    call = getattr(student, function)
+    return kernels.watched(call, *_tensors(args), trace=True, **kwargs)
