@@ -9,9 +9,10 @@ are computed from widths of a wide font, and labels that would not fit are left 
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
@@ -193,12 +194,14 @@ class Panel:
 @dataclass(frozen=True)
 class Picture:
     """Panels under one title; `how` is one sentence that says how to read them, `keys` a legend of
-    all panels. `same_scale`: bars of all panels are drawn to one scale."""
+    all panels. `same_scale`: bars of all panels are drawn to one scale. `together`: lines of all
+    panels are drawn over one pair of axes, those of the first."""
 
     title: str
     how: str
     panels: Sequence[Panel]
     same_scale: bool = False
+    together: bool = False
     keys: Sequence[Key] = ()
 
 
@@ -353,8 +356,8 @@ class Grid:
                 sheet.put(Text(right + 10, y + 9, self.note_name, SMALL, bold=True))
             y += 19
         if self.group:
-            width = self.group * self.cell[0]
             for index, text in enumerate(self.group_labels):
+                width = min(self.group, columns - index * self.group) * self.cell[0]
                 if text_width(text, SMALL) <= width:
                     x = left + self._x(index * self.group) + width / 2
                     sheet.put(Text(x, y + 8, text, SMALL, "middle", "soft"))
@@ -510,17 +513,20 @@ def _ruler(sheet: Sheet, left: float, y: float, width: float, limit: float, top:
 
 @dataclass(frozen=True)
 class Series:
-    """Points of a line, in the order they are joined. `marks` shows each of them."""
+    """Points of a line, in the order they are joined. `marks` shows each of them; `label` stands
+    beside the last one."""
 
     name: str
     points: Sequence[tuple[float, float]]
     dashed: bool = False
     marks: bool = True
+    label: str = ""
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines over two axes, each linear or logarithmic. Series differ in colour and in shape."""
+    """Lines over two axes, each linear or logarithmic (`x_base`, `y_base`: in steps of what).
+    Series differ in colour and in shape."""
 
     series: Sequence[Series]
     alt: str
@@ -528,6 +534,8 @@ class Lines:
     y_name: str = ""
     x_log: bool = False
     y_log: bool = False
+    x_base: int = 10
+    y_base: int = 10
     size: tuple[float, float] = (420.0, 260.0)
     caption: str = ""
 
@@ -542,8 +550,8 @@ class Lines:
     def lay(self) -> Sheet:
         sheet = Sheet()
         points = [point for row in self.series for point in row.points]
-        x_axis = _Axis([x for x, _ in points], self.x_log, self.size[0])
-        y_axis = _Axis([y for _, y in points], self.y_log, self.size[1])
+        x_axis = _Axis([x for x, _ in points], self.x_log, self.size[0], self.x_base)
+        y_axis = _Axis([y for _, y in points], self.y_log, self.size[1], self.y_base)
         left = max(text_width(y_axis.label(value), SMALL) for value in y_axis.ticks) + 10
         top = 28.0 if self.y_name else 8.0
         bottom = top + self.size[1]
@@ -561,15 +569,34 @@ class Lines:
                 sheet.put(text)
                 end = text.box()[0] + text.box()[2]
         sheet.put(Text(left, bottom + 31, self.x_name, SMALL, bold=True))
-        for index, row in enumerate(self.series):
+        paths = []
+        for row in self.series:
             at = [(left + x_axis.place(x), bottom - y_axis.place(y)) for x, y in row.points]
-            sheet.put(Stroke(tuple(at), SERIES[index], 2.0, row.dashed))
+            paths.append(tuple(at))
+        for index, (row, path) in enumerate(zip(self.series, paths, strict=True)):
+            sheet.put(Stroke(path, SERIES[index], 2.0, row.dashed))
             if row.marks:
-                sheet.put(*(_sign(index, *point) for point in at))
+                sheet.put(*(_sign(index, *point) for point in path))
+        sheet.put(*self._labels(paths, (left, top, *self.size)))
         sheet.width = left + self.size[0] + 24
         sheet.height = bottom + (40 if self.x_name else 23)
         sheet.paste(self._names(sheet.width), 0, sheet.height + 6)
         return _under(sheet, (), self.caption)
+
+    def _labels(self, paths: Sequence[tuple[tuple[float, float], ...]], area: Box) -> list[Text]:
+        """The label of each series at a free place beside its last point; without any, none."""
+        found: list[Text] = []
+        for row, path in zip(self.series, paths, strict=True):
+            if row.label:
+                taken = [text.box() for text in found]
+                places = [
+                    text
+                    for text in _beside(*path[-1], row.label)
+                    if _within(text.box(), area) and not any(_meet(text.box(), t) for t in taken)
+                ]
+                free = [text for text in places if not any(_hit(text.box(), p) for p in paths)]
+                found += (free or places)[:1]
+        return found
 
     def _names(self, width: float) -> Sheet:
         """The legend, with each series' own line and sign."""
@@ -592,26 +619,59 @@ class Lines:
 class _Axis:
     """From values to places along `length` pixels."""
 
-    def __init__(self, values: list[float], log: bool, length: float) -> None:
-        self.log, self.length = log, length
+    def __init__(self, values: list[float], log: bool, length: float, base: int = 10) -> None:
+        self.log, self.length, self.base = log, length, base
         self.low: float
         self.high: float
-        self.label = power if log else number
+        self.label = power if log and base == 10 else number
         if log:
-            self.low = math.floor(math.log10(min(values)) + 1e-9)
-            self.high = math.ceil(math.log10(max(values)) - 1e-9)
+            self.low = math.floor(math.log(min(values), base) + 1e-9)
+            self.high = math.ceil(math.log(max(values), base) - 1e-9)
             self.high = max(self.high, self.low + 1)
             step = max(1, math.ceil((self.high - self.low) / 7))
             exponents = range(int(self.low), int(self.high) + 1, step)
-            self.ticks = [10.0**exponent for exponent in exponents]
+            self.ticks = [float(base) ** exponent for exponent in exponents]
         else:
             self.low, self.high = min(0.0, *values), max(values)
             self.high = self.high if self.high > self.low else self.low + 1
             self.ticks = ticks(self.low, self.high)
 
     def place(self, value: float) -> float:
-        at = math.log10(value) if self.log else value
+        at = math.log(value, self.base) if self.log else value
         return (at - self.low) / (self.high - self.low) * self.length
+
+
+def _beside(x: float, y: float, text: str) -> Iterator[Text]:
+    """Places for a label of a point, best first."""
+    for across, down, anchor in (
+        (10, 0, "start"), (-10, 0, "end"), (8, 13, "start"), (-8, -13, "end"),
+        (0, -14, "middle"), (0, 14, "middle"), (8, -13, "start"), (-8, 13, "end"),
+        (-8, -26, "end"), (8, 26, "start"), (8, -26, "start"), (-8, 26, "end"),
+    ):  # fmt: skip
+        yield Text(x + across, y + down, text, SMALL, anchor)
+
+
+def _within(box: Box, area: Box) -> bool:
+    x, y, w, h = box
+    a, b, v, g = area
+    return x >= a and y >= b and x + w <= a + v and y + h <= b + g
+
+
+def _meet(one: Box, other: Box) -> bool:
+    x, y, w, h = one
+    a, b, v, g = other
+    return x < a + v and a < x + w and y < b + g and b < y + h
+
+
+def _hit(box: Box, path: Sequence[tuple[float, float]]) -> bool:
+    """Whether a line through these points, or a sign at one of them, touches the box."""
+    for (x0, y0), (x1, y1) in itertools.pairwise((*path[:1], *path)):
+        steps = 1 + int(math.hypot(x1 - x0, y1 - y0) / 4)
+        for step in range(steps + 1):
+            x, y = (a + (b - a) * step / steps for a, b in ((x0, x1), (y0, y1)))
+            if _meet(box, (x - 3, y - 3, 6, 6)):
+                return True
+    return False
 
 
 _SIGNS = (
@@ -717,6 +777,19 @@ class Note:
 
     def lay(self) -> Sheet:
         return paragraph(self.text, 460, SIZE, "red")
+
+
+def together(lines: Sequence[Lines]) -> Lines:
+    """All series over the axes of the first; a series that several have is drawn once."""
+    series: list[Series] = []
+    for row in (row for one in lines for row in one.series):
+        if row not in series:
+            series.append(row)
+    alts, captions = (
+        " ".join(dict.fromkeys(text for text in texts if text))
+        for texts in ((one.alt for one in lines), (one.caption for one in lines))
+    )
+    return replace(lines[0], series=series, alt=alts, caption=captions)
 
 
 def same_scale(drawings: Iterable[Drawing]) -> list[Drawing]:

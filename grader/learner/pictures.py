@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 
@@ -29,23 +29,25 @@ from grader.boundary.rooms import LocalRoom
 from grader.feedback import sentence
 from grader.labs import Lab, LabError, lab_ids, load_lab
 from grader.learner import drawing
-from grader.learner.drawing import Drawing, Legend, Note, Panel, Picture, Sheet
+from grader.learner.drawing import Drawing, Legend, Lines, Note, Panel, Picture, Sheet
 from grader.suite import Suite, load_suite
 
 FILE = "pictures.py"
 # Of a whole file, whichever task asks; the text says all there is to say.
 _FILE_FAULTS = ("CompileError", "Unsupported")
-_CALL_FAULTS = ("LaunchError", "LookupError")
+_CALL_FAULTS = ("LaunchError", "LookupError", "TritonUnsupported")
 _GAP = 28.0
 _WIDEST = 1424.0
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A panel as it came out: its drawing, or the sentence that stands in its place."""
+    """A panel as it came out: its drawing, or the sentence that stands in its place. `panels`: how
+    many were drawn together."""
 
     panel: Panel
     drawing: Drawing
+    panels: int = 1
 
     @property
     def failed(self) -> bool:
@@ -90,9 +92,10 @@ def show(lab: Lab, task: str, out: Path | None, png: bool, solution: bool) -> To
         raise LabError(f"{path} cannot be written: {error.strerror or error}.") from error
     panels = [shown for result in results for shown in result.panels]
     sentences = [shown.drawing.alt for shown in panels if shown.failed]
-    drawn = len(panels) - len(sentences)
+    drawn = sum(shown.panels for shown in panels if not shown.failed)
+    total = drawn + len(sentences)
     sentences = list(dict.fromkeys(sentences))
-    sentences.append(f"{drawn} of {len(panels)} drawings of {lab.id} were made.")
+    sentences.append(f"{drawn} of {total} drawings of {lab.id} were made.")
     return Told(sentences, files, drawn)
 
 
@@ -151,7 +154,18 @@ def _drawn(suite: Suite, line: Line, picture: Picture, panels: list[Panel]) -> l
     drawings = [_one(suite, line, panel) for panel in panels]
     if picture.same_scale:
         drawings = drawing.same_scale(drawings)
-    return [Shown(panel, made) for panel, made in zip(panels, drawings, strict=True)]
+    shown = [Shown(panel, made) for panel, made in zip(panels, drawings, strict=True)]
+    return _together(shown) if picture.together else shown
+
+
+def _together(shown: list[Shown]) -> list[Shown]:
+    """The lines of all panels as one drawing, then the panels that have none."""
+    lines = [one.drawing for one in shown if isinstance(one.drawing, Lines)]
+    others = [one for one in shown if not isinstance(one.drawing, Lines)]
+    if not lines:
+        return others
+    first = next(one.panel for one in shown if isinstance(one.drawing, Lines))
+    return [Shown(replace(first, title=""), drawing.together(lines), len(lines)), *others]
 
 
 def _one(suite: Suite, line: Line, panel: Panel) -> Drawing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import itertools
 import math
@@ -47,6 +48,7 @@ ROOT = Path(__file__).resolve().parents[2]
 needs_plots = pytest.mark.skipif(
     importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed"
 )
+needs_triton = pytest.mark.skipif(bool(capabilities.missing("triton")), reason="no Triton")
 needs_compiler = pytest.mark.skipif(bool(capabilities.missing("cxx")), reason="no C++ compiler")
 
 MEANS = '''
@@ -340,6 +342,54 @@ def test_the_command_loads_nothing_of_this_at_start_up() -> None:
     assert done.stdout == "[]\n"
 
 
+TOGETHER = '''
+"""Lines of one function, drawn together."""
+
+from grader.learner.drawing import Fault, Lines, Panel, Picture, Series
+
+
+def pictures(student):
+    def line(name, values):
+        means = student.running_mean(values)
+        if name == "wrong":
+            raise Fault("the means are wrong")
+        return Lines([Series(name, list(enumerate(means)))], f"{name}: {means}.")
+
+    rows = {"first": [1.0, 2.0], "wrong": [3.0], "second": [5.0, 7.0]}
+    panels = [
+        Panel("running_mean", lambda n=name, v=values: line(n, v), name)
+        for name, values in rows.items()
+    ]
+    yield Picture("Means of prefixes", "A point is a mean.", panels, together=True)
+'''
+
+
+def test_panels_that_are_drawn_together_are_one_and_the_faulty_one_is_a_sentence(
+    means: MiniKit,
+) -> None:
+    means.solve()
+    (means.solution / "pictures.py").write_text(TOGETHER)
+    told = show(means)
+    assert told.drawn == 2
+    assert told.sentences == [
+        "lab90.running_mean: the means are wrong.",
+        "2 of 3 drawings of lab90 were made.",
+    ]
+    text = page(told)
+    (image,) = drawn(text)
+    assert image.get("aria-label") == "first: [1.0, 1.5]. second: [5.0, 6.0]."
+    assert re.findall("<h3>.*</h3>", text) == ["<h3>wrong</h3>"]
+
+
+def test_panels_that_are_drawn_together_are_sentences_where_none_can_be_drawn(
+    means: MiniKit,
+) -> None:
+    (means.solution / "pictures.py").write_text(TOGETHER)
+    told = show(means)
+    assert (told.drawn, told.sentences[-1]) == (0, "0 of 3 drawings of lab90 were made.")
+    assert re.findall("<h3>(.*)</h3>", page(told)) == ["first", "wrong", "second"]
+
+
 # -- where there is nothing to draw ---------------------------------------------------------------
 
 
@@ -529,6 +579,12 @@ def test_without_a_compiler_pictures_of_kernels_say_so(
 WITH_PICTURES = [lab for lab in all_labs(ROOT) if pictures.FILE in lab.given]
 
 
+@functools.cache
+def of_reference(lab_id: str) -> list[pictures.Result]:
+    lab = load_lab(ROOT, lab_id)
+    return pictures.draw(lab, lab.solution)
+
+
 @pytest.mark.parametrize("lab", WITH_PICTURES, ids=lambda lab: lab.id)
 def test_pictures_of_a_lab_import_only_what_they_may(lab: Any) -> None:
     tree = ast.parse(lab.given_source(pictures.FILE).read_text(encoding="utf-8"))
@@ -545,7 +601,7 @@ def test_pictures_of_a_lab_come_out_of_its_reference_and_no_text_covers_another(
     needs = {need for task in lab.tasks for need in task.needs}
     if reason := capabilities.first_missing(tuple(sorted(needs & {"cxx", "triton", "gloo"}))):
         pytest.skip(reason)
-    results = pictures.draw(lab, lab.solution)
+    results = of_reference(lab.id)
     assert results
     for shown in (shown for result in results for shown in result.panels):
         assert not shown.failed, shown.drawing.alt
@@ -554,6 +610,290 @@ def test_pictures_of_a_lab_come_out_of_its_reference_and_no_text_covers_another(
     for result in results:
         assert result.picture.how.endswith(".")
         assert len(result.picture.title) > 8
+
+
+# -- lab 06 and lab 07 ----------------------------------------------------------------------------
+
+
+def drawings(lab_id: str, picture: int) -> list[Any]:
+    return [shown.drawing for shown in of_reference(lab_id)[picture].panels]
+
+
+def changed(tmp_path: Path, lab_id: str, *edits: tuple[str, str, str]) -> Path:
+    """A copy of the reference in which each file's first text is another one, once."""
+    lab = load_lab(ROOT, lab_id)
+    for name in lab.edit:
+        shutil.copy(lab.solution / name, tmp_path)
+    for name, old, new in edits:
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert old in text
+        (tmp_path / name).write_text(text.replace(old, new, 1), encoding="utf-8")
+    return tmp_path
+
+
+def told(lab_id: str, folder: Path, task: str) -> list[str]:
+    """What stands in the places of a task's drawings, "" for one that was made."""
+    results = pictures.draw(load_lab(ROOT, lab_id), folder, task)
+    panels = [shown for result in results for shown in result.panels]
+    return [shown.drawing.alt if shown.failed else "" for shown in panels]
+
+
+def colours(made: Grid) -> list[list[str]]:
+    return [[cell.colour for cell in row] for row in made.cells]
+
+
+@needs_triton
+def test_each_program_of_a_softmax_owns_its_row_and_masks_the_next() -> None:
+    staircase, walk = drawings("lab06", 0)
+    for number, row in enumerate(colours(staircase)):
+        start = 100 * (number // 2)
+        moved = "green" if number % 2 else "blue"
+        assert row == [
+            moved if start <= at < start + 100 else "pale" if 0 <= at - start - 100 < 28 else "off"
+            for at in range(328)
+        ]
+    assert staircase.row_notes == ["100 of 128 lanes"] * 6
+    # a row of 100 in blocks of 32: read twice, written once
+    for row, kind in enumerate(("blue", "green")):
+        many = [sum(cells[at] == kind for cells in colours(walk)) for at in range(200)]
+        assert many == [2 - row] * 200
+
+
+@needs_triton
+def test_a_block_of_1024_lanes_holds_a_row_of_781() -> None:
+    (block,) = drawings("lab06", 1)
+    lanes = [colour for row in colours(block) for colour in row]
+    assert lanes == ["blue"] * 781 + ["pale"] * (1024 - 781)
+    assert "781 are on and load x[0] to x[780], 243 are off" in block.alt
+
+
+@needs_triton
+def test_passes_over_memory_are_those_of_the_closed_forms() -> None:
+    a_row = 1 / 2048  # a number a row, as a share of the matrix
+    want = {
+        "naive_softmax": (5 + 2 * a_row, 3 + 2 * a_row),
+        "softmax": (1, 1),
+        "softmax_scaled_masked": (1 + 1 / 4, 1),
+        "softmax_backward": (2, 1),
+        "online_softmax": (2, 1),
+        # an int64 label, and the label's logit once more; loss and lse
+        "log_softmax_cross_entropy": (1 + 3 * a_row, 2 * a_row),
+    }
+    for shown in of_reference("lab06")[2].panels:
+        parts = [bar.parts for bar in shown.drawing.bars]
+        sums = tuple(sum(part) for part in zip(*parts, strict=True))
+        assert sums == pytest.approx(want[shown.panel.task]), shown.panel.task
+        assert f"{sum(sums):.2f} passes in all" in shown.drawing.alt
+
+
+@needs_triton
+def test_a_roofline_has_the_intensities_of_the_closed_forms() -> None:
+    (roof,) = drawings("lab06", 3)
+    memory, arithmetic, *points = roof.series
+    assert memory.points[-1] == arithmetic.points[0] == (20.0, 67e12)
+    passes = {"naive_softmax": 8 + 4 / 2048, "online_softmax": 3, "softmax": 2}
+    assert [series.name for series in points] == list(passes)
+    for series, count in zip(points, passes.values(), strict=True):
+        ((intensity, speed),) = series.points
+        assert intensity == pytest.approx(5 / (4 * count))
+        assert speed == pytest.approx(3.35e12 * intensity)
+        microseconds = 65_536 * 2_048 * 4 * count / 3.35e12 * 1e6
+        assert f"{microseconds:,.0f} µs at least" in series.label
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("task", "edits", "sentence"),
+    [
+        ("softmax", [("mask=inside, other=-float", "mask=cols < N + 1, other=-float")],
+         "lab06.softmax: out of bounds: program 2 reads x"),
+        ("softmax", [('mask=inside, other=-float("inf"))', "mask=inside, other=0.0)")],
+         "lab06.softmax: out[0, 0] is 0.0"),
+        ("naive_softmax", [("x - maxima", "x")], ""),
+        ("naive_softmax", [("x.amax(dim=1, keepdim=True)", "x.amax(dim=0, keepdim=True)")],
+         "lab06.naive_softmax: out[0, 0] is "),
+        ("online_softmax", [("d = d * tl.exp(m - shift) + tl", "d = d + tl")],
+         "lab06.online_softmax: out[0, 0] is 0.0"),
+        ("softmax_backward", [("    return dx\n    # END", "    return dx[:-1]\n    # END")],
+         "lab06.softmax_backward: the result has shape (3, 2048) instead of (4, 2048)."),
+    ],
+)  # fmt: skip
+def test_a_wrong_softmax_is_its_sentence(
+    tmp_path: Path, task: str, edits: list[tuple[str, str]], sentence: str
+) -> None:
+    folder = changed(tmp_path, "lab06", *(("triton_softmax.py", *edit) for edit in edits))
+    found = told("lab06", folder, task)
+    assert found[0].startswith(sentence)
+    assert bool(sentence) or not any(found)
+
+
+@pytest.mark.parametrize("lab_id", ["lab06", "lab07"])
+def test_placeholders_are_not_started_in_every_place(lab_id: str) -> None:
+    lab = load_lab(ROOT, lab_id)
+    results = pictures.draw(lab, lab.exercise)
+    assert [len(result.panels) for result in results] == [
+        sum(shown.panels for shown in result.panels) for result in of_reference(lab_id)
+    ]
+    for shown in (shown for result in results for shown in result.panels):
+        assert shown.drawing.alt.startswith(f"{lab_id}.{shown.panel.task} ")
+        assert "is not started" in shown.drawing.alt or capabilities.missing("triton")
+
+
+def test_without_triton_its_panels_say_so_and_the_others_are_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = capabilities.missing
+    monkeypatch.setattr(
+        capabilities,
+        "missing",
+        lambda need: "Triton is not installed" if need == "triton" else real(need),
+    )
+    lab = load_lab(ROOT, "lab07")
+    (kernel,) = pictures.draw(lab, lab.solution, "flash_kernel")[0].panels
+    assert kernel.drawing.alt == "lab07.flash_kernel cannot be shown here: Triton is not installed."
+    (model,) = pictures.draw(lab, lab.solution, "io_model")[0].panels
+    assert not model.failed
+
+
+@needs_triton
+def test_memory_of_attention_grows_as_its_closed_forms_say() -> None:
+    (memory,) = drawings("lab07", 0)
+    naive, matrix, flash, output = (dict(series.points) for series in memory.series)
+    D = 32
+    for S in (64, 128, 256, 512, 1024):
+        # three matrices of float32 and one of booleans; k and v once for each query head
+        assert naive[S] == 13 * S * S + 8 * S * D
+        assert (matrix[S], output[S]) == (4 * S * S, 4 * S * D)
+    for S in (256, 512, 1024):
+        # beside o and lse, tiles of one size
+        assert flash[S] - flash[S // 2] == S // 2 * 4 * (D + 1)
+
+
+def tiles(queries: int, keys: int) -> list[list[str]]:
+    """Colours of the tiles, pair by pair."""
+    found: list[list[str]] = []
+    for i in range(0, queries, 32):
+        found.append([])
+        for j in range(0, keys, 16):
+            pairs = itertools.product(range(i, min(i + 32, queries)), range(j, min(j + 16, keys)))
+            seen = [key <= row + keys - queries for row, key in pairs]
+            found[-1].append("blue" if all(seen) else "orange" if any(seen) else "off")
+    return found
+
+
+@needs_triton
+def test_tiles_below_the_diagonal_are_walked_row_by_row() -> None:
+    forward, skips, kernel = drawings("lab07", 1)
+    for made, queries, keys in ((forward, 152, 152), (skips, 56, 152), (kernel, 152, 152)):
+        assert colours(made) == tiles(queries, keys)
+    for made in (forward, skips):
+        labels = [cell.label for row in made.cells for cell in row if cell.label]
+        assert labels == [str(number) for number in range(1, len(labels) + 1)]
+    for row in kernel.cells:
+        labels = [cell.label for cell in row if cell.label]
+        assert labels == [str(number) for number in range(1, len(labels) + 1)]
+    assert "30 of 50 tiles are computed: 20 wholly visible, 10 cut" in kernel.alt
+
+
+@needs_triton
+def test_traffic_is_that_of_the_model_and_of_the_loads() -> None:
+    model, kernel = drawings("lab07", 2)
+    S, D = 1024, 64
+    standard = 4 * S * S + 4 * S * D
+    flash = 2 * S * D + 3 * (3 * S * D + 4 * S)
+    assert [bar.parts[0] for bar in model.bars] == pytest.approx(
+        [2 * standard / 1e6, 2 * flash / 1e6]
+    )
+    once = 2 * S * D
+    want = {"q": once, "k": 8 * once, "v": 8 * once, "o": once, "lse": 4 * S}
+    found = {bar.label: round(sum(bar.parts) * 1e6) for bar in kernel.bars}
+    assert found == {**want, "all": sum(want.values())}
+    assert list(found) == [*want, "all"]
+    assert "q is read once, k is read 8 times, v is read 8 times, o is written once." in (
+        kernel.caption
+    )
+    assert model.limit == kernel.limit
+
+
+@needs_triton
+def test_running_statistics_are_those_of_each_prefix() -> None:
+    (made,) = drawings("lab07", 3)
+    sums, m = (list(series.points) for series in made.series)
+    assert [at for at, _ in sums] == list(range(1, 9))
+    assert [value for _, value in m] == sorted(value for _, value in m)
+    for (_, before), (_, after), (at, low), (_, high) in zip(
+        sums, sums[1:], m, m[1:], strict=False
+    ):
+        kept = before * math.exp(low - high)
+        # what a block of 8 adds lies between 0 and 8
+        assert kept < after <= kept + 8, at
+    assert any(after < before for (_, before), (_, after) in itertools.pairwise(sums))
+
+
+MODEL = "flashattention_mental_model.py"
+KERNEL = "flash_kernel.py"
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("task", "file", "old", "new", "sentence"),
+    [
+        ("io_model", MODEL, "rounds * (3", "rounds * (2",
+         "lab07.io_model: io_model(1024, 64, 98304) gives 4,456,448 and 536,576 elements instead "
+         "of 4,456,448 and 733,184."),
+        ("online_softmax", MODEL, "l = l * torch.exp(m - shift) + ", "l = l + ",
+         "lab07.online_softmax: l[] is "),
+        ("flash_forward_skips", MODEL, "return k_start > (q_stop - 1) + (S_kv - S)",
+         "return k_start > (q_stop - 1)",
+         "lab07.flash_forward_skips: it skips rows 0 to 31 with keys 32 to 47, of which a pair is "
+         "visible."),
+        ("naive_attention", MODEL, "p = torch.softmax(s, dim=-1)", "p = torch.softmax(s, dim=-2)",
+         "lab07.naive_attention: o[0, 0, 0, 0] is "),
+        ("flash_kernel", KERNEL, "exists = rows < S\n", "exists = rows < S + 1\n",
+         "lab07.flash_kernel: out of bounds: program "),
+        ("flash_kernel", KERNEL, "decay = tl.exp2(m - shift)\n", "decay = tl.exp2(m - m)\n",
+         "lab07.flash_kernel: o[0, 0, "),
+    ],
+)  # fmt: skip
+def test_a_wrong_attention_is_its_sentence(
+    tmp_path: Path, task: str, file: str, old: str, new: str, sentence: str
+) -> None:
+    found = told("lab07", changed(tmp_path, "lab07", (file, old, new)), task)
+    assert found[0].startswith(sentence), found[0]
+
+
+@needs_triton
+def test_hidden_tiles_that_are_computed_are_red(tmp_path: Path) -> None:
+    skip = (
+        "if causal and flash_forward_skips(i, i_stop, j, j_stop, S, S_kv):\n                break"
+    )
+    folder = changed(tmp_path, "lab07", (MODEL, skip, "pass"))
+    results = pictures.draw(load_lab(ROOT, "lab07"), folder, "flash_forward_skips")
+    (made,) = (shown.drawing for shown in results[0].panels)
+    hidden = [["red" if name == "off" else name for name in row] for row in tiles(56, 152)]
+    assert colours(made) == hidden
+    assert "20 of 20 tiles are computed" in made.alt
+    assert "2 wholly hidden" in made.alt
+
+
+@needs_triton
+@pytest.mark.parametrize("name", ["keys_outside", "loops_over_heads"])
+def test_tiles_of_other_right_answers_are_the_same(name: str) -> None:
+    folder = ROOT / "tests/lab07/variants" / name
+    results = pictures.draw(load_lab(ROOT, "lab07"), folder, "flash_forward_skips")
+    (made,) = (shown.drawing for shown in results[0].panels)
+    assert colours(made) == tiles(56, 152)
+
+
+@needs_triton
+def test_a_block_of_several_rows_shows_no_lanes_that_are_not_known() -> None:
+    folder = ROOT / "tests/lab06/variants/several_rows_a_program"
+    first, block, *_ = pictures.draw(load_lab(ROOT, "lab06"), folder, "softmax")
+    made = first.panels[0].drawing
+    assert colours(made) == [["blue"] * 300, ["green"] * 300]
+    assert made.caption == "Where lanes of a block of several rows are off is not shown."
+    lanes = [colour for row in colours(block.panels[0].drawing) for colour in row]
+    assert (lanes.count("blue"), lanes.count("orange"), lanes.count("pale")) == (781, 781, 2534)
 
 
 # -- drawings -------------------------------------------------------------------------------------
@@ -617,6 +957,25 @@ DRAWINGS: dict[str, Drawing] = {
         x_name="a name of the x axis that is much longer than the axis itself " * 2,
         y_name="y",
         size=(120, 60),
+    ),
+    "labelled lines": Lines(
+        [
+            Series("falls", [(64, 9e6), (1024, 2e4)], label="20 kB at the end of a line"),
+            Series("rises", [(64, 1e4), (1024, 1.9e4)], label="19 kB at the end of a line"),
+            Series("stays", [(64, 2e4), (1024, 2e4)], dashed=True, marks=False, label="flat"),
+            Series("far too long", [(256, 4e5)], label="no place on this paper for it " * 4),
+        ],
+        "lines",
+        x_log=True,
+        y_log=True,
+        x_base=2,
+    ),
+    "grid with a part of a group": Grid(
+        [[Cell("blue")] * 70],
+        "a grid",
+        cell=(2, 12),
+        group=50,
+        group_labels=["one", "does not fit in 40"],
     ),
     "timeline": Timeline(
         [
@@ -738,6 +1097,52 @@ def test_points_stand_where_the_axes_say() -> None:
     assert y1 - y2 == pytest.approx(y0 - y1) == pytest.approx(130)
     labels = [text.text for text in texts(made)]
     assert {"1", "10", "100", "1,000", "10,000"} <= set(labels)
+
+
+def test_axes_in_powers_of_two_have_their_ticks() -> None:
+    made = Lines([Series("a", [(64, 1), (1024, 4)])], "x", x_log=True, x_base=2)
+    labels = [text.text for text in texts(made)]
+    assert labels[-6:-1] == ["64", "128", "256", "512", "1,024"]
+    line = next(m for m in made.lay().marks if isinstance(m, Stroke) and m.line == 2.0)
+    assert line.points[1][0] - line.points[0][0] == pytest.approx(420)
+
+
+def test_a_label_stands_beside_its_last_point_and_on_no_line() -> None:
+    names = ["210 kB at the end of a line", "15 kB at the end of a line"]
+    falls = Series("falls", [(64, 9e6), (1024, 2.1e5)], label=names[0])
+    rises = Series("rises", [(64, 1.1e4), (1024, 1.5e4)], label=names[1])
+    long = Series("long", [(256, 4e5)], label="no place on this paper for it " * 4)
+    sheet = Lines([falls, rises, long], "x", x_log=True, y_log=True, x_base=2).lay()
+    lines = [m for m in sheet.marks if isinstance(m, Stroke) and m.line == 2.0][:3]
+    placed = {m.text: m for m in sheet.marks if isinstance(m, Text)}
+    assert not any("no place" in text for text in placed)
+    for index, name in enumerate(names):
+        x, y, width, height = placed[name].box()
+        end = lines[index].points[-1]
+        assert abs(x + width - end[0]) <= 15
+        assert abs(y + height / 2 - end[1]) <= 30
+        for line in lines:
+            assert not drawing._hit((x, y, width, height), line.points)
+    assert drawing._hit((0, 0, 10, 10), [(-20, -20), (30, 30)])
+    assert not drawing._hit((0, 0, 10, 10), [(-20, 20), (30, 20)])
+
+
+def test_a_group_that_is_cut_off_is_labelled_only_where_its_part_has_room() -> None:
+    assert [text.text for text in texts(DRAWINGS["grid with a part of a group"])] == ["one"]
+
+
+def test_lines_that_are_drawn_together_share_axes_and_what_they_have_in_common() -> None:
+    roof = Series("roof", [(1, 1), (10, 10)])
+    one = Lines([roof, Series("a", [(2, 2)])], "a is 2.", caption="Both.", x_name="x")
+    other = Lines([roof, Series("b", [(90, 3)])], "b is 3.", caption="Both.", y_name="y")
+    made = drawing.together([one, other])
+    assert [series.name for series in made.series] == ["roof", "a", "b"]
+    assert (made.alt, made.caption, made.x_name, made.y_name) == (
+        "a is 2. b is 3.",
+        "Both.",
+        "x",
+        "",
+    )
 
 
 def test_spans_last_as_long_as_they_are() -> None:
