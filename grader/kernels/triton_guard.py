@@ -22,6 +22,7 @@ Index = slice | Array  # which of a row of elements: contiguous ones, or one by 
 SECTOR = 32
 MAX_VISITS = 20_000
 MAX_OFFSETS = 4096
+MAX_KEPT = 8  # unordered programs that are remembered of each piece of memory, a role
 MAX_ASIDE = 1 << 23  # pieces of memory whose readers are noted only if somebody writes
 _SITES = 4096  # a mark in a shadow is event * _SITES + site
 
@@ -36,9 +37,9 @@ class Stop(BaseException):
 class Memory:
     """The storage that one or several arguments lie in, and who touched its pieces last.
 
-    A shadow holds a mark for each piece, 0 for nobody. Of readers, and of atomics, two programs are
-    kept: whichever program comes next, one of them is another one. Who only reads is put aside
-    until somebody writes.
+    A shadow holds a mark for each piece, 0 for nobody. Kept are some readers, and some atomics, of
+    programs that nothing orders, and the last of those who write. Who only reads is put aside until
+    somebody writes.
     """
 
     def __init__(self, first: int, size: int) -> None:
@@ -67,9 +68,9 @@ class Memory:
         pieces = -(-self.size // self.piece)
         self.shadows = {r: np.repeat(a, many)[:pieces] for r, a in self.shadows.items()}
 
-    def readers(self, mark: int, index: Index, program_of: Array) -> None:
+    def readers(self, mark: int, index: Index, program_of: Array, ordered: Array) -> None:
         if self.aside is None:
-            self.leave("read", mark, index, program_of)
+            self.leave("read", mark, index, program_of, ordered)
             return
         self.aside.append((mark, index))
         self.aside_pieces += (
@@ -84,18 +85,29 @@ class Memory:
         for mark, index in aside or ():
             self.leave("read", mark, index, program_of)
 
-    def leave(self, role: str, mark: int, index: Index, program_of: Array) -> None:
-        """`program_of`: the program of each event."""
-        shadow = self.shadow(role)
-        there = shadow[index]
-        if not there.any():
-            shadow[index] = mark
-            return
-        others = (there != 0) & (program_of[there // _SITES] != program_of[mark // _SITES])
-        shadow[index] = np.where(others, there, mark)
-        if others.any():
-            second = self.shadow(f"{role} too")
-            second[index] = np.where(others, mark, second[index])
+    def leave(
+        self, role: str, mark: int, index: Index, program_of: Array, ordered: Array | None = None
+    ) -> None:
+        """Put the mark in the place of one of this program's, or of one that is `ordered` before
+        it: who races with that one races with this one, too. `program_of`: of each event."""
+        me = program_of[mark // _SITES]
+        left: Array | None = None
+        for number in range(MAX_KEPT):
+            shadow = self.shadow(f"{role} {number}")
+            there = shadow[index]
+            if left is None and not there.any():
+                shadow[index] = mark
+                return
+            events = there // _SITES
+            free = (there == 0) | (program_of[events] == me)
+            if ordered is not None:
+                free |= ordered[events]
+            if left is not None:
+                free &= left
+            shadow[index] = np.where(free, mark, there)
+            left = ~free if left is None else left & ~free
+            if not left.any():
+                return
 
 
 class Area:
@@ -196,6 +208,8 @@ class Site:
     worst_same: int = 0
     most_masked: int = -1
     offsets: tuple[int | None, ...] = ()
+    kept: int = 0
+    before: tuple[int, tuple[int | None, ...]] = (-1, ())
 
     def row(self) -> Access:
         return Access(
@@ -256,6 +270,7 @@ class Launch:
         self.program = 0
         self.programs = 0
         self.flops = 0
+        self.again = False
         self.errors: list[str] = []
         self.visits: list[Visit] = []
         self.sites: dict[tuple[int, str, str, int], Site] = {}
@@ -323,18 +338,24 @@ class Launch:
         line: int,
         area: Area | None,
         values: Array | None = None,
+        again: bool = False,
     ) -> None:
-        """`mask`: None where no lane is off; `area`: None where the pointers' origin is lost."""
+        """`mask`: None where no lane is off; `area`: None where the pointers' origin is lost;
+        `again`: the other part of the lanes of the request before."""
         flat = pointers.reshape(-1)
         lanes = flat.size
         on: Array | None = None
-        if mask is not None and b"\0" in mask.tobytes():
-            on = np.broadcast_to(mask, pointers.shape).reshape(-1).astype(bool)
-            flat = flat[on]
+        if mask is not None:
+            bits = mask.astype(bool, copy=False)  # one that joins a scalar condition holds int32
+            if b"\0" in bits.tobytes():
+                on = np.broadcast_to(bits, pointers.shape).reshape(-1)
+                flat = flat[on]
+        self.again = again
         if area is None:
             area = self._around(flat, size)
             if area is None:
-                self._piecewise(kind, flat, size, line, _values_of(values, lanes, on))
+                values = _values_of(values, lanes, on)
+                self._piecewise(kind, flat, lanes - flat.size, size, line, values)
                 return
         self._one(kind, flat, lanes, on, size, line, area, values)
 
@@ -346,9 +367,10 @@ class Launch:
         return next((area for area in self.areas if area.holds(low, high)), None)
 
     def _piecewise(
-        self, kind: str, flat: Array, size: int, line: int, values: Array | None
+        self, kind: str, flat: Array, masked: int, size: int, line: int, values: Array | None
     ) -> None:
-        """Lanes that point into several arguments, each told of its own."""
+        """Lanes that point into several arguments, each told of its own; those that are off go to
+        the first."""
         found = []
         rest = np.ones(flat.size, bool)
         for area in self.areas:
@@ -365,7 +387,8 @@ class Launch:
             )
         for area, mine in found:
             own = None if values is None else values[mine]
-            self._one(kind, flat[mine], int(mine.sum()), None, size, line, area, own)
+            self._one(kind, flat[mine], int(mine.sum()) + masked, None, size, line, area, own)
+            masked = 0
 
     def _one(
         self,
@@ -393,14 +416,13 @@ class Launch:
             asked = Asked(offsets, size, False, int(offsets.min()), int(offsets.max()))
         if asked.low < 0 or asked.high + size > area.bytes or area.members is not None:
             self._check(kind, asked, line, area, lanes)
-        if asked.low % size or asked.high % size:
+        if (asked.low + area.within) % size or (asked.high + area.within) % size:
             self._aligned(kind, asked, line, area)
         sectors = _sectors(asked, area.within)
         ideal = -(-asked.distinct * size // SECTOR)
         site = self._site(line, kind, area.name, size)
         self._counted(site, many, lanes - many, sectors, ideal)
-        if lanes - many > site.most_masked:
-            self._keep(site, offsets, lanes, on)
+        self._keep(site, offsets, lanes, on)
         if kind == "atomic":
             same = 1 if asked.distinct == many else _most_equal(offsets)
             site.worst_same = max(site.worst_same, same)
@@ -423,25 +445,30 @@ class Launch:
         return found
 
     def _counted(self, site: Site, lanes: int, masked: int, sectors: int, ideal: int) -> Site:
-        site.requests += 1
+        requests = 1
+        if self.again:  # the request was counted, and these lanes as switched off
+            requests, masked = 0, -lanes
+        site.requests += requests
         site.lanes += lanes
         site.masked += masked
         site.sectors += sectors
         site.ideal_sectors += ideal
         site.worst = max(site.worst, sectors)
-        self.journal.append(site.number, lanes, masked, sectors, ideal)
+        self.journal.append(site.number, requests, lanes, masked, sectors, ideal)
         return site
 
     def _keep(self, site: Site, offsets: Array, lanes: int, on: Array | None) -> None:
         """This request's offsets, if no other has had as many lanes switched off."""
-        if lanes - offsets.size <= site.most_masked:
-            return
-        site.most_masked = lanes - offsets.size
-        if on is None:
-            site.offsets = tuple(offsets[:MAX_OFFSETS].tolist())
-            return
-        rest = iter(offsets.tolist())
-        site.offsets = tuple(next(rest) if lane else None for lane in on[:MAX_OFFSETS].tolist())
+        masked = lanes - offsets.size
+        if self.again and site.kept == site.requests:
+            both = zip(site.offsets, _spread(offsets, on), strict=False)
+            merged = tuple(other if one is None else one for one, other in both)
+            now = site.most_masked - offsets.size, merged
+            site.most_masked, site.offsets = max(site.before, now, key=lambda pair: pair[0])
+        elif not self.again and masked > site.most_masked:
+            site.before = site.most_masked, site.offsets
+            site.kept = site.requests
+            site.most_masked, site.offsets = masked, _spread(offsets, on)
 
     def _visit(self, site: Site, first: int, last: int, lanes: int, masked: int) -> None:
         if len(self.visits) < MAX_VISITS:
@@ -468,11 +495,11 @@ class Launch:
         )
 
     def _aligned(self, kind: str, asked: Asked, line: int, area: Area) -> None:
-        wrong = asked.offsets % asked.size != 0
+        wrong = (asked.offsets + area.within) % asked.size != 0
         at = int(asked.offsets[wrong][0])
         raise self.stop(
             f"misaligned: {self.where()} {DOES[kind]} {asked.size} bytes at byte {at} of "
-            f"{area.name} (line {line}), which is no multiple of {asked.size}"
+            f"{area.name} (line {line}), whose address is no multiple of {asked.size}"
         )
 
     # -- races
@@ -511,11 +538,11 @@ class Launch:
             if role.split()[0] != site.kind or site.kind == "write":
                 self._against(site, memory.shadows[role], index, area)
         if site.kind == "read":
-            memory.readers(mark, index, self.program_of)
+            memory.readers(mark, index, self.program_of, self.ordered)
         elif site.kind == "write":
             memory.shadow("write")[index] = mark
         else:
-            memory.leave("atomic", mark, index, self.program_of)
+            memory.leave("atomic", mark, index, self.program_of, self.ordered)
 
     def _against(self, site: Site, shadow: Array, index: Index, area: Area) -> None:
         there = shadow[index]
@@ -575,7 +602,7 @@ class Launch:
                 flops += record[1]
             else:
                 row = sums[record[0]]
-                for at, value in enumerate((1, *record[1:])):
+                for at, value in enumerate(record[1:]):
                     row[at] += value
         found = [
             [site.requests, site.lanes, site.masked, site.sectors, site.ideal_sectors]
@@ -612,6 +639,14 @@ def _values_of(values: Array | None, lanes: int, on: Array | None) -> Array | No
         return None
     every = np.broadcast_to(values.reshape(-1), (lanes,))
     return every if on is None else every[on]
+
+
+def _spread(offsets: Array, on: Array | None) -> tuple[int | None, ...]:
+    """The offset of each lane, None for one that is off."""
+    if on is None:
+        return tuple(offsets[:MAX_OFFSETS].tolist())
+    rest = iter(offsets.tolist())
+    return tuple(next(rest) if lane else None for lane in on[:MAX_OFFSETS].tolist())
 
 
 def _lanes(count: int) -> str:

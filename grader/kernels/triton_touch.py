@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,7 @@ class Hooks:
         self.lines: dict[tuple[int, int], int] = {}
         self.foreign: dict[int, bool] = {}
         self.codes: list[CodeType] = []
+        self.caller: FrameType | None = None
         self.changed: list[tuple[Any, str, Any, Any]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
@@ -116,6 +117,11 @@ class Hooks:
             self.set(handle, "materialize_pointers", _materialized(handle.materialize_pointers))
         for owner, name, made in self._entries():
             self.set(owner, name, made)
+        if not BUILDER.options.debug:
+            # Its checks for overflow end in an assertion that does nothing without `debug`.
+            name = "binary_op_sanitize_overflow_impl"
+            getattr(interpreter.interpreter_semantic, name)
+            self.set(interpreter.interpreter_semantic, name, lambda *operands: None)
 
     # -- the ways into a kernel
 
@@ -256,12 +262,13 @@ class Hooks:
         BUILDER.set_grid_dim(x, y, z)
         self.now = launch
         try:
-            for number in order:
-                BUILDER.set_grid_idx(number % x, number // x % y, number // (x * y))
-                launch.begin(number)
-                function(**inside)
+            with np.errstate(all="ignore"):  # a GPU does not warn of infinities
+                for number in order:
+                    BUILDER.set_grid_idx(number % x, number // x % y, number // (x * y))
+                    launch.begin(number)
+                    function(**inside)
         finally:
-            self.now = None
+            self.now = self.caller = None
             BUILDER.grid_idx = None
 
     # -- accesses and products
@@ -293,14 +300,16 @@ class Hooks:
         load, store = BUILDER.create_masked_load, BUILDER.create_masked_store
         rmw, cas, dot = BUILDER.create_atomic_rmw, BUILDER.create_atomic_cas, BUILDER.create_dot
 
-        def see(kind: str, pointers: Any, mask: Any, values: Any = None) -> None:
+        def see(
+            kind: str, pointers: Any, mask: Any, values: Any = None, again: bool = False
+        ) -> None:
             launch = self.now
             if launch is None:
                 return
             bits = mask if mask is None or isinstance(mask, np.ndarray) else mask.data
             size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
             origin = getattr(pointers, "origin", None)
-            launch.access(kind, pointers.data, bits, size, self.line(), origin, values)
+            launch.access(kind, pointers.data, bits, size, self.line(), origin, values, again)
 
         def ordered(pointers: Any, mask: Any, how: Any, scope: Any) -> None:
             """A lock or a counter orders programs: an atomic on one element that says so."""
@@ -323,7 +332,10 @@ class Hooks:
         ) -> Any:
             if operation not in (ir.ATOMIC_OP.XCHG,):
                 self.refuse_bits(value, "does an atomic")
-            see("atomic", pointers, mask)
+            # Of floats, the larger one is found in two steps: positive lanes, and negative ones.
+            caller = sys._getframe(1)
+            see("atomic", pointers, mask, again=caller is self.caller)
+            self.caller = caller
             result = rmw(operation, pointers, value, mask, how, scope)
             ordered(pointers, mask, how, scope)
             return result

@@ -18,14 +18,20 @@ Known limits
   noticed: the guard's hooks taken off or covered, functions of it or of the interpreter replaced,
   counts edited after they were written, a thread started, objects searched through `gc`. Code that
   keeps the interpreter's own functions from before the guard was loaded, or finds the guard's
-  objects in a caller's frame and uses their methods, can still forge. A suite judges the values of
-  the same launch, and bounds the counts by what the task needs.
+  objects in a caller's frame and uses their methods, can still forge; `touched`, `visits` and the
+  list of races are not signed as the counts are. A suite judges the values of the same launch, and
+  bounds the counts by what the task needs.
 - A kernel is Python here: it could read tensors of its module past `tl.load`, compute with torch or
   NumPy, or call plain functions. `ops=True` tells which ATen operations ran.
 - Within one program, lanes are in step: a `tl.store` that a later `tl.load` of other lanes reads
   needs `tl.debug_barrier()` on a GPU, and is no fault here. Lanes of one `tl.store` are checked.
+- Tensors of different storages over the same memory (two `torch.from_numpy` of overlapping arrays)
+  are told apart, and do not race.
 - Pointers that a kernel loads from memory, instead of taking them as arguments, are out of bounds.
+- Of each element eight readers that nothing orders are remembered: where atomics order some of many
+  programs and not others, a race may be missed.
 - An atomic on one element orders programs as its `sem` says; one on a block of elements does not.
+- Integers wrap around silently, as on a GPU. Floating-point warnings of NumPy are off in a launch.
 - `num_warps`, `num_stages` and other options have no effect, and a misspelt one is no error.
 - `tl.exp` and other functions are NumPy's, `tl.dot` is exact in its inputs' type (no TF32).
 """
@@ -183,12 +189,14 @@ def _poisoned() -> Iterator[None]:
     enabled = torch.are_deterministic_algorithms_enabled()
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     fills = settings.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # What torch.use_deterministic_algorithms does, without importing torch's compiler for it.
+    switch = torch._C._set_deterministic_algorithms
+    switch(True, warn_only=True)
     settings.fill_uninitialized_memory = True
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(enabled, warn_only=warns)
+        switch(enabled, warn_only=warns)
         settings.fill_uninitialized_memory = fills
 
 

@@ -259,7 +259,7 @@ class Maker:
     def __init__(self, choose: Callable[[Any], Any]) -> None:
         self.choose = choose  # one of a sequence
         self.grid = (choose((1, 2, 3, 4)), choose((1, 1, 1, 2)))
-        self.turns = choose((1, 1, 2, 3))
+        self.turns = choose((1, 1, 2))
         self.block: tuple[int, ...] = choose(((4,), (8,), (16,), (32,), (2, 4), (4, 8), (8, 4)))
         self.arrays: list[Array] = []
         self.spaces: dict[int, tuple[str, int]] = {}
@@ -274,7 +274,7 @@ class Maker:
         self.loaded: list[str] = []
 
     def made(self) -> Made:
-        for _ in range(self.choose((1, 2, 3, 4))):
+        for _ in range(self.choose((1, 2, 2, 3))):
             self.statement()
         names = [array.name for array in self.arrays] + ["keep_at"] * self.uses_keep
         head = HEAD.format(parameters=", ".join(names)).splitlines()
@@ -399,7 +399,7 @@ class Maker:
         parts = [first, f"{choose((0, 1, many * self.grid[0]))} * q", f"{choose((0, 0, 5))} * t"]
         if way != "scalar":
             parts.append(self.axes(str(choose((self.block[-1], 1, 0)) * step), str(step)))
-        index = " + ".join(parts)
+        index = " + ".join(part for part in parts if part not in ("0 * p", "0 * q", "0 * t")) or "0"
         block = () if way == "scalar" else self.block
         stride = choose((1, 1, 1, 1, 2, 3))
         mask = self.mask(index, way)

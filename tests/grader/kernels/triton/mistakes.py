@@ -517,7 +517,31 @@ def launch():
 def want():
     return torch.tensor([0x01010101], dtype=torch.int32)
 """,
-        "misaligned: program 0 reads 4 bytes at byte 1 of x (line {a}), which is no multiple of 4",
+        "misaligned: program 0 reads 4 bytes at byte 1 of x (line {a}), whose address is no "
+        "multiple of 4",
+        "right",
+    ),
+    Mistake(
+        "two numbers read as one, at an odd element of a storage",
+        """
+@triton.jit
+def pairs(x, out):
+    p = tl.program_id(0)
+    tl.store(out + p, tl.load(x.to(tl.pointer_type(tl.int64)) + p))  # a
+
+
+def launch():
+    x = torch.arange(8, dtype=torch.int32)[1:5]  # -
+    #+ x = torch.arange(1, 5, dtype=torch.int32)
+    out = torch.zeros(2, dtype=torch.int64)
+    pairs[(2,)](x, out)
+    return out
+
+
+def want():
+    return torch.arange(1, 5, dtype=torch.int32).view(torch.int64)
+""",
+        "misaligned: program 0 reads 8 bytes at byte 0 of x (line {a})",
         "right",
     ),
     Mistake(
@@ -613,6 +637,35 @@ def want():
 """,
         "race: program 1 changes count[0] (line {a}) which program 0 read (line {b}): nothing "
         "orders two programs of a launch (1 element)",
+        "right",
+    ),
+    Mistake(
+        "a reader that the counter does not know of",
+        """
+@triton.jit
+def last_one_resets(x, out, count):
+    p = tl.program_id(0)
+    tl.store(out + p, tl.load(x))  # a
+    counts = p != 1  # -
+    #+ counts = p >= 0
+    if counts:
+        before = tl.atomic_add(count, 1)
+        if before == 1:  # -
+        #+ if before == 2:
+            tl.store(x, 0.0)  # b
+
+
+def launch():
+    out = torch.zeros(3)
+    last_one_resets[(3,)](torch.ones(1), out, torch.zeros(1, dtype=torch.int32))
+    return out
+
+
+def want():
+    return torch.ones(3)
+""",
+        "race: program 2 writes x[0] (line {b}) which program 1 read (line {a}): nothing orders "
+        "two programs of a launch (1 element)",
         "right",
     ),
     Mistake(

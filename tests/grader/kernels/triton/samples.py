@@ -124,6 +124,19 @@ def number_kernel(out, WIDTH: tl.constexpr):
     tl.store(out + at + tl.program_id(0), tl.program_id(0) + 10 * tl.program_id(1))
 
 
+@triton.jit
+def joined_kernel(x, out, programs):
+    at = tl.arange(0, 16)
+    mask = (tl.program_id(0) < programs) & (at > 1)
+    tl.store(out + tl.program_id(0) * 16 + at, tl.load(x + at, mask=mask, other=0.0))
+
+
+@triton.jit
+def largest_kernel(x, out):
+    at = tl.arange(0, 16)
+    tl.atomic_max(out + at, tl.load(x + tl.program_id(0) * 16 + at), mask=at > 0)
+
+
 # -- out of bounds ---------------------------------------------------------------------------------
 
 
@@ -214,6 +227,13 @@ def lost_kernel(x, out, by):
     at = tl.arange(0, 16)
     address = (x + at).to(tl.int64) + by
     tl.store(out + at, tl.load(address.to(tl.pointer_type(tl.float32))))  # lost
+
+
+@triton.jit
+def wide_kernel(x, out):
+    at = tl.arange(0, 8)
+    pairs = tl.load(x.to(tl.pointer_type(tl.int64), bitcast=True) + at)
+    tl.store(out + at, (pairs & 1).to(tl.float32))
 
 
 @triton.jit
@@ -315,6 +335,17 @@ def many_readers_kernel(x):
     tl.load(x)
     if program == tl.num_programs(0) - 1:
         tl.store(x, 1.0)  # last writes
+
+
+@triton.jit
+def left_out_kernel(x, out, count):
+    """Everyone reads; all but program 1 say so; who is told of one other writes."""
+    program = tl.program_id(0)
+    tl.store(out + program, tl.load(x))  # left out reads
+    if program != 1:
+        before = tl.atomic_add(count, 1)
+        if before == 1:
+            tl.store(x, 0.0)  # left out writes
 
 
 @triton.jit

@@ -12,6 +12,7 @@ import pytest
 import torch
 import triton.language as tl
 
+from grader import expect
 from grader.kernels import Access, Report, Visit, watched
 from grader.kernels.triton_guard import MAX_VISITS, Area, Launch, Memory
 from tests.grader.kernels.triton import samples
@@ -192,6 +193,35 @@ def test_a_report_survives_the_way_across_and_only_a_report_does() -> None:
             Report.from_plain({**data, name: wrong})
 
 
+def test_a_mask_that_joins_a_scalar_condition() -> None:
+    x = torch.arange(32.0)
+    report = launch(samples.joined_kernel, (4,), x, torch.zeros(64), 2)
+    row = only(report, "read")
+    assert (row.requests, row.lanes, row.masked) == (4, 2 * 14, 2 * 2 + 2 * 16)
+    assert report.errors == []
+
+
+def test_the_larger_of_floats_is_one_request() -> None:
+    x = torch.linspace(-1, 1, 64)
+    out = torch.zeros(16)
+    report = launch(samples.largest_kernel, (4,), x, out)
+    row = only(report, "atomic")
+    assert (row.requests, row.lanes, row.masked, row.operations) == (4, 60, 4, 60)
+    assert row.worst_offsets == (None, *range(4, 64, 4))
+    assert report.errors == []
+    wanted = x.reshape(4, 16).max(0).values.clamp(min=0)
+    wanted[0] = 0
+    assert torch.equal(out, wanted)
+
+
+def test_overflow_and_infinities_are_silent_as_on_a_gpu() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got, report = run(samples.softmax, torch.tensor([[1e30, -1e30, float("inf")]]))
+    assert report.errors == []
+    assert got.isnan().any()
+
+
 # -- out of bounds ---------------------------------------------------------------------------------
 
 
@@ -329,6 +359,9 @@ def test_a_pointer_made_of_a_number_is_told_by_its_address() -> None:
     assert torch.equal(out, x[4:])
     report = launch(samples.lost_kernel, (1,), x, out, 2)
     assert report.errors[0].startswith("misaligned: program 0 reads 4 bytes at byte 2 of x (line ")
+    report = launch(samples.wide_kernel, (1,), torch.arange(40.0)[1:], out)
+    assert report.errors[0].startswith("misaligned: program 0 reads 8 bytes at byte 0 of x (line ")
+    assert launch(samples.wide_kernel, (1,), torch.arange(40.0)[2:], out).errors == []
     report = launch(samples.lost_kernel, (1,), x, out, 1 << 40)
     assert "memory that no argument of the launch has" in report.errors[0]
 
@@ -462,6 +495,14 @@ def test_a_counter_orders_programs_if_it_says_so(sem: str, races: int, seed: int
     report = launch(samples.last_kernel, (4,), *given, seed=seed, SEM=sem, BLOCK=16)
     assert len(report.errors) == races
     assert out.item() == 64
+
+
+def test_a_reader_that_the_counter_does_not_know_of() -> None:
+    count = torch.zeros(1, dtype=torch.int32)
+    report = launch(samples.left_out_kernel, (3,), torch.ones(1), torch.zeros(3), count)
+    (text,) = report.errors
+    assert f"program 2 writes x[0] (line {line('left out writes')})" in text
+    assert f"program 1 read (line {line('left out reads')})" in text
 
 
 def test_halves_of_an_element_are_two_pieces() -> None:
@@ -725,6 +766,50 @@ def test_the_operations_that_torch_ran() -> None:
 def test_an_empty_grid_runs_nothing() -> None:
     report = launch(samples.raises_kernel, (0,), torch.ones(16))
     assert (report.grid, report.blocks, report.errors, report.accesses) == ((0, 1, 1), 0, [], [])
+
+
+# -- what people read ------------------------------------------------------------------------------
+
+
+def test_the_table() -> None:
+    x = torch.randn(5, 100)
+    text = str(run(samples.softmax, x)[1])
+    assert text.splitlines()[0] == "softmax_kernel: 5 programs"
+    assert "Read 2,000 bytes, wrote 2,000." in text
+    assert "Different elements: 500 of x read, 500 of out written." in text
+    assert "140 (22%)" in text  # 28 of 128 lanes in each of five programs
+    assert max(map(len, text.splitlines())) <= 100
+    text = str(run(samples.matmul, torch.ones(16, 16), torch.ones(16, 32))[1])
+    assert text.splitlines()[0] == "matmul_kernel: 1 x 2 programs"
+    assert f"; {2 * 2 * 16**3:,} FLOPs in tl.dot." in text
+    text = str(run(samples.histogram, torch.zeros(32, dtype=torch.int32), 4)[1])
+    assert "wrote 0, changed 128 by atomics." in text
+    text = str(run(samples.copy, torch.zeros(40), torch.zeros(64), 0, 16, 4)[1])
+    assert text.splitlines()[0] == "copy_kernel: 4 programs, of which 3 ran"
+    assert "  out of bounds: program 2" in text
+    assert str(run(samples.write, torch.zeros(4))[1]).count("\n") == 1
+
+
+def told(report: Report, because: dict[str, str] | None = None) -> expect.Failure:
+    with pytest.raises(expect.Failure) as caught:
+        expect.launched(report.errors, because)
+    return caught.value
+
+
+def test_a_fault_is_told_with_a_clause_of_its_own() -> None:
+    x = torch.zeros(40)
+    first = told(run(samples.copy, x, torch.zeros(64), 0, 16, 4)[1])
+    assert "its mask switches the others off" in str(first.because)
+    other = told(run(samples.copy, x, torch.zeros(64), 0, 32, 2)[1])
+    assert first.observed == other.observed  # one mistake, whatever the size of a block
+    assert first.observed != told(run(samples.copy, x, torch.zeros(64), -1)[1]).observed
+    mine = told(run(samples.copy, x, torch.zeros(64), 30)[1], {"out of bounds": "mine"})
+    assert mine.because == "mine"
+    race = launch(samples.total_kernel, (4,), torch.ones(64), torch.zeros(1), 64, BLOCK=16)
+    assert "programs run in any order" in str(told(race).because)
+    again = launch(samples.total_kernel, (2,), torch.ones(64), torch.zeros(1), 64, BLOCK=32)
+    assert told(race).observed == told(again).observed
+    expect.launched(launch(samples.number_kernel, (4,), torch.zeros(4), WIDTH=4).errors)
 
 
 # -- installed, and gone again ---------------------------------------------------------------------

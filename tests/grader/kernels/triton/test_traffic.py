@@ -7,15 +7,15 @@ import importlib.util
 import itertools
 import re
 import sys
-import warnings
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import event, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from grader import kernels
@@ -27,9 +27,11 @@ from .generated import Account, Did, Made
 
 SECOND_SEED = 11
 
+pytestmark = pytest.mark.filterwarnings("ignore:tl.make_block_ptr is deprecated")
+
 
 @pytest.fixture(scope="module")
-def load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], ModuleType]]:
+def load(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ModuleType]:
     """Imports a text from a file of its own, which the interpreter reads."""
     folder: Path = tmp_path_factory.mktemp("made")
     names = itertools.count()
@@ -46,9 +48,7 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], M
         spec.loader.exec_module(module)
         return module
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # block pointers are deprecated
-        yield loaded
+    return loaded
 
 
 # -- made-up kernels ------------------------------------------------------------------------------
@@ -160,10 +160,13 @@ def check_races(made: Made, account: Account, sentences: list[str]) -> None:
         assert any((now.kind, now.line, one.kind, one.line) in told for one in others), now
 
 
-@property_settings(110)
+@property_settings(80)
 @given(st.data())
-def _made_up_kernels(load: Callable[[str], ModuleType], data: st.DataObject) -> None:
-    agrees(load, generated.Maker(lambda options: data.draw(st.sampled_from(options))).made(), event)
+def _made_up_kernels(
+    load: Callable[[str], ModuleType], seen: Counter[str], data: st.DataObject
+) -> None:
+    made = generated.Maker(lambda options: data.draw(st.sampled_from(options))).made()
+    agrees(load, made, lambda what: seen.update([what]))
 
 
 def agrees(load: Callable[[str], ModuleType], made: Made, event: Callable[[str], None]) -> None:
@@ -219,7 +222,9 @@ def agrees(load: Callable[[str], ModuleType], made: Made, event: Callable[[str],
 def test_made_up_kernels_do_what_an_account_says(load: Callable[[str], ModuleType]) -> None:
     """Requests, lanes, masked lanes, bytes, sectors, touched elements, visits, the first lane out
     of bounds, races, and values as without the guard."""
-    _made_up_kernels(load)
+    seen: Counter[str] = Counter()
+    _made_up_kernels(load, seen)
+    assert all(seen[what] >= 5 for what in ("out of bounds", "runs to its end", "races")), seen
 
 
 # -- closed forms ---------------------------------------------------------------------------------
@@ -262,9 +267,8 @@ def near(value: torch.Tensor, wanted: torch.Tensor) -> None:
 
 MATMULS = [
     (32, 32, 32, 16, 16, 16),
-    (64, 32, 48, 32, 16, 16),
-    (33, 20, 40, 16, 16, 16),  # every side is ragged
-    (17, 50, 16, 32, 16, 16),
+    (32, 32, 48, 32, 16, 16),
+    (33, 20, 40, 16, 16, 32),  # every side is ragged
     (5, 5, 33, 16, 32, 16),
 ]
 
@@ -337,7 +341,7 @@ def test_a_softmax_of_three_passes_reads_three_times(M: int, N: int, block: int)
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("N", "BQ", "BK"), [(64, 16, 16), (48, 32, 16), (50, 16, 32)])
+@pytest.mark.parametrize(("N", "BQ", "BK"), [(48, 16, 16), (32, 32, 16), (40, 16, 32)])
 def test_attention_reads_keys_and_values_once_a_block_of_queries(
     N: int, BQ: int, BK: int, causal: bool
 ) -> None:
@@ -403,7 +407,7 @@ def test_a_histogram_meets_on_one_bin_as_often_as_a_block_has_it() -> None:
 
 @pytest.mark.parametrize("split", [1, 3])
 def test_split_k_reads_as_much_and_writes_split_times(split: int) -> None:
-    M, N, K, B = 20, 33, 70, 16
+    M, N, K, B = 10, 20, 70, 16
     a, b = draw(M, K), draw(K, N, seed=1)
     value, report = run(textbook.split_k, a, b, B, B, B, split)
     near(value, a.double() @ b.double())
@@ -432,6 +436,18 @@ def test_an_atomic_maximum_of_floats_is_one_request() -> None:
     assert torch.equal(value, x.reshape(4, 16).amax(0))
     (row,) = report.of("atomic")
     assert (row.requests, row.lanes, row.array, row.size) == (4, 64, "out", 4)
+
+
+def test_pointers_into_two_tensors_are_counted_for_each() -> None:
+    """A load whose lanes point into one of two tensors: each is told of its own lanes."""
+    n, block = 10, 16
+    x, y = draw(n), draw(2 * n, seed=1)
+    value, report = run(textbook.select, x, y, block)
+    assert torch.equal(value, torch.where(torch.arange(n) % 3 == 0, x, y[::2]))
+    lanes = {row.array: row.lanes for row in report.of("read")}
+    assert lanes == {"x": 4, "y": 6}
+    assert report.touched == {"x": (4, 0), "y": (6, 0), "out": (0, n)}
+    assert report.total("masked", "read") == report.total("masked", "write") == block - n
 
 
 # -- Triton is left as it was ---------------------------------------------------------------------
