@@ -22,6 +22,7 @@ END = "<!-- end of excerpt -->"
 QUERY_HEADS = """    return (
         2 * config.num_hidden_layers * config.num_attention_heads * config.head_dim * dtype_bytes
     )"""
+needs_triton = pytest.mark.skipif(bool(capabilities.missing("triton")), reason="no Triton")
 needs_compiler = pytest.mark.skipif(bool(capabilities.missing("cxx")), reason="no C++ compiler")
 
 
@@ -85,6 +86,23 @@ def test_a_tile_without_its_barrier(tmp_path: Path) -> None:
     path.write_text(text.replace(marker, code))
     target = "exercises/lab05/transpose.cu::transpose_tiled"
     hold("race", f"$ pytest {target}\n...\n{board(tmp_path, target, 'lab05 ')}")
+
+
+@needs_triton
+def test_a_row_stored_without_its_mask(tmp_path: Path) -> None:
+    path = copied(tmp_path, "lab06") / "triton_softmax.py"
+    text = path.read_text()
+    pieces = (ROOT / "solutions/lab06/triton_softmax.py").read_text().split("# BEGIN SOLUTION ")
+    marker = '    raise NotImplementedError("lab06.softmax")\n'
+    for piece in pieces:
+        if piece.startswith("softmax\n"):
+            body = piece.partition("    # END SOLUTION")[0].partition("\n")[2]
+            assert marker in text
+            text = text.replace(marker, body.replace("element_ty), mask=inside)", "element_ty))"), 1)
+    assert "element_ty))" in text
+    path.write_text(text)
+    target = "exercises/lab06/triton_softmax.py::softmax"
+    hold("mask", f"$ pytest {target}\n...\n{board(tmp_path, target, 'lab06 ')}")
 
 
 @needs_compiler
