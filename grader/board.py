@@ -46,6 +46,7 @@ class View:
 
     def __post_init__(self) -> None:
         self._missing: dict[str, int] = {}
+        self._extras = 0
 
     def lines(self, start: Path, root: Path) -> list[str]:
         shown = os.path.relpath(self.folder, start)
@@ -87,10 +88,9 @@ class View:
             why = dict.fromkeys(capabilities.first_missing(row.task.needs) for row in rows)
             said = f"   not verified here: {self.score.not_verified:g} points"
             lines.append(": ".join([said, *(["; ".join(filter(None, why))] if any(why) else [])]))
-        extras = sum(row["status"] == "not_verified" for row in self.rows.values())
-        if extras:
+        if self._extras:
             lines.append(
-                f"   {extras} unscored checks need a GPU or an optional library: not run here"
+                f"   {self._extras} unscored checks need a GPU or an optional library: not run here"
             )
         return lines
 
@@ -168,6 +168,9 @@ def build(suite: Suite, folder: Path, rows: dict[str, dict[str, Any]]) -> View:
             outcomes.append(outcome)
     score = score_lab(suite, outcomes)
     view = View(suite.lab, folder, score, rows, complete=len(outcomes) == len(suite.cases))
+    view._extras = sum(
+        outcome.status == "not_verified" and not outcome.case.test.scored for outcome in outcomes
+    )
     for task in suite.lab.tasks:
         scored = [case for case in suite.cases_of(task.id) if case.test.scored]
         view._missing[task.id] = sum(case.id not in rows for case in scored)

@@ -273,6 +273,8 @@ def test_without_triton_its_tasks_are_not_verified_and_others_are(
     assert "1 of 3 points" in out
     said = "not verified here: 2 points: Triton is not installed (pip install -e '.[triton]')"
     assert said in out, out
+    # The test of the GPU is the one that earns nothing anywhere; the kernel's own has points.
+    assert "1 unscored checks need a GPU" in out
 
 
 @pytest.mark.skipif(not capabilities.missing("gpu"), reason="here is a GPU")
