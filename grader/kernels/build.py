@@ -7,12 +7,14 @@ and hoist loops' conditions, and the counts would not be those of the source.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import shutil
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -34,7 +36,9 @@ _CLANG_FLAGS = (
     "-fsanitize-coverage=bb,no-prune,trace-pc",
     *("-mllvm", "-tsan-instrument-read-before-write=1"),
 )
+_STATIC_FLAGS = ("-static", "-Wl,--exclude-libs,ALL")  # the latter hides the libraries' names
 _RUNTIME_FLAGS = ("-std=c++17", "-fno-pie", "-O2", "-w")
+MAX_KEPT = 400  # programs in the cache, of 1.3 MB each
 MAX_SHARED = 232448  # bytes of shared memory that a block can have
 _OBJECT: dict[str, bytes] = {}
 
@@ -68,8 +72,10 @@ def program(source: Source) -> Path:
     found = compiler()
     wrapped = _wrapped(source)
     flags = (*_KERNEL_FLAGS, *(_CLANG_FLAGS if found.is_clang else _GCC_FLAGS))
-    path = _cache() / _key(found, wrapped, flags) / "program"
+    path = _cache() / _key(found, wrapped, (*flags, *_STATIC_FLAGS)) / "program"
     if path.is_file():
+        with contextlib.suppress(OSError):
+            os.utime(path)  # in use: see `_prune`
         return path
     with tempfile.TemporaryDirectory(prefix="infralens-build-") as name:
         folder = Path(name)
@@ -81,13 +87,35 @@ def program(source: Source) -> Path:
             [found.path, *flags, "-I", str(_HERE), "-c", "kernel.cpp", "-o", "kernel.o"],
             folder,
         )
-        _run(
-            source.name,
-            [found.path, "-no-pie", "kernel.o", "runtime.o", "-o", "program", "-lm"],
-            folder,
-        )
+        _link(source.name, found, folder)
         _keep(folder / "program", path)
+    _prune(path.parent.parent)
     return path
+
+
+def _prune(cache: Path) -> None:
+    """Keep the cache from growing for ever: of more than `MAX_KEPT` programs, the older half goes,
+    unless it was in use within the last hour."""
+    kept = list(cache.iterdir())
+    if len(kept) <= MAX_KEPT:
+        return
+    used: list[tuple[float, Path]] = []
+    for folder in kept:
+        with contextlib.suppress(OSError):  # another process may prune at the same time
+            used.append((max(file.stat().st_mtime for file in folder.iterdir()), folder))
+    used.sort()
+    for when, folder in used[: len(used) // 2]:
+        if when < time.time() - 3600 and folder.name != _runtime_key():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _link(name: str, found: Compiler, folder: Path) -> None:
+    """Without shared libraries where that can be: such a program starts in a third of the time."""
+    call = [found.path, "-no-pie", "kernel.o", "runtime.o", "-o", "program", "-lm"]
+    try:
+        _run(name, [*call, *_STATIC_FLAGS], folder)
+    except CompileError:
+        _run(name, call, folder)
 
 
 def runtime_object() -> bytes:

@@ -361,16 +361,12 @@ def _finished(call: list[str], seconds: float, **options: Any) -> int:
 # -- lines ----------------------------------------------------------------------------------------
 
 
-def _pcs(data: Any) -> Iterable[int]:
-    if isinstance(data, dict):
-        for key, value in data.items():
-            if key in ("pc", "other_pc") and isinstance(value, int):
-                yield value
-            else:
-                yield from _pcs(value)
-    elif isinstance(data, list):
-        for value in data:
-            yield from _pcs(value)
+def _pcs(data: dict[str, Any]) -> Iterable[int]:
+    """The instructions that a report names: of accesses, of races, and of what ended the launch."""
+    rows = [*data["sites"], *data["races"]]
+    if data["error"]:
+        rows += [data["error"], *(row for row in data["error"].values() if isinstance(row, dict))]
+    return [row[key] for row in rows for key in ("pc", "other_pc") if key in row]
 
 
 def _source_lines(program: Path, pcs: Iterable[int]) -> dict[int, int]:

@@ -12,7 +12,6 @@
 #include <cxxabi.h>
 #include <elf.h>
 #include <fcntl.h>
-#include <link.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -50,12 +49,14 @@ extern "C" const int il_kernel_count;
 extern "C" char *il_touch_shared();
 
 #define COLD __attribute__((noinline, cold))
+#define INLINE inline __attribute__((always_inline))
+#define LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define CALLER ((Address)__builtin_return_address(0))
 #define FRAME ((Address)__builtin_frame_address(1))
 
 namespace il {
 
-enum Kind { READ, WRITE, ATOMIC, FLOW, ENTERED, LEFT, PASSED };
+enum Kind { READ, WRITE, ATOMIC, FLOW, ENTERED, LEFT };
 enum Space { GLOBAL, SHARED, CONSTANT };
 enum State { NEW, READY, AT_BARRIER, AT_COLLECTIVE, DONE };
 enum Collective { SHUFFLE, BALLOT, REDUCE, SYNCWARP };
@@ -79,12 +80,28 @@ struct Moment {
     u32 block1, epoch, turn, fences, warp;
 };
 struct Mark {
-    u32 moment = NOBODY;
-    uint16_t site = 0;
-    uint8_t lane = 0, atomic = 0;
+    u64 bits = 0; // from the lowest: 32 of the moment, 16 of the site, 8 of the lane, 1 for an atomic
+    u32 moment() const { return (u32)bits; }
+    u32 site() const { return (u32)(bits >> 32) & 0xffff; }
+    u32 lane() const { return (u32)(bits >> 48) & 0xff; }
+    bool atomic() const { return bits >> 56; }
 };
-struct Cell {
-    Mark writer, first, last;
+const u64 WHO_AND_WHEN = 0x00ff0000ffffffff; // of a mark's bits
+inline Mark mark_of(u32 moment, u32 lane) { return {moment | (u64)lane << 48}; }
+inline Mark marked(const Mark &mark, u32 site, bool atomic) { return {mark.bits | (u64)site << 32 | (u64)atomic << 56}; }
+// The marks of a region's cells, kind by kind: most arrays are only read or only written, and what
+// has not a single mark is not looked at.
+struct Marks {
+    Mark *of = nullptr;
+    bool any = false;
+    Mark &at(Address cell) {
+        any = true;
+        return of[cell];
+    }
+    void forget(size_t many) {
+        if (any) memset((void *)of, 0, many * sizeof(Mark));
+        any = false;
+    }
 };
 
 struct Region {
@@ -95,7 +112,8 @@ struct Region {
     Space space = GLOBAL;
     bool read_only = false, dynamic = false, used = false;
     u32 shift = 2; // a cell stands for a word, or for a byte once something smaller was touched
-    Cell *cells = nullptr;
+    bool watched = false, plain = false; // it has marks; and they are of words, for races
+    Marks writer, first, last; // the last who wrote, and two who read since
 };
 
 struct Site {
@@ -129,6 +147,18 @@ struct Frame {
     Address last, base; // base: the function's frame pointer
 };
 const u32 MAX_LOOPS = 64, MAX_FRAMES = 64;
+struct Path {
+    u64 hash;
+    u32 loops_used, frames_used;
+    Loop loops[MAX_LOOPS];
+    Frame frames[MAX_FRAMES];
+    void clear() { hash = 0, loops_used = frames_used = 0; }
+    void copy(const Path &from) {
+        hash = from.hash, loops_used = from.loops_used, frames_used = from.frames_used;
+        std::copy(from.loops, from.loops + loops_used, loops);
+        std::copy(from.frames, from.frames + frames_used, frames);
+    }
+};
 
 struct Suspect { // a second write to a word, which may turn out to store the same value
     bool open = false;
@@ -138,25 +168,26 @@ struct Suspect { // a second write to a word, which may turn out to store the sa
     Touch other, mine;
 };
 
+struct Place {
+    u32 x, y, z;
+};
+
 struct Lane {
     State state = NEW;
     u32 thread = 0, number = 0; // in the block; in the warp
-    u32 x = 0, y = 0, z = 0;
+    Place place = {0, 0, 0};
     void *stack_pointer = nullptr;
     char *stack = nullptr;
     Address waits_at = 0;
-    u64 steps = 0, allowed = 0;
+    u64 steps = 0;
     u32 cursor = 0;
-    // The first lane of a warp after a barrier leads. One that begins on the same path follows it,
-    // event by event, as long as they are the same: then its path is the leader's, and need not be
-    // computed. `at` is the last event that both met, `followed` how many.
+    // The first lane of a warp leads: from each barrier on, what it meets is written down. Another
+    // one follows it, event by event, as long as both meet the same: then its path is the leader's,
+    // and need not be computed. `followed` is how many events that were, when it last stopped.
     bool placed = false, leads = false, follows = false;
-    u32 at = 0, followed = 0;
-    u64 path = 0;
-    u32 loops_used = 0, frames_used = 0;
-    Loop loops[MAX_LOOPS];
-    Frame frames[MAX_FRAMES];
-    Suspect suspect;
+    bool alike = false; // its path is the one that the leader had at the last barrier
+    u32 followed = 0;
+    Path *path = nullptr; // of those that once went alone
     // at a warp-level function
     Collective collective = SHUFFLE;
     int what = 0, argument = 0, width = 0;
@@ -164,24 +195,35 @@ struct Lane {
     u64 value = 0, result = 0;
 };
 
-// A request in the making, or another event on the way of the lane that leads: `next` is what it met
-// after this one. For ENTERED, `site` is how deep in the lane's stack the frame lies.
-struct alignas(32) Head {
-    u64 key, tag;
-    u32 site, mask, addresses, next;
+// A request in the making.
+struct Head {
+    u64 key;
+    u32 site, mask, addresses;
 };
-const u32 NONE = ~0u, IS_FLOW = ~0u, IS_MARK = ~0u - 1; // the last two stand in `addresses`
+const u32 NONE = ~0u, IS_FLOW = ~0u; // the latter stands in `addresses`
 struct Addresses {
     Addresses() {} // only what lanes write is read
     Address of[32];
+};
+// What the lane that leads met: `tag` says what and where. `head` is its request, or NONE where it
+// made none: a call, a return, or the block behind a return. The list ends with a tag of 0.
+struct Event {
+    u64 tag;
+    Region *region;
+    u32 head, addresses;
+    u32 site; // of ENTERED: how deep in the lane's stack the frame lies
+    u32 last; // the lanes that followed up to here and no further
+    u32 steps; // basic blocks before this one
 };
 
 struct Warp {
     u32 first = 0, count = 0; // lanes
     u32 turn = 1, moment = NOBODY;
     u32 met[32][32] = {};
-    u32 leader = NONE, tail = 0, led = 0; // its last event, and how many there are
-    u64 start = 0;                        // where it began
+    std::vector<Event> led;
+    Path began; // the leader's at the last barrier
+    u64 start = 0;
+    Address leaders = 0; // where its stack begins
     std::vector<Head> heads;
     std::vector<Addresses> addresses;
     std::vector<u64> table; // generation in the upper half, index in the lower
@@ -215,18 +257,29 @@ std::vector<Step> steps;
 std::vector<Race> races;
 std::vector<Moment> moments(1); // the first is nobody's
 u32 first_moment = 1;           // of the present block
+u32 epoch_moment = 1;           // since its last barrier
 u64 races_seen = 0;
 std::vector<Lane> lanes;
 std::vector<Warp> warps;
 std::vector<char *> free_stacks;
+char *unused = nullptr; // memory of stacks that no lane has had yet
+size_t unused_stacks = 0;
 Lane *current = nullptr;
 Warp *warp = nullptr;
-u32 block_number = 0, block_x = 0, block_y = 0, block_z = 0, epoch = 0, fences = 0, threads = 0;
+u32 block_number = 0, epoch = 0, fences = 0, threads = 0;
+Place places[4]; // the current thread, the block, their sizes
+// Of the current lane, for the hooks: what it meets next if it goes on as the leader did, how many
+// steps it may take, where its addresses go, and what its accesses are marked with.
+const Event nothing = {0, nullptr, NONE, 0, 0, 0, 0}; // for one that does not follow, or has to stop
+const Event *next = &nothing;
+u64 budget = 0, allowed = 0;
+Address *slots = nullptr;
+Mark mark;
+Suspect suspect;
 bool kernel_runs = false, aborted = false, reported = false;
 void *scheduler = nullptr;
 const il_kernel *kernel = nullptr;
 std::vector<void *> arguments;
-Address tls_base = 0;
 u64 total_steps = 0, total_barriers = 0, most_barriers = 0, flow_requests = 0, flow_lanes = 0;
 u64 blocks_run = 0, shuffles = 0;
 u64 heads_kept = 0, requests_kept = 0; // of the block, since its last barrier
@@ -429,18 +482,20 @@ void *prepared(char *stack, size_t bytes, void (*entry)()) {
 #endif
 
 char *new_stack() {
-    if (free_stacks.empty()) {
-        const size_t many = 32, each = STACK_BYTES + GUARD_BYTES;
-        char *block = (char *)mmap(nullptr, many * each, PROT_READ | PROT_WRITE,
-                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (block == MAP_FAILED) _exit(5);
-        for (size_t i = 0; i < many; ++i) {
-            mprotect(block + i * each, GUARD_BYTES, PROT_NONE);
-            free_stacks.push_back(block + i * each + GUARD_BYTES);
-        }
+    if (!free_stacks.empty()) {
+        char *stack = free_stacks.back();
+        free_stacks.pop_back();
+        return stack;
     }
-    char *stack = free_stacks.back();
-    free_stacks.pop_back();
+    const size_t many = 32, each = STACK_BYTES + GUARD_BYTES;
+    if (!unused_stacks) {
+        unused = (char *)mmap(nullptr, many * each, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (unused == MAP_FAILED) _exit(5);
+        unused_stacks = many;
+    }
+    mprotect(unused, GUARD_BYTES, PROT_NONE);
+    char *stack = unused + GUARD_BYTES;
+    unused += each, --unused_stacks;
     return stack;
 }
 
@@ -467,8 +522,10 @@ std::string here(const char *kind, Address pc) {
                   (unsigned long long)pc, current ? current->thread : 0, block_number);
 }
 
+u64 steps_taken() { return allowed - budget; } // by the current lane
+
 std::string endless(Address pc) {
-    return here("endless", pc) + format(", \"limit\": %llu}", (unsigned long long)current->steps - 1);
+    return here("endless", pc) + format(", \"limit\": %llu}", (unsigned long long)steps_taken() - 1);
 }
 std::string too_long(Address pc) {
     return here("too_long", pc) + format(", \"limit\": %llu}", (unsigned long long)settings.max_total);
@@ -514,14 +571,14 @@ struct SiteHash {
 std::unordered_map<SiteKey, u32, SiteHash> known_sites;
 
 u32 site_of(Address pc, Kind kind, u32 region, u32 size) {
-    auto found = known_sites.emplace(SiteKey{pc, (u32)kind, region, size}, (u32)sites.size());
-    if (found.second) {
-        if (sites.size() > 65535) stop_for_moments();
-        Site site;
-        site.pc = pc, site.kind = kind, site.region = region, site.size = size;
-        sites.push_back(site);
-    }
-    return found.first->second;
+    const SiteKey key = {pc, (u32)kind, region, size};
+    const auto found = known_sites.find(key);
+    if (found != known_sites.end()) return found->second;
+    if (sites.size() > 65535) stop_for_moments();
+    Site site;
+    site.pc = pc, site.kind = kind, site.region = region, site.size = size;
+    sites.push_back(site);
+    return known_sites[key] = (u32)sites.size() - 1;
 }
 
 inline u64 mix(u64 a, u64 b) {
@@ -538,7 +595,7 @@ inline u64 key_of(u64 path, Address pc, Kind kind) {
 }
 
 // The index of the warp's request with that key, to which this lane has not contributed yet.
-inline u32 request(u64 key, u64 tag, bool &fresh) {
+inline u32 request(u64 key, bool &fresh) {
     Warp &w = *warp;
     Lane &l = *current;
     const u32 bit = 1u << l.number;
@@ -558,7 +615,6 @@ inline u32 request(u64 key, u64 tag, bool &fresh) {
             size_t size = std::max<size_t>(1024, w.table.size() * 4);
             w.table.assign(size, 0);
             for (u32 i = 0; i < w.heads.size(); ++i) {
-                if (w.heads[i].addresses == IS_MARK) continue;
                 size_t slot = w.heads[i].key & (size - 1);
                 while (w.table[slot]) slot = (slot + 1) & (size - 1);
                 w.table[slot] = (u64)w.generation << 32 | (i + 1);
@@ -587,10 +643,10 @@ inline u32 request(u64 key, u64 tag, bool &fresh) {
             continue;
         }
         if (++heads_kept > settings.max_heads)
-            end_launch(l.steps > settings.max_heads / 8 ? endless(last_pc) : too_many("too_many_steps", last_pc, settings.max_heads));
+            end_launch(steps_taken() > settings.max_heads / 8 ? endless(last_pc) : too_many("too_many_steps", last_pc, settings.max_heads));
         u32 index = (u32)w.heads.size();
         w.table[slot] = (u64)w.generation << 32 | (index + 1);
-        w.heads.push_back(Head{key, tag, 0, bit, 0, NONE});
+        w.heads.push_back(Head{key, 0, bit, 0});
         l.cursor = index + 1;
         fresh = true;
         return index;
@@ -600,10 +656,10 @@ inline u32 request(u64 key, u64 tag, bool &fresh) {
 // -- races --------------------------------------------------------------------------------------------
 
 Touch told(const Mark &mark) {
-    const Moment &m = moments[mark.moment];
+    const Moment &m = moments[mark.moment()];
     Touch t;
-    t.block1 = m.block1, t.epoch = m.epoch, t.turn = m.turn, t.fences = m.fences, t.site = mark.site;
-    t.thread = (uint16_t)(m.warp * 32 + mark.lane), t.atomic = mark.atomic;
+    t.block1 = m.block1, t.epoch = m.epoch, t.turn = m.turn, t.fences = m.fences, t.site = mark.site();
+    t.thread = (uint16_t)(m.warp * 32 + mark.lane()), t.atomic = mark.atomic();
     return t;
 }
 
@@ -615,6 +671,7 @@ inline u32 present() {
         moments.push_back(Moment{block_number + 1, epoch, w.turn, fences, w.first / 32});
         w.moment = (u32)moments.size() - 1;
     }
+    mark = mark_of(w.moment, current->number);
     return w.moment;
 }
 
@@ -627,19 +684,19 @@ bool is_published(const Moment &m, u32 lane) {
 
 // Whether what left that mark surely came before what the current lane does now.
 inline bool is_before(const Mark &mark, Space space) {
-    if (mark.moment == NOBODY) return true;
+    if (mark.moment() == NOBODY) return true;
     const Lane &l = *current;
-    if (mark.moment == warp->moment) return mark.lane == l.number;
-    if (mark.moment < first_moment && space == SHARED) return true;
-    const Moment &m = moments[mark.moment];
-    if (m.block1 != block_number + 1) return space == SHARED || is_published(m, mark.lane);
+    if (mark.moment() == warp->moment) return mark.lane() == l.number;
+    if (mark.moment() < first_moment && space == SHARED) return true;
+    const Moment &m = moments[mark.moment()];
+    if (m.block1 != block_number + 1) return space == SHARED || is_published(m, mark.lane());
     if (m.epoch < epoch) return true;
     if (m.warp != l.thread / 32) return false;
-    return mark.lane == l.number || m.turn < warp->met[mark.lane][l.number];
+    return mark.lane() == l.number || m.turn < warp->met[mark.lane()][l.number];
 }
 
 inline bool is_of_block(const Mark &mark) {
-    return mark.moment >= first_moment;
+    return mark.moment() >= first_moment;
 }
 
 void note_race(const Touch &other, Kind other_kind, const Touch &mine, Kind kind, u32 region, Address a) {
@@ -657,16 +714,31 @@ void note_race(const Touch &other, Kind other_kind, const Touch &mine, Kind kind
     if (races.size() < 32) races.push_back(Race{other, mine, kind, other_kind, region, a, 1});
 }
 
+// A follower's steps are not counted one by one: it is given all that the leader took, and hands
+// back what it leaves.
+inline void start_following(const Lane &l) {
+    next = &warp->led[l.followed];
+    budget -= warp->led.back().steps - next->steps;
+}
+inline void pause_following(Lane &l) {
+    if (next == &nothing) return;
+    budget += warp->led.back().steps - next->steps;
+    l.followed = (u32)(next - warp->led.data());
+    next = &nothing;
+}
+
 // A write after another thread's write is no race if it stores what was there already.
-COLD void settle_now(Suspect &s) {
-    s.open = false;
+// Until that is settled the hooks expect nothing, so that the lane's next event comes here first.
+COLD void settle_now() {
+    const Suspect &s = suspect;
+    suspect.open = false;
+    if (current->follows) start_following(*current);
     if (memcmp((void *)s.address, s.before, s.size) != 0)
         note_race(s.other, s.other.atomic ? ATOMIC : WRITE, s.mine, WRITE, s.region, s.address);
 }
-inline void settle(Lane &l) {
-    if (l.suspect.open) settle_now(l.suspect);
+inline void settle() {
+    if (suspect.open) settle_now();
 }
-
 // A read of shared memory that nobody had written. Told when the block comes to its next barrier or
 // its end: where a thread writes the word after all, that is a race, and says more.
 struct Unwritten {
@@ -679,8 +751,7 @@ std::vector<Unwritten> unwritten;
 void tell_unwritten() {
     for (const Unwritten &u : unwritten) {
         const Region &region = regions[u.region];
-        const Cell &cell = region.cells[u.word];
-        if (is_of_block(cell.writer) && settings.races) continue;
+        if (is_of_block(region.writer.of[u.word]) && settings.races) continue;
         if (error.empty())
             error = format("{\"kind\": \"uninitialized\", \"pc\": %llu, \"thread\": %u, \"block\": %u, \"array\": %s, "
                            "\"offset\": %lld, \"element\": %u}",
@@ -692,76 +763,132 @@ void tell_unwritten() {
     unwritten.clear();
 }
 
-Cell *new_cells(size_t many) {
-    void *cells = mmap(nullptr, many * sizeof(Cell), PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (cells == MAP_FAILED) _exit(5);
-    madvise(cells, many * sizeof(Cell), MADV_HUGEPAGE); // thousands of page faults less
-    return (Cell *)cells;
+void new_marks(Region &region, size_t many) {
+    const size_t bytes = 3 * many * sizeof(Mark);
+    void *marks = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (marks == MAP_FAILED) _exit(5);
+    madvise(marks, bytes, MADV_HUGEPAGE); // thousands of page faults less
+    region.writer.of = (Mark *)marks, region.first.of = region.writer.of + many, region.last.of = region.first.of + many;
 }
+size_t cells_of(const Region &region) { return region.shift ? region.bytes / 4 + 2 : region.bytes + 8; }
 
 // From now on a cell for each byte: neighbours in one word do not race.
-void split_cells(Region &region, u32 index) {
-    Cell *words = region.cells;
-    region.cells = new_cells(region.bytes + 8);
-    for (size_t i = 0; i < region.bytes; ++i) region.cells[i] = words[i / 4];
-    munmap(words, (region.bytes / 4 + 2) * sizeof(Cell));
+COLD void split_cells(Region &region, u32 index) {
+    const Region words = region;
+    region.shift = 0, region.plain = false;
+    new_marks(region, cells_of(region));
+    for (Marks Region::*kind : {&Region::writer, &Region::first, &Region::last})
+        for (size_t i = 0; i < region.bytes && (region.*kind).any; ++i) (region.*kind).of[i] = (words.*kind).of[i / 4];
+    munmap(words.writer.of, 3 * cells_of(words) * sizeof(Mark));
     for (Unwritten &u : unwritten)
         if (u.region == index) u.word *= 4;
-    region.shift = 0;
 }
 
-void check_races(Address a, u32 size, Kind kind, u32 region_index, Region &region, u32 site) {
-    Lane &l = *current;
-    Mark mine;
-    mine.moment = present(), mine.site = (uint16_t)site, mine.lane = (uint8_t)l.number;
-    mine.atomic = kind == ATOMIC;
-    if (size < 4 && region.shift) split_cells(region, region_index);
-    const Address first = (a - region.base) >> region.shift, last = (a + size - 1 - region.base) >> region.shift;
-    bool noted = false;
-    for (Address word = first; word <= last; ++word) {
-        Cell &cell = region.cells[word];
-        const Address place = region.base + (word << region.shift);
-        if (kind != WRITE && region.space == SHARED && !is_of_block(cell.writer) && unwritten.size() < 64)
-            unwritten.push_back(Unwritten{region_index, word, site, l.thread});
-        if (!settings.races) {
-            if (kind != READ) cell.writer = mine;
-            continue;
+// One cell of an access; `noted`: whether the access is known to race by another cell of it.
+void check_cell(Region &region, Address word, Address a, u32 size, Kind kind, const Mark &mine, bool &noted) {
+    Mark &writer = region.writer.of[word], &first = region.first.of[word], &last = region.last.of[word];
+    const Address place = region.base + (word << region.shift);
+    const u32 region_index = (u32)(&region - regions.data());
+    if (kind != WRITE && region.space == SHARED && !is_of_block(writer) && unwritten.size() < 64)
+        unwritten.push_back(Unwritten{region_index, word, mine.site(), current->thread});
+    if (!settings.races) {
+        if (kind != READ) region.writer.at(word) = mine;
+        return;
+    }
+    const bool after = is_before(writer, region.space);
+    if (kind == READ) {
+        if (!after && !writer.atomic() && !noted) {
+            note_race(told(writer), WRITE, told(mine), READ, region_index, place);
+            noted = true;
         }
-        if (kind == WRITE && (cell.writer.moment | cell.first.moment | cell.last.moment) == NOBODY) {
-            cell.writer = mine;
-            continue;
-        }
-        const bool after = is_before(cell.writer, region.space);
-        if (kind == READ) {
-            if (!after && !cell.writer.atomic && !noted) {
-                note_race(told(cell.writer), WRITE, told(mine), READ, region_index, place);
+        if (is_before(first, region.space)) region.first.at(word) = mine;
+        else region.last.at(word) = mine;
+        return;
+    }
+    if (!after && !noted && !(kind == ATOMIC && writer.atomic())) {
+        noted = true;
+        if (kind == WRITE && !writer.atomic() && size <= 16) {
+            Suspect &s = suspect;
+            s.open = true, s.address = a, s.size = size, s.region = region_index;
+            s.other = told(writer), s.mine = told(mine);
+            memcpy(s.before, (void *)a, size);
+            pause_following(*current);
+        } else
+            note_race(told(writer), writer.atomic() ? ATOMIC : WRITE, told(mine), kind, region_index, place);
+    }
+    if (kind == WRITE) {
+        for (const Mark *reader : {&first, &last})
+            if (!noted && !is_before(*reader, region.space)) {
+                note_race(told(*reader), READ, told(mine), WRITE, region_index, place);
                 noted = true;
             }
-            if (is_before(cell.first, region.space)) cell.first = mine;
-            else cell.last = mine;
-            continue;
-        }
-        if (!after && !noted && !(kind == ATOMIC && cell.writer.atomic)) {
-            noted = true;
-            if (kind == WRITE && !cell.writer.atomic && size <= 16) {
-                Suspect &s = l.suspect;
-                s.open = true, s.address = a, s.size = size, s.region = region_index;
-                s.other = told(cell.writer), s.mine = told(mine);
-                memcpy(s.before, (void *)a, size);
-            } else
-                note_race(told(cell.writer), cell.writer.atomic ? ATOMIC : WRITE, told(mine), kind, region_index, place);
-        }
-        if (kind == WRITE) {
-            for (const Mark *reader : {&cell.first, &cell.last})
-                if (!noted && !is_before(*reader, region.space)) {
-                    note_race(told(*reader), READ, told(mine), WRITE, region_index, place);
-                    noted = true;
-                }
-            cell.first = Mark(), cell.last = Mark();
-        }
-        cell.writer = mine;
+        if (region.first.any) first = Mark();
+        if (region.last.any) last = Mark();
     }
+    region.writer.at(word) = mine;
+}
+
+void check_races(Address a, u32 size, Kind kind, Region &region, u32 site) {
+    if (mark.moment() == NOBODY) present();
+    const Mark mine = marked(mark, site, kind == ATOMIC);
+    if (size < 4 && region.shift) split_cells(region, (u32)(&region - regions.data()));
+    const Address first = (a - region.base) >> region.shift, last = (a + size - 1 - region.base) >> region.shift;
+    bool noted = false;
+    for (Address cell = first; cell <= last; ++cell) check_cell(region, cell, a, size, kind, mine, noted);
+}
+
+// Whether a mark is from this block and before its last barrier; or, besides, nobody's or the same
+// lane's in the same moment. Then it comes before what the lane does now.
+INLINE bool is_settled(const Mark &other) { return other.moment() - first_moment < epoch_moment - first_moment; }
+INLINE bool is_plainly_before(const Mark &other, const Mark &mine) {
+    return other.bits == 0 || is_settled(other) || ((other.bits ^ mine.bits) & WHO_AND_WHEN) == 0;
+}
+
+// An access of whole words with which nothing can be wrong, done as `check_cell` would do it, without
+// its questions: first what is most common, a word that was not touched before or by a barrier long
+// ago, then what else is plain. Else false, and nothing is done.
+bool is_plain(Address a, u32 size, Kind kind, Region &region, const Mark &mine) {
+    const Address start = (a - region.base) / 4, end = start + size / 4;
+    for (Address word = start; word < end; ++word) {
+        const Mark &writer = region.writer.of[word];
+        if (kind == READ && region.space == SHARED && writer.bits == 0) return false;
+        if (region.writer.any && !is_plainly_before(writer, mine)) return false;
+        if (region.first.any && !is_plainly_before(region.first.of[word], mine)) return false;
+        if (kind == WRITE && region.last.any && !is_plainly_before(region.last.of[word], mine)) return false;
+    }
+    for (Address word = start; word < end; ++word) {
+        if (kind == WRITE && region.first.any) region.first.of[word] = Mark();
+        if (kind == WRITE && region.last.any) region.last.of[word] = Mark();
+        (kind == READ ? region.first : region.writer).at(word) = mine;
+    }
+    return true;
+}
+__attribute__((noinline)) void check(Address a, u32 size, Kind kind, Region &region, u32 site) {
+    if (!region.watched) return;
+    if (region.plain && size >= 4 && kind != ATOMIC && mark.moment() != NOBODY)
+        if (is_plain(a, size, kind, region, marked(mark, site, false))) return;
+    check_races(a, size, kind, region, site);
+}
+
+template <Kind kind, u32 size> INLINE void check(Address a, Region &region, u32 site) {
+    if (LIKELY(size == 4 && region.plain && mark.moment() != NOBODY)) {
+        const Address word = (a - region.base) / 4;
+        if (kind == READ) {
+            const bool written = region.writer.any && is_settled(region.writer.of[word]);
+            Mark &first = region.first.of[word];
+            if (LIKELY(written || (!region.writer.any && region.space == GLOBAL)) && LIKELY(first.bits == 0)) {
+                first = marked(mark, site, false), region.first.any = true;
+                return;
+            }
+        } else if (LIKELY(!region.first.any)) {
+            Mark &writer = region.writer.of[word];
+            if (LIKELY(writer.bits == 0 || is_settled(writer))) {
+                writer = marked(mark, site, false), region.writer.any = true;
+                return;
+            }
+        }
+    }
+    check(a, size, kind, region, site);
 }
 
 // -- the path of a lane -------------------------------------------------------------------------------
@@ -770,173 +897,184 @@ inline u64 tag_of(Address pc, Kind kind, u32 part = 0) { return ((u64)pc ^ (u64)
 
 inline u64 turn_of(const Loop &loop) { return mix(mix(loop.before, loop.head), loop.turns); }
 
-inline void path_of(Lane &l) {
-    const Frame &frame = l.frames[l.frames_used - 1];
-    l.path = l.loops_used > frame.loops ? turn_of(l.loops[l.loops_used - 1]) : frame.path;
+inline void find_path(Path &p) {
+    const Frame &frame = p.frames[p.frames_used - 1];
+    p.hash = p.loops_used > frame.loops ? turn_of(p.loops[p.loops_used - 1]) : frame.path;
 }
 
 // The path when a basic block begins; false if it is too deep.
-inline bool step_path(Lane &l, Address pc) {
-    Frame &frame = l.frames[l.frames_used - 1];
+inline bool step_path(Path &p, Address pc) {
+    Frame &frame = p.frames[p.frames_used - 1];
     if (pc <= frame.last) { // backwards: another turn of the loop that begins here
-        while (l.loops_used > frame.loops && l.loops[l.loops_used - 1].head > pc) --l.loops_used;
-        Loop *top = l.loops_used > frame.loops ? &l.loops[l.loops_used - 1] : nullptr;
+        while (p.loops_used > frame.loops && p.loops[p.loops_used - 1].head > pc) --p.loops_used;
+        Loop *top = p.loops_used > frame.loops ? &p.loops[p.loops_used - 1] : nullptr;
         if (top && top->head == pc) {
             ++top->turns;
             top->latch = std::max(top->latch, frame.last);
-            l.path = turn_of(*top);
+            p.hash = turn_of(*top);
         } else {
-            if (l.loops_used == MAX_LOOPS) return false;
+            if (p.loops_used == MAX_LOOPS) return false;
             const u64 before = top ? turn_of(*top) : frame.path;
-            l.loops[l.loops_used++] = Loop{pc, frame.last, before, 1};
-            l.path = turn_of(l.loops[l.loops_used - 1]);
+            p.loops[p.loops_used++] = Loop{pc, frame.last, before, 1};
+            p.hash = turn_of(p.loops[p.loops_used - 1]);
         }
-    } else if (l.loops_used > frame.loops && pc > l.loops[l.loops_used - 1].latch) {
-        do --l.loops_used;
-        while (l.loops_used > frame.loops && pc > l.loops[l.loops_used - 1].latch);
-        path_of(l);
+    } else if (p.loops_used > frame.loops && pc > p.loops[p.loops_used - 1].latch) {
+        do --p.loops_used;
+        while (p.loops_used > frame.loops && pc > p.loops[p.loops_used - 1].latch);
+        find_path(p);
     }
     frame.last = pc;
     return true;
 }
 
-inline void push_frame(Lane &l, Address caller, Address base) {
-    const u64 path = l.frames_used ? mix(l.path, caller) : 0x1234;
-    l.frames[l.frames_used++] = Frame{l.loops_used, path, 0, base};
-    l.path = path;
+inline void push_frame(Path &p, Address caller, Address base) {
+    const u64 path = p.frames_used ? mix(p.hash, caller) : 0x1234;
+    p.frames[p.frames_used++] = Frame{p.loops_used, path, 0, base};
+    p.hash = path;
 }
 
-inline void pop_frame(Lane &l) {
-    if (l.frames_used <= 1) return;
-    l.loops_used = l.frames[--l.frames_used].loops;
-    path_of(l);
+inline void pop_frame(Path &p) {
+    if (p.frames_used <= 1) return;
+    p.loops_used = p.frames[--p.frames_used].loops;
+    find_path(p);
 }
 
 // -- leading and following ----------------------------------------------------------------------------
 
-inline void lead_to(u32 number) {
+// The leader's next event. The end of the list moves on.
+inline void lead(u64 tag, u32 head, Region *region = nullptr, u32 site = 0) {
     Warp &w = *warp;
-    w.heads[w.tail].next = number;
-    w.tail = number, ++w.led;
+    Event &event = w.led.back();
+    event.tag = tag, event.head = head, event.region = region, event.site = site;
+    event.addresses = region ? w.heads[head].addresses * 32 : 0;
+    const u32 steps = event.steps + ((tag & 7) == FLOW);
+    w.led.push_back(nothing);
+    w.led.back().steps = steps;
 }
 
-inline void lead_past(u64 tag, u32 extra = 0) {
-    warp->heads.push_back(Head{0, tag, extra, 0, IS_MARK, NONE});
+inline void lead_past(u64 tag, u32 depth = 0) {
     ++heads_kept;
-    lead_to((u32)warp->heads.size() - 1);
+    lead(tag, NONE, nullptr, depth);
 }
 
-inline void follow(Lane &l, u32 number) {
-    warp->heads[number].mask |= 1u << l.number;
-    l.at = number, ++l.followed;
-}
-
-inline bool follows_to(Lane &l, u64 tag) {
-    const u32 expected = warp->heads[l.at].next;
-    if (expected == NONE || warp->heads[expected].tag != tag) return false;
-    follow(l, expected);
+INLINE bool follows_to(u64 tag) {
+    if (next->tag != tag) return false;
+    ++next;
     return true;
 }
 
+// The lane's own path, where it has to be known.
+Path &own_path(Lane &l) {
+    if (!l.path) l.path = new Path;
+    if (l.alike) {
+        l.alike = false;
+        const Address by = beginning(l) - warp->leaders;
+        l.path->copy(warp->began);
+        for (u32 i = 0; i < l.path->frames_used; ++i)
+            if (l.path->frames[i].base) l.path->frames[i].base += by;
+    }
+    return *l.path;
+}
+
 // Walk the leader's events as far as the lane followed, and compute its path at last.
-void go_alone(Lane &l) {
-    const Warp &w = *warp;
+COLD void go_alone(Lane &l) {
+    Warp &w = *warp;
+    pause_following(l);
+    Path &path = own_path(l);
     l.follows = false;
-    l.cursor = l.at + 1;
-    u32 at = 0;
+    l.cursor = 0;
     for (u32 i = 0; i < l.followed; ++i) {
-        at = w.heads[at].next;
-        const Head &head = w.heads[at];
-        const Address pc = head.tag >> 3;
-        const Kind kind = (Kind)(head.tag & 7);
-        if (kind == FLOW) step_path(l, pc);
-        else if (kind == ENTERED) push_frame(l, pc, head.site ? beginning(l) - head.site : 0);
-        else if (kind == LEFT) pop_frame(l);
+        const Event &event = w.led[i];
+        const Address pc = event.tag >> 3;
+        const Kind kind = (Kind)(event.tag & 7);
+        if (event.head != NONE) w.heads[event.head].mask |= 1u << l.number, l.cursor = event.head + 1;
+        if (kind == FLOW && event.head != NONE) step_path(path, pc);
+        else if (kind == ENTERED) push_frame(path, pc, event.site ? beginning(l) - event.site : 0);
+        else if (kind == LEFT) pop_frame(path);
     }
 }
 
-// What a lane is, when it runs for the first time after a barrier.
+inline u64 start_of(const Path &p) { return mix(p.hash, p.frames_used ? p.frames[p.frames_used - 1].last : 0); }
+
+// What a lane is, when it runs for the first time after a barrier: the first of a warp leads.
 void place(Lane &l) {
     Warp &w = *warp;
     l.placed = true;
-    const u64 start = mix(l.path, l.frames_used ? l.frames[l.frames_used - 1].last : 0);
-    if (w.leader == NONE) {
-        w.leader = l.number, w.start = start, w.led = 0;
-        w.tail = (u32)w.heads.size();
-        w.heads.push_back(Head{0, 0, 0, 0, IS_MARK, NONE}); // before its first event
+    if (l.number == 0) {
+        const Path &path = own_path(l);
+        w.began.copy(path);
+        w.start = start_of(path), w.leaders = beginning(l);
+        w.led.assign(1, nothing);
         l.leads = true;
-    } else if (start == w.start)
-        l.follows = true, l.at = 0, l.followed = 0;
-}
-
-// At a barrier: a follower that came as far as the leader has its path.
-void catch_up(Warp &w, Lane &l) {
-    const Lane &leader = lanes[w.first + w.leader];
-    if (l.followed != w.led || leader.state != AT_BARRIER) {
-        warp = &w;
-        go_alone(l);
-        return;
-    }
-    l.path = leader.path, l.loops_used = leader.loops_used, l.frames_used = leader.frames_used;
-    std::copy(leader.loops, leader.loops + leader.loops_used, l.loops);
-    std::copy(leader.frames, leader.frames + leader.frames_used, l.frames);
-    for (u32 i = 0; i < l.frames_used; ++i)
-        if (l.frames[i].base) l.frames[i].base += beginning(l) - beginning(leader);
+    } else if (l.alike || start_of(*l.path) == w.start)
+        l.follows = true, l.followed = 0;
 }
 
 COLD void too_deep(Address pc) { end_launch(here("too_deep", pc) + "}"); }
 COLD void stop_stepping(Address pc) {
-    end_launch(current->steps > settings.max_steps ? endless(pc) : too_long(pc));
+    end_launch(steps_taken() > settings.max_steps ? endless(pc) : too_long(pc));
 }
 
-__attribute__((noinline)) void enter_block_alone(Lane &l, Address pc, Address base) {
-    if (l.follows) go_alone(l);
-    if (l.frames[l.frames_used - 1].base != base) { // g++ ends a function (func_exit) before its last block
-        if (l.leads) lead_past(tag_of(pc, PASSED));
-        return;
-    }
-    if (!step_path(l, pc)) return too_deep(pc);
-    bool fresh;
-    const u32 number = request(key_of(l.path, pc, FLOW), tag_of(pc, FLOW), fresh);
-    if (fresh) warp->heads[number].addresses = IS_FLOW;
-    if (l.leads) lead_to(number);
-}
-
-inline void enter_block(Address pc, Address base) {
+__attribute__((noinline)) void enter_block_alone(Address pc, Address base) {
     Lane &l = *current;
-    settle(l);
+    settle();
     last_pc = pc;
-    if (++l.steps > l.allowed) return stop_stepping(pc);
+    const u64 tag = tag_of(pc, FLOW);
     if (l.follows) {
-        const u32 expected = warp->heads[l.at].next;
-        if (expected != NONE) {
-            const u64 tag = warp->heads[expected].tag;
-            if (tag == tag_of(pc, FLOW) || tag == tag_of(pc, PASSED)) return follow(l, expected);
-        }
-    }
-    enter_block_alone(l, pc, base);
-}
-
-inline void enter_function(Address caller, Address base) {
-    Lane &l = *current;
-    if (l.follows) {
-        if (follows_to(l, tag_of(caller, ENTERED))) return;
+        if (follows_to(tag)) return;
         go_alone(l);
     }
-    if (l.frames_used == MAX_FRAMES) return too_deep(caller);
-    if (l.leads) lead_past(tag_of(caller, ENTERED), base ? (u32)(beginning(l) - base) : 0);
-    push_frame(l, caller, base);
+    if (budget-- == 0) return stop_stepping(pc);
+    Path &path = *l.path;
+    if (path.frames[path.frames_used - 1].base != base) { // g++ ends a function (func_exit) before its last block
+        if (l.leads) lead_past(tag);
+        return;
+    }
+    if (!step_path(path, pc)) return too_deep(pc);
+    bool fresh;
+    const u32 number = request(key_of(path.hash, pc, FLOW), fresh);
+    if (fresh) warp->heads[number].addresses = IS_FLOW;
+    if (l.leads) lead(tag, number);
 }
 
-inline void leave_function() {
+INLINE void enter_block(Address pc, Address base) {
+    if (LIKELY(follows_to(tag_of(pc, FLOW)))) {
+        last_pc = pc;
+        return;
+    }
+    if (kernel_runs) enter_block_alone(pc, base);
+}
+
+__attribute__((noinline)) void enter_function_alone(Address caller, Address base) {
     Lane &l = *current;
-    settle(l);
+    settle();
     if (l.follows) {
-        if (follows_to(l, tag_of(0, LEFT))) return;
+        if (follows_to(tag_of(caller, ENTERED))) return;
+        go_alone(l);
+    }
+    Path &path = *l.path;
+    if (path.frames_used == MAX_FRAMES) return too_deep(caller);
+    if (l.leads) lead_past(tag_of(caller, ENTERED), base ? (u32)(beginning(l) - base) : 0);
+    push_frame(path, caller, base);
+}
+
+INLINE void enter_function(Address caller, Address base) {
+    if (!LIKELY(follows_to(tag_of(caller, ENTERED))) && kernel_runs) enter_function_alone(caller, base);
+}
+
+__attribute__((noinline)) void leave_function_alone() {
+    Lane &l = *current;
+    settle();
+    if (l.follows) {
+        if (follows_to(tag_of(0, LEFT))) return;
         go_alone(l);
     }
     if (l.leads) lead_past(tag_of(0, LEFT));
-    pop_frame(l);
+    pop_frame(*l.path);
+}
+
+INLINE void leave_function() {
+    if (!LIKELY(follows_to(tag_of(0, LEFT))) && kernel_runs) leave_function_alone();
 }
 
 // -- an access ----------------------------------------------------------------------------------------
@@ -966,28 +1104,31 @@ u32 request_alone(Address pc, Kind kind, u32 part, u64 tag, u32 region, u32 size
     Lane &l = *current;
     if (l.follows) go_alone(l);
     bool fresh;
-    const u32 number = request(key_of(l.path + part, pc, kind), tag, fresh);
+    const u32 number = request(key_of(l.path->hash + part, pc, kind), fresh);
     if (fresh) {
         Head &head = warp->heads[number];
         head.site = site_of(pc, kind, region, size);
         head.addresses = (u32)warp->addresses.size();
         if (++requests_kept > settings.max_requests) end_launch(too_many("too_many_requests", pc, settings.max_requests));
         warp->addresses.emplace_back();
+        slots = warp->addresses.data()->of + l.number;
     }
-    if (l.leads) lead_to(number);
+    if (l.leads) {
+        const Head &head = warp->heads[number];
+        lead(tag, number, &regions[sites[head.site].region], head.site);
+    }
     return number;
 }
 
-void access(Address a, u32 size, Kind kind, Address pc, u32 part = 0) {
+__attribute__((noinline)) void access(Address a, u32 size, Kind kind, Address pc, u32 part = 0) {
     if (!kernel_runs) return;
     Lane &l = *current;
     if (a - (Address)l.stack < STACK_BYTES) return;
-    settle(l);
+    settle();
     last_pc = pc;
     const u64 tag = tag_of(pc, kind, part);
-    const u32 expected = l.follows ? warp->heads[l.at].next : NONE;
-    const bool as_led = expected != NONE && warp->heads[expected].tag == tag;
-    u32 index = as_led ? sites[warp->heads[expected].site].region : last_region;
+    const bool as_led = next->tag == tag;
+    u32 index = as_led ? (u32)(next->region - regions.data()) : last_region;
     Region *region = region_at(a, size, index);
     if (!region) {
         if (kind == READ && a - literals < literals_bytes) return;
@@ -997,12 +1138,30 @@ void access(Address a, u32 size, Kind kind, Address pc, u32 part = 0) {
     if (kind != READ && region->read_only) return refuse_access("read_only", a, size, kind, pc, *region);
     region->used = true;
     if (region->space == CONSTANT) return;
-    u32 number = expected;
-    if (as_led) follow(l, expected);
-    else number = request_alone(pc, kind, part, tag, index, size);
-    const Head &head = warp->heads[number];
-    warp->addresses[head.addresses].of[l.number] = a;
-    if (region->cells) check_races(a, size, kind, index, *region, head.site);
+    u32 site;
+    if (as_led) {
+        slots[next->addresses] = a, site = next->site;
+        ++next;
+    } else {
+        const Head &head = warp->heads[request_alone(pc, kind, part, tag, index, size)];
+        slots[head.addresses * 32] = a, site = head.site;
+    }
+    check(a, size, kind, *region, site);
+}
+
+// The same, for one that goes where the leader went.
+template <Kind kind, u32 size> INLINE void access(Address a, Address pc) {
+    const Event &event = *next;
+    if (LIKELY(event.tag == tag_of(pc, kind))) {
+        Region &region = *event.region; // at least `size` bytes, since the leader was there
+        if (LIKELY(a - region.base <= region.bytes - size) && LIKELY((a & (size - 1)) == 0)) {
+            last_pc = pc;
+            ++next;
+            slots[event.addresses] = a;
+            return check<kind, size>(a, region, event.site);
+        }
+    }
+    access(a, size, kind, pc);
 }
 
 // A struct's copy: words, and what is left of one at either end.
@@ -1070,10 +1229,66 @@ Step &step_of(u32 site) {
     return steps.back();
 }
 
+inline u32 lanes_in(u32 mask) { return mask == ~0u ? 32 : (u32)__builtin_popcount(mask); }
+
+// Lanes in a row, each `step` bytes after the one before: then counts follow from a few numbers.
+struct Row {
+    bool is_row;
+    u32 many;
+    int64_t step;
+    u64 reach; // bytes from the first to the last one
+};
+
+Row row_of(const Addresses &a, u32 mask) {
+    const u32 first = (u32)__builtin_ctz(mask), many = lanes_in(mask);
+    Row row = {((u64)mask >> first & ((mask >> first) + 1ull)) == 0, many, 0, 0};
+    if (!row.is_row || many == 1) return row;
+    const Address *of = a.of + first;
+    row.step = (int64_t)(of[1] - of[0]);
+    Address expected = of[0], other = 0;
+    for (u32 i = 0; i < many; ++i, expected += (u64)row.step) other |= of[i] ^ expected;
+    row.is_row = other == 0;
+    row.reach = (row.step < 0 ? -(u64)row.step : (u64)row.step) * (many - 1);
+    return row;
+}
+
+// As `distinct` of sectors, and of words or bytes. An access lies within one sector; where lanes are
+// less than a sector apart, they leave none out.
+void global_cost(const Addresses &a, u32 mask, u32 size, u32 &sectors, u32 &ideal) {
+    const Row row = row_of(a, mask);
+    if (!row.is_row) {
+        sectors = distinct(a, mask, size, 5);
+        ideal = size < 4 ? (distinct(a, mask, size, 0) + 31) / 32 : (distinct(a, mask, size, 2) + 7) / 8;
+        return;
+    }
+    ideal = ((row.step ? row.many : 1) * size + 31) / 32;
+    const Address one = a.of[__builtin_ctz(mask)], low = row.step < 0 ? one - row.reach : one;
+    sectors = row.reach >= 32ull * (row.many - 1) && row.step ? row.many : (u32)((low + row.reach) / 32 - low / 32) + 1;
+}
+
+// For whole words: a row of lanes comes back to a bank after as many as the step's share of 32 says.
+bool row_cost(const Addresses &a, u32 mask, u32 &ways) {
+    const Row row = row_of(a, mask);
+    if (!row.is_row) return false;
+    const int64_t words = row.step / 4;
+    const u32 banks = words ? 32u >> std::min(5, __builtin_ctzll((u64)words)) : 1;
+    ways = words ? (row.many + banks - 1) / banks : 1;
+    return true;
+}
+
 void count(Warp &w) {
+    // What followers share with the leader they have contributed to.
+    for (u32 i = 1; i < w.count; ++i) {
+        const Lane &l = lanes[w.first + i];
+        if (l.follows && l.followed) w.led[l.followed - 1].last |= 1u << i;
+    }
+    u32 following = 0;
+    for (size_t i = w.led.size(); i-- > 0;) {
+        following |= w.led[i].last;
+        if (w.led[i].head != NONE) w.heads[w.led[i].head].mask |= following;
+    }
     for (const Head &head : w.heads) {
-        const u32 lanes_here = (u32)__builtin_popcount(head.mask);
-        if (head.addresses == IS_MARK) continue;
+        const u32 lanes_here = lanes_in(head.mask);
         if (head.addresses == IS_FLOW) {
             ++flow_requests, flow_lanes += lanes_here;
             continue;
@@ -1094,13 +1309,13 @@ void count(Warp &w) {
             site.worst_same = std::max(site.worst_same, same);
         }
         if (region.space == GLOBAL) {
-            sectors = distinct(a, head.mask, site.size, 5);
-            site.sectors += sectors;
-            site.ideal_sectors += site.size < 4 ? (distinct(a, head.mask, site.size, 0) + 31) / 32
-                                                : (distinct(a, head.mask, site.size, 2) + 7) / 8;
+            u32 ideal = 0;
+            global_cost(a, head.mask, site.size, sectors, ideal);
+            site.sectors += sectors, site.ideal_sectors += ideal;
             worst = sectors;
         } else {
-            shared_cost(a, head.mask, site.size, wavefronts, phases, worst);
+            if (site.size == 4 && row_cost(a, head.mask, worst)) wavefronts = worst, phases = 1;
+            else shared_cost(a, head.mask, site.size, wavefronts, phases, worst);
             site.wavefronts += wavefronts, site.ideal_wavefronts += phases;
             ++site.ways[worst];
         }
@@ -1120,21 +1335,26 @@ void count(Warp &w) {
             step.masks[w.first / 32] |= head.mask;
         }
     }
+    // At a barrier a follower that came as far as the leader has its path.
     for (u32 i = 0; i < w.count; ++i) {
         Lane &l = lanes[w.first + i];
-        if (l.follows && l.state == AT_BARRIER) catch_up(w, l);
+        if (l.follows && l.state == AT_BARRIER) {
+            warp = &w;
+            if (l.followed + 1 == w.led.size() && lanes[w.first].state == AT_BARRIER) l.alike = true;
+            else go_alone(l);
+        }
         l.placed = l.leads = l.follows = false;
+        l.cursor = 0;
     }
-    w.leader = NONE, w.moment = NOBODY;
-    w.heads.clear(), w.addresses.clear();
+    w.moment = NOBODY;
+    w.led.clear(), w.heads.clear(), w.addresses.clear();
     if (++w.generation == 0) w.generation = 1, std::fill(w.table.begin(), w.table.end(), 0);
-    for (u32 i = 0; i < w.count; ++i) lanes[w.first + i].cursor = 0;
 }
 
 // -- waiting ------------------------------------------------------------------------------------------
 
 void wait(State state, Address pc) {
-    settle(*current);
+    settle();
     last_pc = pc;
     current->state = state;
     current->waits_at = pc;
@@ -1221,7 +1441,7 @@ bool resolve(Warp &w) {
 void lane_main() {
     enter_function(0, 0);
     kernel->call(arguments.data());
-    settle(*current);
+    settle();
     current->state = DONE;
     to_scheduler();
 }
@@ -1235,12 +1455,21 @@ void run(Lane &l) {
     }
     l.state = READY;
     if (!l.placed) place(l);
-    const u64 before = l.steps;
-    l.allowed = std::min(settings.max_steps, before + settings.max_total - total_steps);
+    allowed = std::min(settings.max_steps, l.steps + settings.max_total - total_steps);
+    budget = allowed - l.steps;
+    if (l.follows) {
+        if (warp->led.back().steps - warp->led[l.followed].steps <= budget) start_following(l);
+        else go_alone(l);
+    }
+    slots = (Address *)warp->addresses.data() + l.number;
+    mark = mark_of(warp->moment, l.number);
+    places[0] = l.place;
     kernel_runs = true;
     il_switch(&scheduler, l.stack_pointer);
     kernel_runs = false;
-    total_steps = std::min(settings.max_total, total_steps + l.steps - before);
+    pause_following(l);
+    total_steps = std::min(settings.max_total, total_steps + steps_taken() - l.steps);
+    l.steps = steps_taken();
     if (l.state == DONE) {
         free_stacks.push_back(l.stack);
         l.stack = nullptr;
@@ -1312,15 +1541,17 @@ bool pass_barrier() {
 void run_block() {
     epoch = 0, heads_kept = requests_kept = 0;
     for (Region &r : regions)
-        if (r.space == SHARED) memset((void *)r.base, 0xff, r.bytes);
+        if (r.space == SHARED && (r.used || !blocks_run)) {
+            memset((void *)r.base, 0xff, r.bytes);
+            for (Marks *marks : {&r.writer, &r.first, &r.last}) marks->forget(cells_of(r));
+        }
     for (u32 t = 0; t < threads; ++t) {
         Lane &l = lanes[t];
-        l.state = NEW, l.cursor = 0, l.path = 0, l.loops_used = l.frames_used = 0, l.steps = 0;
-        l.suspect.open = false, l.placed = l.leads = l.follows = false;
+        l.state = NEW, l.steps = 0, l.alike = true;
     }
     unwritten.clear();
-    first_moment = (u32)moments.size();
-    for (Warp &w : warps) w.leader = NONE, w.moment = NOBODY, ++w.turn; // what lanes of other blocks met for is over
+    first_moment = epoch_moment = (u32)moments.size();
+    for (Warp &w : warps) w.began.clear(), ++w.turn; // what lanes of other blocks met for is over
     const std::vector<u32> order = order_of((u32)warps.size(), settings.seed ? settings.seed + block_number : 0);
     u64 barriers = 0;
     for (;;) {
@@ -1338,6 +1569,7 @@ void run_block() {
         if (aborted || !pass_barrier()) break;
         for (Warp &w : warps) count(w);
         heads_kept = requests_kept = 0;
+        epoch_moment = (u32)moments.size();
         ++epoch, ++barriers;
         for (Lane &l : lanes) l.state = READY;
     }
@@ -1355,8 +1587,7 @@ void run_grid() {
     for (u32 t = 0; t < threads; ++t) {
         Lane &l = lanes[t];
         l.thread = t, l.number = t % 32;
-        l.x = t % settings.block[0], l.y = t / settings.block[0] % settings.block[1];
-        l.z = t / settings.block[0] / settings.block[1];
+        l.place = {t % settings.block[0], t / settings.block[0] % settings.block[1], t / settings.block[0] / settings.block[1]};
     }
     warps.resize((threads + 31) / 32);
     for (u32 i = 0; i < warps.size(); ++i) warps[i].first = 32 * i, warps[i].count = std::min(32u, threads - 32 * i);
@@ -1364,12 +1595,14 @@ void run_grid() {
         end_launch(too_long(0));
         return;
     }
+    places[2] = {settings.block[0], settings.block[1], settings.block[2]};
+    places[3] = {settings.grid[0], settings.grid[1], settings.grid[2]};
     const std::vector<u32> order = order_of(settings.seed ? (u32)blocks : 0, settings.seed);
     for (u64 turn = 0; turn < blocks; ++turn) {
         const u32 number = settings.seed ? order[turn] : (u32)turn;
         block_number = number;
-        block_x = number % settings.grid[0], block_y = number / settings.grid[0] % settings.grid[1];
-        block_z = number / settings.grid[0] / settings.grid[1];
+        places[1] = {number % settings.grid[0], number / settings.grid[0] % settings.grid[1],
+                     number / settings.grid[0] / settings.grid[1]};
         run_block();
         if (aborted) {
             for (Warp &w : warps) count(w);
@@ -1379,12 +1612,6 @@ void run_grid() {
 }
 
 // -- what the kernel's object holds -------------------------------------------------------------------
-
-int find_tls(dl_phdr_info *info, size_t, void *) {
-    for (int i = 0; i < info->dlpi_phnum; ++i)
-        if (info->dlpi_phdr[i].p_type == PT_TLS) tls_base = (Address)info->dlpi_tls_data;
-    return 1; // the program itself comes first
-}
 
 std::string demangled(const char *name) {
     if (strncmp(name, "_Z", 2)) return name; // `s` alone would be read as `short`
@@ -1404,24 +1631,27 @@ bool is_ours(const std::string &name) {
 
 // Shared arrays are the program's thread-local symbols; __device__ and __constant__ ones its objects.
 void read_symbols(const std::vector<std::string> &dynamic) {
-    il_touch_shared();
-    dl_iterate_phdr(find_tls, nullptr);
-    FILE *file = fopen("/proc/self/exe", "rb");
-    if (!file) _exit(6);
-    std::vector<char> image;
-    char chunk[65536];
-    for (size_t got; (got = fread(chunk, 1, sizeof chunk, file)) > 0;) image.insert(image.end(), chunk, chunk + got);
-    fclose(file);
-    const Elf64_Ehdr *head = (const Elf64_Ehdr *)image.data();
-    const Elf64_Shdr *sections = (const Elf64_Shdr *)(image.data() + head->e_shoff);
-    const char *names = image.data() + sections[head->e_shstrndx].sh_offset;
+    const int file = open("/proc/self/exe", O_RDONLY);
+    struct stat status;
+    if (file < 0 || fstat(file, &status)) _exit(6);
+    const size_t bytes = (size_t)status.st_size;
+    char *const image = (char *)mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    close(file);
+    if (image == MAP_FAILED) _exit(6);
+    const Elf64_Ehdr *head = (const Elf64_Ehdr *)image;
+    const Elf64_Shdr *sections = (const Elf64_Shdr *)(image + head->e_shoff);
+    const char *names = image + sections[head->e_shstrndx].sh_offset;
     for (int i = 0; i < head->e_shnum; ++i) {
         if (!strcmp(names + sections[i].sh_name, ".rodata"))
             literals = sections[i].sh_addr, literals_bytes = sections[i].sh_size;
         if (sections[i].sh_type != SHT_SYMTAB) continue;
-        const Elf64_Sym *symbols = (const Elf64_Sym *)(image.data() + sections[i].sh_offset);
-        const char *text = image.data() + sections[sections[i].sh_link].sh_offset;
+        const Elf64_Sym *symbols = (const Elf64_Sym *)(image + sections[i].sh_offset);
+        const char *text = image + sections[sections[i].sh_link].sh_offset;
         const size_t many = sections[i].sh_size / sizeof(Elf64_Sym);
+        Address tls_base = 0; // the wrapper has one thread-local variable whose address it tells
+        for (size_t k = 0; k < many && !tls_base; ++k)
+            if (ELF64_ST_TYPE(symbols[k].st_info) == STT_TLS && strstr(text + symbols[k].st_name, "il_touched"))
+                tls_base = (Address)il_touch_shared() - symbols[k].st_value;
         bool kernels = false; // the local symbols of one file follow its name
         for (size_t k = 0; k < many; ++k) {
             const Elf64_Sym &symbol = symbols[k];
@@ -1431,13 +1661,16 @@ void read_symbols(const std::vector<std::string> &dynamic) {
                 kernels = strcmp(name, "kernel.cpp") == 0;
                 continue;
             }
-            const bool global = ELF64_ST_BIND(symbol.st_info) != STB_LOCAL;
+            // What libraries bring along is hidden (--exclude-libs).
+            const bool global = ELF64_ST_BIND(symbol.st_info) != STB_LOCAL && ELF64_ST_VISIBILITY(symbol.st_other) == STV_DEFAULT;
+            const bool shared = type == STT_TLS && (kernels || global);
+            if (!shared && !(type == STT_OBJECT && symbol.st_size && (kernels || global) && symbol.st_shndx < head->e_shnum)) continue;
             if (strncmp(name, "_ZTH", 4) == 0) continue;
             Region region;
             if (strncmp(name, "_ZGV", 4) == 0) {
                 // g++ guards a shared array of vectors. Set once, it keeps its lane out of the
                 // beginning that is none, and its region without a name is counted nowhere.
-                if (type != STT_TLS) continue;
+                if (!shared) continue;
                 region.space = CONSTANT;
                 region.base = tls_base + symbol.st_value, region.bytes = symbol.st_size;
                 *(char *)region.base = 1;
@@ -1445,7 +1678,8 @@ void read_symbols(const std::vector<std::string> &dynamic) {
                 continue;
             }
             region.name = demangled(name);
-            if (type == STT_TLS && !is_ours(region.name)) {
+            if (is_ours(region.name)) continue;
+            if (shared) {
                 region.space = SHARED;
                 region.base = tls_base + symbol.st_value;
                 region.bytes = symbol.st_size;
@@ -1453,26 +1687,27 @@ void read_symbols(const std::vector<std::string> &dynamic) {
                 // All dynamic arrays are one memory, which has the name that the kernel gives it.
                 if (region.dynamic && region.name != dynamic[0]) continue;
                 if (region.dynamic) region.bytes = settings.dynamic_bytes;
-            } else if (type == STT_OBJECT && symbol.st_size && (kernels || global) && symbol.st_shndx < head->e_shnum) {
+            } else {
                 const char *section = names + sections[symbol.st_shndx].sh_name;
                 const bool constant = strcmp(section, ".il_constant") == 0;
                 const bool data = !strcmp(section, ".data") || !strcmp(section, ".bss") || !strcmp(section, ".rodata");
-                if (!constant && !data || is_ours(region.name)) continue;
+                if (!constant && !data) continue;
                 region.space = constant ? CONSTANT : GLOBAL;
                 region.read_only = constant || !strcmp(section, ".rodata");
                 region.base = symbol.st_value;
                 region.bytes = symbol.st_size;
-            } else
-                continue;
+            }
             regions.push_back(region);
         }
     }
+    munmap(image, bytes);
 }
 
-void make_cells() {
+void make_marks() {
     for (Region &r : regions) {
         if (r.space == CONSTANT || !r.bytes) continue;
-        if (r.space == SHARED || settings.races) r.cells = new_cells(r.bytes / 4 + 2);
+        r.watched = r.space == SHARED || settings.races, r.plain = settings.races;
+        if (r.watched) new_marks(r, cells_of(r));
     }
 }
 
@@ -1569,7 +1804,7 @@ void read_spec(const char *spec, const char *data) {
     if ((int)values.size() != kernel->count) refuse("another number of arguments");
     for (u64 &value : values) arguments.push_back(&value);
     read_symbols(dynamic);
-    make_cells();
+    make_marks();
 }
 
 } // namespace il
@@ -1580,16 +1815,7 @@ using namespace il;
 
 extern "C" {
 
-struct il_uint3 {
-    unsigned int x, y, z;
-};
-
-il_uint3 il_where(int which) {
-    if (which == 0) return {current->x, current->y, current->z};
-    if (which == 1) return {block_x, block_y, block_z};
-    const u32 *sizes = which == 2 ? settings.block : settings.grid;
-    return {sizes[0], sizes[1], sizes[2]};
-}
+Place il_where(int which) { return places[which]; }
 void il_barrier() { wait(AT_BARRIER, CALLER); }
 void il_syncwarp(unsigned int mask) { collective(SYNCWARP, 0, mask, 0, 0, 32, CALLER); }
 unsigned long long il_shuffle(int kind, unsigned int mask, unsigned long long value, int lane, int width) {
@@ -1609,10 +1835,11 @@ long long il_warp_reduce(int kind, unsigned int mask, long long value) {
     return (long long)current->result;
 }
 void il_fence(int scope) {
-    settle(*current);
+    settle();
     if (scope == 0) return;
     ++fences;
     for (Warp &w : warps) w.moment = NOBODY;
+    mark = mark_of(NOBODY, current->number);
     const u64 blocks = (u64)settings.grid[0] * settings.grid[1] * settings.grid[2];
     if (published.empty()) {
         published.assign(blocks, 0);
@@ -1635,25 +1862,25 @@ void __stack_chk_fail() {
 
 void __tsan_init() {}
 void __tsan_func_entry(void *caller) {
-    if (kernel_runs) enter_function((Address)caller, FRAME);
+    enter_function((Address)caller, FRAME);
 }
 void __tsan_func_exit() {
-    if (kernel_runs) leave_function();
+    leave_function();
 }
 void __sanitizer_cov_trace_pc() {
-    if (kernel_runs) enter_block(CALLER, FRAME);
+    enter_block(CALLER, FRAME);
 }
 #define IL_HOOKS(size)                                                                             \
-    void __tsan_read##size(void *a) { access((Address)a, size, READ, CALLER); }                    \
-    void __tsan_write##size(void *a) { access((Address)a, size, WRITE, CALLER); }                  \
+    void __tsan_read##size(void *a) { access<READ, size>((Address)a, CALLER); }                    \
+    void __tsan_write##size(void *a) { access<WRITE, size>((Address)a, CALLER); }                  \
     void __tsan_read_write##size(void *a) {                                                        \
-        access((Address)a, size, READ, CALLER);                                                    \
-        access((Address)a, size, WRITE, CALLER);                                                   \
+        access<READ, size>((Address)a, CALLER);                                                    \
+        access<WRITE, size>((Address)a, CALLER);                                                   \
     }                                                                                              \
-    void __tsan_unaligned_read##size(void *a) { access((Address)a, size, READ, CALLER); }          \
-    void __tsan_unaligned_write##size(void *a) { access((Address)a, size, WRITE, CALLER); }        \
-    void __tsan_volatile_read##size(void *a) { access((Address)a, size, READ, CALLER); }           \
-    void __tsan_volatile_write##size(void *a) { access((Address)a, size, WRITE, CALLER); }
+    void __tsan_unaligned_read##size(void *a) { access<READ, size>((Address)a, CALLER); }          \
+    void __tsan_unaligned_write##size(void *a) { access<WRITE, size>((Address)a, CALLER); }        \
+    void __tsan_volatile_read##size(void *a) { access<READ, size>((Address)a, CALLER); }           \
+    void __tsan_volatile_write##size(void *a) { access<WRITE, size>((Address)a, CALLER); }
 IL_HOOKS(1)
 IL_HOOKS(2)
 IL_HOOKS(4)

@@ -400,10 +400,10 @@ template <typename... A> struct il_described {
     static constexpr il_parameter list[sizeof...(A) + 1] = {il_describe<typename il_plain<A>::type>::value..., {0, 0, 0}};
 };
 template <typename... A, int... I>
-IL_HIDDEN inline void il_unpack(void (*kernel)(A...), void **arguments, il_numbers<I...>) {
+IL_HIDDEN IL_MEMBER void il_unpack(void (*kernel)(A...), void **arguments, il_numbers<I...>) {
     kernel((*(typename il_plain<A>::type *)arguments[I])...);
 }
-template <typename... A> IL_HIDDEN inline void il_call(void (*kernel)(A...), void **arguments) {
+template <typename... A> IL_HIDDEN IL_MEMBER void il_call(void (*kernel)(A...), void **arguments) {
     il_unpack(kernel, arguments, typename il_count<sizeof...(A)>::type());
 }
 template <typename... A> constexpr const il_parameter *il_parameters(void (*)(A...)) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,37 @@ def test_a_program_that_vanished_is_made_again(calls: list[list[str]], tmp_path:
     module = kernels.compile(path)
     module.program.unlink()
     assert works(kernels.compile(path))
+
+
+def test_the_cache_does_not_grow_for_ever(
+    calls: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of too many programs the older half goes, but nothing that was in use a moment ago."""
+    monkeypatch.setattr(build, "MAX_KEPT", 4)
+    path = tmp_path / "k.cu"
+    modules = []
+    for number in range(4):
+        path.write_text(FINE.replace("1.0f", f"{number + 1}.0f"))
+        modules.append(kernels.compile(path))
+    for age, module in enumerate(modules):
+        when = time.time() - 3000 * (4 - age)
+        os.utime(module.program, (when, when))
+    monkeypatch.setattr(cuda, "_MODULES", {})
+    path.write_text(FINE)
+    assert kernels.compile(path).program == modules[0].program  # and so in use again
+    path.write_text(FINE.replace("1.0f", "5.0f"))
+    kernels.compile(path)
+    assert [module.program.is_file() for module in modules] == [True, False, False, True]
+
+
+def test_without_static_libraries_it_is_linked_to_shared_ones(
+    calls: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "_STATIC_FLAGS", ("-static", "-Wl,--no-such-flag"))
+    path = tmp_path / "k.cu"
+    path.write_text(FINE)
+    assert works(kernels.compile(path))
+    assert len(calls) == 3  # compile, link, link
 
 
 def test_two_processes_at_once(tmp_path: Path) -> None:
