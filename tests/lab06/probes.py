@@ -30,8 +30,9 @@ def passes(student, function, x):
 
 
 def gradient(student, x, dp):
-    """SoftmaxFunction on x, and backward from dp: result, gradient, the launches of either way,
-    torch's operations in the backward, and the bytes that were saved in between."""
+    """SoftmaxFunction on x, and backward from dp: result, what softmax gives by itself, gradient, the
+    launches of either way, torch's operations in the backward, and the bytes that were saved in
+    between."""
     leaf = x.detach().clone().requires_grad_()
     with meters.saved_bytes() as saved:
         p, forward = kernels.watched(student.SoftmaxFunction.apply, leaf)
@@ -41,8 +42,10 @@ def gradient(student, x, dp):
             found, backward = kernels.watched(torch.autograd.grad, p, leaf, dp)
         dx, ops = (None if found is None else found[0]), log.ops
         p = p.detach()
+    own, _ = kernels.watched(student.softmax, x)
     return {
         "p": p,
+        "own": own,
         "dx": dx,
         "forward": forward,
         "backward": backward,
