@@ -1,10 +1,13 @@
-"""Resource truth beside student code: saved, live and allocated bytes, ops and FLOPs; and `ranks`.
+"""Resource truth beside student code: bytes, ops, FLOPs and collectives; and `ranks`.
 
 ```python
 with meters.saved_bytes(exclude=module.parameters()) as m: ...  # m.bytes, m.tensors
 with meters.live_bytes() as m: ...  # m.peak_bytes, m.alive_bytes, m.largest_bytes, m.largest_shape,
                                     # m.allocated_peak_bytes
 with meters.allocated_bytes() as m: ...  # m.peak_bytes, m.largest_bytes, m.largest_op
+with meters.bytes_by_kind(module, optimizer) as m:  # m.peak["activation"], m.alive, m.course
+    m.mark("forward"); ...  # m.peak_by_kind, m.peak_by_phase, m.peak_by_kind_by_phase
+with meters.collectives() as log: ...  # in a rank: log.calls, log.events, log.sent_bytes
 with meters.numpy_bytes() as m: ...  # m.peak_bytes, m.alive_bytes: NumPy and Python, no torch
 with meters.op_log() as m: ...  # m.ops, m.count("mm"), m.matmul_flops, m.flops_by_op, m.unpriced
 ```
@@ -16,7 +19,7 @@ off, replaced, covered or not put back; a contraction, or 64 KiB and more in an 
 while the mode was off; the profiler stopped; records edited, removed or impossible; functions of a
 meter, or of torch where a meter uses it, replaced, also by their `__code__`; a thread started; the
 interpreter's objects searched through `gc`. A suite still crosses each figure with one computed, or
-seen from outside (`student.peak_memory()`, the ranks' `peak_rss_bytes`).
+seen from outside (`student.peak_memory()`, the ranks' `peak_rss_bytes` and `sent_bytes`).
 
 Known limits
 - Forging: code that was loaded before the meters and kept torch's own functions can switch off
@@ -25,11 +28,19 @@ Known limits
   object of its own in the place of `m` in a caller's frame. Call `preload()` before student code
   is loaded.
 - Work handed to a thread that already ran before the block, to a child process, or to NumPy
-  (`x.numpy() @ y.numpy()`) is not in `op_log` and `live_bytes`; a product spelled as `mul` and
-  `sum` is in `ops` and in the bytes, not in the FLOPs.
+  (`x.numpy() @ y.numpy()`) is not in `op_log` and the meters of bytes; a product spelled as `mul`
+  and `sum` is in `ops` and in the bytes, not in the FLOPs.
 - `saved_bytes` sees what autograd saves, not what a `Function` hides on `ctx`: `live_bytes` has
   that in `alive_bytes`. Inside it torch does not notice that a saved tensor was changed in place,
-  and `torch.func.grad` and its kin refuse to run (torch's own rule for saved-tensor hooks).
+  and `torch.func.grad` and its kin refuse to run (torch's own rule for saved-tensor hooks). The
+  same holds inside `bytes_by_kind`.
+- `bytes_by_kind` takes an optimizer's word for what is its state: what it holds and never uses is
+  state as well. Values judge that.
+- `collectives` sees the calls of process groups. What ranks pass each other through the store,
+  files or sockets of their own is not in it; the last is in `sent_bytes` of `ranks`. It cannot see
+  that a rank waits by looking at a tensor's values, or in C++. Whether one rank could go on while
+  another is late shows best when the other *is* late: `ranks.run(..., checked=False)`, with one
+  rank held back until the other's gradients are there.
 - `live_bytes` counts at the boundaries of ATen calls; growth through `UntypedStorage.resize_` and
   memory inside a kernel are in `allocated_peak_bytes` only, which is the CPU's allocator alone:
   oneDNN's and OpenMP threads' private buffers do not pass it.
@@ -50,13 +61,17 @@ from grader.meters.evidence import MeasurementDisturbed, refuse_students
 
 if TYPE_CHECKING:
     from grader.meters.heap import NumpyBytes
+    from grader.meters.kinds import KindBytes
     from grader.meters.live import AllocatedBytes, LiveBytes
     from grader.meters.ops import OpLog
     from grader.meters.saved import SavedBytes
+    from grader.meters.traffic import CollectiveLog
 
 __all__ = [
     "MeasurementDisturbed",
     "allocated_bytes",
+    "bytes_by_kind",
+    "collectives",
     "live_bytes",
     "numpy_bytes",
     "op_log",
@@ -116,9 +131,36 @@ def op_log(witness: bool = True) -> OpLog:
     return OpLog(witness)
 
 
+def bytes_by_kind(parameters: Any, optimizer: Any = None) -> KindBytes:
+    """Bytes of parameters, gradients, activations, optimizer state and temporaries in a block.
+
+    `parameters`: a module or tensors. `optimizer`: whatever holds the state, searched for tensors
+    (a `torch.optim.Optimizer`, an object of one's own, a list of several); or, for a state that no
+    object holds, a function that returns it.
+    """
+    refuse_students(sys._getframe(1))
+    preload()
+    from grader.meters.kinds import KindBytes
+
+    return KindBytes(parameters, optimizer)
+
+
+def collectives(parameters: Iterable[Any] | None = None) -> CollectiveLog:
+    """Every call of this rank's process groups in a block, and when: see `CollectiveLog`.
+
+    `parameters`: whose gradients are watched; None: those of every module that the block calls
+    outside a backward.
+    """
+    refuse_students(sys._getframe(1))
+    preload()
+    from grader.meters.traffic import CollectiveLog
+
+    return CollectiveLog(parameters)
+
+
 def preload() -> None:
     """Import what the meters use, torch among it: best before any student code has run.
 
     All at once, so that no import happens inside the block of another meter.
     """
-    from grader.meters import live, ops, saved  # noqa: F401
+    from grader.meters import kinds, live, ops, saved, traffic  # noqa: F401

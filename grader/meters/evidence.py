@@ -177,6 +177,7 @@ class Measurement:
     """The working side of one meter. A subclass opens and closes its sources."""
 
     watches: tuple[Watch, ...] = ()
+    sees_all_threads = False
 
     def __init__(self) -> None:
         self.journal = Journal()
@@ -206,7 +207,8 @@ class Measurement:
             list(self.journal)
         except MeasurementDisturbed as error:
             problems = [str(error).removeprefix(_PREFIX).rstrip(".")]
-        problems += alarm_problems(self._alarm)
+        noticed = alarm_problems(self._alarm)
+        problems += [text for text in noticed if not (self.sees_all_threads and text == _THREAD)]
         problems += [p for watch in (_WATCH, *self.watches) for p in watch.problems()]
         self.complain(problems)
 

@@ -17,7 +17,13 @@ NOTICED_BYTES = 1 << 16
 
 
 class Living(Measurement):
-    """Journal: ("new", serial, bytes, shape), ("size", serial, more bytes), ("free", serial)."""
+    """Journal: ("new", serial, bytes, shape), ("size", serial, more bytes), ("free", serial).
+
+    A subclass may adopt storages from before the block, ("had", serial, bytes), and write `notes`,
+    which change no bytes.
+    """
+
+    notes: tuple[str, ...] = ("canary", "tape", "block")
 
     def __init__(self, witness: bool) -> None:
         super().__init__()
@@ -113,7 +119,7 @@ class Living(Measurement):
         alive: dict[int, int] = {}
         total, course = 0, [0]
         for row in self.journal:
-            if row[0] == "new" and row[1] not in alive:
+            if row[0] in ("new", "had") and row[1] not in alive:
                 alive[row[1]] = row[2]
                 total += row[2]
             elif row[0] == "size" and row[1] in alive:
@@ -121,7 +127,7 @@ class Living(Measurement):
                 total += row[2]
             elif row[0] == "free" and row[1] in alive:
                 total -= alive.pop(row[1])
-            elif row[0] not in ("canary", "tape", "block"):
+            elif row[0] not in self.notes:
                 raise MeasurementDisturbed(f"Measurement disturbed: an impossible record {row}.")
             course.append(total)
         return course, alive

@@ -1,28 +1,33 @@
 """Runs one function on N ranks: forked processes, gloo over a file store, deadlines everywhere.
 
     results = ranks.run(train, world_size=2, args=(seed,), timeout_s=20)
-    results[1], results.peak_rss_bytes[1]
+    results[1], results.peak_rss_bytes[1], results.sent_bytes[1]
 
-A rank starts with `torch.set_num_threads(1)` (a forked child that uses OpenMP threads after its
-parent did hangs), joins a gloo group through a file, never a port, and waits for the parent's word.
-Its result crosses as plain data (`grader.boundary.codec`), its prints line by line. Then it waits
-until every rank is done, so that no peer loses its connection, and ends with `os._exit`.
+A rank has one thread for good (a forked child that uses OpenMP threads after its parent did hangs),
+joins a gloo group through a file, never a port, and waits for the parent's word. It is forked,
+unless this process has a CUDA context or a process group, or runs on macOS (not tried): then ranks
+are spawned, which takes seconds and needs a function at the top of a module. Its result crosses as
+plain data (`grader.boundary.codec`), its prints line by line. Then it waits until every rank is
+done, so that no peer loses its connection, and ends with `os._exit`.
 
 A rank ends with its parent, and takes the children of its process group along. What a rank forks
 into a session of its own outlives it here; the wall's pid namespace ends that.
 
 All ranks inherit the parent's random state, its modules and its arguments as they are at the call;
-what they change stays with them. Collectives are checked against each other
-(`TORCH_DISTRIBUTED_DEBUG=DETAIL`) unless the environment says otherwise.
+what they change stays with them; spawned ones get the random state and the arguments. Collectives
+are checked against each other (`TORCH_DISTRIBUTED_DEBUG=DETAIL`) unless the environment says
+otherwise. Each rank notes what it calls, so that a failure says who waits for whom (`blame`).
 """
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import faulthandler
 import io
+import multiprocessing
 import os
+import pickle
+import random
 import selectors
 import shutil
 import signal
@@ -41,22 +46,24 @@ from typing import Any
 from grader.boundary import codec
 from grader.boundary.channel import Channel, Closed
 from grader.boundary.errors import Refused
+from grader.meters import blame, sockets
 
 # After one rank has failed, the others get this long to fail too and say where they were.
 GRACE_S = 1.0
-_PR_SET_PDEATHSIG = 1
 
 Rank = Callable[..., Any]
 
 
 class RanksError(Exception):
     """At least one rank gave no result. `texts[rank]` says why, for each of those, in the order in
-    which they failed: processes that ended first, ranks that were still running last."""
+    which they failed: processes that ended first, ranks that were still running last. `sentences`:
+    who waited for whom in which collective, where that is known."""
 
-    def __init__(self, summary: str, texts: dict[int, str]) -> None:
+    def __init__(self, summary: str, texts: dict[int, str], sentences: Sequence[str] = ()) -> None:
         parts = [f"--- rank {rank} ---\n{text.rstrip()}" for rank, text in texts.items()]
-        super().__init__("\n".join([summary, *parts]))
+        super().__init__("\n".join([summary, *sentences, *parts]))
         self.texts = texts
+        self.sentences = list(sentences)
 
 
 class Results(list[Any]):
@@ -65,17 +72,36 @@ class Results(list[Any]):
     `peak_rss_bytes[rank]`: the kernel's high-water mark while the function ran, what the rank
     shares with its parent included; `growth_bytes[rank]`: the part above its start. Up to 16 MiB of
     growth is code and tables that the rank touches for the first time, so use sizes where the wrong
-    answer is at least 32 MiB larger. None where the system does not tell (anything but Linux).
+    answer is at least 32 MiB larger.
+
+    `sent_bytes[rank]`, `received_bytes[rank]`: payload of its process's TCP connections while the
+    function ran, by the kernel's count (`sockets`). gloo adds at most 1 KiB to a collective of two
+    ranks and 2 KiB to one of three, and the check of `checked` as much again; it sends a
+    reduce_scatter as an all_reduce. A group that the function destroys takes its count along.
+
+    None where the system does not tell (anything but Linux).
     """
 
-    def __init__(self, values: Sequence[Any], memory: Sequence[tuple[int, int] | None]) -> None:
+    def __init__(
+        self,
+        values: Sequence[Any],
+        memory: Sequence[tuple[int, int] | None],
+        traffic: Sequence[sockets.Traffic | None],
+    ) -> None:
         super().__init__(values)
+        self.sent_bytes = [pair and pair.sent_bytes for pair in traffic]
+        self.received_bytes = [pair and pair.received_bytes for pair in traffic]
         self.peak_rss_bytes = [pair and pair[1] for pair in memory]
         self.growth_bytes = [pair and max(pair[1] - pair[0], 0) for pair in memory]
 
 
 def run(
-    fn: Rank, world_size: int = 2, args: Sequence[Any] = (), timeout_s: float = 20.0
+    fn: Rank,
+    world_size: int = 2,
+    args: Sequence[Any] = (),
+    timeout_s: float = 20.0,
+    method: str = "",
+    checked: bool = True,
 ) -> Results:
     """`[fn(rank, world_size, *args) for rank in range(world_size)]`, each in its own process.
 
@@ -83,20 +109,28 @@ def run(
     NumPy arrays, CPU tensors of any dtype, dataclasses. Collectives give up after 3/4 of
     `timeout_s`, everything ends at `timeout_s` (seconds).
 
+    `method`: "fork", "spawn", or "" for the one that is safe here. `checked=False`: without torch's
+    check of each collective, in which a collective waits, as it is issued, for all ranks to issue
+    theirs. That hides who could have gone on meanwhile, and adds about a kilobyte to what is sent;
+    without it a wrong shape ends the process, which the sentences still explain.
+
     Raises RanksError with the traceback of every rank that raised, and the place where each rank
     hung, exited or crashed; ValueError for a world size below 1; RuntimeError where processes
-    cannot be forked or torch has no gloo.
+    cannot be forked or torch has no gloo, or where they must be spawned and `fn` is a closure.
     """
     if world_size < 1:
         raise ValueError(f"world_size is {world_size}; a run needs at least one rank.")
     _require_fork_and_gloo()
+    start = _spawn if _must_spawn(fn, args, method) else _fork
+    state = _random_state()
     folder = Path(tempfile.mkdtemp(prefix="ranks-"))
     ranks: list[_Child] = []
     try:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         for rank in range(world_size):
-            ranks.append(_fork(fn, rank, world_size, args, folder, timeout_s, ranks))
+            plan = _Plan(fn, rank, world_size, args, folder, timeout_s, checked, state)
+            ranks.append(start(plan, ranks))
         return _Run(ranks, folder, timeout_s, _records(fn)).results()
     finally:
         for child in ranks:
@@ -111,6 +145,46 @@ def _require_fork_and_gloo() -> None:
         raise RuntimeError("Ranks need os.fork, which this system does not have; use Linux or WSL.")
     if not (dist.is_available() and dist.is_gloo_available()):
         raise RuntimeError("This build of torch has no gloo, so ranks cannot talk to each other.")
+
+
+def _must_spawn(fn: Rank, args: Sequence[Any], method: str) -> bool:
+    """Whether to start ranks as fresh interpreters. Where a fork is only doubtful, a function that
+    cannot be sent to another interpreter is forked all the same."""
+    if method not in ("", "fork", "spawn"):
+        raise ValueError(f'method is {method!r}; it is "fork", "spawn" or "".')
+    broken, doubtful = _forks_badly()
+    if method == "fork" or not (method or broken or doubtful):
+        return False
+    try:
+        pickle.dumps((fn, args))
+    except Exception as error:
+        if not (method or broken):
+            return False
+        why = broken or "spawning was asked for"
+        raise RuntimeError(
+            f"Ranks must be spawned here, because {why}, and {getattr(fn, '__name__', fn)!r} cannot"
+            f" be sent to a new interpreter ({error}); put it at the top of a module."
+        ) from None
+    return True
+
+
+def _forks_badly() -> tuple[str, str]:
+    """Why a fork of this process cannot work, and why it is doubtful; "" where it is fine.
+
+    OpenMP threads of the parent are no reason: a forked child hangs in the first operation that
+    uses more than one thread (torch 2.13), but a rank never does.
+    """
+    import torch
+    import torch.distributed as dist
+
+    broken = doubtful = ""
+    if torch.cuda.is_initialized():
+        broken = "a child cannot use the CUDA context that this process has"
+    elif dist.is_initialized():
+        broken = "this process is in a process group itself"
+    if sys.platform == "darwin":
+        doubtful = "macOS frameworks do not all survive a fork"
+    return broken, doubtful
 
 
 def _records(fn: Rank) -> dict[str, type]:
@@ -136,6 +210,9 @@ class _Child:
     failed_at: float = 0.0
     before_bytes: int | None = None
     memory: tuple[int, int] | None = None
+    connections: dict[int, sockets.Traffic] | None = None
+    traffic: sockets.Traffic | None = None
+    process: Any = None  # of multiprocessing, where it was spawned
 
     def end(self) -> None:
         """End the process and its group, and collect it."""
@@ -143,6 +220,9 @@ class _Child:
         for target in (-self.pid, self.pid):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(target, signal.SIGKILL)
+        if self.process is not None:
+            self.process.join()
+            return
         with suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
 
@@ -184,17 +264,25 @@ class _Run:
             for child in self.ranks:
                 selector.register(child.channel, selectors.EVENT_READ, child)
             self._serve(selector, "running")
+            now = sockets.by_inode()
             for child in self.ranks:
                 child.before_bytes = _restart_peak(child.pid)
+                child.connections = sockets.of_process(child.pid, now)
+            for child in self.ranks:
                 self._tell(child, "go")
             self._serve(selector, "returned")
             self._blame_silent()
         self._raise_reasons()
+        now = sockets.by_inode()
+        for child in self.ranks:
+            after = sockets.of_process(child.pid, now)
+            child.traffic = sockets.growth(child.connections, after)
         for child in self.ranks:
             self._tell(child, "end")
         for child in self.ranks:
             child.exited(GRACE_S)
-        return Results([c.value for c in self.ranks], [c.memory for c in self.ranks])
+        values, memory = [c.value for c in self.ranks], [c.memory for c in self.ranks]
+        return Results(values, memory, [c.traffic for c in self.ranks])
 
     def _serve(self, selector: selectors.BaseSelector, state: str) -> None:
         """Take in frames until every rank is in `state`, or failed, or the time is over."""
@@ -262,7 +350,9 @@ class _Run:
         if all(child.state != "failed" for child in without):
             summary += f" within {self.timeout_s:g} s"
         without.sort(key=lambda child: child.failed_at)
-        raise RanksError(f"{summary}.", {child.rank: child.reason for child in without})
+        notes = [blame.Notes.read(self.folder / f"calls-{c.rank}", c.state) for c in self.ranks]
+        texts = {child.rank: child.reason for child in without}
+        raise RanksError(f"{summary}.", texts, blame.sentences(notes))
 
 
 def _stack(folder: Path, rank: int) -> str:
@@ -302,15 +392,21 @@ def _status_bytes(pid: int, name: str) -> int | None:
 # --- a rank's side -------------------------------------------------------------------------------
 
 
-def _fork(
-    fn: Rank,
-    rank: int,
-    world_size: int,
-    args: Sequence[Any],
-    folder: Path,
-    timeout_s: float,
-    earlier: list[_Child],
-) -> _Child:
+@dataclasses.dataclass
+class _Plan:
+    """What a rank is to do."""
+
+    fn: Rank
+    rank: int
+    world_size: int
+    args: Sequence[Any]
+    folder: Path
+    timeout_s: float
+    checked: bool
+    random_state: dict[str, Any]
+
+
+def _fork(plan: _Plan, earlier: list[_Child]) -> _Child:
     ours, theirs = socket.socketpair()
     parent = os.getpid()
     pid = os.fork()
@@ -318,24 +414,71 @@ def _fork(
         theirs.close()
         with suppress(OSError):  # both sides set it: whoever comes first
             os.setpgid(pid, pid)
-        return _Child(rank, pid, Channel(ours))
+        return _Child(plan.rank, pid, Channel(ours))
     status = 1
     try:
         ours.close()
         for child in earlier:
             child.channel.close()
-        _settle(parent, rank, folder)
-        _serve_rank(fn, rank, world_size, args, folder, timeout_s, Channel(theirs))
+        _be_rank(plan, parent, theirs)
         status = 0
     finally:
         os._exit(status)
 
 
+def _spawn(plan: _Plan, earlier: list[_Child]) -> _Child:
+    ours, theirs = socket.socketpair()
+    process = multiprocessing.get_context("spawn").Process(
+        target=_spawned, args=(plan, os.getpid(), theirs), daemon=True
+    )
+    process.start()
+    theirs.close()
+    assert process.pid is not None
+    return _Child(plan.rank, process.pid, Channel(ours), process=process)
+
+
+def _spawned(plan: _Plan, parent: int, theirs: socket.socket) -> None:
+    status = 1
+    try:
+        _be_rank(plan, parent, theirs)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _random_state() -> dict[str, Any]:
+    import torch
+
+    state = {"random": random.getstate(), "torch": torch.default_generator.get_state().tolist()}
+    numpy = sys.modules.get("numpy")
+    return state | ({"numpy": numpy.random.get_state()} if numpy else {})
+
+
+def _set_random_state(state: dict[str, Any]) -> None:
+    import torch
+
+    random.setstate(state["random"])
+    torch.default_generator.set_state(torch.tensor(state["torch"], dtype=torch.uint8))
+    if "numpy" in state:
+        import numpy as np
+
+        np.random.set_state(state["numpy"])
+
+
+def _be_rank(plan: _Plan, parent: int, theirs: socket.socket) -> None:
+    _settle(parent, plan.rank, plan.folder)
+    _set_random_state(plan.random_state)  # Python itself seeds `random` anew after a fork
+    _serve_rank(plan, Channel(theirs))
+
+
 def _settle(parent: int, rank: int, folder: Path) -> None:
     """A process group of its own, the parent's fate, and a stack on request."""
     os.setpgid(0, 0)
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if sys.platform == "linux":
+        from grader.boundary import linux
+
+        with suppress(OSError):
+            linux.end_with_parent()
     if os.getppid() != parent:
         os._exit(1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
@@ -345,22 +488,17 @@ def _settle(parent: int, rank: int, folder: Path) -> None:
     faulthandler.enable(file=stack, all_threads=False)
 
 
-def _serve_rank(
-    fn: Rank,
-    rank: int,
-    world_size: int,
-    args: Sequence[Any],
-    folder: Path,
-    timeout_s: float,
-    channel: Channel,
-) -> None:
+def _serve_rank(plan: _Plan, channel: Channel) -> None:
+    from grader.meters import c10d
+
     relay = _Relay(channel)
     sys.stdout = relay
     try:
-        with _group(rank, world_size, folder, timeout_s):
+        with _group(plan):
+            c10d.TAP.add(blame.Notebook(plan.folder / f"calls-{plan.rank}"))
             relay.frame("ready", None)
             channel.receive()
-            value = fn(rank, world_size, *args)
+            value = plan.fn(plan.rank, plan.world_size, *plan.args)
             side = codec.Side(records={}, hold=_refuse, handle=_no_handle)
             tree, buffers = codec.encode(value, side)
             relay.frame("result", tree, buffers)
@@ -374,27 +512,38 @@ def _serve_rank(
 
 
 @contextmanager
-def _group(rank: int, world_size: int, folder: Path, timeout_s: float) -> Iterator[None]:
+def _group(plan: _Plan) -> Iterator[None]:
     """A gloo group over a file; not torn down, because the process ends with it."""
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
+    torch.set_num_threads = _keep_one_thread
     if Path("/sys/class/net/lo").exists():
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    if "TORCH_DISTRIBUTED_DEBUG" not in os.environ:
+    if not plan.checked:
+        dist.set_debug_level(dist.DebugLevel.OFF)
+    elif "TORCH_DISTRIBUTED_DEBUG" in os.environ:
+        dist.set_debug_level_from_env()  # torch reads it when it is imported, and only then
+    else:
         dist.set_debug_level(dist.DebugLevel.DETAIL)
     if dist.get_debug_level() == dist.DebugLevel.DETAIL:
         # torch 2.13: DistributedDataParallel's log of its own construction crashes on such a group.
         dist.Logger.set_construction_data_and_log = lambda *args: None
     dist.init_process_group(
         "gloo",
-        init_method=(folder / "store").as_uri(),
-        rank=rank,
-        world_size=world_size,
-        timeout=timedelta(seconds=0.75 * timeout_s),
+        init_method=(plan.folder / "store").as_uri(),
+        rank=plan.rank,
+        world_size=plan.world_size,
+        timeout=timedelta(seconds=0.75 * plan.timeout_s),
     )
     yield
+
+
+def _keep_one_thread(count: int) -> None:
+    """Stands in for `torch.set_num_threads` in a rank."""
+    if count != 1:
+        print(f"A rank keeps one thread: torch.set_num_threads({count}) would hang after a fork.")
 
 
 class _Relay(io.TextIOBase):

@@ -1,8 +1,8 @@
-"""Which storages a value keeps alive."""
+"""Which storages a value keeps alive, and word of a gradient."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -37,3 +37,18 @@ def storages(tensor: Any) -> Iterator[tuple[Any, tuple[int, ...], Any]]:
             yield from storages(getattr(tensor, name)())
     elif tensor.layout is torch.strided:
         yield tensor.untyped_storage(), tuple(tensor.shape), tensor.dtype
+
+
+def hook_first(parameter: Any, call: Callable[[Any], None]) -> Any:
+    """Have `call` told of each gradient that a parameter accumulates, before the hooks that are
+    there already, so that what those do comes after it. Returns the handle that takes it off."""
+    handle = parameter.register_post_accumulate_grad_hook(call)
+    hooks = parameter._post_accumulate_grad_hooks
+    for key in [key for key in hooks if key != handle.id]:
+        hooks[key] = hooks.pop(key)  # autograd reads the order of insertion, not `move_to_end`
+    return handle
+
+
+def is_hooked(parameter: Any, handle: Any) -> bool:
+    """Whether a hook of `hook_first` is where it was put."""
+    return handle.id in (parameter._post_accumulate_grad_hooks or {})

@@ -866,11 +866,144 @@ def test_a_rank_has_one_thread_and_its_own_process() -> None:
     assert len({os.getpid(), *(pid for _, pid in results)}) == 3
 
 
-def test_mismatched_collectives_are_explained() -> None:
-    import torch.distributed as dist
+def _calls(text: str) -> Callable[..., None]:
+    """A function of a rank, its body in one line."""
+    names: dict[str, Any] = {}
+    lines = f"import torch, torch.distributed as dist\ndef fn(r, n):\n    {text}\n"
+    exec(compile(lines, "main_file.py", "exec"), names)
+    return names["fn"]  # type: ignore[no-any-return]
 
-    with pytest.raises(ranks.RanksError, match="mismatch between collectives"):
-        ranks.run(lambda rank, n: dist.all_reduce(torch.ones(1 + rank)), 2, timeout_s=8)
+
+_DIFFER = {
+    "dist.all_reduce(torch.ones(1 + r))": (
+        "rank 0 calls all_reduce on float32, shape (1,) (main_file.py, line 3), "
+        "rank 1 calls all_reduce on float32, shape (2,) (main_file.py, line 3)"
+    ),
+    "dist.broadcast(torch.ones(2).to([torch.float32, torch.int64][r]), 0)": (
+        "rank 0 calls broadcast on float32, shape (2,) (main_file.py, line 3), "
+        "rank 1 calls broadcast on int64, shape (2,) (main_file.py, line 3)"
+    ),
+    "dist.all_reduce(torch.ones(3)) if r else dist.barrier()": (
+        "rank 0 calls barrier (main_file.py, line 3), "
+        "rank 1 calls all_reduce on float32, shape (3,) (main_file.py, line 3)"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", _DIFFER)
+def test_mismatched_collectives_are_explained(text: str) -> None:
+    with pytest.raises(ranks.RanksError, match="mismatch between collectives") as caught:
+        ranks.run(_calls(text), 2, timeout_s=8)
+    assert caught.value.sentences == [f"Collective 1 differs: {_DIFFER[text]}."]
+    assert caught.value.sentences[0] in str(caught.value)
+
+
+def test_a_mismatch_that_ends_the_process_is_explained() -> None:
+    text = "dist.barrier(); dist.all_reduce(torch.ones(100 if r else 10_000))"
+    with pytest.raises(ranks.RanksError) as caught:
+        ranks.run(_calls(text), 2, timeout_s=3, checked=False)
+    (sentence,) = caught.value.sentences
+    assert sentence.startswith("Collective 2 differs: rank 0 calls all_reduce on float32, shape (1")
+
+
+_WAITS = {
+    "dist.barrier(); r == 1 or dist.all_reduce(torch.ones(4))": (
+        "Rank 1 never joined all_reduce number 2 (float32, shape (4,)), in which rank 0 waits"
+        " (main_file.py, line 3): it had returned."
+    ),
+    "dist.recv(torch.ones(4), 1 - r)": (
+        "Rank 0 waits to receive float32, shape (4,) from rank 1 (main_file.py, line 3); rank 1"
+        " waits to receive float32, shape (4,) from rank 0 (main_file.py, line 3): nobody sends."
+    ),
+    "dist.recv(torch.ones(4), 0) if r else dist.all_reduce(torch.ones(4))": (
+        "Rank 1 never joined all_reduce number 1 (float32, shape (4,)), in which rank 0 waits"
+        " (main_file.py, line 3): it waits to receive float32, shape (4,) from rank 0"
+        " (main_file.py, line 3)."
+    ),
+    "r == 1 or dist.recv(torch.ones(4), 1)": (
+        "Rank 0 waits to receive float32, shape (4,) from rank 1 (main_file.py, line 3):"
+        " rank 1 had returned."
+    ),
+}
+
+
+@pytest.mark.parametrize("text", _WAITS)
+@pytest.mark.parametrize("checked", [True, False])
+def test_who_waits_for_whom_is_said(text: str, checked: bool) -> None:
+    with pytest.raises(ranks.RanksError) as caught:
+        ranks.run(_calls(text), 2, timeout_s=1.0, checked=checked)
+    assert caught.value.sentences == [_WAITS[text]]
+    assert caught.value.texts  # the tracebacks stay
+
+
+def test_a_group_that_not_all_of_its_ranks_join_is_named() -> None:
+    text = "g = dist.new_group([0, 2]); r == 0 and dist.all_reduce(torch.ones(4), group=g)"
+    with pytest.raises(ranks.RanksError) as caught:
+        ranks.run(_calls(text), 3, timeout_s=1.0)
+    assert caught.value.sentences[0].startswith(
+        "Rank 2 never joined all_reduce number 1 of ranks 0, 2 (float32, shape (4,)), in which"
+        " rank 0 waits"
+    )
+
+
+@pytest.mark.parametrize("junk", ["[", "[]", '["issued"]', '["done", 5]', '["issued", 0, 1, 2]'])
+def test_what_a_rank_writes_into_its_notes_is_only_read(junk: str) -> None:
+    def lies(rank: int, world_size: int) -> None:
+        (notes,) = Path(tempfile.gettempdir()).glob(f"ranks-*/calls-{rank}")
+        notes.write_text(junk)
+        raise ValueError("first")
+
+    with pytest.raises(ranks.RanksError, match="first") as caught:
+        ranks.run(lies, 1)
+    assert caught.value.sentences == []
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_ranks_are_the_same_however_they_start(
+    method: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    import random
+
+    lines = """
+import random, torch, torch.distributed as dist
+
+def fn(rank, world_size, bias):
+    total = torch.full((3,), rank + bias)
+    dist.all_reduce(total)
+    torch.set_num_threads(2)
+    return total, torch.get_num_threads(), float(torch.rand(1)), random.random()
+"""
+    (tmp_path / "ranks_of_a_module.py").write_text(lines)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import ranks_of_a_module  # type: ignore[import-not-found]
+
+    random.seed(5)
+    torch.default_generator.manual_seed(7)
+    results = ranks.run(ranks_of_a_module.fn, 2, (0.5,), timeout_s=60, method=method)
+    expected = float(torch.rand(1)), random.random()
+    for total, threads, *drawn in results:
+        assert (total.tolist(), threads, tuple(drawn)) == ([2.0] * 3, 1, expected)
+
+
+def test_a_process_that_cannot_be_forked_spawns_or_says_why(monkeypatch: Any) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with pytest.raises(RuntimeError, match=r"must be spawned here, because a child cannot use the"):
+        ranks.run(lambda rank, n: rank, 2)
+    assert ranks.run(lambda rank, n: rank, 2, method="fork") == [0, 1]
+    with pytest.raises(ValueError, match="method is 'thread'"):
+        ranks.run(lambda rank, n: rank, 2, method="thread")
+
+
+def test_a_rank_cannot_take_more_threads_and_hang(capsys: Any) -> None:
+    big = torch.ones(1 << 20)
+    (big + 1).sum()  # the parent has used its OpenMP threads
+
+    def works(rank: int, world_size: int) -> float:
+        torch.set_num_threads(2)
+        return float((big + rank).sum())
+
+    assert ranks.run(works, 2) == [float(1 << 20), float(2 << 20)]
+    assert "A rank keeps one thread: torch.set_num_threads(2)" in capsys.readouterr().out
 
 
 def test_a_result_that_is_not_plain_data_is_refused() -> None:
