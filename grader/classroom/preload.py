@@ -21,8 +21,8 @@ from grader.labs import Lab
 _LIBRARIES = {
     "numpy": r"^\s*(?:import|from) numpy\b",
     "torch": r"^\s*(?:import|from) torch\b",
-    # Eight hundred modules, which the first checkpoint imports.
-    "torch._dynamo": r"\btorch\.utils\.checkpoint\b|\btorch\.compile\b",
+    # Eight hundred modules, which the first checkpoint imports, and the first optimizer.
+    "torch._dynamo": r"\btorch\.utils\.checkpoint\b|\btorch\.compile\b|\btorch\.optim\b",
     "triton": r"^\s*(?:import|from) triton\b",
     "hypothesis": r"^\s*(?:import|from) hypothesis\b",
 }

@@ -30,9 +30,9 @@ def passes(student, function, x):
 
 
 def gradient(student, x, dp):
-    """SoftmaxFunction on x, and backward from dp: result, what softmax gives by itself, gradient, the
-    launches of either way, torch's operations in the backward, and the bytes that were saved in
-    between."""
+    """SoftmaxFunction on x, and backward from dp: result, what softmax gives by itself, gradient,
+    the launches of either way, torch's operations in the backward, and the bytes that were saved
+    in between."""
     leaf = x.detach().clone().requires_grad_()
     with meters.saved_bytes() as saved:
         p, forward = kernels.watched(student.SoftmaxFunction.apply, leaf)

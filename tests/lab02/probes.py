@@ -1,0 +1,955 @@
+"""Lab 02, beside the learner's code: models, optimizers and meters around its functions."""
+
+from __future__ import annotations
+
+import gc
+import math
+import random
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy
+import torch
+from torch.nn import functional
+
+from grader import meters
+
+IGNORE = -100
+
+
+class Net(torch.nn.Module):
+    """A causal language model with tied weights, a frozen parameter and dropout. x: (B, S)."""
+
+    def __init__(self, vocab, hidden, width, dropout=0.0):
+        super().__init__()
+        self.embed = torch.nn.Embedding(vocab, hidden)
+        self.frozen = torch.nn.Parameter(torch.zeros(hidden), requires_grad=False)
+        self.up = torch.nn.Linear(hidden, width)
+        self.down = torch.nn.Linear(width, hidden)
+        self.dropout = dropout
+
+    def forward(self, x):
+        e = self.embed(x) * (1 + self.frozen)
+        # a running mean over the sequence: what comes later changes nothing before it
+        mixed = (
+            e.cumsum(1) / torch.arange(1, x.shape[1] + 1, dtype=e.dtype, device=e.device)[:, None]
+        )
+        inner = functional.dropout(functional.gelu(self.up(mixed)), self.dropout, self.training)
+        return functional.linear(mixed + self.down(inner), self.embed.weight)
+
+
+def net(weights, dropout=0.0):
+    """A Net with these weights, in their dtype."""
+    vocab, hidden = weights["embed.weight"].shape
+    made = Net(vocab, hidden, len(weights["up.bias"]), dropout).to(weights["up.bias"].dtype)
+    made.load_state_dict(weights)
+    return made
+
+
+def optimizer(model, kind, lr):
+    """One of PyTorch's, over all parameters, frozen ones too."""
+    if kind == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    # a large eps: no parameter's step hangs on the rounding of a tiny gradient
+    return torch.optim.AdamW(model.parameters(), lr=lr, eps=1e-2, foreach=False)
+
+
+def loss_of(logits, y):
+    return functional.cross_entropy(logits.flatten(0, 1), y.flatten(), ignore_index=IGNORE)
+
+
+def _library(call, *files):
+    """The result of a call, and which of these files of torch it ran functions of."""
+    seen = set()
+
+    def watch(frame, event, _):
+        if event == "call":
+            path = frame.f_code.co_filename
+            name = path.rpartition("/")[2]
+            if name in files and "torch" in path:
+                seen.add(name)
+
+    sys.setprofile(watch)
+    try:
+        result = call()
+    finally:
+        sys.setprofile(None)
+    return result, sorted(seen)
+
+
+def _values(model):
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def _grads(model):
+    return {
+        name: None if p.grad is None else p.grad.clone() for name, p in model.named_parameters()
+    }
+
+
+# --- clip_grad_norm ------------------------------------------------------------------------------
+
+
+def clipped(student, grads, max_norm, error=False, as_generator=False):
+    """Clips these gradients (None: no gradient): the norm, the gradients, whether they are still
+    the same tensors, and what of the library ran."""
+    params = []
+    for g in grads:
+        p = torch.nn.Parameter(torch.zeros(2) if g is None else torch.zeros_like(g))
+        p.grad = None if g is None else g.clone()
+        params.append(p)
+    before = [p.grad for p in params]
+    given = (p for p in params) if as_generator else params
+    found = {"raised": ""}
+    try:
+        found["norm"], found["library"] = _library(
+            lambda: student.clip_grad_norm(given, max_norm, error_if_nonfinite=error),
+            "clip_grad.py",
+        )
+    except RuntimeError as raised:
+        if isinstance(raised, NotImplementedError):
+            raise
+        found["raised"] = type(raised).__name__
+    found["grads"] = [p.grad for p in params]
+    found["same"] = all(p.grad is g for p, g in zip(params, before))
+    return found
+
+
+# --- train_step and train ------------------------------------------------------------------------
+
+
+class _Watch:
+    """Counts forwards, backwards and steps of a model and its optimizer."""
+
+    def __init__(self, model, opt):
+        self.forwards = self.backwards = self.steps = self.stale = 0
+        model.register_forward_pre_hook(self._forward)
+        model.up.bias.register_hook(self._backward)
+        opt.register_step_pre_hook(self._step)
+        self.model = model
+
+    def _forward(self, *_):
+        self.forwards += 1
+        held = [p.grad for p in self.model.parameters() if p.grad is not None]
+        self.stale += sum(g.nbytes for g in held)
+
+    def _backward(self, _):
+        self.backwards += 1
+
+    def _step(self, *_):
+        self.steps += 1
+
+    def counts(self):
+        return {
+            "forwards": self.forwards,
+            "backwards": self.backwards,
+            "steps": self.steps,
+            "stale": self.stale,
+        }
+
+
+def steps(
+    student, weights, batches, kind, lr, max_norm, scale=None, poisoned=(), stale=False, own=False
+):
+    """train_step on each batch. `scale`: with torch's scaler from that scale on, or the learner's
+    `own`. `poisoned`: steps whose loss is infinite. `stale`: gradients of something else stand
+    there at the start."""
+    model = net(weights)
+    opt = optimizer(model, kind, lr)
+    scaler = None
+    if scale is not None:
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=3)
+        scaler = student.LossScaler(init=scale, interval=3) if own else scaler
+    if stale:
+        for p in model.parameters():
+            if p.requires_grad:
+                p.grad = torch.full_like(p, 3.0)
+    watch = _Watch(model, opt)
+    rows, scales = [], []
+    for index, (x, y) in enumerate(batches):
+        factor = math.inf if index in poisoned else 1.0
+        rows.append(
+            student.train_step(
+                model,
+                opt,
+                x,
+                y,
+                lambda logits, y, factor=factor: loss_of(logits, y) * factor,
+                scaler=scaler,
+                max_norm=max_norm,
+            )
+        )
+        scales.append(scaler.get_scale() if scaler else 1.0)
+    return {
+        "stats": rows,
+        "kinds": [_kinds(row) for row in rows],
+        "params": _values(model),
+        "grads": _grads(model),
+        "scales": scales,
+        **watch.counts(),
+    }
+
+
+def _kinds(row):
+    return [
+        type(getattr(row, name, None)).__name__
+        for name in ("loss", "grad_norm", "skipped", "n_tokens")
+    ]
+
+
+def step_growth(student, weights, batches):
+    """Bytes of tensors that are alive after each of several steps, all results being kept."""
+    model = net(weights)
+    opt = optimizer(model, "sgd", 0.1)
+    kept, alive = [], []
+    with meters.live_bytes() as live:
+        for x, y in batches:
+            kept.append(student.train_step(model, opt, x, y, loss_of))
+            gc.collect()  # what only waits in a cycle of references is no growth
+            alive.append(live.alive_bytes)
+    return {"alive": alive, "stats": kept, "params": _values(model)}
+
+
+def trained(student, weights, batches, accumulate, kind, lr, max_norm, scale=None):
+    """`train` over a stream of these batches: results, and for each batch how many steps had been
+    taken when it was asked for."""
+    model = net(weights)
+    opt = optimizer(model, kind, lr)
+    scaler = None
+    if scale is not None:
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=3)
+    watch = _Watch(model, opt)
+    asked = []
+
+    def stream():
+        for batch in batches:
+            asked.append(watch.steps)
+            yield batch
+
+    rows = student.train(
+        model, opt, stream(), scaler=scaler, accumulate=accumulate, max_norm=max_norm
+    )
+    return {
+        "stats": rows,
+        "kinds": [_kinds(row) for row in rows or []],
+        "params": _values(model),
+        "asked": asked,
+        **watch.counts(),
+    }
+
+
+def train_growth(student, weights, batches):
+    """Bytes of tensors alive after `train` over the first batch and over all of them."""
+    found = []
+    for part in (batches[:1], batches):
+        model = net(weights)
+        opt = optimizer(model, "sgd", 0.1)
+        with meters.live_bytes() as live:
+            kept = student.train(model, opt, part)
+            gc.collect()
+        found.append(live.alive_bytes)
+        last, params = kept, _values(model)
+    return {"alive": found, "stats": last, "params": params}
+
+
+def trained_on_gpu(student, weights, batches, autocast):
+    """`train` on the GPU, in float32 or with the model under bfloat16 autocast."""
+    model = net(weights).cuda()
+    opt = optimizer(model, "sgd", 0.1)
+
+    def forward(x):
+        with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+            return model(x).float()
+
+    on_gpu = [(x.cuda(), y.cuda()) for x, y in batches]
+    return student.train(forward, opt, on_gpu, max_norm=1.0)
+
+
+class Decoder(torch.nn.Module):
+    """Bias-free blocks with attention written out: every matrix product is in the operator log."""
+
+    def __init__(self, vocab, hidden, layers, heads):
+        super().__init__()
+        self.heads = heads
+        self.embed = torch.nn.Embedding(vocab, hidden)
+        sizes = ((hidden, 3 * hidden), (hidden, hidden), (hidden, 4 * hidden), (4 * hidden, hidden))
+        self.layers = torch.nn.ModuleList(
+            torch.nn.ModuleList(torch.nn.Linear(a, b, bias=False) for a, b in sizes)
+            for _ in range(layers)
+        )
+
+    def forward(self, x):
+        h = self.embed(x)
+        B, S, D = h.shape
+        for qkv, out, up, down in self.layers:
+            q, k, v = (
+                part.view(B, S, self.heads, -1).transpose(1, 2) for part in qkv(h).split(D, 2)
+            )
+            weights = torch.softmax(q @ k.mT, -1)
+            h = h + out((weights @ v).transpose(1, 2).reshape(B, S, D))
+            h = h + down(functional.gelu(up(h)))
+        return functional.linear(h, self.embed.weight)
+
+
+def step_flops(student, vocab, hidden, layers, heads, batch, seq):
+    """FLOPs of the matrix products of one train_step; the operators that no formula knows."""
+    torch.manual_seed(0)
+    model = Decoder(vocab, hidden, layers, heads)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = torch.randint(vocab, (2, batch, seq))
+    with meters.op_log() as log:
+        row = student.train_step(model, opt, x, y, loss_of)
+    return {"flops": log.matmul_flops, "unpriced": sorted(log.unpriced), "stats": row}
+
+
+def first_loss(student, vocab):
+    """The loss of a step of a model that knows nothing: its logits are all 0."""
+    head = torch.nn.Linear(4, vocab)
+    torch.nn.init.zeros_(head.weight)
+    torch.nn.init.zeros_(head.bias)
+    opt = torch.optim.SGD(head.parameters(), lr=0.0)
+    x, y = torch.ones(1, 3, 4), torch.tensor([[0, 1, vocab - 1]])
+    return student.train_step(head, opt, x, y, loss_of)
+
+
+# --- AdamW ---------------------------------------------------------------------------------------
+
+
+def adamw(student, values, groups, gradients):
+    """AdamW over groups of `values` (indices, settings), fed with `gradients` (a list a step, None
+    for none): the parameters after every step, and what of the library ran."""
+    params = [torch.nn.Parameter(v.clone()) for v in values]
+    opt = student.AdamW(
+        [{"params": [params[i] for i in rows], **settings} for rows, settings in groups]
+    )
+    course = []
+
+    def run():
+        for row in gradients:
+            for p, g in zip(params, row):
+                p.grad = None if g is None else g.clone()
+            opt.step()
+            course.append([p.detach().clone() for p in params])
+
+    with meters.op_log(witness=False) as log:
+        _, library = _library(run, "adam.py", "adamw.py")
+    library += sorted({name for name, _, _ in log.ops if "adam" in name})
+    return {"course": course, "library": library}
+
+
+def adamw_bytes_on_gpu(student, count):
+    """Bytes that the GPU's allocator gives AdamW: when it is made, and in its first two steps."""
+    p = torch.nn.Parameter(torch.ones(count, device="cuda"))
+    p.grad = torch.full_like(p, 0.5)
+    start = torch.cuda.memory_allocated()
+    opt = student.AdamW([p], lr=0.1, wd=0.0)
+    held = [torch.cuda.memory_allocated() - start]
+    for _ in range(2):
+        opt.step()
+        held.append(torch.cuda.memory_allocated() - start)
+    return {"held": held, "param": p.detach()[:2].cpu()}
+
+
+def checkpoint_bytes_on_gpu(student, rows):
+    """Bytes that the GPU's allocator holds after the forward of eight wide segments, plain and
+    checkpointed, with each run's gradient of the input. No dropout."""
+    torch.manual_seed(0)
+    layers = [(torch.nn.Linear(256, 1024), torch.nn.Linear(1024, 256)) for _ in range(8)]
+    stack = [torch.nn.Sequential(up, torch.nn.GELU(), down).cuda() for up, down in layers]
+    x = torch.randn(rows, 256, device="cuda")
+    found = []
+    for run in (lambda s, h: s(h), lambda s, h: student.CheckpointFunction.apply(s, True, h)):
+        leaf = x.clone().requires_grad_()
+        torch.cuda.synchronize()
+        start, h = torch.cuda.memory_allocated(), leaf
+        for segment in stack:
+            h = run(segment, h)
+        held = torch.cuda.memory_allocated() - start
+        h.square().sum().backward()
+        found.append([held, leaf.grad.cpu()])
+        del h, leaf
+    return found
+
+
+def adamw_bytes(student, sizes, dtype, steps):
+    """Bytes of tensors that AdamW keeps: after it is made, and after each step. Also the last
+    parameter, and how many values of the gradients were changed."""
+    dtype = getattr(torch, dtype)
+    params = [torch.nn.Parameter(torch.ones(n, dtype=dtype)) for n in sizes]
+    for p in params:
+        p.grad = torch.full_like(p, 0.5)
+    with meters.live_bytes() as live:
+        opt = student.AdamW(params, lr=0.1, wd=0.0)
+        alive = [live.alive_bytes]
+        for _ in range(steps):
+            opt.step()
+            alive.append(live.alive_bytes)
+    return {
+        "alive": alive,
+        "largest": live.largest_bytes,
+        "params": [p.detach()[:2] for p in params],
+        "changed": sum(int((p.grad != 0.5).sum()) for p in params),
+    }
+
+
+# --- accumulate ----------------------------------------------------------------------------------
+
+
+def accumulated(student, weights, micro, ignore=IGNORE, scale=None, stale=False):
+    """`accumulate` on a fresh model: the loss, the gradients, whether a parameter changed."""
+    model = net(weights)
+    opt = optimizer(model, "sgd", 0.5)
+    scaler = None if scale is None else torch.amp.GradScaler("cpu", init_scale=scale)
+    if stale:
+        for p in model.parameters():
+            if p.requires_grad:
+                p.grad = torch.full_like(p, 3.0)
+    watch = _Watch(model, opt)
+    loss = student.accumulate(model, opt, micro, ignore, scaler=scaler)
+    same = all(torch.equal(p, weights[name]) for name, p in model.named_parameters())
+    return {
+        "loss": loss,
+        "kind": type(loss).__name__,
+        "grads": _grads(model),
+        "unchanged": same,
+        **watch.counts(),
+    }
+
+
+def accumulation_peak(student, weights, micro):
+    """Peak of tensor bytes of `accumulate` over the first micro-batch and over all of them, with
+    the loss and the gradients of the second run."""
+    peaks = []
+    for part in (micro[:1], micro):
+        model = net(weights)
+        opt = optimizer(model, "sgd", 0.5)
+        with meters.live_bytes() as live:
+            loss = student.accumulate(model, opt, part)
+        peaks.append(live.peak_bytes)
+    return {"peaks": peaks, "loss": loss, "grads": _grads(model)}
+
+
+# --- LossScaler ----------------------------------------------------------------------------------
+
+
+def scaled(student, values, gradients, settings, explicit, lr=0.5, kind="sgd"):
+    """A LossScaler over a list of gradients for one parameter: after each step the scale, the
+    parameter, the gradient and the number of optimizer steps. `explicit`: steps that call
+    unscale_ themselves."""
+    p = torch.nn.Parameter(values.clone())
+    frozen = torch.nn.Parameter(torch.ones(2), requires_grad=False)
+    if kind == "sgd":
+        opt = torch.optim.SGD([{"params": [p]}, {"params": [frozen], "lr": 1.0}], lr=lr)
+    else:
+        opt = torch.optim.AdamW([p, frozen], lr=lr, foreach=False)
+    scaler = student.LossScaler(**settings)
+    rows = []
+
+    def run():
+        for index, g in enumerate(gradients):
+            opt.zero_grad()
+            scaler.scale((p * g).sum()).backward()
+            raw = p.grad.clone()
+            if index in explicit:
+                scaler.unscale_(opt)
+            taken = scaler.step(opt)
+            scaler.update()
+            state = opt.state[p]
+            rows.append(
+                {
+                    "raw": raw,
+                    "grad": p.grad.clone(),
+                    "param": p.detach().clone(),
+                    "scale": scaler.get_scale(),
+                    "taken": taken,
+                    "count": int(state["step"]) if "step" in state else 0,
+                }
+            )
+
+    _, library = _library(run, "grad_scaler.py")
+    return {"rows": rows, "library": library}
+
+
+def unscaled_twice(student):
+    """What the second unscale_ before an update raises, and the third one after it."""
+    p = torch.nn.Parameter(torch.ones(2))
+    p.grad = torch.ones(2)
+    opt = torch.optim.SGD([p], lr=0.1)
+    scaler = student.LossScaler()
+    scaler.unscale_(opt)
+    raised = []
+    for _ in range(2):
+        try:
+            scaler.unscale_(opt)
+            raised.append("")
+        except Exception as error:
+            raised.append(type(error).__name__)
+        scaler.step(opt)
+        scaler.update()
+    return raised
+
+
+def two_optimizers(student, finite):
+    """Two optimizers and one scaler, one step: whose gradients are `finite`. Which parameters
+    moved, and the scale after one update."""
+    params = [torch.nn.Parameter(torch.ones(2)) for _ in finite]
+    opts = [torch.optim.SGD([p], lr=0.5) for p in params]
+    scaler = student.LossScaler(init=8.0, interval=1)
+    for p, good in zip(params, finite):
+        p.grad = torch.full((2,), 8.0 if good else math.inf)
+    for opt in opts:
+        scaler.step(opt)
+    scaler.update()
+    return [float(p[0].detach()) for p in params], scaler.get_scale()
+
+
+def long_growth(student, steps):
+    """The scale of a LossScaler with its defaults after that many clean steps, and after each of
+    the two before."""
+    p = torch.nn.Parameter(torch.ones(1))
+    opt = torch.optim.SGD([p], lr=0.0)
+    scaler = student.LossScaler()
+    scales = [scaler.get_scale()]
+    for _ in range(steps):
+        p.grad = torch.ones(1)
+        scaler.step(opt)
+        scaler.update()
+        scales.append(scaler.get_scale())
+    return scales
+
+
+# --- save_state ----------------------------------------------------------------------------------
+
+
+class Rows:
+    """A sampler whose whole position is epoch and cursor."""
+
+    def __init__(self, count, batch, seed):
+        self.count, self.batch, self.seed = count, batch, seed
+        self.epoch = self.cursor = 0
+
+    def next(self):
+        if self.cursor + self.batch > self.count:
+            self.epoch, self.cursor = self.epoch + 1, 0
+        chance = torch.Generator().manual_seed(self.seed + self.epoch)
+        rows = torch.randperm(self.count, generator=chance)[self.cursor : self.cursor + self.batch]
+        self.cursor += self.batch
+        return rows
+
+
+class _Run:
+    """A run that depends on everything that a state must hold."""
+
+    def __init__(self, weights, text, with_scaler):
+        self.model = net(weights, dropout=0.3)
+        self.opt = optimizer(self.model, "adamw", 0.05)
+        self.scaler = None
+        if with_scaler:
+            self.scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=2)
+        self.sampler = Rows(len(text), 3, seed=5)
+        self.text = text
+
+    def parts(self):
+        return self.model, self.opt, self.scaler, self.sampler
+
+    def step(self):
+        rows = self.sampler.next()
+        text = self.text[rows].clone()
+        # augmentation: NumPy chooses a column, Python a token
+        text[:, int(numpy.random.randint(text.shape[1]))] = random.randrange(4)
+        loss = loss_of(self.model(text[:, :-1]), text[:, 1:])
+        self.opt.zero_grad()
+        if self.scaler is None:
+            loss.backward()
+            self.opt.step()
+        else:
+            self.scaler.scale(loss).backward()
+            self.scaler.step(self.opt)
+            self.scaler.update()
+        scale = self.scaler.get_scale() if self.scaler else 1.0
+        return [loss.item(), rows.tolist(), scale]
+
+
+def _seed(number):
+    torch.manual_seed(number)
+    numpy.random.seed(number)
+    random.seed(number)
+
+
+def resumed(student, weights, others, text, first, later, rest, with_scaler=True):
+    """A run of first + later + rest steps, saved after `first` and again after `first + later`;
+    then a fresh run from other weights and seeds that loads the FIRST of the two files and takes
+    later + rest steps. Losses, rows and scales of both, and what the file holds."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / "early.pt", Path(folder) / "late.pt"]
+        _seed(1)
+        run = _Run(weights, text, with_scaler)
+        whole = []
+        for index in range(first + later + rest):
+            if index in (first, first + later):
+                student.save_state(paths[index > first], *run.parts())
+            whole.append(run.step())
+        params = _values(run.model)
+        missing = [path.name for path in paths if not path.is_file()]
+        if missing:
+            return {"missing": missing}
+        read = torch.load(paths[0], weights_only=True)
+        sampler = read.get("sampler") if isinstance(read, dict) else None
+        _seed(2)
+        again = _Run(others, text, with_scaler)
+        again.step()
+        again.step()
+        moved = paths[0].rename(Path(folder) / "moved.pt")  # as if on another machine
+        paths[1].unlink()
+        student.load_state(moved, *again.parts())
+        second = [again.step() for _ in range(later + rest)]
+        return {
+            "missing": [],
+            "whole": whole,
+            "again": second,
+            "params": [params, _values(again.model)],
+            "keys": sorted(read) if isinstance(read, dict) else [],
+            "rng": sorted(read["rng"]) if isinstance(read, dict) and "rng" in read else [],
+            "sampler": dict(sampler) if isinstance(sampler, dict) else None,
+            "scaler": None if not isinstance(read, dict) else read.get("scaler") is not None,
+        }
+
+
+def state_file_bytes(student, hidden, width):
+    """Parameters of a model, and the size of its state's file after one step of AdamW."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(hidden, width), torch.nn.Linear(width, hidden))
+    opt = torch.optim.AdamW(model.parameters(), foreach=False)
+    model(torch.ones(1, hidden)).sum().backward()
+    opt.step()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "state.pt"
+        student.save_state(path, model, opt, None, Rows(8, 2, seed=0))
+        read = torch.load(path, weights_only=True)
+        same = torch.equal(read["model"]["0.weight"], model[0].weight)
+        return sum(p.numel() for p in model.parameters()), path.stat().st_size, same
+
+
+# --- CheckpointFunction --------------------------------------------------------------------------
+
+
+class Segment(torch.nn.Module):
+    """Wide inside, narrow at its ends, with dropout; counts its calls."""
+
+    def __init__(self, up, down, dropout, shift):
+        super().__init__()
+        self.up, self.down, self.dropout, self.shift = up, down, dropout, shift
+        self.calls = 0
+
+    def forward(self, x, rows=None):
+        self.calls += 1
+        inner = functional.dropout(torch.tanh(self.up(x) + self.shift), self.dropout, True)
+        out = x + self.down(inner)
+        return out if rows is None else out[rows]
+
+
+def segments(weights, dropout):
+    """A stack of Segments; `shift` is frozen; segments with the same numbers share a layer."""
+    layers = []
+    for w_up, w_down in zip(weights["up"], weights["down"]):
+        pair = []
+        for w in (w_up, w_down):
+            layer = torch.nn.Linear(w.shape[1], w.shape[0], bias=False, dtype=w.dtype)
+            with torch.no_grad():
+                layer.weight.copy_(w)
+            pair.append(layer)
+        layers.append(pair)
+    layers += [layers[0]] if weights["tied"] else []
+    width = weights["up"][0].shape[0]
+    shift = torch.nn.Parameter(torch.full((width,), 0.1, dtype=w.dtype), requires_grad=False)
+    return [Segment(up, down, dropout, shift) for up, down in layers]
+
+
+def _through(stack, run, x, seed, weight):
+    """Forward through a stack, the sum of the last output times `weight`, backward."""
+    params = list({id(p): p for segment in stack for p in segment.parameters()}.values())
+    for p in params:
+        p.grad = None
+    torch.manual_seed(seed)
+    leaf = x.clone().requires_grad_()
+    calls = sum(segment.calls for segment in stack)
+    h = leaf
+    for segment in stack:
+        h = run(segment, h)
+    forward_calls = sum(segment.calls for segment in stack) - calls
+    between = torch.rand(1)
+    (h * weight).sum().backward()
+    return {
+        "out": h.detach(),
+        "grads": [leaf.grad, *(p.grad for p in params)],
+        "calls": [forward_calls, sum(segment.calls for segment in stack) - calls],
+        "after": [float(between), float(torch.rand(1))],
+    }
+
+
+def checkpointed(student, weights, x, weight, dropout, seed, preserve=True):
+    """The same stack through the learner's function and through PyTorch's, dropout included."""
+    from torch.utils.checkpoint import checkpoint
+
+    stack = segments(weights, dropout)
+    function = student.CheckpointFunction
+    mine, library = _library(
+        lambda: _through(stack, lambda s, h: function.apply(s, preserve, h), x, seed, weight),
+        "checkpoint.py",
+    )
+    other = _through(
+        stack,
+        lambda s, h: checkpoint(s, h, use_reentrant=False, preserve_rng_state=preserve),
+        x,
+        seed,
+        weight,
+    )
+    return {"mine": mine, "library": other, "called": library}
+
+
+def checkpoint_bytes(student, weights, x, weight, seed):
+    """Bytes alive after the forward of a checkpointed stack, and of the plain one; with the
+    gradients that the checkpointed one then gives."""
+    stack = segments(weights, 0.25)
+    function = student.CheckpointFunction
+    found = {}
+    for name, run in (
+        ("mine", lambda s, h: function.apply(s, True, h)),
+        ("plain", lambda s, h: s(h)),
+    ):
+        torch.manual_seed(seed)
+        leaf = x.clone().requires_grad_()
+        with meters.live_bytes() as live:
+            h = leaf
+            for segment in stack:
+                h = run(segment, h)
+        found[name] = live.alive_bytes
+        (h * weight).sum().backward()
+        found[f"{name} grad"] = leaf.grad
+        del h
+    return found
+
+
+def checkpoint_extras(student, weights, x, seed):
+    """A segment of two inputs, one of them integers and one without a gradient, and a tuple of
+    outputs of which one is not used: the learner's gradient of x and the plain one."""
+    (segment, *_) = segments(weights, 0.25)
+    rows = torch.tensor([2, 0])
+    constant = torch.full_like(x, 0.5)
+    found = []
+    for checkpoint in (True, False):
+        torch.manual_seed(seed)
+        leaf = x.clone().requires_grad_()
+
+        def fn(x, rows, constant):
+            out = segment(x * constant, rows)
+            return out, out.exp()
+
+        if checkpoint:
+            first, second = student.CheckpointFunction.apply(fn, True, leaf, rows, constant)
+        else:
+            first, second = fn(leaf, rows, constant)
+        segment.up.weight.grad = None
+        first.square().sum().backward()
+        found.append([leaf.grad, segment.up.weight.grad, second.detach()])
+    return found
+
+
+class Wave(torch.nn.Module):
+    """Two products, and between them what is cheap to compute again and large to keep."""
+
+    def __init__(self, w_up, w_down):
+        super().__init__()
+        self.up, self.down = torch.nn.Parameter(w_up.clone()), torch.nn.Parameter(w_down.clone())
+
+    def forward(self, x):
+        return torch.sin(functional.gelu(x @ self.up)) @ self.down
+
+
+def waves(ups, downs):
+    return [Wave(up, down) for up, down in zip(ups, downs)]
+
+
+def through_waves(stack, run, x, weight):
+    """Forward and backward through a stack: the gradients of the input and of the parameters."""
+    h = leaf = x.clone().requires_grad_()
+    for segment in stack:
+        h = run(segment, h)
+    (h * weight).sum().backward()
+    return [leaf.grad, *(p.grad for segment in stack for p in segment.parameters())]
+
+
+def selective(student, ups, downs, x, weight):
+    """A stack of Waves, plain and through selective_checkpoint: gradients, bytes alive after a
+    forward, calls of products and of sin in a forward and backward."""
+    found = []
+    for run in (lambda s, h: s(h), student.selective_checkpoint):
+        stack = waves(ups, downs)
+        h = x.clone().requires_grad_()
+        with meters.live_bytes(witness=False) as live:
+            for segment in stack:
+                h = run(segment, h)
+        del h
+        with meters.op_log(witness=False) as log:
+            grads = through_waves(stack, run, x, weight)
+        calls = [log.count("mm") + log.count("addmm") + log.count("bmm"), log.count("sin")]
+        found.append({"grads": grads, "alive": live.alive_bytes, "calls": calls})
+    return found
+
+
+def gpu_snapshot(student):
+    """A summary of this GPU's allocator, and what memory_stats says at the same moment."""
+    kept = [torch.ones(n, device="cuda") for n in (1, 1000, 300_000, 5_000_000)]
+    del kept[2]
+    torch.cuda.synchronize()
+    stats = torch.cuda.memory_stats()
+    names = ("reserved_bytes", "allocated_bytes", "requested_bytes", "active_bytes")
+    said = {name: stats[f"{name}.all.current"] for name in names}
+    return student.summarize_snapshot(torch.cuda.memory_snapshot()), said
+
+
+# --- profile_run ---------------------------------------------------------------------------------
+
+
+def profiled(student, wait, warmup, active, repeat, skip_first, units):
+    """profile_run over a function that in step i takes i + 1 cosines of `units` numbers: the
+    summary, and the calls of the function."""
+    x = torch.ones(units)
+    calls = []
+
+    def fn():
+        for _ in range(len(calls) + 1):
+            x.cos()
+        torch.nn.functional.linear(x[None], x[None])
+        calls.append(1)
+
+    with warnings.catch_warnings():
+        # the profiler says that each cycle forgets the one before, which is the lesson
+        warnings.simplefilter("ignore", UserWarning)
+        summary = student.profile_run(fn, wait, warmup, active, repeat, skip_first)
+    return summary, len(calls)
+
+
+# --- MemoryLedger --------------------------------------------------------------------------------
+
+
+def mlp(hidden, width, dtype="float32"):
+    torch.manual_seed(0)
+    layers = (torch.nn.Linear(hidden, width), torch.nn.ReLU(), torch.nn.Linear(width, hidden))
+    return torch.nn.Sequential(*layers).to(getattr(torch, dtype))
+
+
+class Tied(torch.nn.Module):
+    """One matrix as embedding and as output head; a frozen vector beside it."""
+
+    def __init__(self, vocab, hidden):
+        super().__init__()
+        self.embed = torch.nn.Embedding(vocab, hidden)
+        self.frozen = torch.nn.Parameter(torch.ones(hidden), requires_grad=False)
+        self.head = torch.nn.Linear(hidden, vocab, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.embed(x) * self.frozen))
+
+
+def _case(kind, dtype):
+    """(model, micro-batches as functions that give a loss)."""
+    if kind == "tied":
+        torch.manual_seed(0)
+        model = Tied(300, 32)
+        batches = [torch.randint(300, (4, n)) for n in (9, 17)]
+        return model, [lambda x=x: model(x).logsumexp(-1).mean() for x in batches]
+    model = mlp(512, 2048, dtype)
+    batches = [torch.ones(n, 512, dtype=getattr(torch, dtype)) for n in (32, 8)]
+    return model, [lambda x=x: model(x).square().mean() for x in batches]
+
+
+def _optimizer(model, name):
+    if name == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=1e-3, foreach=False)
+    return torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
+
+
+def _iteration(model, opt, losses, phase):
+    """One step over micro-batches, with its phases told to `phase`."""
+    for loss_of_one in losses:
+        phase("fwd")
+        loss = loss_of_one()
+        phase("bwd")
+        loss.backward()
+    phase("opt")
+    opt.step()
+    phase("idle")
+    del loss
+    opt.zero_grad(set_to_none=True)
+
+
+def ledger(student, kind, optimizer, micro, warm, dtype="float32"):
+    """One step under the learner's ledger, and the same step under the kit's meter: the first
+    step, or with `warm` the second."""
+    model, losses = _case(kind, dtype)
+    opt = _optimizer(model, optimizer)
+    losses = losses[:micro]
+    if warm:
+        _iteration(model, opt, losses, lambda name: None)
+    with student.MemoryLedger(model, opt) as book:
+        _iteration(model, opt, losses, book.phase)
+    mine = {"peak": book.peak, "alive": book.alive}
+    del book
+    model, losses = _case(kind, dtype)
+    opt = _optimizer(model, optimizer)
+    losses = losses[:micro]
+    if warm:
+        _iteration(model, opt, losses, lambda name: None)
+    names = {"fwd": "forward", "bwd": "backward", "opt": "optimizer", "idle": "idle"}
+    with meters.bytes_by_kind(model, opt) as m:
+        _iteration(model, opt, losses, lambda name: m.mark(names[name]))
+    return {
+        "mine": mine,
+        "meter": {"peak": m.peak_by_phase, "alive": m.alive},
+        "shapes": [list(p.shape) for p in model.parameters()],
+    }
+
+
+def views(student, n):
+    """A parameter seen through many views, and a batch from before the block: bytes by phase."""
+    model = torch.nn.Linear(n, n, bias=False)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    outside = torch.ones(n, n)
+    with student.MemoryLedger(model, opt) as book:
+        book.phase("fwd")
+        kept = [model.weight.view(-1), model.weight.t(), model.weight[0]]
+        seen = [outside.t(), outside.view(-1), outside[1]]
+        made = outside + 1
+        halves = [*made.split(n // 2), made.t().contiguous().t(), made.detach()]
+        book.phase("idle")
+    alive = [len(kept), len(seen), len(halves)]
+    return {"peak": book.peak, "alive": book.alive, "held": alive}
+
+
+def freed_in_between(student, n):
+    """Phases that end, come again and find less: peaks and what is alive."""
+    model = torch.nn.Linear(2, 2, bias=False)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    with student.MemoryLedger(model, opt) as book:
+        book.phase("fwd")
+        first = torch.ones(n)
+        scratch = torch.ones(2 * n)
+        del scratch
+        book.phase("bwd")
+        second = torch.ones(n)
+        del first
+        third = torch.ones(2 * n)
+        book.phase("fwd")
+        fourth = torch.ones(3 * n)
+        del second, third
+        book.phase("idle")
+        raised = ""
+        try:
+            book.phase("lunch")
+        except ValueError as error:
+            raised = type(error).__name__
+    return {"peak": book.peak, "alive": book.alive, "raised": raised, "kept": fourth.numel()}

@@ -1,0 +1,502 @@
+"""Lab 02: clipping, the step, accumulation and the loop, against plain torch in float64."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from grader import expect
+from grader.suite import task
+
+from . import oracles
+from .oracles import PUBLISHED, normal
+
+OWN = "this is what the task is about: write it"
+PLAIN = ["float", "float", "bool", "int"]
+
+
+# --- clip_grad_norm ----------------------------------------------------------------------------
+
+
+@task("clip_grad_norm")
+@pytest.mark.parametrize("share", [0.3, 0.9999, 1.7])
+def test_one_factor_for_all_gradients(student, rng, share):
+    """All gradients shrink by one factor, or stay.
+    Oracle: torch.nn.utils.clip_grad_norm_ in float64."""
+    shapes = [(3, 4), (5,), (1,), (2, 1, 3)]
+    sizes = [3.0, 0.2, 10.0, 1e-3]
+    grads = [normal(rng, *shape, size=size) for shape, size in zip(shapes, sizes, strict=True)]
+    grads.insert(2, None)
+    total = math.sqrt(sum(float(g.square().sum()) for g in grads if g is not None))
+    norm, want = oracles.clip(grads, share * total)
+    got = student.probe.clipped(grads, share * total)
+    expect.close(
+        got["norm"], norm, because="the length of all gradients as one vector, before", n=25
+    )
+    for index, right in enumerate(want):
+        if right is not None:
+            expect.close(
+                got["grads"][index],
+                right,
+                because="one factor for every gradient: min(1, max_norm / (norm + 1e-6))",
+                n=25,
+                what=f"gradient {index}",
+            )
+    expect.true(
+        got["same"], because="gradients change in place: others hold the same tensors (views, DDP)"
+    )
+    expect.equal(got["library"], [], because=OWN, what="files of torch that ran")
+
+
+@task("clip_grad_norm")
+def test_any_iterable_is_read_once(student, rng):
+    """`model.parameters()` is a generator, and can be walked once.
+    Oracle: torch.nn.utils.clip_grad_norm_ in float64."""
+    grads = [normal(rng, 4, size=2.0), None, normal(rng, 2, 2, size=2.0)]
+    norm, want = oracles.clip(grads, 0.5)
+    got = student.probe.clipped(grads, 0.5, as_generator=True)
+    expect.close(got["norm"], norm, because="the norm needs every gradient", n=8)
+    for index in (0, 2):
+        expect.close(
+            got["grads"][index],
+            want[index],
+            because="a generator is empty after the first walk: collect the gradients first",
+            n=8,
+            what=f"gradient {index}",
+        )
+
+
+@task("clip_grad_norm", gate=False)
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+def test_a_norm_that_is_not_finite(student, rng, bad):
+    """With error_if_nonfinite the gradients stay as they were.   Oracle: the contract."""
+    grads = [normal(rng, 3), torch.tensor([1.0, bad], dtype=torch.float64)]
+    got = student.probe.clipped(grads, 1.0, error=True)
+    expect.equal(got["raised"], "RuntimeError", because="such a norm clips nothing", what="raised")
+    expect.close(got["grads"][0], grads[0], because="raise before a gradient is changed")
+    quiet = student.probe.clipped(grads, 1.0)
+    expect.equal(quiet["raised"], "", because="only error_if_nonfinite makes it an error")
+    expect.true(
+        not math.isfinite(float(quiet["norm"])), because="the norm tells it", observed=quiet["norm"]
+    )
+
+
+@task("clip_grad_norm", gate=False)
+def test_bf16_gradients_are_measured_in_fp32(student, rng):
+    """10,000 equal bf16 gradients beside one in float32.
+    Oracle: clip_grad_norm_ in float64 of the same numbers."""
+    grads = [torch.full((10_000,), 0.125, dtype=torch.bfloat16), normal(rng, 5).float()]
+    norm, want = oracles.clip(grads, 1.0)
+    got = student.probe.clipped(grads, 1.0)
+    expect.close(
+        float(got["norm"]),
+        float(norm),
+        because="the squares are added in float32",
+        n=8,
+        dtype="float32",
+    )
+    expect.close(got["grads"][0], want[0], because="one factor", dtype="bfloat16", what="bf16")
+    expect.close(
+        got["grads"][1], want[1], because="one factor", dtype="bfloat16", what="float32 beside it"
+    )
+    expect.dtype(got["grads"][0], "bfloat16", because="a gradient keeps its dtype")
+
+
+@task("clip_grad_norm", gate=False)
+@pytest.mark.parametrize("grads", [[], [None, None]], ids=["no parameters", "no gradients"])
+def test_nothing_to_clip(student, grads):
+    """No gradient at all: the norm is 0.   Oracle: an empty sum."""
+    got = student.probe.clipped(grads, 1.0)
+    expect.close(got["norm"], torch.tensor(0.0), because="the norm of nothing is 0")
+
+
+# --- train_step --------------------------------------------------------------------------------
+
+
+def _same_run(got, plain, count, n=300, **more):
+    """Loss, norm, skip and tokens of each step, then the parameters."""
+    rows = oracles.stats(got["stats"], count)
+    for index, (row, (loss, norm, skipped, n_tokens)) in enumerate(
+        zip(rows, plain.stats, strict=True)
+    ):
+        if math.isfinite(loss):
+            expect.close(
+                row.loss,
+                loss,
+                because="the mean loss of the step",
+                n=n,
+                what=f"loss {index}",
+                **more,
+            )
+        expect.equal(
+            row.skipped, skipped, because="a step with an infinity is skipped, and says so"
+        )
+        if math.isfinite(norm):
+            expect.close(
+                row.grad_norm,
+                norm,
+                because="the norm of the true gradients, before clipping",
+                n=n,
+                what=f"grad_norm {index}",
+                **more,
+            )
+        expect.equal(row.n_tokens, n_tokens, because="masked targets do not count", what="n_tokens")
+    oracles.same_tree(
+        got["params"],
+        plain.params(),
+        because="zero, forward, backward, clip, step, in this order",
+        n=n,
+        what="after the last step,",
+        **more,
+    )
+
+
+@task("train_step")
+@pytest.mark.parametrize(("kind", "max_norm"), [("sgd", None), ("sgd", 0.3), ("adamw", 0.3)])
+def test_five_steps_are_plain_torchs(student, rng, kind, max_norm):
+    """The same losses, norms and parameters, although foreign gradients stood there at first.
+    Oracle: the loop in plain torch, float64."""
+    weights = oracles.weights(rng)
+    batches = [oracles.batch(rng, 3, 4) for _ in range(5)]
+    plain = oracles.Plain(weights, kind, 0.1)
+    for one in batches:
+        plain.step([one], max_norm)
+    got = student.probe.steps(weights, batches, kind, 0.1, max_norm, stale=True)
+    _same_run(got, plain, 5)
+
+
+@task("train_step")
+def test_the_loss_scale_never_reaches_the_parameters(student, rng):
+    """Unscale, clip, step, update; an infinite loss skips the step and halves the scale.
+    Oracle: plain torch with torch.amp.GradScaler."""
+    weights = oracles.weights(rng)
+    batches = [oracles.batch(rng, 3, 4) for _ in range(6)]
+    plain = oracles.Plain(weights, "sgd", 0.1, scale=1024.0)
+    for index, one in enumerate(batches):
+        plain.step([one], 0.3, factor=math.inf if index == 2 else 1.0)
+    got = student.probe.steps(weights, batches, "sgd", 0.1, 0.3, scale=1024.0, poisoned=(2,))
+    _same_run(got, plain, 6)
+    expect.equal(got["scales"], plain.scales, because="update() follows each step, skipped or not")
+
+
+@task("train_step")
+def test_what_comes_back_holds_no_graph(student, rng):
+    """Numbers, not tensors: after eight steps no more is alive than after four.
+    Oracle: the live-bytes meter, crossed with plain torch's losses and parameters."""
+    weights = oracles.weights(rng)
+    batches = [oracles.batch(rng, 3, 4) for _ in range(8)]
+    plain = oracles.Plain(weights, "sgd", 0.1)
+    for one in batches:
+        plain.step([one], None)
+    got = student.probe.step_growth(weights, batches)
+    expect.bytes(
+        got["alive"][-1] - got["alive"][3],
+        0,
+        because="a loss that is a tensor keeps memory for every step that was ever taken",
+        what="growth over four steps",
+    )
+    rows = oracles.stats(got["stats"], 8)
+    for row, right in zip(rows, plain.stats, strict=True):
+        expect.close(row.loss, right[0], because="the loss as a Python float", n=300, what="loss")
+    oracles.same_tree(got["params"], plain.params(), "eight plain steps", n=300, what="parameter")
+
+
+@task("train_step")
+def test_the_loss_of_a_model_that_knows_nothing(student):
+    """Logits of 0 over GPT-2's 50,257 tokens cost ln V.   Oracle: published.json, loss_at_init."""
+    row = oracles.stats([student.probe.first_loss(50257)], 1)[0]
+    expect.published(row.loss, PUBLISHED["loss_at_init"])
+    expect.close(row.loss, math.log(50257), because="ln V", n=50257, dtype="float32", what="loss")
+    expect.equal(row.n_tokens, 3, because="three targets", what="n_tokens")
+
+
+@task("train_step", gate=False)
+def test_python_numbers_come_back(student, rng):
+    """float, float, bool, int.   Oracle: the contract of StepStats; plain torch's parameters."""
+    weights = oracles.weights(rng)
+    one = oracles.batch(rng, 2, 3)
+    got = student.probe.steps(weights, [one, one], "sgd", 0.1, 1.0, scale=8.0)
+    expect.equal(got["kinds"], [PLAIN, PLAIN], because="StepStats holds plain Python numbers")
+
+
+@task("train_step", gate=False)
+def test_each_part_runs_once_and_old_gradients_are_gone_before_the_forward(student, rng):
+    """One forward, one backward, one step; no gradient beside the activations.
+    Oracle: hooks of the model and the optimizer; plain torch's gradients."""
+    weights = oracles.weights(rng)
+    batches = [oracles.batch(rng, 3, 4) for _ in range(3)]
+    plain = oracles.Plain(weights, "sgd", 0.1)
+    for one in batches:
+        plain.step([one], 0.3)
+    got = student.probe.steps(weights, batches, "sgd", 0.1, 0.3, stale=True)
+    for name in ("forwards", "backwards", "steps"):
+        expect.equal(got[name], 3, because="once a step", what=name)
+    expect.bytes(
+        got["stale"],
+        0,
+        because="zero_grad(set_to_none=True) frees the gradients before the forward",
+        what="gradients alive when a forward began",
+    )
+    want = {name: p.grad for name, p in plain.model.named_parameters()}
+    oracles.same_tree(
+        got["grads"],
+        want,
+        "after the step .grad is what step() used",
+        n=300,
+        what="gradient",
+    )
+
+
+@task("train_step", gate=False)
+def test_a_step_costs_three_forwards(student, rng):
+    """FLOPs of a step's matrix products; GPT-2's by the same formula, and what follows from them.
+    Oracle: the operator log against 3 (L (24 s d^2 + 4 s^2 d) + 2 s d V); published.json."""
+    layers, hidden, heads, seq, vocab, batch = 2, 16, 2, 12, 30, 3
+    got = student.probe.step_flops(vocab, hidden, layers, heads, batch, seq)
+    expect.equal(got["unpriced"], [], because="every product has its FLOPs", what="operators")
+    want = 3 * oracles.forward_flops(layers, hidden, seq, vocab, batch)
+    expect.equal(
+        got["flops"],
+        want,
+        because="backward makes two products for each forward",
+        unit="FLOPs",
+    )
+    forward = oracles.forward_flops(12, 768, 1024, 50257)
+    expect.published(forward, PUBLISHED["flops_gpt2_fwd"])
+    expect.published(3 * forward, PUBLISHED["flops_gpt2_fwd_bwd"])
+    bias_free = 124_337_664  # GPT-2 small without biases; its positions are multiplied by nothing
+    expect.published(
+        oracles.palm_flops(bias_free - 1024 * 768, 12, 768, 1024), PUBLISHED["flops_gpt2_palm"]
+    )
+    mfu = 100 * 100 * 3 * forward / 0.755 / 312e12
+    expect.published(mfu, PUBLISHED["mfu_nanogpt"])
+    days = 6 * bias_free * 300e9 / (8 * 312e12 * 0.3) / 86400
+    expect.published(days, PUBLISHED["days_nanogpt"])
+    gpt3 = 6 * 174.6e9 * 300e9
+    expect.published(gpt3, PUBLISHED["gpt3_total_compute"])
+    expect.published(gpt3 / 8.64e19, PUBLISHED["gpt3_pf_days"])
+    mpt_70b = oracles.palm_flops(64_862_437_376, 80, 8192, 2048) / 2048 * 66_523 / 64 / 989.5e12
+    expect.published(100 * mpt_70b, PUBLISHED["mfu_mpt70b_64gpu"])
+    expect.published(100 * 4 / 3 * mpt_70b, PUBLISHED["hfu_mpt70b_64gpu"])
+    mpt_13b = oracles.palm_flops(12_853_954_560, 40, 5120, 2048) / 2048 * 38_336 / 8 / 989.5e12
+    expect.published(100 * mpt_13b, PUBLISHED["mfu_mpt13b_2k"])
+
+
+# --- accumulate --------------------------------------------------------------------------------
+
+
+def _ragged(rng, count):
+    """Micro-batches of different rows, lengths and shares of masked targets."""
+    return [
+        oracles.batch(
+            rng, int(rng.integers(1, 4)), int(rng.integers(1, 9)), masked=float(rng.random() * 0.8)
+        )
+        for _ in range(count)
+    ]
+
+
+RAGGED = "every target weighs 1 / total, whichever micro-batch it stands in"
+
+
+def _same_gradient(got, loss, grads, **more):
+    expect.close(got["loss"], loss, because="the sum over all targets by their number", n=300)
+    oracles.same_tree(got["grads"], grads, RAGGED, n=300, what="gradient of", **more)
+
+
+@task("accumulate")
+def test_ragged_micro_batches_are_one_big_batch(student, rng):
+    """Lengths 2, 5 and 8 with 1, 10 and 6 targets give the gradient of the padded whole.
+    Oracle: one backward over one padded batch, float64."""
+    weights = oracles.weights(rng)
+    micro = [oracles.batch(rng, 1, 2, masked=0.0), oracles.batch(rng, 2, 5, masked=0.0)]
+    micro.append(oracles.batch(rng, 2, 8, masked=0.0))
+    micro[0][1][0, 1] = -100
+    micro[2][1][:, 3:] = -100
+    loss, grads = oracles.mean_gradients(weights, micro)
+    got = student.probe.accumulated(weights, micro, stale=True)
+    _same_gradient(got, loss, grads)
+    expect.true(got["unchanged"], because="accumulate leaves gradients and takes no step")
+    expect.equal(got["kind"], "float", because="the loss is a Python float", what="type")
+
+
+@task("accumulate")
+def test_only_one_micro_batch_is_in_memory(student, rng):
+    """Eight micro-batches need hardly more than one.
+    Oracle: the live-bytes meter, crossed with the gradients of the padded whole."""
+    weights = oracles.weights(rng, vocab=24, hidden=4, width=8)
+    micro = [oracles.batch(rng, 4, 32, vocab=24) for _ in range(8)]
+    loss, grads = oracles.mean_gradients(weights, micro)
+    got = student.probe.accumulation_peak(weights, micro)
+    _same_gradient(got, loss, grads)
+    one, all_of_them = got["peaks"]
+    parameters = sum(w.nbytes for w in weights.values())
+    expect.at_most(
+        all_of_them,
+        1.5 * one + 2 * parameters,
+        because="a micro-batch's graph is gone before the next one: backward follows each forward",
+        what="peak with 8 micro-batches",
+    )
+
+
+@task("accumulate")
+def test_a_wholly_masked_micro_batch_adds_nothing(student, rng):
+    """No target, no loss, no NaN.   Oracle: one backward over the other rows, float64."""
+    weights = oracles.weights(rng)
+    x, y = oracles.batch(rng, 2, 5)
+    empty = (x[:1], torch.full_like(y[:1], -100))
+    loss, grads = oracles.mean_gradients(weights, [(x, y)])
+    got = student.probe.accumulated(weights, [(x, y), empty])
+    _same_gradient(got, loss, grads)
+
+
+@task("accumulate", gate=False)
+def test_any_split_gives_the_same_gradient(student, rng):
+    """However the rows are grouped.   Oracle: one padded batch in float64; property, hypothesis."""
+    from hypothesis import given
+    from hypothesis import strategies as st
+
+    from grader.suite import property_settings
+
+    weights = oracles.weights(rng)
+    seed = int(rng.integers(1 << 30))
+
+    @property_settings(15)
+    @given(
+        st.lists(
+            st.tuples(st.integers(1, 3), st.integers(1, 7), st.floats(0, 0.9)),
+            min_size=1,
+            max_size=5,
+        )
+    )
+    def check(sizes):
+        import numpy
+
+        chance = numpy.random.default_rng(seed)
+        micro = [oracles.batch(chance, rows, seq, masked=part) for rows, seq, part in sizes]
+        loss, grads = oracles.mean_gradients(weights, micro)
+        _same_gradient(student.probe.accumulated(weights, micro), loss, grads)
+
+    check()
+
+
+@task("accumulate", gate=False)
+def test_another_ignore_index_and_a_loss_scale(student, rng):
+    """ignore_index 3 masks that token; the scale multiplies gradients and not the loss.
+    Oracle: the padded batch in float64, times the scale (a power of two, so exactly)."""
+    weights = oracles.weights(rng)
+    micro = [
+        (x, y.masked_fill(y == -100, 3)) for x, y in (oracles.batch(rng, 2, n) for n in (3, 6))
+    ]
+    loss, grads = oracles.mean_gradients(weights, micro, ignore=3)
+    got = student.probe.accumulated(weights, micro, ignore=3, scale=256.0)
+    scaled = {name: None if g is None else 256 * g for name, g in grads.items()}
+    _same_gradient(got, loss, scaled)
+
+
+@task("accumulate", gate=False)
+def test_no_target_at_all_is_an_error(student, rng):
+    """Nothing to average over.   Oracle: the contract."""
+    x, y = oracles.batch(rng, 2, 3)
+    with expect.raises(ValueError, because="0 / 0 is no loss"):
+        student.probe.accumulated(oracles.weights(rng), [(x, torch.full_like(y, -100))])
+
+
+# --- train -------------------------------------------------------------------------------------
+
+
+@task("train")
+@pytest.mark.parametrize(("accumulate", "scale"), [(1, None), (3, None), (3, 512.0)])
+def test_the_loop_is_plain_torchs(student, rng, accumulate, scale):
+    """Eight ragged batches: eight steps, or three of 3, 3 and 2 batches.
+    Oracle: the loop in plain torch over the big batches, float64."""
+    weights = oracles.weights(rng)
+    batches = _ragged(rng, 8)
+    plain = oracles.Plain(weights, "sgd", 0.1, scale)
+    groups = [batches[i : i + accumulate] for i in range(0, 8, accumulate)]
+    for group in groups:
+        plain.step(group, 0.3)
+    got = student.probe.trained(weights, batches, accumulate, "sgd", 0.1, 0.3, scale)
+    _same_run(got, plain, len(groups))
+    expect.equal(got["steps"], len(groups), because="one step for each group", what="steps")
+
+
+@task("train")
+def test_a_stream_is_read_as_it_is_needed(student, rng):
+    """A batch is asked for when the steps before it are done.
+    Oracle: the steps that were done at each request: 0 0 1 1 2 for groups of two; plain torch."""
+    weights = oracles.weights(rng)
+    batches = _ragged(rng, 5)
+    plain = oracles.Plain(weights, "sgd", 0.1)
+    for i in range(0, 5, 2):
+        plain.step(batches[i : i + 2], None)
+    got = student.probe.trained(weights, batches, 2, "sgd", 0.1, None)
+    expect.equal(
+        got["asked"],
+        [0, 0, 1, 1, 2],
+        because="a stream may not fit in memory: read one group at a time",
+        what="steps done when each batch was asked for",
+    )
+    _same_run(got, plain, 3)
+
+
+@task("train")
+def test_a_long_run_keeps_numbers_only(student, rng):
+    """Twelve steps leave as many tensors alive as one.
+    Oracle: the live-bytes meter, crossed with plain torch's losses and parameters."""
+    weights = oracles.weights(rng)
+    batches = [oracles.batch(rng, 3, 4) for _ in range(12)]
+    plain = oracles.Plain(weights, "sgd", 0.1)
+    for one in batches:
+        plain.step([one], None)
+    got = student.probe.train_growth(weights, batches)
+    one_step, all_steps = got["alive"]
+    expect.bytes(
+        all_steps - one_step,
+        0,
+        because="a list of loss tensors keeps memory for every step",
+        what="more alive after 12 steps than after one",
+    )
+    rows = oracles.stats(got["stats"], 12)
+    for row, right in zip(rows, plain.stats, strict=True):
+        expect.close(row.loss, right[0], because="the loss of that step", n=300, what="loss")
+    oracles.same_tree(got["params"], plain.params(), "twelve steps", n=300, what="parameter")
+
+
+@task("train", gate=False)
+def test_a_skipped_step_is_told_and_the_loop_goes_on(student, rng):
+    """The first scale overflows float32 gradients; the loop goes on while it is halved.
+    Oracle: plain torch with torch.amp.GradScaler."""
+    weights = oracles.weights(rng, dtype=torch.float32)
+    weights["embed.weight"] *= 20  # gradients above 2, so that 2**127 times them is no float32
+    batches = [oracles.batch(rng, 2, 4) for _ in range(6)]
+    plain = oracles.Plain(weights, "sgd", 0.1, scale=2.0**127)
+    for one in batches:
+        plain.step([one], 0.3)
+    got = student.probe.trained(weights, batches, 1, "sgd", 0.1, 0.3, 2.0**127)
+    expect.equal(
+        [row.skipped for row in oracles.stats(got["stats"], 6)],
+        [skipped for _, _, skipped, _ in plain.stats],
+        because="steps are skipped until the scale fits",
+        what="skipped",
+    )
+    oracles.same_tree(
+        got["params"], plain.params(), "skipped steps change nothing", 300, "p", dtype="float32"
+    )
+
+
+@task("train", extra=("gpu",))
+@pytest.mark.gpu
+def test_a_gpu_trains_as_the_cpu_does(student, rng):
+    """The same steps on a GPU, and in bfloat16 autocast.
+    Oracle: plain torch in float64 on the CPU."""
+    weights = oracles.weights(rng, vocab=16, hidden=16, width=32, dtype=torch.float32)
+    batches = [oracles.batch(rng, 4, 16, vocab=16) for _ in range(4)]
+    plain = oracles.Plain({k: w.double() for k, w in weights.items()}, "sgd", 0.1)
+    for one in batches:
+        plain.step([one], 1.0)
+    for autocast, dtype, n in ((False, "float32", 64), (True, "bfloat16", 1)):
+        got = student.probe.trained_on_gpu(weights, batches, autocast)
+        for row, right in zip(oracles.stats(got, 4), plain.stats, strict=True):
+            expect.close(row.loss, right[0], because="the same loop", n=n, dtype=dtype)

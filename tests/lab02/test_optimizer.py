@@ -1,0 +1,356 @@
+"""Lab 02: AdamW and the loss scaler, in lock-step with PyTorch's own."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from grader import expect
+from grader.suite import task
+
+from . import oracles
+from .oracles import PUBLISHED, normal
+
+OWN = "this is what the task is about: write it"
+
+# --- AdamW -------------------------------------------------------------------------------------
+
+
+def _torch_adamw(values, groups, gradients):
+    """The parameters after every step of torch.optim.AdamW, one tensor at a time."""
+    params = [torch.nn.Parameter(v.clone()) for v in values]
+    rows = []
+    for indices, settings in groups:
+        names = {("weight_decay" if name == "wd" else name): v for name, v in settings.items()}
+        rows.append({"params": [params[i] for i in indices], **names})
+    opt = torch.optim.AdamW(rows, foreach=False)
+    course = []
+    for row in gradients:
+        for p, g in zip(params, row, strict=True):
+            p.grad = None if g is None else g.clone()
+        opt.step()
+        course.append([p.detach().clone() for p in params])
+    return course
+
+
+def _same_course(got, want, because, **more):
+    expect.equal(len(got["course"]), len(want), because="one row a step", what="steps")
+    for step, (mine, right) in enumerate(zip(got["course"], want, strict=True), start=1):
+        for index, value in enumerate(right):
+            expect.close(
+                mine[index],
+                value,
+                because=because,
+                floor=1e-12,
+                what=f"parameter {index} after step {step}",
+                **more,
+            )
+
+
+@task("AdamW")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"lr": 0.05, "wd": 0.0},
+        {"lr": 0.1, "wd": 0.3},
+        {"lr": 0.02, "betas": (0.6, 0.9), "eps": 0.05, "wd": 0.1},
+    ],
+    ids=["no decay", "decay", "large eps"],
+)
+def test_twenty_steps_of_float64(student, rng, settings):
+    """Twenty steps, sizes from 1e-3 to 30.
+    Oracle: torch.optim.AdamW(foreach=False) in float64, to 1e-12."""
+    values = [normal(rng, 3, 2), normal(rng, 4, size=5.0), normal(rng, 1)]
+    gradients = [
+        [normal(rng, 3, 2), normal(rng, 4, size=30.0), normal(rng, 1, size=1e-3)] for _ in range(20)
+    ]
+    groups = [([0, 1, 2], settings)]
+    got = student.probe.adamw(values, groups, gradients)
+    _same_course(got, _torch_adamw(values, groups, gradients), "the update of the docstring")
+    expect.equal(got["library"], [], because=OWN, what="files of torch that ran")
+
+
+@task("AdamW")
+def test_a_parameter_without_a_gradient_waits(student, rng):
+    """One has its first gradient at step 3, one never, one misses steps: t is each one's own.
+    Oracle: torch.optim.AdamW(foreach=False) in float64."""
+    values = [normal(rng, 3), normal(rng, 2, 2), normal(rng, 2)]
+    gradients = [
+        [
+            normal(rng, 3) if step not in (1, 4) else None,
+            normal(rng, 2, 2) if step >= 3 else None,
+            None,
+        ]
+        for step in range(8)
+    ]
+    groups = [([0, 1, 2], {"lr": 0.1, "wd": 0.2})]
+    got = student.probe.adamw(values, groups, gradients)
+    _same_course(
+        got,
+        _torch_adamw(values, groups, gradients),
+        "without a gradient there is no step: no decay, no count, no state",
+    )
+
+
+@task("AdamW")
+def test_the_state_is_made_at_the_first_step(student):
+    """0 bytes before step 1, then exp_avg and exp_avg_sq, and no more later.
+    Oracle: published.json, adamw_state_bytes; the live-bytes meter, crossed with the values."""
+    sizes = [99_000, 1_000]
+    got = student.probe.adamw_bytes(sizes, "float32", 3)
+    before, *after = got["alive"]
+    counters = 16 * len(sizes)
+    expect.at_most(
+        before,
+        counters,
+        because="the state is made at the first step, and not before",
+        what="state before step 1",
+    )
+    want = PUBLISHED["adamw_state_bytes"]["expected"]
+    for step, held in enumerate(after, start=1):
+        expect.within(
+            held,
+            want,
+            want + counters,
+            because="m and v, each as large as the parameters",
+            what=f"state after step {step}",
+            unit="bytes",
+        )
+    # a constant gradient moves every parameter by lr a step
+    for p in got["params"]:
+        right = torch.full((2,), 0.7)
+        expect.close(
+            p, right, because="three steps of lr = 0.1", n=30, dtype="float32", what="parameter"
+        )
+
+
+@task("AdamW", gate=False)
+def test_groups_have_their_own_settings(student, rng):
+    """Decay for matrices, none for vectors, another lr and betas.
+    Oracle: torch.optim.AdamW(foreach=False) in float64."""
+    values = [normal(rng, 3, 2), normal(rng, 4), normal(rng, 2)]
+    gradients = [[normal(rng, 3, 2), normal(rng, 4), normal(rng, 2)] for _ in range(6)]
+    groups = [([0, 2], {"lr": 0.1, "wd": 0.3}), ([1], {"lr": 0.01, "wd": 0.0, "betas": (0.5, 0.8)})]
+    got = student.probe.adamw(values, groups, gradients)
+    _same_course(got, _torch_adamw(values, groups, gradients), "a group's settings are its own")
+
+
+@task("AdamW", gate=False)
+def test_bf16_parameters_have_bf16_state(student):
+    """4 bytes a parameter, not 8 and not 12.   Oracle: 2 x 2 bytes; the live-bytes meter."""
+    got = student.probe.adamw_bytes([50_000], "bfloat16", 2)
+    expect.within(
+        got["alive"][-1],
+        200_000,
+        200_016,
+        because="state has the dtype of its parameter: pure bf16 training keeps nothing in float32",
+        what="state of 50,000 bf16 parameters",
+        unit="bytes",
+    )
+    right = torch.full((2,), 0.8)
+    expect.close(
+        got["params"][0], right, because="two steps of 0.1", n=2, dtype="bfloat16", what="parameter"
+    )
+
+
+@task("AdamW", gate=False)
+def test_gradients_are_read_only(student, rng):
+    """step() leaves .grad alone, and needs one parameter-sized temporary at most at a time.
+    Oracle: the gradients, counted; the live-bytes meter."""
+    got = student.probe.adamw_bytes([1000, 10], "float32", 2)
+    expect.equal(got["changed"], 0, because="decay is not added to the gradient", what="values")
+    expect.at_most(got["largest"], 4000, because="one tensor at a time", what="largest tensor made")
+
+
+@task("AdamW", extra=("gpu",))
+@pytest.mark.gpu
+def test_a_gpus_allocator_sees_the_lazy_state(student):
+    """Nothing before step 1, twice the parameter after it.
+    Oracle: torch.cuda.memory_allocated, which rounds each tensor up to 512 bytes."""
+    got = student.probe.adamw_bytes_on_gpu(1 << 20)
+    before, first, second = got["held"]
+    expect.at_most(before, 1024, because="the state is made at the first step", what="before")
+    for name, held in (("step 1", first), ("step 2", second)):
+        expect.within(
+            held, 2 * 4 << 20, (2 * 4 << 20) + 4096, because="m and v", what=name, unit="bytes"
+        )
+    right = torch.full((2,), 0.8)
+    expect.close(got["param"], right, because="two steps of 0.1", n=20, dtype="float32")
+
+
+# --- LossScaler --------------------------------------------------------------------------------
+
+
+def _torch_scaler(values, gradients, settings, explicit, kind="sgd"):
+    """torch.amp.GradScaler over the same gradients."""
+    names = {
+        "init": "init_scale",
+        "growth": "growth_factor",
+        "backoff": "backoff_factor",
+        "interval": "growth_interval",
+    }
+    scaler = torch.amp.GradScaler("cpu", **{names[k]: v for k, v in settings.items()})
+    p = torch.nn.Parameter(values.clone())
+    opt = (
+        torch.optim.SGD([p], lr=0.5)
+        if kind == "sgd"
+        else torch.optim.AdamW([p], lr=0.5, foreach=False)
+    )
+    rows = []
+    for index, g in enumerate(gradients):
+        opt.zero_grad()
+        scaler.scale((p * g).sum()).backward()
+        raw = p.grad.clone()
+        if index in explicit:
+            scaler.unscale_(opt)
+        scaler.step(opt)
+        scaler.update()
+        state = opt.state[p]
+        rows.append(
+            {
+                "raw": raw,
+                "grad": p.grad.clone(),
+                "param": p.detach().clone(),
+                "scale": scaler.get_scale(),
+                "taken": bool(g.isfinite().all()),
+                "count": int(state["step"]) if "step" in state else 0,
+            }
+        )
+    return rows
+
+
+def _lock_step(got, want):
+    expect.equal(len(got["rows"]), len(want), because="one row a step", what="rows")
+    if want[0]["taken"]:
+        expect.equal(
+            got["rows"][0]["param"],
+            want[0]["param"],
+            because="the gradient is divided by the scale exactly once, by unscale_ or by step",
+            what="parameter after step 0",
+        )
+    reasons = {
+        "taken": "step is skipped when, and only when, a gradient is infinite or NaN, and says so",
+        "scale": "growth after `interval` clean steps in a row, backoff after a bad one",
+        "count": "a skipped step is no step of the optimizer's",
+    }
+    for name, reason in reasons.items():
+        expect.equal(
+            [row[name] for row in got["rows"]],
+            [row[name] for row in want],
+            because=reason,
+            what={"taken": "steps taken", "scale": "scales", "count": "counts of opt"}[name],
+        )
+    for index, (mine, right) in enumerate(zip(got["rows"], want, strict=True)):
+        if right["taken"]:
+            expect.equal(
+                mine["raw"],
+                right["raw"],
+                because="backward starts from loss * scale",
+                what=f"scaled gradient of step {index}",
+            )
+        expect.equal(
+            mine["param"],
+            right["param"],
+            because="unscaled exactly once; a step with an infinity or a NaN changes nothing",
+            what=f"parameter after step {index}",
+        )
+    expect.equal(got["library"], [], because=OWN, what="files of torch that ran")
+
+
+def _gradients(rng, count, bad):
+    """Powers of two, so that scaling is exact; infinities and NaN at the steps of `bad`."""
+    rows = []
+    for index in range(count):
+        g = torch.from_numpy(2.0 ** rng.integers(-6, 3, size=4)).float()
+        if index in bad:
+            g[int(rng.integers(4))] = bad[index]
+        rows.append(g)
+    return rows
+
+
+@task("LossScaler")
+@pytest.mark.parametrize("explicit", [(), range(14)], ids=["step unscales", "unscale_ is called"])
+def test_in_lock_step_with_gradscaler(student, rng, explicit):
+    """Fourteen steps with an infinity and a NaN among them, interval 3.
+    Oracle: torch.amp.GradScaler("cpu"), bit for bit."""
+    values = torch.from_numpy(2.0 ** rng.integers(0, 3, size=4)).float()
+    bad = {2: math.inf, 8: math.nan, 9: -math.inf}
+    gradients = _gradients(rng, 14, bad)
+    settings = {"init": 1024.0, "growth": 4.0, "backoff": 0.25, "interval": 3}
+    got = student.probe.scaled(values, gradients, settings, tuple(explicit))
+    _lock_step(got, _torch_scaler(values, gradients, settings, explicit))
+
+
+@task("LossScaler")
+def test_the_defaults_are_the_published_ones(student, rng):
+    """65536 at first, 32768 after an infinity with the parameter unchanged.
+    Oracle: torch.amp.GradScaler("cpu"); published.json, gradscaler_defaults."""
+    values = torch.ones(4)
+    gradients = _gradients(rng, 3, {1: math.inf})
+    got = student.probe.scaled(values, gradients, {}, ())
+    _lock_step(got, _torch_scaler(values, gradients, {}, ()))
+    first, second, _ = (row["scale"] for row in got["rows"])
+    init, growth, backoff, interval = PUBLISHED["gradscaler_defaults"]["expected"]
+    expect.equal([first, second], [init, init * backoff], because="65536, then half of it")
+    scales = student.probe.long_growth(interval)
+    expect.equal(
+        [scales[interval - 1], scales[interval]],
+        [init, init * growth],
+        because="2,000 clean steps in a row double it, 1,999 do not",
+        what="scale after 1,999 and 2,000 steps",
+    )
+
+
+@task("LossScaler", gate=False)
+def test_a_skipped_step_leaves_the_optimizers_state(student, rng):
+    """AdamW's count and means do not see it.   Oracle: torch.amp.GradScaler("cpu")."""
+    values = torch.ones(4)
+    gradients = _gradients(rng, 6, {0: math.inf, 3: math.nan})
+    settings = {"init": 256.0, "interval": 2}
+    got = student.probe.scaled(values, gradients, settings, (1, 3), kind="adamw")
+    _lock_step(got, _torch_scaler(values, gradients, settings, (1, 3), kind="adamw"))
+
+
+@task("LossScaler")
+def test_gradients_are_unscaled_once(student):
+    """A second unscale_ before update is an error; after update it is not.
+    Oracle: torch.amp.GradScaler raises RuntimeError."""
+    first, second = student.probe.unscaled_twice()
+    expect.equal(
+        first, "RuntimeError", because="twice unscaled gradients are 65536 times too small"
+    )
+    expect.equal(second, "", because="update() begins a new step")
+
+
+@task("LossScaler", gate=False)
+@pytest.mark.parametrize(
+    ("finite", "moved", "scale"),
+    [((True, True), [0.5, 0.5], 16.0), ((True, False), [0.5, 1.0], 4.0)],
+    ids=["both clean", "one not"],
+)
+def test_two_optimizers_share_a_scale(student, finite, moved, scale):
+    """Each steps or is skipped for itself; one update for both.
+    Oracle: the rules of torch.amp.GradScaler, by hand: 1 - 0.5 x 8 / 8, 8 x 2 or 8 x 0.5."""
+    params, now = student.probe.two_optimizers(list(finite))
+    expect.equal(params, moved, because="an infinity skips its own optimizer only")
+    expect.equal(now, scale, because="any infinity lowers the scale of all, once")
+
+
+@task("LossScaler", gate=False)
+def test_a_step_of_your_own_with_a_scaler_of_your_own(student, rng):
+    """train_step with this scaler, tied weights and a frozen parameter, an infinite loss.
+    Oracle: plain torch with torch.amp.GradScaler, float64."""
+    weights = oracles.weights(rng)
+    batches = [oracles.batch(rng, 3, 4) for _ in range(7)]
+    plain = oracles.Plain(weights, "adamw", 0.1, scale=1024.0)
+    for index, one in enumerate(batches):
+        plain.step([one], 0.3, factor=math.inf if index == 2 else 1.0)
+    got = student.probe.steps(
+        weights, batches, "adamw", 0.1, 0.3, scale=1024.0, poisoned=(2,), own=True
+    )
+    expect.equal(got["scales"], plain.scales, because="one skip, then growth", what="scales")
+    oracles.same_tree(
+        got["params"], plain.params(), "the scale never reaches them", n=300, what="parameter"
+    )

@@ -1,0 +1,319 @@
+"""Lab 02: what a profile recorded, and whose bytes were alive when."""
+
+from __future__ import annotations
+
+import pytest
+
+from grader import expect
+from grader.suite import task
+
+from . import oracles
+
+# --- profile_run -------------------------------------------------------------------------------
+
+
+def _recorded(wait, warmup, active, repeat, skip_first):
+    """Steps that torch's own schedule function records."""
+    from torch.profiler import ProfilerAction, schedule
+
+    plan = schedule(wait=wait, warmup=warmup, active=active, repeat=repeat, skip_first=skip_first)
+    keeps = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
+    last = skip_first + repeat * (wait + warmup + active)
+    return [step for step in range(last) if plan(step) in keeps]
+
+
+def _op(name, start, length, thread=1, **more):
+    return {"ph": "X", "cat": "cpu_op", "name": name, "pid": 7, "tid": thread, "ts": start,
+            "dur": length, **more}  # fmt: skip
+
+
+def _step(k, start, length, thread=1):
+    return _op(f"ProfilerStep#{k}", start, length, thread) | {"cat": "user_annotation"}
+
+
+@task("profile_run")
+@pytest.mark.parametrize(
+    "plan", [(1, 1, 2, 2, 1), (0, 2, 1, 3, 2)], ids=["one skipped", "two warm up"]
+)
+def test_only_the_scheduled_steps_are_recorded(student, rng, plan):
+    """Step i takes i + 1 cosines, so the counts tell which steps were recorded.
+    Oracle: torch.profiler.schedule, asked step by step."""
+    wait, warmup, active, repeat, skip_first = plan
+    summary, calls = student.probe.profiled(*plan, int(rng.integers(5, 50)))
+    want = _recorded(*plan)
+    total = skip_first + repeat * (wait + warmup + active)
+    expect.equal(
+        list(summary.steps),
+        want,
+        because="k counts all steps from 0, and every cycle hands over a trace of its own",
+        what="recorded steps",
+    )
+    expect.equal(
+        summary.recorded_ops.get("aten::cos", 0),
+        sum(step + 1 for step in want),
+        because="warm-up steps are thrown away, and each recorded step counts once",
+        what="calls of aten::cos",
+    )
+    expect.equal(calls, total, because="the plan has an end: no more steps than it needs")
+    expect.equal(
+        len(summary.us_per_step), len(want), because="a time for each recorded step and no other"
+    )
+    expect.true(
+        all(isinstance(us, float | int) and us > 0 for us in summary.us_per_step),
+        because="microseconds of ProfilerStep#k",
+        observed=list(summary.us_per_step),
+    )
+    # self times add up to what the outermost operators took, which fits into the steps
+    expect.within(
+        sum(summary.self_cpu_us.values()),
+        0.0,
+        sum(summary.us_per_step) * (1 + 1e-6),
+        because="self times do not overlap, so they fit into their steps",
+        what="self times of all operators in microseconds",
+    )
+
+
+def _trace(rng):
+    """Two recorded steps with nested operators on two threads, and what must be left alone:
+    (events, summary by hand)."""
+    a, b, c = (float(n) for n in rng.integers(3, 9, size=3))
+    start = 4e12 + float(rng.integers(100))
+    events = [
+        {"ph": "M", "name": "process_name", "pid": 7, "args": {"name": "python"}},
+        _op("aten::relu", start - 50, 9.0),  # before the first step
+        _step(12, start + 1000, 500.0),
+        _step(5, start, 400.0),
+        # linear calls t (a) and addmm (20 + b), which calls copy_ (b)
+        _op("aten::copy_", start + 40, b),
+        _op("aten::linear", start + 10, 100.0),
+        _op("aten::t", start + 12, a),
+        _op("aten::addmm", start + 30, 20 + b),
+        # the same moment on another thread is no child of linear
+        _op("aten::relu", start + 35, c, thread=2),
+        _op("aten::linear", start + 1100, 30.0),
+        _op("aten::t", start + 1100, 4.0),  # begins with its parent
+        _op("aten::relu", start + 600, 80.0),  # between the steps
+        {"ph": "X", "cat": "python_function", "name": "train.py(3): step", "pid": 7, "tid": 1,
+         "ts": start + 11, "dur": 90.0},
+        {"ph": "s", "cat": "fwdbwd", "name": "fwdbwd", "id": 1, "pid": 7, "tid": 1, "ts": start},
+    ]  # fmt: skip
+    self_us = {
+        "aten::linear": 100.0 - a - (20 + b) + 30.0 - 4.0,
+        "aten::t": a + 4.0,
+        "aten::addmm": 20.0,
+        "aten::copy_": b,
+        "aten::relu": c,
+    }
+    calls = {"aten::linear": 2, "aten::t": 2, "aten::addmm": 1, "aten::copy_": 1, "aten::relu": 1}
+    return events, [5, 12], [400.0, 500.0], self_us, calls
+
+
+@task("profile_run")
+def test_a_trace_is_read_as_it_was_written(student, rng):
+    """Nesting, two threads, events between steps.   Oracle: a trace made by hand, with its sums."""
+    events, steps, times, self_us, calls = _trace(rng)
+    got = student.summarize_trace(events)
+    expect.equal(list(got.steps), steps, because="every ProfilerStep#k, ascending", what="steps")
+    expect.close(
+        list(got.us_per_step),
+        times,
+        because="dur of each step",
+        scale=4e12,
+        c=1,
+        what="us_per_step",
+    )
+    expect.equal(
+        dict(got.recorded_ops), calls, because="operators that start inside a step", what="calls"
+    )
+    expect.equal(sorted(got.self_cpu_us), sorted(self_us), because="the same operators", what="ops")
+    for name, want in self_us.items():
+        expect.close(
+            got.self_cpu_us[name],
+            want,
+            because="an operator's time without that of the operators it calls itself",
+            scale=4e12,
+            c=2,
+            n=4,
+            what=f"self time of {name}",
+        )
+
+
+@task("profile_run", gate=False)
+def test_a_plan_without_an_end_is_an_error(student):
+    """repeat=0 means for ever to torch.profiler.   Oracle: the contract."""
+    for repeat, active in ((0, 1), (1, 0)):
+        with expect.raises(ValueError, because="nothing would be recorded, or nothing would end"):
+            student.probe.profiled(1, 1, active, repeat, 0, 4)
+
+
+# --- MemoryLedger ------------------------------------------------------------------------------
+
+NAMES = {
+    "param": "parameter",
+    "grad": "gradient",
+    "opt": "optimizer",
+    "act": "activation",
+    "temp": "temporary",
+}
+PHASES = {"fwd": "forward", "bwd": "backward", "opt": "optimizer", "idle": "idle"}
+
+
+def _phases(got, names):
+    """The learner's peak as plain dicts, or the failure that says what is missing."""
+    expect.equal(sorted(got), sorted(names), because="each phase that was entered", what="phases")
+    for name in names:
+        expect.equal(
+            sorted(got[name]), sorted(NAMES), because="all five kinds, 0 among them", what=name
+        )
+    return got
+
+
+@task("MemoryLedger")
+@pytest.mark.parametrize(
+    ("kind", "optimizer", "micro", "warm"),
+    [
+        ("mlp", "adamw", 1, True),
+        ("mlp", "adamw", 1, False),
+        ("mlp", "sgd", 2, True),
+        ("tied", "adamw", 2, True),
+    ],
+    ids=["second step", "first step", "accumulation", "tied and frozen"],
+)
+def test_every_phase_is_what_the_meter_saw(student, kind, optimizer, micro, warm):
+    """A step of an MLP or of a tied model, by phase and kind.
+    Oracle: the kit's own meter on the same step; closed forms of parameters and states."""
+    got = student.probe.ledger(kind, optimizer, micro, warm)
+    mine = _phases(got["mine"]["peak"], PHASES)
+    meter = got["meter"]["peak"]
+    params = sum(4 * _count(shape) for shape in got["shapes"])
+    frozen = 4 * 32 if kind == "tied" else 0
+    for phase, theirs in PHASES.items():
+        row = mine[phase]
+        expect.bytes(row["param"], params, "each parameter's storage, once", f"{phase}: param")
+        for kind_of, name in NAMES.items():
+            seen = meter[theirs].get(name, 0)
+            # torch.tensor(0.0), which makes a step counter, shows itself only when it is used
+            unseen = 4 * len(got["shapes"]) if kind_of == "opt" else 0
+            expect.within(
+                row[kind_of],
+                max(0, seen - unseen),
+                seen,
+                because=f"alive at the peak of phase {phase}",
+                what=f"{phase}: {kind_of}",
+                unit="bytes",
+            )
+    expect.bytes(
+        mine["opt"]["grad"],
+        params - frozen,
+        "one for each parameter that learns",
+        "opt: grad",
+    )
+    if optimizer == "adamw":
+        counters = 4 * (len(got["shapes"]) - bool(frozen))
+        state = 2 * (params - frozen) + counters
+        at_start = state if warm else 0
+        expect.bytes(mine["fwd"]["opt"], at_start, "the state is there from step 1 on", "fwd: opt")
+        expect.within(
+            mine["idle"]["opt"],
+            state - counters,
+            state,
+            because="two means, and a counter each",
+            what="idle: opt",
+            unit="bytes",
+        )
+    alive = dict(got["mine"]["alive"])
+    left = {name: got["meter"]["alive"].get(long, 0) for name, long in NAMES.items()}
+    expect.within(
+        alive.pop("opt", None),
+        left["opt"] - 4 * len(got["shapes"]),
+        left.pop("opt"),
+        because="the state stays",
+        what="alive: opt",
+        unit="bytes",
+    )
+    expect.equal(
+        alive,
+        left,
+        because="after the step only parameters and state are left",
+        what="alive",
+    )
+
+
+def _count(shape):
+    number = 1
+    for length in shape:
+        number *= length
+    return number
+
+
+@task("MemoryLedger")
+def test_views_are_no_memory(student, rng):
+    """Views of a parameter, of a batch from outside and of an activation; a contiguous copy is.
+    Oracle: closed form: n x n floats each for the parameter, the activation, and one copy."""
+    n = 2 * int(rng.integers(5, 40))
+    got = student.probe.views(n)
+    square = 4 * n * n
+    row = _phases(got["peak"], ("fwd", "idle"))["idle"]
+    want = {"param": square, "grad": 0, "opt": 0, "act": 2 * square, "temp": 0}
+    for kind, size in want.items():
+        expect.bytes(
+            row[kind], size, "a storage counts once, however many tensors show it", f"idle: {kind}"
+        )
+
+
+@task("MemoryLedger")
+def test_phases_come_again_and_memory_goes(student, rng):
+    """Two turns of fwd; a peak counts what is alive, not what was made.
+    Oracle: closed form, by hand, in units of n floats."""
+    n = int(rng.integers(20, 200))
+    got = student.probe.freed_in_between(n)
+    unit, param = 4 * n, 4 * 4
+    want = {
+        # in its second turn: second (1) and third (2), born in bwd, and fourth (3)
+        "fwd": {"act": 3 * unit, "temp": 3 * unit},
+        # second and third; first was freed before third came
+        "bwd": {"act": 0, "temp": 3 * unit},
+        "idle": {"act": 3 * unit, "temp": 0},
+    }
+    peak = _phases(got["peak"], ("fwd", "bwd", "idle"))
+    for phase, row in want.items():
+        for kind, size in row.items():
+            expect.bytes(
+                peak[phase][kind],
+                size,
+                because="what was alive together at the highest moment of that phase",
+                what=f"{phase}: {kind}",
+            )
+        expect.bytes(peak[phase]["param"], param, "a parameter of 2 x 2", f"{phase}: param")
+    alive = {"param": param, "grad": 0, "opt": 0, "act": 3 * unit, "temp": 0}
+    expect.equal(got["alive"], alive, because="one tensor is left", what="alive")
+    expect.equal(got["raised"], "ValueError", because="there are four phases", what="raised")
+
+
+@task("MemoryLedger", gate=False)
+def test_bf16_parameters_halve_every_kind(student):
+    """Weights, gradients and both means in bf16: 2 bytes each.   Oracle: closed form; the meter."""
+    got = student.probe.ledger("mlp", "adamw", 1, True, dtype="bfloat16")
+    numbers = sum(_count(shape) for shape in got["shapes"])
+    row = _phases(got["mine"]["peak"], PHASES)["opt"]
+    expect.bytes(row["param"], 2 * numbers, "bf16", "opt: param")
+    expect.bytes(row["grad"], 2 * numbers, "bf16", "opt: grad")
+    expect.bytes(row["opt"], 4 * numbers + 4 * 4, "states follow the parameter's dtype", "opt: opt")
+    expect.equal(
+        got["meter"]["peak"]["optimizer"]["optimizer"], row["opt"], because="the meter agrees"
+    )
+
+
+@task("MemoryLedger", extra=("torch.distributed._tools.mem_tracker",))
+def test_memtracker_agrees(student):
+    """Parameters, gradients and state of the MLP.
+    Oracle: torch.distributed._tools.mem_tracker.MemTracker over one iteration."""
+    want = oracles.memtracker(512, 2048)
+    got = student.probe.ledger("mlp", "adamw", 1, True)["mine"]["peak"]["opt"]
+    expect.bytes(want["Parameter"], 8_398_848, "the MLP's parameters, by torch's own tool")
+    expect.bytes(got["param"], want["Parameter"], "parameters", "param")
+    expect.bytes(got["grad"], want["Gradient"], "gradients", "grad")
+    # the tool leaves the counters' 4 bytes a parameter out or in, as they live on the CPU
+    expect.within(
+        got["opt"] - want["Optstate"], 0, 16, because="the two means", what="opt", unit="bytes"
+    )

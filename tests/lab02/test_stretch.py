@@ -1,0 +1,113 @@
+"""Lab 02, the extra tier: what to keep in a checkpoint, and what an allocator holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from grader import expect
+from grader.suite import task
+
+from . import probes
+from .oracles import normal
+
+# --- selective_checkpoint ----------------------------------------------------------------------
+
+
+@task("selective_checkpoint")
+def test_products_are_kept_and_the_rest_runs_again(student, rng):
+    """Gradients of the plain stack; no product twice, every sine twice; memory in between.
+    Oracle: plain autograd in float64; 6 products a segment; the operator log and the live-bytes
+    meter."""
+    count, hidden, width, rows = 3, 6, 96, 40
+    ups = [normal(rng, hidden, width, size=0.5) for _ in range(count)]
+    downs = [normal(rng, width, hidden, size=0.2) for _ in range(count)]
+    x, weight = normal(rng, rows, hidden), normal(rng, rows, hidden)
+    plain, got = student.probe.selective(ups, downs, x, weight)
+    stack = probes.waves(ups, downs)
+    grads = probes.through_waves(stack, lambda segment, h: segment(h), x, weight)
+    for index, right in enumerate(grads):
+        name = f"gradient {index} (0 is the input's)"
+        expect.close(got["grads"][index], right, because="the same function", n=900, what=name)
+    expect.equal(
+        got["calls"],
+        [6 * count, 2 * count],
+        because="two products forward, four backward and none again; each sine once more",
+        what="products and sines",
+    )
+    wide, narrow = rows * width * 8, rows * hidden * 8
+    expect.within(
+        got["alive"],
+        count * wide,
+        count * (wide + 3 * narrow) + 4096 * count,
+        because="one wide product a segment, and what is narrow",
+        what="alive after the forward",
+        unit="bytes",
+    )
+    expect.at_least(
+        plain["alive"], 3 * count * wide, because="a plain segment keeps three wide tensors"
+    )
+
+
+# --- summarize_snapshot ------------------------------------------------------------------------
+
+STATES = ("active_allocated", "active_pending_free", "active_awaiting_free", "inactive")
+
+
+def _segments(rng, count):
+    """Segments cut into blocks of random states: every number is drawn, the totals follow."""
+    made = []
+    for _ in range(count):
+        blocks = []
+        for _ in range(int(rng.integers(1, 7))):
+            size = 512 * int(rng.integers(1, 4000))
+            state = STATES[int(rng.integers(4))]
+            asked = size - int(rng.integers(0, 512))
+            blocks.append({"address": 0, "size": size, "requested_size": asked, "state": state})
+        made.append({"total_size": sum(b["size"] for b in blocks), "blocks": blocks})
+    return made
+
+
+def _size(segments, *states):
+    return sum(b["size"] for s in segments for b in s["blocks"] if b["state"] in states)
+
+
+@task("summarize_snapshot")
+@pytest.mark.parametrize("count", [0, 1, 12])
+def test_every_byte_of_every_segment_is_somewhere(student, rng, count):
+    """allocated + pending + free = reserved.   Oracle: sums of a snapshot made by hand."""
+    segments = _segments(rng, count)
+    got = student.summarize_snapshot(segments)
+    used = [b for s in segments for b in s["blocks"] if b["state"] == "active_allocated"]
+    free = [b["size"] for s in segments for b in s["blocks"] if b["state"] == "inactive"]
+    want = {
+        "reserved": (sum(s["total_size"] for s in segments), "segments are what is reserved"),
+        "allocated": (_size(segments, "active_allocated"), "blocks that tensors use"),
+        "requested": (sum(b["requested_size"] for b in used), "before rounding, in used blocks"),
+        "pending": (_size(segments, *STATES[1:3]), "freed, but another stream is not done"),
+        "free": (sum(free), "inactive blocks"),
+        "largest_free": (max(free, default=0), "the largest tensor that needs no cudaMalloc"),
+    }
+    for name, (size, why) in want.items():
+        expect.bytes(getattr(got, name), size, because=why, what=name)
+
+
+@task("summarize_snapshot", gate=False)
+def test_what_no_snapshot_says_is_an_error(student):
+    """An unknown state, and blocks that do not add up.   Oracle: the contract."""
+    block = {"size": 512, "requested_size": 500, "state": "inactive_split"}
+    with expect.raises(ValueError, because="inactive_split is a counter of memory_stats"):
+        student.summarize_snapshot([{"total_size": 512, "blocks": [block]}])
+    block = {"size": 512, "requested_size": 500, "state": "inactive"}
+    with expect.raises(ValueError, because="a segment is the sum of its blocks"):
+        student.summarize_snapshot([{"total_size": 1024, "blocks": [block]}])
+
+
+@task("summarize_snapshot", extra=("gpu",))
+@pytest.mark.gpu
+def test_a_gpus_snapshot_adds_up_to_its_statistics(student):
+    """The allocator's own counters.   Oracle: torch.cuda.memory_stats."""
+    got, said = student.probe.gpu_snapshot()
+    expect.bytes(got.reserved, said["reserved_bytes"], because="segments", what="reserved")
+    expect.bytes(got.allocated, said["allocated_bytes"], because="used", what="allocated")
+    expect.bytes(got.requested, said["requested_bytes"], because="asked for", what="requested")
+    expect.bytes(got.allocated + got.pending, said["active_bytes"], "used or waiting", "active")
