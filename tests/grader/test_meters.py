@@ -947,9 +947,14 @@ def test_a_group_that_not_all_of_its_ranks_join_is_named() -> None:
 
 
 @pytest.mark.parametrize("junk", ["[", "[]", '["issued"]', '["done", 5]', '["issued", 0, 1, 2]'])
-def test_what_a_rank_writes_into_its_notes_is_only_read(junk: str) -> None:
+def test_what_a_rank_writes_into_its_notes_is_only_read(
+    junk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Other runs of ranks may be under way, or have left their folders, where these are by default.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
     def lies(rank: int, world_size: int) -> None:
-        (notes,) = Path(tempfile.gettempdir()).glob(f"ranks-*/calls-{rank}")
+        (notes,) = tmp_path.glob(f"ranks-*/calls-{rank}")
         notes.write_text(junk)
         raise ValueError("first")
 

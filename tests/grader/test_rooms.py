@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from grader import capabilities
 from grader.boundary.errors import (
     Crashed,
     LoadFailed,
@@ -531,6 +532,7 @@ def test_nothing_of_the_parents_environment_is_visible(
     assert "INFRALENS_SECRET" not in seen
     constants = {"PATH", "HOME", "TMPDIR", "LANG", "LC_CTYPE", "TORCH_CPP_LOG_LEVEL"}
     constants |= {name for name in seen if name.endswith("_THREADS")}
+    constants |= capabilities.triton_settings().keys()
     assert set(seen) & set(os.environ) <= constants
     assert seen["HOME"] != os.environ.get("HOME")
     assert student.reads() == ""

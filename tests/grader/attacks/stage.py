@@ -101,7 +101,10 @@ class Stage:
         folder = self.submissions / student / lab
         folder.mkdir(parents=True, exist_ok=True)
         if data is not None:
-            (folder / load_lab(self.kit, lab).edit[0]).write_bytes(data)
+            first, *others = load_lab(self.kit, lab).edit
+            (folder / first).write_bytes(data)
+            for name in others:  # as they were shipped
+                shutil.copy(self.kit / "exercises" / lab / name, folder)
         return folder
 
     def right(self, lab: str) -> str:
