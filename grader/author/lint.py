@@ -95,10 +95,6 @@ def run(root: Path, labs: list[str], everything: bool, cache: bool, jobs: int) -
     for lab_id in labs:
         load_lab(root, lab_id)
     reports = _reports(root, labs, plan, cache, jobs)
-    for report in reports:
-        for fault in report.faults:
-            print(f"{report.lab}: {fault}")
-        print(_line(report))
     if everything:
         path = root / "benchmarks" / "results" / "lint-all.md"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,23 +129,30 @@ def _reports(root: Path, labs: list[str], plan: Plan, cache: bool, jobs: int) ->
     known = _read_cache(path) if cache else {}
     keys = {lab_id: _key(load_lab(root, lab_id), plan) for lab_id in labs}
     found: dict[str, Report] = {}
+
+    def done(report: Report) -> None:
+        """Say it and keep it at once: a run of many labs takes an hour, and may be interrupted."""
+        found[report.lab] = report
+        for fault in report.faults:
+            print(f"{report.lab}: {fault}")
+        print(_line(report), flush=True)
+        if cache and not report.faults and not report.cached:
+            known[keys[report.lab]] = asdict(report)
+            progress.write_atomically(path, json.dumps(known))
+
     for lab_id in labs:
         if keys[lab_id] in known:
-            found[lab_id] = Report(**{**known[keys[lab_id]], "cached": True})
+            done(Report(**{**known[keys[lab_id]], "cached": True}))
     todo = [lab_id for lab_id in labs if lab_id not in found]
     if len(todo) > 1 and jobs > 1:
         context = multiprocessing.get_context("spawn")
         with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
-            waiting = {pool.submit(check, root, lab_id, plan): lab_id for lab_id in todo}
-            for done in concurrent.futures.as_completed(waiting):
-                found[waiting[done]] = done.result()
+            waiting = [pool.submit(check, root, lab_id, plan) for lab_id in todo]
+            for future in concurrent.futures.as_completed(waiting):
+                done(future.result())
     else:
-        found |= {lab_id: check(root, lab_id, plan) for lab_id in todo}
-    for lab_id in todo:
-        if not found[lab_id].faults:
-            known[keys[lab_id]] = asdict(found[lab_id])
-    if cache:
-        progress.write_atomically(path, json.dumps(known))
+        for lab_id in todo:
+            done(check(root, lab_id, plan))
     return [found[lab_id] for lab_id in labs]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -194,6 +195,35 @@ def test_an_untouched_lab_comes_from_the_cache_and_a_touched_one_does_not(kit: P
     assert touched.returncode == 1
     assert "1 labs, 1 with faults" in touched.stdout
     assert _lint(kit).returncode == 1, "a fault is never served from the cache as clean"
+
+
+def test_what_was_done_before_an_interruption_is_not_done_again(
+    kit: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A second lab is stopped by Ctrl-C: the first one was said and is kept."""
+    for track in ("exercises", "solutions", "tests"):
+        shutil.copytree(kit / track / LAB, kit / track / "lab91")
+    for file in kit.rglob("lab91/*"):
+        if file.is_file():
+            file.write_text(file.read_text().replace(LAB, "lab91"))
+    whole = lint.check
+
+    def stopped(root: Path, lab_id: str, plan: lint.Plan) -> lint.Report:
+        if lab_id == "lab91":
+            raise KeyboardInterrupt
+        return whole(root, lab_id, plan)
+
+    monkeypatch.setattr(lint, "check", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        lint.run(kit, [LAB, "lab91"], everything=False, cache=True, jobs=1)
+    assert f"{LAB}: 1 tasks" in capsys.readouterr().out
+    monkeypatch.setattr(lint, "check", whole)
+    lint.run(kit, [LAB, "lab91"], everything=False, cache=True, jobs=1)
+    first, second, _ = capsys.readouterr().out.splitlines()
+    assert first.startswith(LAB)
+    assert "from cache" in first
+    assert second.startswith("lab91")
+    assert "from cache" not in second
 
 
 def test_the_thorough_check_writes_its_table(kit: Path) -> None:
