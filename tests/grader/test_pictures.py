@@ -22,6 +22,7 @@ from grader import capabilities
 from grader.labs import LabError, all_labs, load_lab
 from grader.learner import drawing, pictures
 from grader.learner.drawing import (
+    Areas,
     Bar,
     Bars,
     Boxes,
@@ -49,6 +50,7 @@ needs_plots = pytest.mark.skipif(
     importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed"
 )
 needs_triton = pytest.mark.skipif(bool(capabilities.missing("triton")), reason="no Triton")
+needs_gloo = pytest.mark.skipif(bool(capabilities.missing("gloo")), reason="no gloo")
 needs_compiler = pytest.mark.skipif(bool(capabilities.missing("cxx")), reason="no C++ compiler")
 
 MEANS = '''
@@ -612,7 +614,7 @@ def test_pictures_of_a_lab_come_out_of_its_reference_and_no_text_covers_another(
         assert len(result.picture.title) > 8
 
 
-# -- lab 06 and lab 07 ----------------------------------------------------------------------------
+# -- lab by lab -----------------------------------------------------------------------------------
 
 
 def drawings(lab_id: str, picture: int) -> list[Any]:
@@ -622,7 +624,7 @@ def drawings(lab_id: str, picture: int) -> list[Any]:
 def changed(tmp_path: Path, lab_id: str, *edits: tuple[str, str, str]) -> Path:
     """A copy of the reference in which each file's first text is another one, once."""
     lab = load_lab(ROOT, lab_id)
-    for name in lab.edit:
+    for name in (*lab.edit, *lab.given):
         shutil.copy(lab.solution / name, tmp_path)
     for name, old, new in edits:
         text = (tmp_path / name).read_text(encoding="utf-8")
@@ -636,6 +638,11 @@ def told(lab_id: str, folder: Path, task: str) -> list[str]:
     results = pictures.draw(load_lab(ROOT, lab_id), folder, task)
     panels = [shown for result in results for shown in result.panels]
     return [shown.drawing.alt if shown.failed else "" for shown in panels]
+
+
+def of_task(lab_id: str, folder: Path, task: str) -> list[Any]:
+    results = pictures.draw(load_lab(ROOT, lab_id), folder, task)
+    return [shown.drawing for result in results for shown in result.panels]
 
 
 def colours(made: Grid) -> list[list[str]]:
@@ -727,7 +734,7 @@ def test_a_wrong_softmax_is_its_sentence(
     assert bool(sentence) or not any(found)
 
 
-@pytest.mark.parametrize("lab_id", ["lab06", "lab07"])
+@pytest.mark.parametrize("lab_id", ["lab02", "lab03", "lab06", "lab07"])
 def test_placeholders_are_not_started_in_every_place(lab_id: str) -> None:
     lab = load_lab(ROOT, lab_id)
     results = pictures.draw(lab, lab.exercise)
@@ -736,7 +743,8 @@ def test_placeholders_are_not_started_in_every_place(lab_id: str) -> None:
     ]
     for shown in (shown for result in results for shown in result.panels):
         assert shown.drawing.alt.startswith(f"{lab_id}.{shown.panel.task} ")
-        assert "is not started" in shown.drawing.alt or capabilities.missing("triton")
+        needs = lab.task(shown.panel.task).needs
+        assert "is not started" in shown.drawing.alt or capabilities.first_missing(needs)
 
 
 def test_without_triton_its_panels_say_so_and_the_others_are_drawn(
@@ -896,6 +904,308 @@ def test_a_block_of_several_rows_shows_no_lanes_that_are_not_known() -> None:
     assert (lanes.count("blue"), lanes.count("orange"), lanes.count("pale")) == (781, 781, 2534)
 
 
+# -- lab 02 ---------------------------------------------------------------------------------------
+
+LOOP = "train_single_gpu.py"
+# Four blocks 64 -> 256 -> 64 and a tied embedding of 64 x 64, in float32; 256 tokens.
+PARAMS = 4 * (4 * 2 * 64 * 256 + 64 * 64)
+NARROW, WIDE = 4 * 256 * 64, 4 * 256 * 256
+# Of each block its input, and what is before and behind the GELU; the head's input, and the loss's
+# probabilities.
+ACTIVATIONS = 4 * (NARROW + 2 * WIDE) + 2 * NARROW
+
+
+def by_kind(made: Areas) -> list[dict[str, int]]:
+    return [
+        {name: round(1000 * value) for name, value in zip(made.names, row, strict=True)}
+        for row in made.course
+    ]
+
+
+def most(made: Areas, kind: str) -> int:
+    return max(row[kind] for row in by_kind(made))
+
+
+def test_state_is_made_in_the_first_step_and_stands_there_in_the_second() -> None:
+    first, second = drawings("lab02", 0)
+    names = ["zero", "forward", "backward", "clip", "optimizer"]
+    for made in (first, second):
+        assert [name for _, name in made.phases] == names
+        rows = by_kind(made)
+        assert all(row["parameter"] == PARAMS for row in rows)
+        assert rows[-1]["optimizer"] == 2 * PARAMS
+        assert rows[-1]["gradient"] == PARAMS
+        assert 0 <= most(made, "activation") - ACTIVATIONS <= 16
+        # all that the forward kept is there when the backward begins
+        begins = rows[made.phases[2][0]]
+        assert 0 <= begins["activation"] - ACTIVATIONS <= 16
+        assert begins["gradient"] == 0
+        peak = max(sum(row.values()) for row in rows)
+        assert made.peak == f"peak: {peak:,} bytes"
+        assert made.alt.startswith(f"{peak:,} bytes at the peak, in backward: parameter {PARAMS:,}")
+    for index, row in enumerate(by_kind(first)):
+        if index <= first.phases[4][0]:
+            assert row["optimizer"] == 0
+    assert all(row["optimizer"] == 2 * PARAMS for row in by_kind(second))
+    assert [by_kind(made)[0]["gradient"] for made in (first, second)] == [0, PARAMS]
+    assert "0 bytes when the step begins, 1,081,344 when it ends, which is 2 times" in first.alt
+    assert all("your train_step ran with your AdamW" in made.caption for made in (first, second))
+    assert first.limit == second.limit == second.highest
+
+
+def test_checkpointing_and_micro_batches_shrink_activations_alone() -> None:
+    whole, checkpointed, accumulated = drawings("lab02", 1)
+    assert whole.course == drawings("lab02", 0)[1].course
+    for made in (checkpointed, accumulated):
+        assert made.limit == whole.highest
+        for kind, size in (("parameter", 1), ("optimizer", 2), ("gradient", 1)):
+            assert most(made, kind) == size * PARAMS
+        assert f"{1 - made.highest / whole.highest:.0%} below that of the plain step" in made.alt
+        assert made.highest < 0.75 * whole.highest
+    # the inputs of four blocks, and one block's inside at a time
+    assert 0 <= most(checkpointed, "activation") - (4 * NARROW + 2 * WIDE) <= 16
+    assert 0 <= most(accumulated, "activation") - ACTIVATIONS // 4 <= 16
+    names = [name for _, name in accumulated.phases]
+    assert names == ["zero", *(f"batch {n}" for n in (1, 2, 3, 4)), "clip", "optimizer"]
+
+
+def test_the_loss_scale_goes_by_its_rule() -> None:
+    (made,) = drawings("lab02", 2)
+    scales, skipped = (list(series.points) for series in made.series)
+    assert [step for step, _ in scales] == list(range(1, 25))
+    assert skipped == [(6, 2048), (15, 4096), (16, 2048)]
+    doubled = {step for (_, low), (step, high) in itertools.pairwise(scales) if high == 2 * low}
+    assert doubled == {5, 11, 15, 21}
+    halved = {step for (_, high), (step, low) in itertools.pairwise(scales) if high == 2 * low}
+    assert halved == {7, 16, 17}
+    assert not made.series[1].joined
+
+
+def test_the_ledger_and_the_meter_agree() -> None:
+    (made,) = drawings("lab02", 3)
+    bars = [bar.parts for bar in made.bars]
+    assert bars[::2] == bars[1::2]
+    assert "20 of 20 figures are equal" in made.alt
+    # one matrix of 300 x 32 for embedding and head, and a frozen vector
+    assert {parts[0] for parts in bars} == {4 * (300 * 32 + 32) / 1000}
+    assert {parts[1] for parts in bars[:6]} == {4 * (2 * 300 * 32) / 1000 + 0.004}
+
+
+@pytest.mark.parametrize(
+    ("task", "old", "new", "sentences"),
+    [
+        ("train_step", "opt.zero_grad(set_to_none=True)\n    loss = loss_fn", "loss = loss_fn",
+         ["", "lab02.train_step: after step 2 element "]),
+        ("train_step", "return StepStats(loss.item()", "return StepStats(2 * loss.item()",
+         [f"lab02.train_step: the loss of step {n} is " for n in (1, 2)]),
+        ("AdamW", "value=-lr / (1 - b1**t)", "value=-lr",
+         ["lab02.AdamW: after step 1 of AdamW element "]),
+        ("AdamW", "p.mul_(1 - lr * group", "p.mul_(1 + lr * group",
+         ["lab02.AdamW: after step 1 of AdamW element "]),
+        ("CheckpointFunction", "None, None, *(t.grad for", "None, None, *(2 * t.grad for",
+         ["lab02.CheckpointFunction: after step 2 element "]),
+        ("CheckpointFunction", "outputs = ctx.fn(*inputs)", "outputs = ctx.fn(inputs)",
+         ["lab02.CheckpointFunction: raised "]),
+        ("accumulate", 'reduction="sum") / total', 'reduction="sum") / len(micro)',
+         ["lab02.accumulate: the loss of step 2 is "]),
+        ("LossScaler", "self.current *= self.backoff", "pass",
+         ["lab02.LossScaler: after step 6, which met an infinity, the scale is 2048 instead of "
+          "1024."]),
+        ("LossScaler", "if self.found_inf[id(opt)]:", "if False:",
+         ["lab02.LossScaler: after step 6, which met an infinity, the parameter is "]),
+    ],
+)  # fmt: skip
+def test_a_wrong_step_is_its_sentence(
+    tmp_path: Path, task: str, old: str, new: str, sentences: list[str]
+) -> None:
+    found = told("lab02", changed(tmp_path, "lab02", (LOOP, old, new)), task)
+    assert len(found) == len(sentences)
+    for text, start in zip(found, sentences, strict=True):
+        assert text.startswith(start)
+        assert bool(start) or not text
+
+
+def test_a_ledger_that_misses_a_kind_is_drawn_beside_the_meter(tmp_path: Path) -> None:
+    folder = changed(
+        tmp_path, "lab02", (LOOP, 'yield from (("opt", leaf)', 'yield from (("temp", leaf)')
+    )
+    (made,) = of_task("lab02", folder, "MemoryLedger")
+    assert "16 of 20" in made.alt or "12 of 20" in made.alt
+    assert "optimizer in forward: 0 and 76,80" in made.alt
+
+
+def test_a_step_is_drawn_with_what_is_written_already(tmp_path: Path) -> None:
+    folder = changed(
+        tmp_path,
+        "lab02",
+        (LOOP, "        for group in self.param_groups:\n            lr, (b1",
+         '        raise NotImplementedError("lab02.AdamW")\n'
+         "        for group in self.param_groups:\n            lr, (b1"),
+    )  # fmt: skip
+    results = pictures.draw(load_lab(ROOT, "lab02"), folder)
+    (first, second), (whole, checkpointed, _), *_ = (result.panels for result in results)
+    assert "your train_step ran with PyTorch's AdamW (yours is not right" in first.drawing.alt
+    assert second.drawing.alt.startswith("lab02.AdamW is not started")
+    assert not whole.failed
+    # PyTorch's has a counter of 4 bytes for each of nine parameters
+    assert most(checkpointed.drawing, "optimizer") == 2 * PARAMS + 9 * 4
+
+
+def test_a_wrong_task_spoils_no_picture_of_another(tmp_path: Path) -> None:
+    file, *edit = LOOP, "value=-lr / (1 - b1**t)", "value=-lr"
+    folder = changed(
+        tmp_path, "lab02", (file, *edit), (file, "opt.zero_grad(set_to_none=True)", "")
+    )
+    results = pictures.draw(load_lab(ROOT, "lab02"), folder)
+    failed = [shown.panel.title for result in results for shown in result.panels if shown.failed]
+    assert failed == ["the second step", "train_step: a batch of 8 sequences"]
+
+
+# -- lab 03 ---------------------------------------------------------------------------------------
+
+DDP = "train_ddp.py"
+
+
+def bars_of(made: Timeline) -> list[tuple[str, float, float, float]]:
+    """Of each all-reduce its name, where it starts, the last gradient's end, where it ends."""
+    found = []
+    for name, spans in made.rows[2:]:
+        green = [span for span in spans if span.colour == "green"]
+        middle = green[-1].end if green else spans[0].start
+        found.append((name, spans[0].start, middle, spans[-1].end))
+    return found
+
+
+@needs_gloo
+def test_buckets_leave_as_soon_as_their_gradients_are_there() -> None:
+    # Six layers with 4,224 bytes of gradients: the first bucket is full at 4,096, others at 8,192.
+    for made in drawings("lab03", 0)[:2]:
+        rows = dict(made.rows)
+        assert [(span.start, span.end) for span in rows["backward"]] == [(0, 22)]
+        gradients = [1, 2, 4, 5, 6, 7, 9, 10, 11, 12, 14, 15]
+        assert [(span.start, span.end) for span in rows["gradients"]] == [
+            (at, at + 1) for at in gradients
+        ]
+        assert bars_of(made) == [
+            ("bucket 0: 4,224 B", 3, 16, 18),
+            ("bucket 1: 8,448 B", 8, 16, 19),
+            ("bucket 2: 8,448 B", 13, 16, 20),
+            ("bucket 3: 4,224 B", 16, 16, 21),
+        ]
+        assert made.alt.startswith("21,120 of 25,344 bytes (83%) were on their way while")
+        assert made.alt.endswith("bucket 0 with 2, bucket 1 with 6, bucket 2 with 10, bucket 3 "
+                                 "with 12.")  # fmt: skip
+        assert made.limit == 22
+
+
+@needs_gloo
+def test_one_all_reduce_after_backward_hides_nothing() -> None:
+    blocking = drawings("lab03", 0)[2]
+    assert bars_of(blocking) == [("all of them: 25,344 B", 14, 14, 16)]
+    assert blocking.rows[0][1] == [Span(0, 14, "backward", "purple")]
+    assert blocking.alt.startswith("0 of 25,344 bytes (0%)")
+    assert blocking.limit == 22
+
+
+@needs_gloo
+def test_a_ring_sends_twice_the_payload_but_for_its_own_share() -> None:
+    (made,) = drawings("lab03", 1)
+    payload = 4 * 120_000
+    counts = [size for size in (2, 3, 4) for _ in range(size)]
+    assert len(made.bars) == len(counts)
+    for bar, size in zip(made.bars, counts, strict=True):
+        least, more = bar.parts
+        assert least == 2 * (size - 1) / size * payload / 1000
+        assert 0 <= more <= 1
+    assert "The function returns these products" in made.alt
+
+
+def test_every_row_is_read_by_one_rank_and_two_by_another_one_too() -> None:
+    (stack,) = drawings("lab03", 2)
+    orders = []
+    for made in stack.drawings:
+        cells = made.cells
+        for column in range(22):
+            ranks = [line[column] for line in cells if line[column].colour == "blue"]
+            assert sum(not cell.ring for cell in ranks) == 1
+        assert sum(cell.ring for line in cells for cell in line) == 2
+        for line in cells:
+            assert sorted(cell.label for cell in line if cell.label) == list("123456")
+        orders.append([[cell.label for cell in line] for line in cells])
+    assert orders[0] != orders[1]
+
+
+@pytest.mark.parametrize(
+    ("task", "old", "new", "sentence"),
+    [
+        ("shard_indices", "manual_seed(seed + epoch)", "manual_seed(seed)",
+         "lab03.shard_indices: epoch 1 has the order of epoch 0."),
+        ("shard_indices", "if drop_last else -(-n // world_size)", "if True else n",
+         "lab03.shard_indices: a rank has 5 rows of 22 instead of 6."),
+        ("shard_indices", "order[rank::world_size]", "order[rank * each : (rank + 1) * each]",
+         "lab03.shard_indices: the ranks' rows of epoch 0, one of each in turn, are not one order"),
+        ("shard_indices", "order[i % n] for", "order[min(i, n - 2)] for",
+         "lab03.shard_indices: row "),
+    ],
+)  # fmt: skip
+def test_a_wrong_shard_is_its_sentence(
+    tmp_path: Path, task: str, old: str, new: str, sentence: str
+) -> None:
+    (found,) = told("lab03", changed(tmp_path, "lab03", (DDP, old, new)), task)
+    assert found.startswith(sentence), found
+
+
+@needs_gloo
+@pytest.mark.parametrize(
+    ("task", "old", "new", "sentence"),
+    [
+        ("BucketedDDP", "flat.mul_(1 / dist.get_world_size())", "pass",
+         "lab03.BucketedDDP: on rank 0 element "),
+        ("BucketedDDP", "self.fresh.add(param)", "raise ArithmeticError('seven')",
+         "lab03.BucketedDDP: Rank "),
+        ("ring_all_reduce_", "mine += incoming", "mine.copy_(incoming)",
+         "lab03.ring_all_reduce_: with 2 ranks the result on rank 0 is not the sum."),
+    ],
+)  # fmt: skip
+def test_a_wrong_rank_is_its_sentence(
+    tmp_path: Path, task: str, old: str, new: str, sentence: str
+) -> None:
+    found = told("lab03", changed(tmp_path, "lab03", (DDP, old, new)), task)
+    assert all(text.startswith(sentence) for text in found), found
+
+
+@needs_gloo
+def test_buckets_that_are_waited_for_at_once_hide_nothing(tmp_path: Path) -> None:
+    issue = "self.running.append((flat, dist.all_reduce(flat, async_op=True)))"
+    folder = changed(tmp_path, "lab03", (DDP, issue, f"{issue}; self.running[-1][1].wait()"))
+    made = of_task("lab03", folder, "BucketedDDP")[0]
+    assert made.alt.startswith("0 of 25,344 bytes (0%)")
+    assert [end - start for _, start, _, end in bars_of(made)] == [2, 2, 2, 2]
+    assert {span.colour for _, spans in made.rows[2:] for span in spans} == {"orange"}
+
+
+@needs_gloo
+def test_a_ring_that_counts_wrong_is_drawn_with_what_it_says(tmp_path: Path) -> None:
+    folder = changed(tmp_path, "lab03", (DDP, "return sent\n    # END", "return 1\n    # END"))
+    (made,) = of_task("lab03", folder, "ring_all_reduce_")
+    assert "What the function returns differs: rank 0 of 2 says 1; rank 1 of 2 says 1;" in made.alt
+
+
+@needs_gloo
+@pytest.mark.parametrize(
+    ("lab_id", "name", "file"),
+    [("lab02", "by_hand", LOOP), ("lab03", "as_the_reducer", DDP)],
+)
+def test_other_right_answers_are_drawn(tmp_path: Path, lab_id: str, name: str, file: str) -> None:
+    folder = changed(tmp_path, lab_id)
+    shutil.copy(ROOT / "tests" / lab_id / "variants" / name / file, folder)
+    results = pictures.draw(load_lab(ROOT, lab_id), folder)
+    for result, reference in zip(results, of_reference(lab_id), strict=True):
+        for shown, other in zip(result.panels, reference.panels, strict=True):
+            assert not shown.failed, shown.drawing.alt
+            assert type(shown.drawing) is type(other.drawing)
+
+
 # -- drawings -------------------------------------------------------------------------------------
 
 
@@ -976,6 +1286,24 @@ DRAWINGS: dict[str, Drawing] = {
         cell=(2, 12),
         group=50,
         group_labels=["one", "does not fit in 40"],
+    ),
+    "areas": Areas(
+        ["low", "a name that is longer than its layer", "high"],
+        [(40, at % 7, 5 * (at // 40)) for at in range(200)],
+        "areas",
+        phases=[(0, "zero"), (3, "too long to fit"), (9, "forward"), (150, "backward")],
+        peak="peak: 66 bytes",
+        x_name="events",
+        y_name="bytes",
+        keys=[Key("blue", "low"), Key("green", "high")],
+        caption="A caption.",
+    ),
+    "more moments than pixels": Areas(
+        ["one"],
+        [(at * 1e6,) for at in range(999)],
+        "areas",
+        peak="a peak at the right end",
+        size=(90, 60),
     ),
     "timeline": Timeline(
         [
@@ -1145,7 +1473,63 @@ def test_lines_that_are_drawn_together_share_axes_and_what_they_have_in_common()
     )
 
 
+def areas(made: Areas) -> dict[str, list[Stroke]]:
+    found: dict[str, list[Stroke]] = {}
+    for mark in made.lay().marks:
+        if isinstance(mark, Stroke) and mark.closed:
+            found.setdefault(mark.colour, []).append(mark)
+    return found
+
+
+def inside(stroke: Stroke) -> float:
+    """The area of an outline, by the shoelace formula."""
+    pairs = itertools.pairwise((*stroke.points, stroke.points[0]))
+    return abs(sum(a * d - b * c for (a, b), (c, d) in pairs)) / 2
+
+
+def test_layers_are_as_thick_as_their_values_and_stand_on_each_other() -> None:
+    # heights: 200 pixels, 28 of them above the peak of 86: 2 pixels each
+    course = [(40, 0), (40, 46), (40, 46), (20, 0)]
+    made = Areas(["a", "b"], course, "x", size=(80, 200), peak="peak: 86")
+    found = areas(made)
+    (low,), (high,) = found["blue"], found["orange"]
+    assert inside(low) == pytest.approx(2 * 20 * (40 + 40 + 40 + 20))
+    assert inside(high) == pytest.approx(2 * 20 * (46 + 46))
+    assert max(y for _, y in high.points) == pytest.approx(min(y for _, y in low.points))
+    assert max(x for x, _ in high.points) - min(x for x, _ in high.points) == pytest.approx(40)
+    (tip,) = found["ink"]
+    assert tip.points[0][1] == pytest.approx(min(y for _, y in high.points))
+    taller = areas(drawing.same_scale([made, Areas(["c"], [(172,)], "y")])[0])
+    assert inside(taller["blue"][0]) == pytest.approx(inside(low) / 2)
+
+
+def test_a_layer_that_is_empty_in_between_is_drawn_in_pieces() -> None:
+    made = Areas(["a", "b"], [(5, 1), (5, 0), (5, 3), (5, 3)], "x")
+    assert [len(strokes) for strokes in areas(made).values()] == [1, 2]
+
+
+def test_of_moments_that_share_a_pixel_the_highest_is_drawn() -> None:
+    course = [(1.0,)] * 1000
+    course[777] = (50.0,)
+    made = Areas(["a"], course, "x", size=(100, 128))
+    (low,) = areas(made)["blue"]
+    assert inside(low) == pytest.approx(99 * 1 * 2 + 100)
+    assert len(low.points) <= 8
+
+
+def test_points_that_are_not_joined_have_no_line() -> None:
+    rows = [Series("a", [(1, 1), (2, 2)]), Series("b", [(1, 2), (2, 1)], joined=False)]
+    marks = Lines(rows, "x").lay().marks
+    lines = {mark.colour for mark in marks if isinstance(mark, Stroke) and not mark.closed}
+    assert "blue" in lines
+    assert "orange" not in lines
+    assert sum(isinstance(m, Stroke) and m.closed and m.colour == "orange" for m in marks) == 3
+
+
 def test_spans_last_as_long_as_they_are() -> None:
+    half = Timeline([("a", [Span(0, 5)])], "x", width=200, limit=10)
+    (box,) = (m.boxes[0] for m in half.lay().marks if isinstance(m, Boxes))
+    assert box[2] == 99
     made = Timeline([("a", [Span(0, 5), Span(5, 10, colour="red")])], "x", width=200)
     boxes = {m.colour: m.boxes[0] for m in made.lay().marks if isinstance(m, Boxes)}
     assert boxes["blue"][2] == boxes["red"][2] == 99
@@ -1154,6 +1538,8 @@ def test_spans_last_as_long_as_they_are() -> None:
 
 def test_one_scale_for_bars_leaves_other_drawings() -> None:
     note = Note("nothing here")
+    layers = Areas(["a"], [(2.0,), (9.0,)], "x")
+    assert drawing.same_scale([layers, note])[0].limit == 9.0
     bars = [Bars([Bar("a", (value,))], "x") for value in (3.0, 7.0)]
     made = drawing.same_scale([bars[0], note, bars[1]])
     assert made[1] is note
@@ -1193,6 +1579,12 @@ def test_powers_of_ten_stay_short(value: float, label: str) -> None:
         lambda: Lines([Series("a", [])], "x"),
         lambda: Lines([Series(str(n), [(1, 1)]) for n in range(6)], "x"),
         lambda: Lines([Series("a", [(0, 1)])], "x", x_log=True),
+        lambda: Areas(["a"], [], "x"),
+        lambda: Areas(["a", "b"], [(1,)], "x"),
+        lambda: Areas(["a"], [(-1,)], "x"),
+        lambda: Areas(["a"], [(1,)], "x", phases=[(1, "later")]),
+        lambda: Areas(["a"], [(1,), (2,)], "x", phases=[(1, "b"), (0, "a")]),
+        lambda: Areas(list("abcdef"), [range(6)], "x"),
         lambda: Timeline([("a", [])], "x"),
         lambda: Timeline([("a", [Span(2, 1)])], "x"),
         lambda: drawing.shade(32, 32),
@@ -1264,8 +1656,15 @@ def seen_by(name: str, dark: bool, kind: str) -> tuple[float, float, float]:
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("kind", ["full", "protan", "deutan"])
 def test_colours_that_meet_in_a_picture_differ_for_every_eye(dark: bool, kind: str) -> None:
-    # Working, lost and idle cells; needed and wasted parts; the first series of lines.
-    for group in (("blue", "pale", "off"), ("blue", "orange"), ("blue", "orange", "off")):
+    # Working, lost and idle cells; needed and wasted parts; the first series of lines; layers of
+    # memory, of which the last lies on three others.
+    for group in (
+        ("blue", "pale", "off"),
+        ("blue", "orange"),
+        ("blue", "orange", "off"),
+        ("blue", "green", "red", "orange"),
+        *(("purple", below) for below in ("green", "red", "orange")),
+    ):
         for one, other in itertools.combinations(group, 2):
             assert math.dist(seen_by(one, dark, kind), seen_by(other, dark, kind)) >= 15
 

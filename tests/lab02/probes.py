@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import math
 import random
@@ -953,3 +954,160 @@ def freed_in_between(student, n):
         except ValueError as error:
             raised = type(error).__name__
     return {"peak": book.peak, "alive": book.alive, "raised": raised, "kept": fourth.numel()}
+
+
+# --- for pictures --------------------------------------------------------------------------------
+
+
+class Blocks(torch.nn.Module):
+    """A language model of four blocks, each called by `run(block, h)`. x: (B, S)."""
+
+    def __init__(self, run):
+        super().__init__()
+        torch.manual_seed(0)
+        self.run = run
+        self.embed = torch.nn.Embedding(64, 64)
+        torch.nn.init.normal_(self.embed.weight, std=0.02)
+        self.ups = torch.nn.ModuleList(torch.nn.Linear(64, 256, bias=False) for _ in range(4))
+        self.downs = torch.nn.ModuleList(torch.nn.Linear(256, 64, bias=False) for _ in range(4))
+
+    def forward(self, x):
+        h = self.embed(x)
+        for up, down in zip(self.ups, self.downs):
+            h = self.run(lambda h, up=up, down=down: h + down(functional.gelu(up(h))), h)
+        return functional.linear(h, self.embed.weight)
+
+
+class _Backward(torch.overrides.TorchFunctionMode):
+    """Tells when `loss.backward()` begins and when it is over."""
+
+    def __init__(self, tell):
+        super().__init__()
+        self.tell = tell
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is not torch.Tensor.backward:
+            return func(*args, **(kwargs or {}))
+        self.tell("backward")
+        result = func(*args, **(kwargs or {}))
+        self.tell("clip")
+        return result
+
+
+def _late(mark):
+    """A hook of a model: the backward has come to its output."""
+
+    def hook(model, args, out):
+        if out.requires_grad:
+            out.register_hook(lambda grad: mark("backward"))
+
+    return hook
+
+
+def _written(call):
+    """Whether this runs: no placeholder, no error."""
+    try:
+        call()
+    except Exception:
+        return False
+    return True
+
+
+def _small_step(student):
+    layer = torch.nn.Linear(1, 1)
+    opt = torch.optim.SGD(layer.parameters(), lr=0.1)
+    student.train_step(layer, opt, torch.ones(1, 1), torch.ones(1, 1), functional.mse_loss)
+
+
+def _small_adamw(student):
+    p = torch.ones(1, requires_grad=True)
+    p.grad = torch.ones(1)
+    student.AdamW([p]).step()
+
+
+def step_course(student, task, index, others):
+    """Step `index` (from 0) of a training run with the learner's `task`, and with `others` what
+    else runs of theirs; PyTorch's or a plain one in place of the rest. The course of bytes by phase
+    and kind, loss and gradient, the parameters after each step, and what a plain backward gives."""
+    checkpointed = task == "CheckpointFunction"
+    own = {
+        "train_step": task == "train_step" or (others and _written(lambda: _small_step(student))),
+        "AdamW": task == "AdamW" or (others and _written(lambda: _small_adamw(student))),
+    }
+
+    def run(block, h):
+        return student.CheckpointFunction.apply(block, True, h) if checkpointed else block(h)
+
+    model = Blocks(run)
+    x, y = torch.randint(64, (2, 8, 32))
+    kind = student.AdamW if own["AdamW"] else functools.partial(torch.optim.AdamW, foreach=False)
+    opt = kind(model.parameters(), lr=1e-3)
+    tell, phases = [], ["start"]
+
+    def mark(phase):
+        if tell and phase != phases[-1]:
+            phases.append(phase)
+            tell[-1](phase)
+
+    def step():
+        if task == "accumulate":
+            loss = student.accumulate(model, opt, list(zip(x.chunk(4), y.chunk(4))))
+            student.finish_step(opt) if own["train_step"] else opt.step()
+        elif own["train_step"]:
+            loss = student.train_step(model, opt, x, y, loss_of).loss
+        else:
+            opt.zero_grad(set_to_none=True)
+            loss = loss_of(model(x), y)
+            loss.backward()
+            opt.step()
+            loss = loss.item()
+        return loss
+
+    model.register_forward_pre_hook(lambda *_: mark("forward"))
+    # late, by the loss's own backward: for who calls another function than loss.backward()
+    model.register_forward_hook(_late(mark))
+    opt.register_step_pre_hook(lambda *_: mark("optimizer"))
+    params, grads = [_flat(model)], []
+    for _ in range(index):
+        step()
+        grads.append(_gradient(model))
+        params.append(_flat(model))
+    before = Blocks(lambda block, h: block(h))
+    before.load_state_dict(model.state_dict())
+    with meters.bytes_by_kind(model, opt) as m:
+        tell.append(m.mark)
+        with _Backward(mark):
+            loss = step()
+        tell.clear()
+    grads.append(_gradient(model))
+    params.append(_flat(model))
+    plain = loss_of(before(x), y)
+    plain.backward()
+    return {
+        "course": [[phase, *now.values()] for phase, now in m._read().rows()],
+        "kinds": list(m.peak),
+        "peak": m.peak_bytes,
+        "loss": loss,
+        "grads": grads,
+        "params": params,
+        "plain": [plain.item(), _gradient(before)],
+        "own": own,
+    }
+
+
+def _flat(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def _gradient(model):
+    grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
+    return torch.cat([g.flatten() for g in grads])
+
+
+def scale_course(student, count, bad, settings):
+    """The learner's scaler over `count` steps, of which those in `bad` (from 0) meet an infinity:
+    after each the scale and the parameter."""
+    values = torch.ones(4)
+    gradients = [torch.full((4,), math.inf if i in bad else 1.0) for i in range(count)]
+    rows = scaled(student, values, gradients, settings, ())["rows"]
+    return [[row["scale"], row["param"][0].item()] for row in rows]

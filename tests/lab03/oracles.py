@@ -1,0 +1,165 @@
+"""Independent truth for lab 03: torch's own sampler, sums and means in float64 in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DistributedSampler
+
+from grader import expect
+
+
+def normal(rng: Any, *shape: int, size: float = 1.0) -> Tensor:
+    return torch.from_numpy(size * rng.standard_normal(shape)).float()
+
+
+def came_back(seen: dict[str, Any]) -> list[Any]:
+    """What each rank returned; a failure with the kit's sentence, where one did not return."""
+    where = f" ({seen['where']})" if seen["where"] else ""
+    expect.equal(
+        seen["failure"],
+        "",
+        because="every rank must come to the same collectives, in the same order, and return",
+        what=f"the ranks{where}",
+    )
+    return seen["ranks"]
+
+
+def sampler(
+    n: int,
+    rank: int,
+    world_size: int,
+    epoch: int = 0,
+    seed: int = 0,
+    shuffle: bool = True,
+    drop_last: bool = False,
+) -> list[int]:
+    """`DistributedSampler` over n rows, in that epoch."""
+    made = DistributedSampler(range(n), world_size, rank, shuffle, seed, drop_last)
+    made.set_epoch(epoch)
+    return [int(row) for row in made]
+
+
+def mean_gradients(
+    module: nn.Module,
+    state: dict[str, Tensor],
+    losses: Sequence[Callable[[nn.Module], Tensor]],
+    weight: float | None = None,
+) -> dict[str, Tensor]:
+    """The mean over the ranks of the gradients of `losses[rank](module)` at `state`, in float64;
+    a rank that does not use a parameter counts as zeros."""
+    module = module.double()
+    module.load_state_dict({name: value.clone() for name, value in state.items()}, strict=False)
+    named = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    total = {name: torch.zeros_like(p) for name, p in named.items()}
+    for loss in losses:
+        module.zero_grad()
+        loss(module).backward()
+        for name, p in named.items():
+            if p.grad is not None:
+                total[name] += p.grad
+    share = 1 / len(losses) if weight is None else weight
+    return {name: grad * share for name, grad in total.items()}
+
+
+def flat(gradients: dict[str, Tensor]) -> Tensor:
+    return torch.cat([grad.reshape(-1) for grad in gradients.values()])
+
+
+def tower() -> nn.Module:
+    """The model behind the probe `hooked`."""
+    return nn.Sequential(
+        nn.Linear(12, 24), nn.Tanh(), nn.Linear(24, 24), nn.Tanh(), nn.Linear(24, 7)
+    )
+
+
+class Hard(nn.Module):
+    """The model behind the probe `side_by_side`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter = nn.Linear(12, 24)
+        self.norm = nn.BatchNorm1d(24)
+        self.middle = nn.Linear(24, 24)
+        self.frozen = nn.Linear(24, 24).requires_grad_(False)
+        self.again = nn.Linear(24, 24)
+        self.again.weight = self.middle.weight
+        self.leave = nn.Linear(24, 7)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(self.norm(self.enter(x)))
+        h = torch.tanh(self.frozen(torch.tanh(self.middle(h))))
+        return self.leave(torch.tanh(self.again(h)))
+
+
+HARD_BYTES = [7 * 4, 24 * 7 * 4, 24 * 4, 24 * 4, 24 * 24 * 4, 24 * 4, 24 * 4, 24 * 4, 24 * 12 * 4]
+"""Bytes of its trainable parameters from the last to the first; `again.weight` is `middle`'s."""
+
+
+class Fork(nn.Module):
+    """The model behind the probe `other_order`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = nn.Linear(12, 5)
+        self.right = nn.Linear(12, 9)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.left(x).square().mean() + self.right(x).square().mean()
+
+
+class Branches(nn.Module):
+    """The model behind the probe `branching`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.never = nn.Linear(3, 3)
+        self.trunk = nn.Linear(12, 10)
+        self.left = nn.Linear(10, 7)
+        self.right = nn.Linear(10, 6)
+
+    def forward(self, x: Tensor, ask: Sequence[str]) -> Tensor:
+        h = torch.tanh(self.trunk(x))
+        return sum(getattr(self, name)(h).square().mean() for name in ask)
+
+
+def at_once(
+    start: dict[str, Tensor],
+    dataset: tuple[Tensor, Tensor],
+    world_size: int,
+    epochs: int,
+    seed: int,
+    batch_size: int,
+    lr: float,
+) -> tuple[list[float], dict[str, Tensor]]:
+    """Losses and final parameters of one process that reads the batches of all ranks at once."""
+    x, y = dataset
+    body = nn.Sequential(nn.Linear(x.shape[1], 8), nn.Tanh(), nn.Linear(8, 1)).double()
+    body.load_state_dict(start)
+    opt = torch.optim.SGD(body.parameters(), lr=lr, momentum=0.9)
+    losses = []
+    for epoch in range(epochs):
+        shards = [sampler(len(x), rank, world_size, epoch, seed) for rank in range(world_size)]
+        for first in range(0, len(shards[0]), batch_size):
+            rows = [row for shard in shards for row in shard[first : first + batch_size]]
+            opt.zero_grad()
+            loss = nn.functional.mse_loss(body(x[rows]), y[rows])
+            loss.backward()
+            opt.step()
+            losses.append(loss.item())
+    return losses, {name: value.detach().clone() for name, value in body.state_dict().items()}
+
+
+def buckets_of(nbytes: Sequence[int], caps: Sequence[int]) -> list[list[int]]:
+    """What torch's own reducer plans for tensors of these sizes (multiples of 4 bytes)."""
+    tensors = [torch.empty(1).expand(size // 4) for size in nbytes]
+    found, _ = torch.distributed._compute_bucket_assignment_by_size(tensors, list(caps))
+    return [[int(index) for index in bucket] for bucket in found]
+
+
+def in_network_busbw(n: int) -> float:
+    """busbw / algbw of an all-reduce that switches add up: each rank sends its data once."""
+    return (n - 1) / (n + 1)

@@ -1,0 +1,722 @@
+"""Lab 03, beside the learner's code: starts ranks, each with a group, and says what they did."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import re
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch._dynamo  # DDP imports it, for seconds, and a rank would do so for itself alone
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from grader import meters
+from grader.meters import ranks
+
+SECONDS = 24.0
+_PLACE = re.compile(r" \([\w.]+, line \d+\)")
+_NOT_STARTED = re.compile(r"NotImplementedError: (lab\d\d\.\w+)")
+
+
+def _run(function, world_size, args=(), checked=True):
+    """What each rank returned and sent; or, in one sentence, why not. A placeholder that a rank
+    ran into is raised here, as if this process had."""
+
+    def guarded(rank, size, *rest):
+        try:
+            return {"value": function(rank, size, *rest)}
+        except NotImplementedError as missing:
+            return {"missing": str(missing)}
+
+    try:
+        found = ranks.run(guarded, world_size, args, timeout_s=SECONDS, checked=checked)
+    except ranks.RanksError as error:
+        if missing := _NOT_STARTED.search(str(error)):
+            raise NotImplementedError(missing[1]) from None
+        failure, where = _why(error)
+        return {"failure": failure, "where": where, "ranks": [], "sent_bytes": []}
+    if missing := [item["missing"] for item in found if "missing" in item]:
+        raise NotImplementedError(missing[0])
+    values = [item["value"] for item in found]
+    return {"failure": "", "where": "", "ranks": values, "sent_bytes": list(found.sent_bytes)}
+
+
+def _why(error):
+    """A sentence that two who made the same mistake share, and the line that was theirs alone."""
+    if error.sentences:
+        text = error.sentences[0]
+        place = _PLACE.search(text)
+        return _PLACE.sub("", text), place[0].strip(" ()") if place else ""
+    rank, text = next(iter(error.texts.items()))
+    lines = text.strip().splitlines()
+    places = re.findall(r'File "[^"]*?([\w.]+)", line (\d+)', text)
+    where = ", line ".join(places[-1]) if places else ""
+    return f"Rank {rank}: {lines[-1]}", where
+
+
+def _gradients(module):
+    """The trainable parameters' gradients in one vector; one that is None counts as NaN."""
+    parts = []
+    for p in module.parameters():
+        if p.requires_grad:
+            grad = torch.full_like(p, float("nan")) if p.grad is None else p.grad
+            parts.append(grad.detach().reshape(-1).clone())
+    return torch.cat(parts)
+
+
+def _values(module):
+    return torch.cat([p.detach().reshape(-1).clone() for p in module.parameters()])
+
+
+def _state(module):
+    return {name: value.detach().clone() for name, value in module.state_dict().items()}
+
+
+def _calls(log, operation="all_reduce"):
+    """The calls of one operation as plain rows."""
+    return [
+        {
+            "index": call.index,
+            "payload_bytes": call.payload_bytes,
+            "where": call.where,
+            "gradients_ready": call.gradients_ready,
+            "gradients_when_waited": call.gradients_when_waited,
+        }
+        for call in log.calls
+        if call.operation == operation
+    ]
+
+
+# --- sync_module_ --------------------------------------------------------------------------------
+
+
+class _Mixed(nn.Module):
+    """Tied weights, a frozen layer, batch statistics, an integer and an unsaved buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(11, 6)
+        self.norm = nn.BatchNorm1d(6)
+        self.frozen = nn.Linear(6, 6).requires_grad_(False)
+        self.head = nn.Linear(6, 11, bias=False)
+        self.head.weight = self.embed.weight
+        self.register_buffer("table", torch.zeros(5, dtype=torch.int64), persistent=False)
+
+
+def synced(student, world_size, src, seed):
+    """Every rank fills two such modules with numbers of its own, and syncs one after the other."""
+
+    def filled():
+        module = _Mixed()
+        with torch.no_grad():
+            for tensor in [*module.parameters(), *module.buffers()]:
+                if tensor.is_floating_point():
+                    tensor.copy_(torch.randn(tensor.shape))
+                else:
+                    tensor.copy_(torch.randint(1, 1000, tensor.shape))
+        return module
+
+    def rank_does(rank, size):
+        torch.manual_seed(seed + rank)
+        student.sync_module_(filled(), src)  # the module after that one is looked at
+        module = filled()
+
+        def named():
+            tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+            return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+        addresses = [t.data_ptr() for t in [*module.parameters(), *module.buffers()]]
+        before = named()
+        with meters.collectives() as log:
+            returned = student.sync_module_(module, src)
+        return {
+            "before": before,
+            "after": named(),
+            "returned": returned,
+            "payload_bytes": sum(call.payload_bytes for call in log.calls),
+            "in_place": addresses
+            == [t.data_ptr() for t in [*module.parameters(), *module.buffers()]],
+            "tied": module.head.weight is module.embed.weight,
+            "trainable": [name for name, p in module.named_parameters() if p.requires_grad],
+        }
+
+    return _run(rank_does, world_size)
+
+
+# --- ring_all_reduce_ ----------------------------------------------------------------------------
+
+
+def ringed(student, inputs, members=None):
+    """inputs[rank] is a list of tensors, each reduced with the learner's ring; members: ranks of a
+    group of its own. What each rank has then, what the call returned, what the meter saw."""
+
+    def rank_does(rank, size):
+        group = dist.new_group(members) if members else None
+        rows = []
+        for tensor in inputs[rank]:
+            flat = tensor.clone()
+            row = {"result": flat, "returned": None}
+            if members is None or rank in members:
+                with meters.collectives() as log:
+                    row["returned"] = student.ring_all_reduce_(flat, group)
+                sends = [call for call in log.calls if call.operation == "send"]
+                row["sends"] = [call.payload_bytes for call in sends]
+                row["to"] = sorted({call.peer for call in sends})
+                used = {call.operation for call in log.calls} - {"send", "recv"}
+                row["others"] = sorted(used)
+            rows.append(row)
+        return rows
+
+    return _run(rank_does, len(inputs))
+
+
+# --- avg_hook ------------------------------------------------------------------------------------
+
+
+def _tower(seed):
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Linear(12, 24), nn.Tanh(), nn.Linear(24, 24), nn.Tanh(), nn.Linear(24, 7)
+    )
+
+
+def hooked(student, batches, seed, bucket_cap_mb, members=None):
+    """DDP with the learner's hook beside DDP without one, on batches[iteration][rank]. members:
+    the ranks that average, given as the hook's state; they alone take part."""
+    world_size = len(batches[0])
+
+    def rank_does(rank, size):
+        group = dist.new_group(members) if members else None
+        if members and rank not in members:
+            return None
+        plain = _tower(seed + rank)
+        mine = copy.deepcopy(plain)
+        oracle = DistributedDataParallel(plain, process_group=group, bucket_cap_mb=bucket_cap_mb)
+        ours = DistributedDataParallel(mine, process_group=group, bucket_cap_mb=bucket_cap_mb)
+        ours.register_comm_hook(group, lambda state, bucket: student.avg_hook(state, bucket))
+        start = _state(mine)
+        rows = []
+        for batch in batches:
+            for model in (oracle, ours):
+                model.zero_grad()
+            oracle(batch[rank]).square().sum().backward()
+            with meters.collectives() as log:
+                ours(batch[rank]).square().sum().backward()
+            calls = [call for call in log.calls if call.where == "backward"]
+            rows.append(
+                {
+                    "got": _gradients(mine),
+                    "ddp": _gradients(plain),
+                    "operations": sorted({call.operation for call in calls}),
+                    "payloads": [call.payload_bytes for call in calls],
+                }
+            )
+        return {"start": start, "rows": rows}
+
+    return _run(rank_does, world_size)
+
+
+def _wait_for(flag, seconds=6.0):
+    """Whether the file `flag` is there before the time is over."""
+    until = time.monotonic() + seconds
+    while not flag.exists():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.002)
+    return True
+
+
+def hook_held(student, batch, seed):
+    """Rank 1 does not enter its hook before rank 0's has returned, or 6 s are over: who blocks in
+    the hook never returns in time."""
+    with tempfile.TemporaryDirectory() as folder:
+        flag = Path(folder, "returned")
+
+        def rank_does(rank, size):
+            seen = []
+
+            def hook(state, bucket):
+                if rank == 1:
+                    seen.append(_wait_for(flag))
+                future = student.avg_hook(state, bucket)
+                if rank == 0:
+                    flag.touch()
+                return future
+
+            model = _tower(seed + rank)
+            replica = DistributedDataParallel(model)
+            replica.register_comm_hook(None, hook)
+            start = _state(model)
+            replica(batch[rank]).square().sum().backward()
+            return {"seen": seen, "got": _gradients(model), "start": start}
+
+        return _run(rank_does, 2, checked=False)
+
+
+# --- train_ddp -----------------------------------------------------------------------------------
+
+
+class _Recorder(nn.Module):
+    """A model in float64 that keeps the first column of every batch that it is given."""
+
+    def __init__(self, features, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.body = nn.Sequential(nn.Linear(features, 8), nn.Tanh(), nn.Linear(8, 1)).double()
+        self.batches = []
+
+    def forward(self, x):
+        self.batches.append(x[:, 0].detach().clone())
+        return self.body(x)
+
+
+def trained(student, world_size, dataset, epochs, seed, batch_size, lr, runs=1):
+    """train_ddp on ranks whose models begin with numbers of their own, and whose disks are not
+    the same; of several runs in the same processes the last one is told."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder, "store")
+
+        def rank_does(rank, size):
+            dist.destroy_process_group()  # train_ddp makes its own
+            disk = Path(folder, f"disk{rank}")
+            disk.mkdir()
+            made, seeds = [], []
+
+            def build():
+                seeds.append(torch.initial_seed())
+                made.append(_Recorder(dataset[0].shape[1], 1000 * rank + 17))
+                made[-1].start = _state(made[-1].body)
+                return made[-1]
+
+            for number in range(runs):
+                made.clear()
+                seeds.clear()
+                log = student.train_ddp(
+                    rank,
+                    size,
+                    f"{store}{number}",
+                    dataset,
+                    epochs,
+                    seed,
+                    checkpoint=str(disk / "model.pt"),
+                    batch_size=batch_size,
+                    lr=lr,
+                    build=build,
+                )
+            left = dist.is_initialized()
+            files = sorted(path.name for path in disk.iterdir())
+            saved = None
+            if "model.pt" in files:
+                saved = torch.load(disk / "model.pt", weights_only=True)
+                saved = dict(saved) if isinstance(saved, dict) else None
+            model = made[0] if made else None
+            return {
+                "losses": getattr(log, "losses", None),
+                "samples": getattr(log, "samples", None),
+                "left": left,
+                "files": files,
+                "saved": saved,
+                "seeds": seeds,
+                "start": model and model.start,
+                "end": model and _state(model),
+                "batches": model and model.batches,
+            }
+
+        return _run(rank_does, world_size)
+
+
+def torn_down_after_an_error(student, dataset):
+    """Whether a group is left after train_ddp, on one rank, whose model cannot be built."""
+    with tempfile.TemporaryDirectory() as folder:
+
+        def rank_does(rank, size):
+            dist.destroy_process_group()
+
+            def build():
+                raise ArithmeticError("this model cannot be built")
+
+            raised = ""
+            try:
+                student.train_ddp(rank, size, str(Path(folder, "s")), dataset, 1, 0, build=build)
+            except ArithmeticError as error:
+                raised = str(error)
+            return {"raised": raised, "left": dist.is_initialized()}
+
+        return _run(rank_does, 1)
+
+
+# --- BucketedDDP ---------------------------------------------------------------------------------
+
+
+class Hard(nn.Module):
+    """Tied weights, a frozen layer, batch statistics, and a bias of 7 elements."""
+
+    def __init__(self):
+        super().__init__()
+        self.enter = nn.Linear(12, 24)
+        self.norm = nn.BatchNorm1d(24)
+        self.middle = nn.Linear(24, 24)
+        self.frozen = nn.Linear(24, 24).requires_grad_(False)
+        self.again = nn.Linear(24, 24)
+        self.again.weight = self.middle.weight
+        self.leave = nn.Linear(24, 7)
+
+    def forward(self, x):
+        h = torch.tanh(self.norm(self.enter(x)))
+        h = torch.tanh(self.frozen(torch.tanh(self.middle(h))))
+        return self.leave(torch.tanh(self.again(h)))
+
+
+def _loss(out):
+    return out.square().mean()
+
+
+def _hard(seed):
+    torch.manual_seed(seed)
+    return Hard()
+
+
+def _pair(student, module, caps, **more):
+    """The learner's wrapper and torch's, around two copies of a module."""
+    twin = copy.deepcopy(module)
+    ours = student.BucketedDDP(module, bucket_cap_bytes=caps[1], first_cap_bytes=caps[0], **more)
+    oracle = DistributedDataParallel(
+        twin,
+        bucket_cap_mb=caps[1] / 2**20,
+        find_unused_parameters=more.get("find_unused", False),
+    )
+    return ours, oracle, twin
+
+
+def side_by_side(student, batches, seed, caps, optimize):
+    """The learner's wrapper and torch's on batches[step][rank], with an AdamW each or none."""
+
+    def rank_does(rank, size):
+        module = _hard(seed + rank)
+        ours, oracle, twin = _pair(student, module, caps)
+        start = _state(module)
+        rows = []
+        pairs = [(ours, module), (oracle, twin)]
+        opts = [torch.optim.AdamW(inner.parameters(), lr=1e-2) for _, inner in pairs]
+        for batch in batches:
+            for _, inner in pairs:
+                inner.zero_grad()
+            with meters.collectives() as log:
+                _loss(ours(batch[rank])).backward()
+            _loss(oracle(batch[rank])).backward()
+            row = {"got": _gradients(module), "ddp": _gradients(twin)}
+            if optimize:
+                for opt in opts:
+                    opt.step()
+                row |= {"got_values": _values(module), "ddp_values": _values(twin)}
+            order = [(event.kind, event.index) for event in log.events]
+            row["calls"] = _calls(log)
+            row["operations"] = sorted({call.operation for call in log.calls})
+            row["order"] = [item for item in order if item[0] in ("waited", "backward ended")]
+            rows.append(row)
+        events = [(kind, bucket) for _, kind, bucket in ours.events]
+        return {"start": start, "rows": rows, "events": events}
+
+    return _run(rank_does, len(batches[0]))
+
+
+class Fork(nn.Module):
+    """Two branches of different sizes; `first` says which one runs first."""
+
+    def __init__(self):
+        super().__init__()
+        self.left = nn.Linear(12, 5)
+        self.right = nn.Linear(12, 9)
+
+    def forward(self, x, first="left", pause_s=0.0):
+        order = ("left", "right") if first == "left" else ("right", "left")
+        outs = {name: getattr(self, name)(x) for name in order}
+        for out in outs.values():
+            out.register_hook(lambda grad: time.sleep(pause_s))
+        return outs["left"].square().mean() + outs["right"].square().mean()
+
+
+def other_order(student, batch, seed):
+    """Odd ranks run the branches in the other order and later, so their gradients come in another
+    order and later, too."""
+
+    def rank_does(rank, size):
+        torch.manual_seed(seed + rank)
+        module = Fork()
+        ours = student.BucketedDDP(module, bucket_cap_bytes=1, first_cap_bytes=1)
+        start = _state(module)
+        ours(batch[rank], "right" if rank % 2 else "left", 0.02 * rank).backward()
+        return {"start": start, "got": _gradients(module)}
+
+    return _run(rank_does, len(batch))
+
+
+def held(student, batch, seed):
+    """Rank 1 does not begin its backward before rank 0 has its last gradient, or 6 s are over: who
+    waits for a bucket before the end of backward never gets there in time."""
+    with tempfile.TemporaryDirectory() as folder:
+        flag = Path(folder, "last")
+
+        def rank_does(rank, size):
+            module = _hard(seed + rank)
+            ours = student.BucketedDDP(module, bucket_cap_bytes=1 << 10, first_cap_bytes=256)
+            start = _state(module)
+            seen = []
+            out = ours(batch[rank])
+            if rank == 0:
+                module.enter.weight.register_post_accumulate_grad_hook(lambda p: flag.touch())
+            else:
+                out.register_hook(lambda grad: seen.append(_wait_for(flag)))
+            _loss(out).backward()
+            return {"start": start, "got": _gradients(module), "seen": seen}
+
+        return _run(rank_does, 2, checked=False)
+
+
+# --- no_sync -------------------------------------------------------------------------------------
+
+
+def micro_steps(student, plans, batches, seed):
+    """For each plan, a list of (forward inside, backward inside no_sync()), the micro-steps on the
+    learner's wrapper and on torch's; gradients are cleared before each plan."""
+
+    def step(replica, x, inside):
+        with replica.no_sync() if inside[0] else contextlib.nullcontext():
+            loss = _loss(replica(x))
+        with replica.no_sync() if inside[1] else contextlib.nullcontext():
+            loss.backward()
+
+    def rank_does(rank, size):
+        module = _hard(seed + rank)
+        ours, oracle, twin = _pair(student, module, (256, 1 << 10))
+        found = []
+        for plan in plans:
+            ours.zero_grad()
+            oracle.zero_grad()
+            rows = []
+            for number, inside in enumerate(plan):
+                x = batches[number][rank]
+                with meters.collectives() as log:
+                    step(ours, x, inside)
+                step(oracle, x, inside)
+                rows.append(
+                    {
+                        "got": _gradients(module),
+                        "ddp": _gradients(twin),
+                        "count": log.count("all_reduce"),
+                        "others": log.count() - log.count("all_reduce"),
+                    }
+                )
+            found.append(rows)
+        return found
+
+    return _run(rank_does, len(batches[0]))
+
+
+def no_sync_ends(student, batch, seed):
+    """All-reduces of a step after a no_sync() that an error left, of one in an inner and of one
+    after an inner no_sync()."""
+
+    def rank_does(rank, size):
+        ours = student.BucketedDDP(_hard(seed))
+        counts = []
+
+        def count():
+            with meters.collectives() as log:
+                _loss(ours(batch[rank])).backward()
+            counts.append(log.count("all_reduce"))
+
+        with contextlib.suppress(ArithmeticError), ours.no_sync():
+            raise ArithmeticError
+        count()
+        with ours.no_sync():
+            with ours.no_sync():
+                count()
+            count()
+        count()
+        return counts
+
+    return _run(rank_does, 2)
+
+
+# --- find_unused ---------------------------------------------------------------------------------
+
+
+class Branches(nn.Module):
+    """`ask`: which branches take part. `never` is nobody's."""
+
+    def __init__(self):
+        super().__init__()
+        self.never = nn.Linear(3, 3)
+        self.trunk = nn.Linear(12, 10)
+        self.left = nn.Linear(10, 7)
+        self.right = nn.Linear(10, 6)
+
+    def forward(self, x, ask):
+        h = torch.tanh(self.trunk(x))
+        return sum(_loss(getattr(self, name)(h)) for name in ask)
+
+
+def _named_gradients(module):
+    return {
+        name: None if p.grad is None else p.grad.clone() for name, p in module.named_parameters()
+    }
+
+
+def branching(student, batches, asks, seed, inside=()):
+    """asks[step][rank] are the branches of each rank; steps in `inside` run under no_sync(), all
+    others end with an AdamW step and cleared gradients."""
+
+    def rank_does(rank, size):
+        torch.manual_seed(seed + rank)
+        module = Branches()
+        ours, oracle, twin = _pair(student, module, (64, 128), find_unused=True)
+        start = _state(module)
+        pairs = [(ours, module), (oracle, twin)]
+        opts = [torch.optim.AdamW(m.parameters(), lr=1e-2, weight_decay=0.5) for _, m in pairs]
+        rows = []
+        for number, (batch, ask) in enumerate(zip(batches, asks)):
+            for replica, _ in pairs:
+                alone = replica.no_sync() if number in inside else contextlib.nullcontext()
+                with alone:
+                    replica(batch[rank], ask[rank]).backward()
+            row = {"got": _named_gradients(module), "ddp": _named_gradients(twin)}
+            if number not in inside:
+                for opt in opts:
+                    opt.step()
+                    opt.zero_grad()
+            rows.append(row | {"got_values": _values(module), "ddp_values": _values(twin)})
+        return {"start": start, "rows": rows}
+
+    return _run(rank_does, len(batches[0]))
+
+
+def without_gradient(student, batch, seed):
+    """What is raised where parameters get no gradient and find_unused was not asked for."""
+
+    def rank_does(rank, size):
+        torch.manual_seed(seed)
+        ours = student.BucketedDDP(Branches())
+        try:
+            ours(batch[rank], ("left",)).backward()
+        except RuntimeError:
+            return "RuntimeError"
+        return "nothing"
+
+    return _run(rank_does, 2)
+
+
+# --- with a GPU ----------------------------------------------------------------------------------
+
+
+def on_gpus(student, world_size, seed):
+    """BucketedDDP over NCCL, one GPU a rank: names, starts and durations of the kernels of one
+    backward, from a trace."""
+
+    def rank_does(rank, size):
+        torch.cuda.set_device(rank)
+        dist.destroy_process_group()
+        folder = os.environ["LAB03_STORE"]
+        dist.init_process_group("nccl", init_method=f"file://{folder}", rank=rank, world_size=size)
+        torch.manual_seed(seed + rank)
+        layers = [nn.Linear(2048, 2048) for _ in range(8)]
+        ours = student.BucketedDDP(nn.Sequential(*layers).cuda(), 8 << 20, 1 << 20)
+        x = torch.randn(512, 2048, device="cuda")
+        for _ in range(2):
+            ours(x).square().mean().backward()
+        activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+        with torch.profiler.profile(activities=activities) as prof:
+            ours(x).square().mean().backward()
+            torch.cuda.synchronize()
+        return [
+            (event.name, event.time_range.start, event.time_range.end)
+            for event in prof.events()
+            if event.device_type == torch.autograd.DeviceType.CUDA
+        ]
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["LAB03_STORE"] = str(Path(folder, "store"))
+        return _run(rank_does, world_size)
+
+
+def hook_in_bf16(student, seed):
+    """avg_hook on bf16 gradients of a model on one GPU that two gloo ranks share."""
+
+    def rank_does(rank, size):
+        torch.cuda.set_device(0)
+        plain = _tower(seed + rank).cuda().bfloat16()
+        mine = copy.deepcopy(plain)
+        oracle, ours = DistributedDataParallel(plain), DistributedDataParallel(mine)
+        ours.register_comm_hook(None, lambda state, bucket: student.avg_hook(state, bucket))
+        x = torch.randn(5, 12, device="cuda").bfloat16()
+        for model in (oracle, ours):
+            model(x).square().sum().backward()
+        return {"got": _gradients(mine).cpu(), "ddp": _gradients(plain).cpu()}
+
+    return _run(rank_does, 2)
+
+
+# --- for pictures --------------------------------------------------------------------------------
+
+
+def _six(seed):
+    """Six layers with a gradient of 4,096 and one of 128 bytes each."""
+    torch.manual_seed(seed)
+    layers = [nn.Linear(32, 32) for _ in range(6)]
+    return nn.Sequential(*(part for layer in layers for part in (layer, nn.Tanh())))
+
+
+def _backward_seen(replica, module, batch, after=None):
+    """A backward, and what `after` does then: what the meter saw of it, and the gradients."""
+    module.zero_grad()
+    with meters.collectives(module.parameters()) as log:
+        _loss(replica(batch)).backward()
+        if after:
+            after()
+    calls = [[call.index, call.operation, call.payload_bytes] for call in log.calls]
+    events = [[event.kind, event.index] for event in log.events]
+    return {"calls": calls, "events": events, "got": _gradients(module)}
+
+
+def bucket_course(student, batches, seed, caps):
+    """A backward of the learner's wrapper on batches[rank], and one of the same module followed by
+    a single all-reduce; in order, without checks that would make the ranks wait for each other."""
+    wrapper = student.BucketedDDP  # a file that does not load is told here, not by each rank
+
+    def rank_does(rank, size):
+        module = _six(seed + rank)
+        ours = wrapper(module, bucket_cap_bytes=caps[1], first_cap_bytes=caps[0])
+        alone = _six(seed)
+        batch = torch.from_numpy(batches[rank])
+
+        def average():
+            flat = torch.cat([p.grad.reshape(-1) for p in alone.parameters()]) / size
+            dist.all_reduce(flat)
+            parts = flat.split([p.numel() for p in alone.parameters()])
+            for p, mean in zip(alone.parameters(), parts):
+                p.grad.copy_(mean.view_as(p))
+
+        blocking = _backward_seen(alone, alone, batch, average)
+        dist.barrier()
+        return [_backward_seen(ours, module, batch), blocking]
+
+    return _run(rank_does, len(batches), checked=False)
+
+
+def ring_bytes(student, world_size, count):
+    """The learner's ring over `count` float32: what each call returned, and whether it left the
+    sum; beside it, what the kernel counted."""
+    ring_all_reduce = student.ring_all_reduce_
+
+    def rank_does(rank, size):
+        flat = torch.full((count,), float(rank + 1))
+        returned = ring_all_reduce(flat)
+        return {"returned": returned, "right": bool((flat == size * (size + 1) / 2).all())}
+
+    return _run(rank_does, world_size, checked=False)

@@ -1,0 +1,386 @@
+"""Lab 03: gradients that travel while others are still being computed, and the exceptions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from grader import expect
+from grader.suite import task
+
+from . import oracles
+from .oracles import came_back, flat, mean_gradients, normal
+
+CAPS = (256, 1024)
+"""Bytes: the gradients of `Hard` make four buckets."""
+
+
+def _loss(module, x):
+    return module(x.double()).square().mean()
+
+
+def _hard_means(start, batch):
+    losses = [lambda m, x=x: _loss(m, x) for x in batch]
+    return flat(mean_gradients(oracles.Hard(), start, losses))
+
+
+def _planned():
+    """Payload bytes of the buckets of `Hard`."""
+    plan = oracles.buckets_of(oracles.HARD_BYTES, CAPS)
+    return [sum(oracles.HARD_BYTES[i] for i in bucket) for bucket in plan]
+
+
+# --- BucketedDDP ---------------------------------------------------------------------------------
+
+
+def _side_by_side(student, rng, world_size, steps, optimize=False):
+    batches = [[normal(rng, 6, 12) for _ in range(world_size)] for _ in range(steps)]
+    seed = int(rng.integers(1000))
+    return came_back(student.probe.side_by_side(batches, seed, CAPS, optimize)), batches
+
+
+def _expect_first_means(found, batches):
+    """The first iteration's gradients, against float64 made on this side."""
+    want = _hard_means(found[0]["start"], batches[0])
+    for rank, seen in enumerate(found):
+        expect.close(
+            seen["rows"][0]["got"],
+            want,
+            because="gradients are the mean over the ranks of what each rank's rows give",
+            n=256,
+            dtype="float32",
+            what=f"gradients on rank {rank}",
+        )
+
+
+@task("BucketedDDP")
+def test_two_ranks_are_ddp_to_the_bit(student, rng):
+    """Five AdamW steps, tied and frozen parameters.   Oracle: torch DDP; float64 means."""
+    found, batches = _side_by_side(student, rng, 2, 5, optimize=True)
+    _expect_first_means(found, batches)
+    for step in range(5):
+        for rank, seen in enumerate(found):
+            row = seen["rows"][step]
+            expect.equal(
+                row["got"],
+                row["ddp"],
+                because="with two ranks a sum has one order only: the bits of DDP, in any layout",
+                what=f"gradients of step {step} on rank {rank}",
+            )
+            expect.equal(
+                row["got_values"],
+                row["ddp_values"],
+                because="equal gradients and equal optimizers make equal parameters",
+                what=f"parameters after step {step} on rank {rank}",
+            )
+
+
+@task("BucketedDDP")
+@pytest.mark.parametrize("world_size", [3, 4])
+def test_more_ranks_are_ddp_up_to_the_order_of_a_sum(student, rng, world_size):
+    """Two iterations, each against its own.   Oracle: torch DDP within 1e-7; float64 means."""
+    found, batches = _side_by_side(student, rng, world_size, 2)
+    _expect_first_means(found, batches)
+    for step in range(2):
+        for rank, seen in enumerate(found):
+            row = seen["rows"][step]
+            expect.close(
+                row["got"],
+                row["ddp"],
+                because="only the order of the sum over the ranks may differ",
+                c=1.0,
+                n=world_size,
+                dtype="float32",
+                floor=1e-7,
+                what=f"gradients of iteration {step} on rank {rank}",
+            )
+
+
+@task("BucketedDDP")
+def test_gradients_travel_while_others_are_computed(student, rng):
+    """When each all-reduce was issued and waited for.   Oracle: the kit's log; float64 means."""
+    found, batches = _side_by_side(student, rng, 2, 2)
+    for rank, seen in enumerate(found):
+        row, who = seen["rows"][1], f"rank {rank}"
+        calls = row["calls"]
+        expect.equal(
+            row["operations"],
+            ["all_reduce"],
+            because="parameters and buffers travel once, in the constructor; then gradients do",
+            what=f"operations of one iteration on {who}",
+        )
+        expect.equal(
+            [call["payload_bytes"] for call in calls],
+            _planned(),
+            because="buckets hold the reversed parameters, cut by assign_buckets, in that order",
+            what=f"payloads of {who} in bytes",
+        )
+        first, total = calls[0], len(oracles.HARD_BYTES)
+        expect.equal(
+            first["where"],
+            "backward",
+            because="an all-reduce after backward overlaps with nothing",
+            what=f"where {who} issued the first all-reduce",
+        )
+        expect.at_most(
+            first["gradients_ready"],
+            total - 1,
+            because="the first bucket leaves before the last gradient is there",
+            what=f"gradients that {who} had when it issued the first all-reduce",
+            unit="of 9",
+        )
+        for call in calls:
+            if call["gradients_ready"] < total and call["gradients_when_waited"] is not None:
+                expect.at_least(
+                    call["gradients_when_waited"],
+                    call["gradients_ready"] + 1,
+                    because="issued early and waited for at once is no overlap",
+                    what=f"gradients that {who} had after it waited for all-reduce {call['index']}",
+                    unit="of 9",
+                )
+        ends = [kind for kind, _ in row["order"]]
+        expect.equal(
+            ends[-1:],
+            ["backward ended"],
+            because="when backward returns, .grad must hold the means",
+            what=f"what came last on {who}",
+        )
+    _expect_first_means(found, batches)
+
+
+@task("BucketedDDP")
+def test_backward_goes_on_while_the_other_rank_is_away(student, rng):
+    """Rank 1 waits for rank 0's last gradient.   Oracle: whether it came; float64 means."""
+    batch = [normal(rng, 6, 12) for _ in range(2)]
+    found = came_back(student.probe.held(batch, int(rng.integers(1000))))
+    expect.equal(
+        found[1]["seen"],
+        [True],
+        because="a rank that waits for its bucket in the middle of backward stops computing",
+        what="rank 0 had its last gradient before rank 1 began",
+    )
+    want = _hard_means(found[0]["start"], batch)
+    for seen in found:
+        because = "nobody may read .grad before its bucket is back"
+        expect.close(seen["got"], want, because=because, n=256, dtype="float32", what="gradients")
+
+
+@task("BucketedDDP")
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_ranks_whose_gradients_come_in_another_order(student, rng, world_size):
+    """Branches swapped and delayed by rank.   Oracle: float64 means; no rank may hang."""
+    batch = [normal(rng, 4, 12) for _ in range(world_size)]
+    found = came_back(student.probe.other_order(batch, int(rng.integers(1000))))
+    losses = [lambda m, x=x: m(x.double()) for x in batch]
+    want = flat(mean_gradients(oracles.Fork(), found[0]["start"], losses))
+    for rank, seen in enumerate(found):
+        expect.close(
+            seen["got"],
+            want,
+            because="collectives meet by the order in which they are issued: bucket by bucket",
+            n=64,
+            dtype="float32",
+            what=f"gradients on rank {rank}",
+        )
+
+
+@task("BucketedDDP", gate=False)
+def test_the_events_tell_the_same_story(student, rng):
+    """`events` of two backwards.   Oracle: the kit's own log."""
+    found, _ = _side_by_side(student, rng, 2, 2)
+    for seen in found:
+        count = len(seen["rows"][0]["calls"])
+        launched = [bucket for kind, bucket in seen["events"] if kind == "launched"]
+        waited = sorted(bucket for kind, bucket in seen["events"] if kind == "waited")
+        because = "one event for every bucket of every backward"
+        expect.equal(launched, 2 * list(range(count)), because=because, what="launched")
+        expect.equal(waited, sorted(2 * list(range(count))), because=because, what="waited")
+
+
+@task("BucketedDDP", gate=False)
+def test_a_missing_gradient_is_an_error_not_a_hang(student, rng):
+    """Half of the parameters unused.   Oracle: RuntimeError when backward ends."""
+    batch = [normal(rng, 4, 12) for _ in range(2)]
+    found = came_back(student.probe.without_gradient(batch, int(rng.integers(1000))))
+    because = "a bucket that never fills must be named when backward ends"
+    expect.equal(found, ["RuntimeError"] * 2, because=because, what="raised")
+
+
+@task("BucketedDDP", extra=("gpu",))
+@pytest.mark.gpu
+def test_nccl_kernels_overlap_with_matrix_products(student, rng):
+    """A trace of one backward on two GPUs.   Oracle: intervals of NCCL's and other kernels."""
+    if torch.cuda.device_count() < 2:
+        pytest.skip("NCCL needs a GPU for each of the two ranks")
+    for events in came_back(student.probe.on_gpus(2, int(rng.integers(1000)))):
+        nccl = [(start, end) for name, start, end in events if "nccl" in name.lower()]
+        other = [(start, end) for name, start, end in events if "nccl" not in name.lower()]
+        hidden = sum(max(0, min(end, e) - max(start, s)) for start, end in nccl for s, e in other)
+        expect.at_least(
+            len(nccl), 2, because="each bucket is a kernel", what="nccl", unit="kernels"
+        )
+        expect.at_least(
+            hidden, 1e-9, because="while buckets travel, products run", what="hidden", unit="us"
+        )
+
+
+# --- no_sync -------------------------------------------------------------------------------------
+
+INSIDE, OUTSIDE = (True, True), (False, False)
+
+
+def _micro_steps(student, rng, plans):
+    longest = max(len(plan) for plan in plans)
+    batches = [[normal(rng, 6, 12) for _ in range(2)] for _ in range(longest)]
+    return came_back(student.probe.micro_steps(plans, batches, int(rng.integers(1000))))
+
+
+def _expect_plans(found, plans, because):
+    """Counts by hand, gradients as DDP's."""
+    buckets = len(_planned())
+    for rank, seen in enumerate(found):
+        for plan, rows in zip(plans, seen, strict=True):
+            counts = [row["count"] for row in rows]
+            want = [0 if forward else buckets for forward, _ in plan]
+            words = ["inside" if forward else "outside" for forward, _ in plan]
+            expect.equal(
+                counts,
+                want,
+                because=because,
+                what=f"all-reduces on rank {rank}, forwards {', '.join(words)} of no_sync()",
+            )
+            for number, row in enumerate(rows):
+                expect.equal(
+                    row["got"],
+                    row["ddp"],
+                    because="gradients add up in .grad, and the sum is averaged once",
+                    what=f"gradients after micro-step {number} on rank {rank}",
+                )
+                expect.equal(
+                    row["others"], 0, because="nothing else travels", what="other collectives"
+                )
+
+
+@task("no_sync")
+def test_one_exchange_for_four_micro_steps(student, rng):
+    """Three micro-steps alone, the fourth together.   Oracle: the log; DDP's own no_sync."""
+    plans = [[INSIDE, INSIDE, INSIDE, OUTSIDE], [OUTSIDE, OUTSIDE]]
+    found = _micro_steps(student, rng, plans)
+    _expect_plans(found, plans, "N micro-steps exchange each bucket once, in the last of them")
+    for seen in found:
+        alone = seen[0][0]["got"]
+        expect.true(
+            not torch.equal(alone, found[0][0][0]["got"]) or seen is found[0],
+            because="before the exchange each rank has the gradients of its own rows",
+        )
+
+
+@task("no_sync")
+def test_the_forward_decides(student, rng):
+    """Forward and backward on two sides.   Oracle: the log; DDP both ways."""
+    plans = [[(True, False), OUTSIDE], [(False, True), OUTSIDE]]
+    found = _micro_steps(student, rng, plans)
+    _expect_plans(found, plans, "what counts is where forward ran, wherever backward is called")
+
+
+@task("no_sync", gate=False)
+def test_it_ends_where_it_began(student, rng):
+    """After an error, in an inner block, after it.   Oracle: all-reduces by hand."""
+    batch = [normal(rng, 6, 12) for _ in range(2)]
+    found = came_back(student.probe.no_sync_ends(batch, int(rng.integers(1000))))
+    # default caps in this probe are 1 and 25 MiB: one bucket
+    because = "what held before the block holds after it, also after an error and inside another"
+    for counts in found:
+        expect.equal(counts, [1, 0, 0, 1], because=because, what="all-reduces")
+
+
+# --- find_unused ---------------------------------------------------------------------------------
+
+BOTH, LEFT, RIGHT = ("left", "right"), ("left",), ("right",)
+
+
+def _branching(student, rng, asks, inside=()):
+    batches = [[normal(rng, 6, 12) for _ in asks[0]] for _ in asks]
+    seen = student.probe.branching(batches, asks, int(rng.integers(1000)), tuple(inside))
+    return came_back(seen), batches
+
+
+def _expect_branches(found, batches, asks, exact):
+    """None where DDP has None, its gradients elsewhere; float64 means in the first step."""
+    losses = [
+        lambda m, x=x, a=a: m(x.double(), a) for x, a in zip(batches[0], asks[0], strict=True)
+    ]
+    means = mean_gradients(oracles.Branches(), found[0]["start"], losses)
+    for rank, seen in enumerate(found):
+        for step, row in enumerate(seen["rows"]):
+            for name, want in row["ddp"].items():
+                got, what = row["got"][name], f"{name}.grad in step {step} on rank {rank}"
+                if want is None:
+                    expect.true(
+                        got is None,
+                        because=f"{what}: no rank used it, so it stays None and AdamW leaves it",
+                        observed="a tensor" if got is not None else None,
+                    )
+                    continue
+                expect.true(
+                    got is not None,
+                    because=f"{what}: another rank used it, so its mean goes to every rank",
+                    observed="None" if got is None else None,
+                )
+                if step == 0 and exact:
+                    expect.close(
+                        got,
+                        means[name],
+                        because="a rank that did not use it counts as zeros in a mean over ALL",
+                        n=256,
+                        dtype="float32",
+                        what=what,
+                    )
+                if len(found) == 2:
+                    expect.equal(got, want, because="two ranks: the bits of DDP", what=what)
+                else:
+                    expect.close(
+                        got,
+                        want,
+                        because="only the order of the sum may differ from DDP's",
+                        n=256,
+                        dtype="float32",
+                        what=what,
+                    )
+
+
+@task("find_unused")
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_branches_that_depend_on_the_rank(student, rng, world_size):
+    """Left here, right there, and a layer for nobody.   Oracle: DDP; float64 means; no hang."""
+    asks = [
+        [LEFT if rank % 2 else RIGHT for rank in range(world_size)],
+        [BOTH] * world_size,
+        [LEFT] * world_size,
+    ]
+    found, batches = _branching(student, rng, asks)
+    _expect_branches(found, batches, asks, exact=True)
+
+
+@task("find_unused")
+def test_what_nobody_used_keeps_its_value(student, rng):
+    """AdamW with weight decay, after three steps.   Oracle: DDP's parameters."""
+    asks = [[LEFT, LEFT], [LEFT, RIGHT], [LEFT, LEFT]]
+    found, batches = _branching(student, rng, asks)
+    _expect_branches(found, batches, asks, exact=True)
+    for rank, seen in enumerate(found):
+        for step, row in enumerate(seen["rows"]):
+            expect.equal(
+                row["got_values"],
+                row["ddp_values"],
+                because="a gradient of zeros is not None: weight decay would move the parameter",
+                what=f"parameters after step {step} on rank {rank}",
+            )
+
+
+@task("find_unused", gate=False)
+def test_a_parameter_used_in_an_earlier_micro_step(student, rng):
+    """Used alone under no_sync, unused in the step that exchanges.   Oracle: DDP."""
+    asks = [[LEFT, RIGHT], [RIGHT, RIGHT], [LEFT, LEFT]]
+    found, batches = _branching(student, rng, asks, inside=(0,))
+    _expect_branches(found, batches, asks, exact=False)
