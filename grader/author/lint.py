@@ -521,7 +521,10 @@ class _Dynamic:
 
     def _must_earn_nothing(self, task: Task, room: Room, folder: Path, label: str) -> None:
         for case in self._gates(task.id):
-            if self.run(case, room, folder).status not in ("passed", "not_verified"):
+            outcome = self.run(case, room, folder)
+            if outcome.disturbed:
+                self.fault(f"fake: {label} is refused unseen by {case.id}: {outcome.lines[0]}")
+            if outcome.status not in ("passed", "not_verified"):
                 return
         if self._can_run(task.id):
             self.fault(f"fake: {label} passes every gate of `{task.id}`.")

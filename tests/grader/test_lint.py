@@ -158,6 +158,15 @@ def test_every_fault_has_its_sentence(kit: Path, spoil: Callable[[Path], None]) 
     assert any(FAULTS[spoil] in fault for fault in found), found
 
 
+def test_every_fake_reaches_the_gates(kit: Path) -> None:
+    """Where gates accept anything, each fake is found: none is refused for another reason, such as
+    being made by the kit."""
+    _gate_that_accepts_anything(kit)
+    report = lint.check(kit, LAB, PLAN)
+    passed = re.compile(r"fake: `running_mean` .* passes every gate of `running_mean`\.")
+    assert sum(bool(passed.match(fault)) for fault in report.faults) == report.fakes >= 9
+
+
 def test_a_skeleton_that_gives_the_answer_away_is_found(kit: Path) -> None:
     reference = kit / f"solutions/{LAB}/running_mean.py"
     text = reference.read_text()
