@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import concurrent.futures
+import dataclasses
 import hashlib
 import importlib.metadata
 import json
@@ -16,7 +17,6 @@ import multiprocessing
 import os
 import platform
 import random
-import shutil
 import sys
 import tempfile
 import time
@@ -145,15 +145,61 @@ def _reports(root: Path, labs: list[str], plan: Plan, cache: bool, jobs: int) ->
             done(Report(**{**known[keys[lab_id]], "cached": True}))
     todo = [lab_id for lab_id in labs if lab_id not in found]
     if len(todo) > 1 and jobs > 1:
-        context = multiprocessing.get_context("spawn")
-        with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
-            waiting = [pool.submit(check, root, lab_id, plan) for lab_id in todo]
-            for future in concurrent.futures.as_completed(waiting):
-                done(future.result())
+        for report in _shared_out(root, todo, plan, jobs):
+            done(report)
     else:
         for lab_id in todo:
             done(check(root, lab_id, plan))
     return [found[lab_id] for lab_id in labs]
+
+
+def _shared_out(root: Path, labs: list[str], plan: Plan, jobs: int) -> Iterator[Report]:
+    """Reports as they get ready, from so many processes. Labs differ in their cost by a hundred
+    times, so each is checked in shares, its largest first: no process ends long before another.
+    The reference of the lab that follows has precedence, for its other shares wait for it."""
+    ready = [(index - 1, 0.0, lab_id, "") for index, lab_id in enumerate(labs)]
+    running: dict[concurrent.futures.Future[Any], tuple[str, str]] = {}
+    begun: dict[str, Begun] = {}
+    shares: dict[str, dict[str, Report | None]] = {}
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        while ready or running:
+            ready.sort()
+            while ready and len(running) < jobs:
+                _, _, lab_id, share = ready.pop(0)
+                future: concurrent.futures.Future[Any]
+                if share:
+                    future = pool.submit(go_on, root, lab_id, plan, share, begun[lab_id].cost)
+                else:
+                    future = pool.submit(begin, root, lab_id, plan)
+                running[future] = lab_id, share
+            first = concurrent.futures.FIRST_COMPLETED
+            for future in concurrent.futures.wait(running, return_when=first).done:
+                lab_id, share = running.pop(future)
+                if share:
+                    shares[lab_id][share] = future.result()
+                else:
+                    begun[lab_id] = future.result()
+                    shares[lab_id] = dict.fromkeys(begun[lab_id].shares)
+                    place = labs.index(lab_id)
+                    weights = begun[lab_id].shares.items()
+                    ready += [(place, -weight, lab_id, name) for name, weight in weights]
+                made = [report for report in shares[lab_id].values() if report]
+                if len(made) == len(shares[lab_id]):
+                    yield _joined([begun[lab_id].report, *made])
+
+
+def _joined(reports: list[Report]) -> Report:
+    """One report of a lab's shares."""
+    whole = dataclasses.replace(reports[0], faults=list(reports[0].faults))
+    for part in reports[1:]:
+        whole.faults += part.faults
+        whole.misconceptions += part.misconceptions
+        whole.variants += part.variants
+        whole.fakes += part.fakes
+        whole.runs += part.runs
+        whole.seconds += part.seconds
+    return whole
 
 
 def _read_cache(path: Path) -> dict[str, Any]:
@@ -228,20 +274,84 @@ def _versions() -> str:
 
 def check(root: Path, lab_id: str, plan: Plan) -> Report:
     """Everything about one lab."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is imported
+    begun = begin(root, lab_id, plan)
+    shares = [go_on(root, lab_id, plan, name, begun.cost) for name in begun.shares]
+    return _joined([begun.report, *shares])
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What was found about a lab's sources, skeleton and reference; the seconds that each case took
+    the reference; and the shares of work that are left, with their weights: none if the reference
+    fails."""
+
+    report: Report
+    cost: dict[str, float]
+    shares: dict[str, float]
+
+
+def begin(root: Path, lab_id: str, plan: Plan) -> Begun:
+    """The part of a check that all others depend on."""
+    _settle()
     report = Report(lab_id)
     started = time.perf_counter()
+    cost: dict[str, float] = {}
+    shares: dict[str, float] = {}
     try:
         lab = load_lab(root, lab_id)
         report.faults += list(static_faults(lab))
         suite = load_suite(lab)
+        if any("cxx" in task.needs for task in lab.tasks):
+            # The first compilation on a machine takes seconds, which no call's deadline should pay.
+            from grader import kernels
+
+            kernels.preload()
         report.tasks = len(lab.tasks)
         report.tests = len({(case.test.task, case.test.name) for case in suite.cases})
-        _Dynamic(suite, plan, report).everything()
+        if _Dynamic(suite, plan, report, cost).begin():
+            shares = _shares(suite, plan, cost)
+    except LabError as error:
+        report.faults.append(str(error))
+    report.seconds = time.perf_counter() - started
+    return Begun(report, cost, shares)
+
+
+def go_on(root: Path, lab_id: str, plan: Plan, share: str, cost: dict[str, float]) -> Report:
+    """A variant (`variant NAME`), or a task's misconceptions and fakes (`task ID`)."""
+    _settle()
+    report = Report(lab_id)
+    started = time.perf_counter()
+    kind, _, name = share.partition(" ")
+    try:
+        lab = load_lab(root, lab_id)
+        dynamic = _Dynamic(load_suite(lab), plan, report, cost)
+        if kind == "variant":
+            dynamic.in_variant(lab.suite / "variants" / name)
+        else:
+            dynamic.misconceptions(lab.task(name))
+            dynamic.fakes(lab.task(name))
     except LabError as error:
         report.faults.append(str(error))
     report.seconds = time.perf_counter() - started
     return report
+
+
+def _settle() -> None:
+    """What libraries read when they are loaded. Threads make small tensors slower, and wait for
+    each other at a processor's full cost."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+
+def _shares(suite: Suite, plan: Plan, cost: dict[str, float]) -> dict[str, float]:
+    """What is left of a lab's check, with weights that say which is longer."""
+    whole = sum(cost.values()) * plan.variant_seeds * len(plan.threads)
+    shares = {f"variant {folder.name}": whole for folder in _variants(suite.lab)}
+    for task in suite.lab.tasks:
+        own = sum(cost.get(case.id, 0.0) for case in suite.cases_of(task.id))
+        shares[f"task {task.id}"] = own * len(suite.misconceptions_of(task.id))
+    return shares
 
 
 # -- what can be read -----------------------------------------------------------------------------
@@ -346,28 +456,26 @@ def _suite_sources(lab: Lab) -> Iterator[str]:
 class _Dynamic:
     """Runs one lab's suite against everything that it must accept or refuse."""
 
-    def __init__(self, suite: Suite, plan: Plan, report: Report) -> None:
+    def __init__(self, suite: Suite, plan: Plan, report: Report, cost: dict[str, float]) -> None:
+        """`cost`: seconds that each case took the last right answer."""
         self.suite = suite
         self.lab = suite.lab
         self.plan = plan
         self.report = report
-        self.cost: dict[str, float] = {}
+        self.cost = cost
         self.replays: dict[tuple[str, str], Outcome] = {}
 
     def fault(self, text: str) -> None:
         self.report.faults.append(text)
 
-    def everything(self) -> None:
+    def begin(self) -> bool:
+        """Whether anything else says something: nothing does about a suite that its reference does
+        not pass."""
         self._oracles()
         self._skeleton()
         before = len(self.report.faults)
         self._reference()
-        if len(self.report.faults) > before:
-            return  # nothing below says anything about a suite that its reference does not pass
-        self._in_variants()
-        self._misconceptions()
-        for task in self.lab.tasks:
-            self._fakes(task)
+        return len(self.report.faults) == before
 
     def _oracles(self) -> None:
         for task in self.lab.tasks:
@@ -412,19 +520,16 @@ class _Dynamic:
                     if index == 0 and threads == self.plan.threads[0]:
                         self.report.suite_seconds = time.perf_counter() - started
 
-    def _in_variants(self) -> None:
-        for variant in _variants(self.lab):
-            self.report.variants += 1
-            with _scratch() as folder:
-                for name in (*self.lab.edit, *self.lab.given):
-                    own = variant / name
-                    shutil.copy(own if own.is_file() else self.lab.solution / name, folder / name)
-                for threads in self.plan.threads:
-                    with _threads(threads):
-                        for index in range(self.plan.variant_seeds):
-                            room = LocalRoom(self.suite.kit(folder), self.suite.limits())
-                            name = f"variant {variant.name}"
-                            self._must_pass(name, room, folder, index, threads)
+    def in_variant(self, variant: Path) -> None:
+        self.report.variants += 1
+        with _scratch() as folder:
+            self.lab.copy_to(folder, variant)
+            for threads in self.plan.threads:
+                with _threads(threads):
+                    for index in range(self.plan.variant_seeds):
+                        room = LocalRoom(self.suite.kit(folder), self.suite.limits())
+                        name = f"variant {variant.name}"
+                        self._must_pass(name, room, folder, index, threads)
 
     def _must_pass(self, who: str, room: Room, folder: Path, index: int, threads: int) -> None:
         key = b"public" if index == 0 else f"public:{index}".encode()
@@ -444,18 +549,17 @@ class _Dynamic:
         if first:
             self.report.not_verified = missing + len(self.suite.cases) - len(self.cases())
 
-    def _misconceptions(self) -> None:
-        for task in self.lab.tasks:
-            wrongs = self.suite.misconceptions_of(task.id)
-            if not wrongs and task.tier != "stretch":
-                self.fault(f"task `{task.id}` has no misconception in misconceptions.py.")
-            if not self._can_run(task.id):
-                continue
-            for wrong in wrongs:
-                self.report.misconceptions += 1
-                if len(wrong.sentence.split()) < 5:
-                    self.fault(f"misconception {wrong.name}: its docstring is no sentence.")
-                self._must_die(task, wrong)
+    def misconceptions(self, task: Task) -> None:
+        wrongs = self.suite.misconceptions_of(task.id)
+        if not wrongs and task.tier != "stretch":
+            self.fault(f"task `{task.id}` has no misconception in misconceptions.py.")
+        if not self._can_run(task.id):
+            return
+        for wrong in wrongs:
+            self.report.misconceptions += 1
+            if len(wrong.sentence.split()) < 5:
+                self.fault(f"misconception {wrong.name}: its docstring is no sentence.")
+            self._must_die(task, wrong)
 
     def _must_die(self, task: Task, wrong: Misconception) -> None:
         said: list[str] = []
@@ -491,7 +595,7 @@ class _Dynamic:
                 return wrong
         return None
 
-    def _fakes(self, task: Task) -> None:
+    def fakes(self, task: Task) -> None:
         if not task.file.endswith(".py"):
             self._fake_files(task)
             return
@@ -513,8 +617,7 @@ class _Dynamic:
         for label, text in texts.items():
             self.report.fakes += 1
             with _scratch() as folder:
-                for name in (*self.lab.edit, *self.lab.given):
-                    shutil.copy(self.lab.solution / name, folder / name)
+                self.lab.copy_to(folder)
                 (folder / task.file).write_text(text, encoding="utf-8")
                 room = LocalRoom(self.suite.kit(folder), self.suite.limits())
                 self._must_earn_nothing(task, room, folder, label)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -30,6 +30,63 @@ def running_mean(values):
         means.append(total / max(index, 1))
     return means
 """
+
+
+# With `-n 2 --dist loadfile` the files that take longest are begun first, in this order, so that no
+# worker ends long before the other.
+LONGEST = (
+    "test_attacks.py",
+    "kernels/test_grading.py",
+    "test_grade.py",
+    "test_pictures.py",
+    "triton/test_grading.py",
+    "test_collection.py",
+    "test_submissions.py",
+    "test_intake.py",
+    "test_meters.py",
+    "test_sandbox.py",
+    "test_lint.py",
+    "test_cli.py",
+    "test_readme.py",
+    "test_without_the_wall.py",
+    "test_nvrtc.py",
+    "test_build.py",
+)
+# Both are about the same grading runs, which a second worker would make again.
+TOGETHER = {"test_odd.py": "test_attacks.py"}
+
+
+def unit_of_work(nodeid: str) -> str:
+    """The file of a test, or the one that it goes with: what one worker runs as a whole."""
+    file = nodeid.split("::")[0]
+    folder, _, name = file.rpartition("/")
+    return f"{folder}/{TOGETHER.get(name, name)}"
+
+
+def turn_of(nodeid: str) -> int:
+    """The place of a test's file in `LONGEST`; all others come after."""
+    file = f"/{unit_of_work(nodeid)}"
+    places = [place for place, name in enumerate(LONGEST) if file.endswith(f"/{name}")]
+    return places[0] if places else len(LONGEST)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: turn_of(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class LongestFirst(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return unit_of_work(nodeid)
+
+    config.option.loadscopereorder = False  # that would be by number of tests
+    return LongestFirst(config, log)
 
 
 needs_sandbox = pytest.mark.skipif(

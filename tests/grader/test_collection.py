@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import WRONG, MiniKit
+from .conftest import LONGEST, TOGETHER, WRONG, MiniKit, turn_of, unit_of_work
 
 TARGET = "exercises/lab90/running_mean.py"
 GATE = f"{TARGET}::running_mean::test_every_prefix_has_its_mean"
@@ -462,3 +462,39 @@ def test_a_run_is_remembered_only_for_whole_tasks_of_the_exercises(kit: MiniKit)
     assert "running_mean" not in (notes.read_text(encoding="utf-8") if notes.exists() else "")
     kit.pytest("exercises/lab90")
     assert '"status": "done"' in notes.read_text(encoding="utf-8")
+
+
+# -- the kit's own tests on several workers -------------------------------------------------------
+
+
+def test_the_files_that_are_begun_first_are_there() -> None:
+    here = Path(__file__).parent
+    files = [path.relative_to(here.parents[1]).as_posix() for path in here.rglob("test_*.py")]
+    units = {unit_of_work(f"{file}::test_x[a::b]") for file in files}
+    assert units == {file for file in files if Path(file).name not in TOGETHER}
+    found = sorted(turn_of(file) for file in units)
+    assert found[: len(LONGEST)] == list(range(len(LONGEST)))
+    assert turn_of("tests/grader/attacks/test_odd.py::test_x") == 0
+    assert turn_of("tests/grader/test_score.py") == len(LONGEST)
+
+
+def test_grading_runs_of_attacks_are_made_on_one_worker(tmp_path: Path) -> None:
+    """Files of one unit run in one process, first, though others lie before them."""
+    here = Path(__file__).parent
+    folder = tmp_path / "tests" / "grader"
+    folder.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
+    text = (here / "conftest.py").read_text(encoding="utf-8")
+    (folder / "conftest.py").write_text(text, encoding="utf-8")
+    body = "import os\n\n\ndef test_a():\n    print('process', __name__, os.getpid())\n"
+    names = ("a", "attacks", "b", "c", "odd")
+    for name in names:
+        (folder / f"test_{name}.py").write_text(body, encoding="utf-8")
+    run = MiniKit(tmp_path).fresh_pytest(
+        *("-n", "2", "--dist", "loadfile", "-rP", "--import-mode=importlib"), str(folder)
+    )
+    rows = [line.split() for line in run.out.splitlines() if line.startswith("process ")]
+    process = {name.rpartition("_")[2]: pid for _, name, pid in rows}
+    assert sorted(process) == list(names), run.out
+    assert process["attacks"] == process["odd"]
+    assert process["attacks"] != process["a"]

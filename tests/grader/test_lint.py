@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 import subprocess
@@ -206,15 +207,49 @@ def test_an_untouched_lab_comes_from_the_cache_and_a_touched_one_does_not(kit: P
     assert _lint(kit).returncode == 1, "a fault is never served from the cache as clean"
 
 
+def _copied(kit: Path, lab_id: str) -> None:
+    """The lab again, under another id."""
+    for track in ("exercises", "solutions", "tests"):
+        shutil.copytree(kit / track / LAB, kit / track / lab_id)
+    for file in kit.rglob(f"{lab_id}/**/*"):
+        if file.is_file() and file.suffix != ".pyc":
+            file.write_text(file.read_text().replace(LAB, lab_id))
+
+
+def test_labs_checked_in_shares_have_the_same_reports(kit: Path) -> None:
+    """A lab with faults in all of its shares, one whose reference fails, and a clean one."""
+    for number, lab_id in enumerate(("lab91", "lab92")):
+        _copied(kit, lab_id)
+        suite = kit / f"tests/{lab_id}"
+        if number:
+            edit(kit / f"solutions/{lab_id}/running_mean.py", "(index + 1)", "(index + 2)")
+            continue
+        edit(suite / "variants/update_rule/running_mean.py", "start=1", "start=2")
+        edit(
+            suite / "test_running_mean.py", "expect.close(means, want,", "expect.close(want, want,"
+        )
+        (kit / f"exercises/{lab_id}/notes.txt").write_text("mine")
+    labs = ["lab91", "lab92", LAB]
+    alone = [lint.check(kit, lab_id, PLAN) for lab_id in labs]
+    shared = {report.lab: report for report in lint._shared_out(kit, labs, PLAN, jobs=2)}
+    assert set(shared) == set(labs)
+    for want in alone:
+        assert _without_seconds(shared[want.lab]) == _without_seconds(want)
+    assert [bool(report.faults) for report in alone] == [True, True, False]
+    for part in ("stray file", "passes every gate", "fake: "):
+        assert any(part in fault for fault in shared["lab91"].faults), part
+    assert shared["lab92"].variants == shared["lab92"].misconceptions == 0
+
+
+def _without_seconds(report: lint.Report) -> lint.Report:
+    return dataclasses.replace(report, seconds=0.0, suite_seconds=0.0)
+
+
 def test_what_was_done_before_an_interruption_is_not_done_again(
     kit: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A second lab is stopped by Ctrl-C: the first one was said and is kept."""
-    for track in ("exercises", "solutions", "tests"):
-        shutil.copytree(kit / track / LAB, kit / track / "lab91")
-    for file in kit.rglob("lab91/*"):
-        if file.is_file():
-            file.write_text(file.read_text().replace(LAB, "lab91"))
+    _copied(kit, "lab91")
     whole = lint.check
 
     def stopped(root: Path, lab_id: str, plan: lint.Plan) -> lint.Report:

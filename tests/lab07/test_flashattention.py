@@ -431,9 +431,9 @@ def test_any_leading_shape(student, rng, shape):
 
 # --- flash_forward -----------------------------------------------------------------------------
 
-# The measured call: blocks so uneven that the S x S scores (36 MiB), one block of rows against all
-# keys (18 MiB) and everything that is linear in S (U = 1.5 MiB) stand far apart.
-BIG = {"S": 3072, "D": 32, "block_q": 1536, "block_k": 64}
+# The measured call: blocks so uneven that the S x S scores (9 MiB), one block of rows against all
+# keys (4.5 MiB) and everything that is linear in S (U = 0.75 MiB) stand far apart.
+BIG = {"S": 1536, "D": 32, "block_q": 768, "block_k": 64}
 UNIT = BIG["S"] * max(BIG["D"], BIG["block_k"]) * 8
 MEMORY = "no tensor of S x S, and none of block_q rows against all keys, is ever held"
 # Seen from outside, a process also grows by whatever it touches for the first time: a longer input,
