@@ -47,6 +47,7 @@ class View:
     def __post_init__(self) -> None:
         self._missing: dict[str, int] = {}
         self._extras = 0
+        self._without_data = 0
 
     def lines(self, start: Path, root: Path) -> list[str]:
         shown = os.path.relpath(self.folder, start)
@@ -91,6 +92,11 @@ class View:
         if self._extras:
             lines.append(
                 f"   {self._extras} unscored checks need a GPU or an optional library: not run here"
+            )
+        if self._without_data:
+            lines.append(
+                f"   {self._without_data} unscored checks need real data that is not here: "
+                f"infralens data"
             )
         return lines
 
@@ -168,9 +174,13 @@ def build(suite: Suite, folder: Path, rows: dict[str, dict[str, Any]]) -> View:
             outcomes.append(outcome)
     score = score_lab(suite, outcomes)
     view = View(suite.lab, folder, score, rows, complete=len(outcomes) == len(suite.cases))
-    view._extras = sum(
-        outcome.status == "not_verified" and not outcome.case.test.scored for outcome in outcomes
-    )
+    absent = [
+        outcome.case.test.extra
+        for outcome in outcomes
+        if outcome.status == "not_verified" and not outcome.case.test.scored
+    ]
+    view._without_data = sum(all(need.startswith("data") for need in extra) for extra in absent)
+    view._extras = len(absent) - view._without_data
     for task in suite.lab.tasks:
         scored = [case for case in suite.cases_of(task.id) if case.test.scored]
         view._missing[task.id] = sum(case.id not in rows for case in scored)

@@ -8,6 +8,8 @@ import shutil
 import sys
 from functools import lru_cache
 
+from grader import data
+
 _REASONS = {
     "gpu": "no GPU here",
     "triton": "Triton is not installed (pip install -e '.[triton]')",
@@ -19,7 +21,8 @@ _REASONS = {
 @lru_cache(maxsize=32)
 def missing(need: str) -> str:
     """Why `need` cannot be verified here, or an empty string. A need is `gpu`, `triton`, `cxx`,
-    `gloo`, or the name of an optional Python module."""
+    `gloo`, `data` (all real data), `data:<name>` (one file of it), or the name of an optional
+    Python module."""
     if need == "gpu":
         return "" if _gpu() else _REASONS[need]
     if need == "cxx":
@@ -27,6 +30,10 @@ def missing(need: str) -> str:
         return "" if found else _REASONS[need]
     if need == "gloo":
         return "" if sys.platform != "win32" and _module("torch") else _REASONS[need]
+    if need == "data":
+        return data.why_any_missing()
+    if need.startswith("data:"):
+        return data.why_missing(need.removeprefix("data:"))
     if need == "triton":
         return "" if _module("triton") else _REASONS[need]
     return "" if _module(need) else f"{need} is not installed (pip install -e '.[oracles]')"
