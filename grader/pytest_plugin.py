@@ -330,15 +330,15 @@ class Unit:
 
     @contextmanager
     def _room_of(self, item: CaseItem) -> Iterator[Room]:
-        """Triton is imported in one mode: here it interprets, and a test of the GPU gets a process
-        in which it compiles."""
-        if "triton" not in item.task.needs or "gpu" not in item.case.test.extra:
+        """A test of the GPU gets a process of its own: a CUDA context here would stand in the way
+        of forked ranks, and Triton, which is imported in one mode, interprets here."""
+        if "gpu" not in item.case.test.extra:
             yield self.room
             return
         from grader.boundary import remote
 
         kit, limits = self.suite.kit(self.folder), self.suite.limits()
-        room = remote.ProcessRoom(kit, limits, compiled=True)
+        room = remote.ProcessRoom(kit, limits, compiled="triton" in item.task.needs)
         try:
             yield room
         finally:

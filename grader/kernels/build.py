@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -221,15 +222,20 @@ def _keep(made: Path, path: Path) -> None:
 
 
 def _run(name: str, call: list[str], folder: Path) -> None:
-    try:
-        done = subprocess.run(
-            call, cwd=folder, capture_output=True, text=True, errors="replace",
-            timeout=COMPILE_SECONDS, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise CompileError(f"{name} did not compile within {COMPILE_SECONDS} s") from None
-    if done.returncode:
-        raise CompileError(_said(name, done.stderr, _lines(folder)))
+    with subprocess.Popen(
+        call, cwd=folder, text=True, errors="replace", start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        try:
+            said = process.communicate(timeout=COMPILE_SECONDS)[1]
+        except BaseException as error:  # a deadline, too
+            os.killpg(process.pid, signal.SIGKILL)  # the driver's children would go on without it
+            if isinstance(error, subprocess.TimeoutExpired):
+                text = f"{name} did not compile within {COMPILE_SECONDS} s"
+                raise CompileError(text) from None
+            raise
+    if process.returncode:
+        raise CompileError(_said(name, said, _lines(folder)))
 
 
 def _lines(folder: Path) -> int:

@@ -5,10 +5,11 @@
 
 A rank has one thread for good (a forked child that uses OpenMP threads after its parent did hangs),
 joins a gloo group through a file, never a port, and waits for the parent's word. It is forked,
-unless this process has a CUDA context or a process group, or runs on macOS (not tried): then ranks
-are spawned, which takes seconds and needs a function at the top of a module. Its result crosses as
-plain data (`grader.boundary.codec`), its prints line by line. Then it waits until every rank is
-done, so that no peer loses its connection, and ends with `os._exit`.
+unless this process is in a process group: then ranks are spawned, which takes seconds and needs a
+function at the top of a module. With a CUDA context, or on macOS (not tried), a function that can
+be sent is spawned, any other is forked. Its result crosses as plain data (`grader.boundary.codec`),
+its prints line by line. Then it waits until every rank is done, so that no peer loses its
+connection, and ends with `os._exit`.
 
 A rank ends with its parent, and takes the children of its process group along. What a rank forks
 into a session of its own outlives it here; the wall's pid namespace ends that.
@@ -37,6 +38,7 @@ import tempfile
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -47,6 +49,9 @@ from grader.boundary import codec
 from grader.boundary.channel import Channel, Closed
 from grader.boundary.errors import Refused
 from grader.meters import blame, sockets
+
+if sys.platform == "linux":  # imported here once, not by every rank after its fork
+    from grader.boundary import linux
 
 # After one rank has failed, the others get this long to fail too and say where they were.
 GRACE_S = 1.0
@@ -172,17 +177,18 @@ def _forks_badly() -> tuple[str, str]:
     """Why a fork of this process cannot work, and why it is doubtful; "" where it is fine.
 
     OpenMP threads of the parent are no reason: a forked child hangs in the first operation that
-    uses more than one thread (torch 2.13), but a rank never does.
+    uses more than one thread (torch 2.13), but a rank never does. A CUDA context only stands in the
+    way of a rank that uses CUDA itself, and then torch says so.
     """
     import torch
     import torch.distributed as dist
 
     broken = doubtful = ""
-    if torch.cuda.is_initialized():
-        broken = "a child cannot use the CUDA context that this process has"
-    elif dist.is_initialized():
+    if dist.is_initialized():
         broken = "this process is in a process group itself"
-    if sys.platform == "darwin":
+    if torch.cuda.is_initialized():
+        doubtful = "a child cannot use the CUDA context that this process has"
+    elif sys.platform == "darwin":
         doubtful = "macOS frameworks do not all survive a fork"
     return broken, doubtful
 
@@ -475,8 +481,6 @@ def _settle(parent: int, rank: int, folder: Path) -> None:
     """A process group of its own, the parent's fate, and a stack on request."""
     os.setpgid(0, 0)
     if sys.platform == "linux":
-        from grader.boundary import linux
-
         with suppress(OSError):
             linux.end_with_parent()
     if os.getppid() != parent:
@@ -517,6 +521,9 @@ def _group(plan: _Plan) -> Iterator[None]:
     import torch
     import torch.distributed as dist
 
+    # torch 2.13 warns at each first call of a name that older versions have alone.
+    renamed = r".torch\.distributed\.(all_gather_into|reduce_scatter)_tensor. is deprecated"
+    warnings.filterwarnings("ignore", renamed, FutureWarning)
     torch.set_num_threads(1)
     torch.set_num_threads = _keep_one_thread
     if Path("/sys/class/net/lo").exists():

@@ -991,12 +991,19 @@ def fn(rank, world_size, bias):
 
 
 def test_a_process_that_cannot_be_forked_spawns_or_says_why(monkeypatch: Any) -> None:
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    with pytest.raises(RuntimeError, match=r"must be spawned here, because a child cannot use the"):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    with pytest.raises(RuntimeError, match=r"must be spawned here, because this process is in a"):
         ranks.run(lambda rank, n: rank, 2)
-    assert ranks.run(lambda rank, n: rank, 2, method="fork") == [0, 1]
+    monkeypatch.undo()
     with pytest.raises(ValueError, match="method is 'thread'"):
         ranks.run(lambda rank, n: rank, 2, method="thread")
+
+
+def test_a_cuda_context_spawns_what_can_be_sent_and_forks_the_rest(monkeypatch: Any) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert ranks.run(lambda rank, n: rank, 2) == [0, 1]
+    assert ranks._must_spawn(tuple, (), "")
+    assert not ranks._must_spawn(lambda rank, n: rank, (), "")
 
 
 def test_a_rank_cannot_take_more_threads_and_hang(capsys: Any) -> None:

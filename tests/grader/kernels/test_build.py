@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from grader import capabilities, kernels
+from grader.boundary.alarm import DeadlineHit, deadline
 from grader.kernels import build, cuda
 
 pytestmark = pytest.mark.skipif(
@@ -154,14 +155,14 @@ def test_a_file_of_a_strange_name(tmp_path: Path, name: str) -> None:
 def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[list[str]]]:
     """The compiler's calls from now on, with a cache folder that is empty."""
     found: list[list[str]] = []
-    before = subprocess.run
+    before = subprocess.Popen
 
     def counted(call: list[str], *rest: Any, **more: Any) -> Any:
         if call[0] == build.compiler().path and "--version" not in call:
             found.append(call)
         return before(call, *rest, **more)
 
-    monkeypatch.setattr(subprocess, "run", counted)
+    monkeypatch.setattr(subprocess, "Popen", counted)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # The runtime stays compiled: that is a second a test.
     build.runtime_object()
@@ -332,3 +333,18 @@ extern "C" __global__ void k(const float *in, float *out, float4 *wide) {
         report = kernels.compile(tmp_path / "k.cu").launch("k", 1, (32, 32), [x, out, wide])
         both.append((report.accesses, out.tolist()))
     assert both[0] == both[1]
+
+
+def test_a_compiler_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The driver's own children do the work, and are not told that it was killed."""
+    child = tmp_path / "child"
+    script = f"sleep 60 & echo $! > {child}; wait"
+    with pytest.raises(DeadlineHit), deadline(1.0):
+        build._run("k.cu", ["sh", "-c", script], tmp_path)
+    running = Path(f"/proc/{child.read_text().strip()}/stat")
+    for _ in range(100):
+        if not running.exists() or running.read_text().split()[2] == "Z":
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("the child of the killed compiler still runs")
