@@ -180,7 +180,7 @@ def _one(suite: Suite, line: Line, panel: Panel) -> Drawing:
         return made
     except NotStarted as error:
         where = f": its placeholder still stands at {error.where}" if error.where else ""
-        return Note(f"{task.name} is not started{where}.")
+        return Note(f"{error.task} is not started{where}.")
     except FarSideError as error:
         if isinstance(error, StudentError) and error.type_name in _FILE_FAULTS:
             return Note(error.text)

@@ -260,6 +260,11 @@ class KindBytes(Meter[Kinds]):
         return list(enumerate(now for _, now in self._read().rows()))
 
     @property
+    def phases(self) -> list[tuple[str, dict[str, int]]]:
+        """(phase, bytes by kind) at each moment of `course`; a mark is such a moment, too."""
+        return self._read().rows()
+
+    @property
     def peak(self) -> dict[str, int]:
         """Bytes by kind at the first moment when most bytes were alive."""
         return max((now for _, now in self._read().rows()), key=_total)

@@ -73,6 +73,20 @@ def test_a_step_of_adam_in_closed_form() -> None:
     assert set(m.peak) == KINDS
 
 
+def test_phases_tell_the_course_with_the_phase_of_each_moment() -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with meters.bytes_by_kind(model, optimizer) as m:
+        step(model, optimizer, torch.randn(4, 8), m.mark)
+    assert [now for _, now in m.phases] == [now for _, now in m.course]
+    names = [phase for phase, _ in m.phases]
+    assert list(dict.fromkeys(names)) == ["start", "forward", "backward", "optimizer", "idle"]
+    assert names == sorted(names, key=list(dict.fromkeys(names)).index)
+    for phase, row in m.peak_by_phase.items():
+        totals = [sum(now.values()) for name, now in m.phases if name == phase]
+        assert sum(row.values()) == max(totals)
+
+
 def test_a_second_step_makes_no_new_state() -> None:
     model = mlp()
     optimizer = torch.optim.AdamW(model.parameters())

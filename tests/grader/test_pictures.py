@@ -411,6 +411,18 @@ def test_a_task_that_is_not_started_is_a_sentence_with_its_line(means: MiniKit) 
     assert text.count(f'<p class="note">{told}</p>') == 3
 
 
+def test_a_helper_that_is_not_started_is_named_and_not_the_panels_task(means: MiniKit) -> None:
+    """The line is the helper's, so the name beside it is the helper's, too."""
+    means.write(
+        "def total(values):\n"
+        '    raise NotImplementedError("lab90.total")\n\n\n'
+        "def running_mean(values):\n"
+        "    return total(values)\n"
+    )
+    told = "lab90.total is not started: its placeholder still stands at running_mean.py:2."
+    assert typed(means, "lab90").stdout.splitlines()[0] == told
+
+
 @pytest.mark.parametrize(
     ("code", "sentence"),
     [

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import gc
 import math
+import pickle
 import random
 import sys
 import tempfile
+import time
 import warnings
 from pathlib import Path
 
@@ -801,14 +803,110 @@ def selective(student, ups, downs, x, weight):
 
 
 def gpu_snapshot(student):
-    """A summary of this GPU's allocator, and what memory_stats says at the same moment."""
-    kept = [torch.ones(n, device="cuda") for n in (1, 1000, 300_000, 5_000_000)]
-    del kept[2]
-    torch.cuda.synchronize()
-    stats = torch.cuda.memory_stats()
+    """Summaries of this GPU's allocator, from memory_snapshot and from the file that
+    _dump_snapshot writes; what memory_stats says at the same moment; and from the recorded history
+    the sizes of what was allocated and of what was freed."""
+    torch.cuda.memory._record_memory_history(max_entries=1000)
+    try:
+        kept = [torch.ones(n, device="cuda") for n in (1, 1000, 300_000, 5_000_000)]
+        del kept[2]
+        torch.cuda.synchronize()
+        stats = torch.cuda.memory_stats()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "snapshot.pickle"
+            torch.cuda.memory._dump_snapshot(str(path))
+            dumped = pickle.loads(path.read_bytes())
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
     names = ("reserved_bytes", "allocated_bytes", "requested_bytes", "active_bytes")
-    said = {name: stats[f"{name}.all.current"] for name in names}
-    return student.summarize_snapshot(torch.cuda.memory_snapshot()), said
+    history = [event for trace in dumped["device_traces"] for event in trace]
+    return {
+        "live": student.summarize_snapshot(torch.cuda.memory_snapshot()),
+        "dumped": student.summarize_snapshot(dumped["segments"]),
+        "said": {name: stats[f"{name}.all.current"] for name in names},
+        "made": [event["size"] for event in history if event["action"] == "alloc"],
+        "freed": [event["size"] for event in history if event["action"] == "free_completed"],
+        "kept": len(kept),
+    }
+
+
+def _wide(seed, width, depth, kind):
+    """A stack of wide layers on the GPU, and an optimizer that a graph can capture."""
+    torch.manual_seed(seed)
+    layers = [torch.nn.Linear(width, width, bias=False) for _ in range(depth)]
+    model = torch.nn.Sequential(*layers).to("cuda")
+    return model, kind(model.parameters(), lr=0.05)
+
+
+def step_clocks(student, width, depth):
+    """Milliseconds of the learner's step, and of the same forward and backward that nobody waits
+    for: by the wall clock until the call returns, and by two CUDA events around it."""
+    model, opt = _wide(0, width, depth, torch.optim.SGD)
+    x, y = torch.ones(2, width, width, device="cuda") / width
+
+    def launched():
+        functional.mse_loss(model(x), y).backward()
+
+    def stepped():
+        student.train_step(model, opt, x, y, functional.mse_loss)
+
+    found = {}
+    for name, call in (("launched", launched), ("step", stepped)):
+        for _ in range(3):  # the first ones also make handles, plans and memory
+            call()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        start.record()
+        begun = time.monotonic()
+        call()
+        wall_ms = 1e3 * (time.monotonic() - begun)
+        end.record()
+        torch.cuda.synchronize()
+        found[name] = [wall_ms, start.elapsed_time(end)]
+    return found
+
+
+def captured_step(student, batches, width, depth, max_norm):
+    """A step (forward, backward, the learner's clipping, SGD) captured in a CUDA graph and replayed
+    on each batch, and the same steps one by one without clipping of theirs: norms before clipping
+    and the parameters after the last step."""
+
+    def step(model, opt, x, clip):
+        loss = model(x).square().mean()
+        loss.backward()
+        norm = clip(model.parameters(), max_norm)
+        opt.step()
+        return norm
+
+    plain, opt = _wide(1, width, depth, torch.optim.SGD)
+    right = []
+    for x in batches:
+        opt.zero_grad(set_to_none=True)
+        right.append(float(step(plain, opt, x.cuda(), torch.nn.utils.clip_grad_norm_)))
+    model, opt = _wide(1, width, depth, torch.optim.SGD)
+    begin = _values(model)
+    given = batches[0].cuda()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):  # what a first step makes must not become part of the graph
+        for _ in range(3):
+            opt.zero_grad(set_to_none=True)
+            step(model, opt, given, student.clip_grad_norm)
+    torch.cuda.current_stream().wait_stream(side)
+    model.load_state_dict(begin)
+    opt.zero_grad(set_to_none=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        norm = step(model, opt, given, student.clip_grad_norm)
+    norms = []
+    for x in batches:
+        given.copy_(x)
+        graph.replay()
+        norms.append(float(norm))
+    return {
+        "norms": [norms, right],
+        "params": [[p.cpu() for p in _values(m).values()] for m in (model, plain)],
+    }
 
 
 # --- profile_run ---------------------------------------------------------------------------------
@@ -956,6 +1054,23 @@ def freed_in_between(student, n):
     return {"peak": book.peak, "alive": book.alive, "raised": raised, "kept": fourth.numel()}
 
 
+def replayed(student, sizes):
+    """Tensors that come (a size in bytes) and go (minus the size), in this order, under the
+    learner's ledger, in one phase: what it says, and how many tensors are left."""
+    model = torch.nn.Linear(1, 1, bias=False)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    alive = {}
+    with student.MemoryLedger(model, opt) as book:
+        book.phase("bwd")
+        for size in sizes:
+            if size > 0:
+                alive.setdefault(size, []).append(torch.empty(size, dtype=torch.uint8))
+            else:
+                alive[-size].pop()
+    left = sum(len(tensors) for tensors in alive.values())
+    return {"peak": book.peak, "alive": book.alive, "left": left}
+
+
 # --- for pictures --------------------------------------------------------------------------------
 
 
@@ -1084,7 +1199,7 @@ def step_course(student, task, index, others):
     plain = loss_of(before(x), y)
     plain.backward()
     return {
-        "course": [[phase, *now.values()] for phase, now in m._read().rows()],
+        "course": [[phase, *now.values()] for phase, now in m.phases],
         "kinds": list(m.peak),
         "peak": m.peak_bytes,
         "loss": loss,

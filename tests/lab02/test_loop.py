@@ -112,6 +112,22 @@ def test_nothing_to_clip(student, grads):
     expect.close(got["norm"], torch.tensor(0.0), because="the norm of nothing is 0")
 
 
+@task("clip_grad_norm", extra=("gpu",))
+@pytest.mark.gpu
+def test_a_cuda_graph_captures_a_clipped_step(student, rng):
+    """Forward, backward, clipping and SGD as one graph, replayed on new batches: what waits for
+    the device (`.item()`, an `if` on a tensor) cannot be captured.
+    Oracle: the same steps one by one with torch.nn.utils.clip_grad_norm_."""
+    batches = [normal(rng, 16, 64, dtype=torch.float32, size=s) for s in (1.0, 0.01, 30.0)]
+    got = student.probe.captured_step(batches, 64, 3, 0.5)
+    norms, right = got["norms"]
+    because = "a replay runs the same kernels on what now stands in the same memory"
+    expect.close(norms, right, because=because, n=4096, dtype="float32", what="norms")
+    for index, (mine, want) in enumerate(zip(*got["params"], strict=True)):
+        what = f"layer {index} after three replays"
+        expect.close(mine, want, because=because, n=4096, dtype="float32", what=what)
+
+
 # --- train_step --------------------------------------------------------------------------------
 
 
@@ -282,6 +298,27 @@ def test_a_step_costs_three_forwards(student, rng):
     expect.published(100 * 4 / 3 * mpt_70b, PUBLISHED["hfu_mpt70b_64gpu"])
     mpt_13b = oracles.palm_flops(12_853_954_560, 40, 5120, 2048) / 2048 * 38_336 / 8 / 989.5e12
     expect.published(100 * mpt_13b, PUBLISHED["mfu_mpt13b_2k"])
+
+
+@task("train_step", extra=("gpu",))
+@pytest.mark.gpu
+def test_a_step_ends_when_the_gpu_has_ended_it(student):
+    """The wall clock of a call tells when it returned; a step that gives Python numbers has waited
+    for its kernels, launches alone have not.
+    Oracle: two CUDA events around the same call."""
+    got = student.probe.step_clocks(4096, 8)
+    wall, events = got["launched"]
+    expect.at_most(
+        wall,
+        0.5 * events,
+        because="a launch returns at once",
+        what="forward and backward",
+        unit="ms",
+    )
+    wall, events = got["step"]
+    expect.at_least(
+        wall, 0.8 * events, because="float(norm) and loss.item() wait", what="the step", unit="ms"
+    )
 
 
 # --- accumulate --------------------------------------------------------------------------------

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+
 import pytest
 
-from grader import expect
+from grader import data, expect
 from grader.suite import task
 
 from . import oracles
@@ -288,6 +291,66 @@ def test_phases_come_again_and_memory_goes(student, rng):
     alive = {"param": param, "grad": 0, "opt": 0, "act": 3 * unit, "temp": 0}
     expect.equal(got["alive"], alive, because="one tensor is left", what="alive")
     expect.equal(got["raised"], "ValueError", because="there are four phases", what="raised")
+
+
+def _highest(sizes):
+    """Most bytes alive at once, and bytes alive at the end, of births (+) and deaths (-)."""
+    course = [0]
+    for size in sizes:
+        course.append(course[-1] + size)
+    return max(course), course[-1]
+
+
+def _same_peak(got, sizes):
+    peak, end = _highest(sizes)
+    param = 4  # the probe's model
+    row = _phases(got["peak"], ("idle", "bwd"))["bwd"]
+    expect.bytes(
+        sum(row.values()),
+        peak + param,
+        because="the highest moment is the largest running sum of births and deaths",
+        what="peak of the phase",
+    )
+    expect.bytes(row["temp"], peak, "born in bwd, and nobody's", "temp at the peak")
+    because = "what came and did not go"
+    expect.bytes(got["alive"]["temp"], end, because=because, what="alive at the end")
+
+
+@task("MemoryLedger", gate=False)
+def test_the_peak_is_the_largest_running_sum(student, rng):
+    """Three hundred tensors come and go, several of a size at a time.
+    Oracle: running sums in plain Python."""
+    kinds = [int(n) for n in rng.integers(1, 5000, size=12)]
+    sizes, alive = [], []
+    for share in (0.8, 0.35, 0.6):  # grows, shrinks, grows
+        for _ in range(100):
+            if not alive or rng.random() < share:
+                alive.append(kinds[int(rng.integers(len(kinds)))])
+                sizes.append(alive[-1])
+            else:
+                sizes.append(-alive.pop(int(rng.integers(len(alive)))))
+    _same_peak(student.probe.replayed(sizes), sizes)
+
+
+TIMELINE = "hta_memory_timeline.raw.gz"
+SHARE = 8
+
+
+@task("MemoryLedger", extra=(f"data:{TIMELINE}",))
+def test_the_peak_of_a_real_run(student):
+    """The 7,335 births and deaths of tensors that a profiler saw on a GPU, an eighth in size.
+    Oracle: running sums over the file's own rows."""
+    rows = json.loads(gzip.decompress(data.need(TIMELINE).read_bytes()))
+    # (time, action, signed bytes, category); action 3 is a new version of a tensor that is there
+    sizes = [size for _, action, size, _ in rows if action != 3]
+    peak, end = _highest(sizes)
+    expect.bytes(peak, _highest([size for _, _, size, _ in rows])[0], "versions change no sum")
+    expect.equal([peak, end], [3_082_832_104, 332_060_904], because="what the page says of it")
+    expect.true(all(size % SHARE == 0 for size in sizes), because="none is cut")
+    small = [size // SHARE for size in sizes]
+    got = student.probe.replayed(small)
+    _same_peak(got, small)
+    expect.equal(got["left"], 645, because="what was there before the profile stays", what="left")
 
 
 @task("MemoryLedger", gate=False)

@@ -105,9 +105,26 @@ def test_what_no_snapshot_says_is_an_error(student):
 @task("summarize_snapshot", extra=("gpu",))
 @pytest.mark.gpu
 def test_a_gpus_snapshot_adds_up_to_its_statistics(student):
-    """The allocator's own counters.   Oracle: torch.cuda.memory_stats."""
-    got, said = student.probe.gpu_snapshot()
-    expect.bytes(got.reserved, said["reserved_bytes"], because="segments", what="reserved")
-    expect.bytes(got.allocated, said["allocated_bytes"], because="used", what="allocated")
-    expect.bytes(got.requested, said["requested_bytes"], because="asked for", what="requested")
-    expect.bytes(got.allocated + got.pending, said["active_bytes"], "used or waiting", "active")
+    """The allocator's own counters, from a live snapshot and from a dumped one with its history.
+    Oracle: torch.cuda.memory_stats; the sizes of four tensors, of which one was freed."""
+    got = student.probe.gpu_snapshot()
+    said = got["said"]
+    for how in ("live", "dumped"):
+        one = got[how]
+        expect.bytes(one.reserved, said["reserved_bytes"], "segments", f"{how}: reserved")
+        expect.bytes(one.allocated, said["allocated_bytes"], "used", f"{how}: allocated")
+        expect.bytes(one.requested, said["requested_bytes"], "asked for", f"{how}: requested")
+        expect.bytes(
+            one.allocated + one.pending, said["active_bytes"], "used or waiting", f"{how}: active"
+        )
+    expect.equal(got["kept"], 3, because="three of four tensors are kept")
+    asked = [4 * n for n in (1, 1000, 300_000, 5_000_000)]
+    expect.equal(len(got["made"]), 4, because="an event for each allocation", what="allocations")
+    for size, least in zip(got["made"], asked, strict=True):
+        # as it was asked for, or as a block of whole 512 bytes
+        expect.within(size, least, -(-least // 512) * 512, because="in order", what="allocated")
+    expect.true(
+        got["made"][2] in got["freed"],
+        because="the history has the free of the tensor that was deleted",
+        observed=got["freed"],
+    )

@@ -444,6 +444,28 @@ def one_all_reduce_after_the_last_gradient(text):
 
 
 @misconception("BucketedDDP", file=FILE)
+def one_blocking_all_reduce(text):
+    """All gradients travel in ONE blocking all-reduce when backward is over: nothing is left to
+    compute beside it, so this is plain data parallelism and no overlap, whatever it is called."""
+    return changed(
+        text,
+        ("        self._launch_full_buckets()\n        # END SOLUTION", "        # END SOLUTION"),
+        (
+            "        used = self._count_unused",
+            """        every = [p for bucket in self.buckets for p in bucket]
+        flat = torch.cat([p.grad.reshape(-1) for p in every])
+        dist.all_reduce(flat.mul_(1 / dist.get_world_size()))
+        for p, mean in zip(every, flat.split([p.numel() for p in every])):
+            p.grad.copy_(mean.view_as(p))
+        self.fresh.clear()
+        self.active = False
+        return
+        used = self._count_unused""",
+        ),
+    )
+
+
+@misconception("BucketedDDP", file=FILE)
 def waits_in_the_gradient_hook(text):
     """Each bucket is waited for where it is launched: the backward stands still until the bucket
     is back, and asynchronous becomes a word."""
@@ -505,6 +527,20 @@ def replicas_begin_unequal(text):
     """The constructor does not send rank 0's parameters: equal gradients keep the replicas exactly
     as far apart as they began."""
     return changed(text, ("        sync_module_(module)\n        params", "        params"))
+
+
+@misconception("BucketedDDP", file=FILE)
+def statistics_begin_unequal(text):
+    """The constructor sends rank 0's parameters and no buffer: training never reads BatchNorm's
+    running statistics, so nothing shows until each rank evaluates another model."""
+    return changed(
+        text,
+        (
+            "        sync_module_(module)\n        params",
+            "        for p in module.parameters():\n            dist.broadcast(p.data, src=0)\n"
+            "        params",
+        ),
+    )
 
 
 @misconception("BucketedDDP", file=FILE)

@@ -26,7 +26,8 @@ _NOT_STARTED = re.compile(r"NotImplementedError: (lab\d\d\.\w+)")
 
 def _run(function, world_size, args=(), checked=True):
     """What each rank returned and sent; or, in one sentence, why not. A placeholder that a rank
-    ran into is raised here, as if this process had."""
+    ran into is raised here, as if this process had. What the ranks call of the learner's is looked
+    up before they start, so that a file that does not load is told once and by this process."""
 
     def guarded(rank, size, *rest):
         try:
@@ -78,6 +79,10 @@ def _state(module):
     return {name: value.detach().clone() for name, value in module.state_dict().items()}
 
 
+def _buffers(module):
+    return {name: value.detach().clone() for name, value in module.named_buffers()}
+
+
 def _calls(log, operation="all_reduce"):
     """The calls of one operation as plain rows."""
     return [
@@ -111,6 +116,7 @@ class _Mixed(nn.Module):
 
 def synced(student, world_size, src, seed):
     """Every rank fills two such modules with numbers of its own, and syncs one after the other."""
+    sync_module_ = student.sync_module_
 
     def filled():
         module = _Mixed()
@@ -124,7 +130,7 @@ def synced(student, world_size, src, seed):
 
     def rank_does(rank, size):
         torch.manual_seed(seed + rank)
-        student.sync_module_(filled(), src)  # the module after that one is looked at
+        sync_module_(filled(), src)  # the module after that one is looked at
         module = filled()
 
         def named():
@@ -134,7 +140,7 @@ def synced(student, world_size, src, seed):
         addresses = [t.data_ptr() for t in [*module.parameters(), *module.buffers()]]
         before = named()
         with meters.collectives() as log:
-            returned = student.sync_module_(module, src)
+            returned = sync_module_(module, src)
         return {
             "before": before,
             "after": named(),
@@ -155,6 +161,7 @@ def synced(student, world_size, src, seed):
 def ringed(student, inputs, members=None):
     """inputs[rank] is a list of tensors, each reduced with the learner's ring; members: ranks of a
     group of its own. What each rank has then, what the call returned, what the meter saw."""
+    ring_all_reduce_ = student.ring_all_reduce_
 
     def rank_does(rank, size):
         group = dist.new_group(members) if members else None
@@ -164,7 +171,7 @@ def ringed(student, inputs, members=None):
             row = {"result": flat, "returned": None}
             if members is None or rank in members:
                 with meters.collectives() as log:
-                    row["returned"] = student.ring_all_reduce_(flat, group)
+                    row["returned"] = ring_all_reduce_(flat, group)
                 sends = [call for call in log.calls if call.operation == "send"]
                 row["sends"] = [call.payload_bytes for call in sends]
                 row["to"] = sorted({call.peer for call in sends})
@@ -189,6 +196,7 @@ def _tower(seed):
 def hooked(student, batches, seed, bucket_cap_mb, members=None):
     """DDP with the learner's hook beside DDP without one, on batches[iteration][rank]. members:
     the ranks that average, given as the hook's state; they alone take part."""
+    avg_hook = student.avg_hook
     world_size = len(batches[0])
 
     def rank_does(rank, size):
@@ -199,7 +207,7 @@ def hooked(student, batches, seed, bucket_cap_mb, members=None):
         mine = copy.deepcopy(plain)
         oracle = DistributedDataParallel(plain, process_group=group, bucket_cap_mb=bucket_cap_mb)
         ours = DistributedDataParallel(mine, process_group=group, bucket_cap_mb=bucket_cap_mb)
-        ours.register_comm_hook(group, lambda state, bucket: student.avg_hook(state, bucket))
+        ours.register_comm_hook(group, lambda state, bucket: avg_hook(state, bucket))
         start = _state(mine)
         rows = []
         for batch in batches:
@@ -235,6 +243,7 @@ def _wait_for(flag, seconds=6.0):
 def hook_held(student, batch, seed):
     """Rank 1 does not enter its hook before rank 0's has returned, or 6 s are over: who blocks in
     the hook never returns in time."""
+    avg_hook = student.avg_hook
     with tempfile.TemporaryDirectory() as folder:
         flag = Path(folder, "returned")
 
@@ -244,7 +253,7 @@ def hook_held(student, batch, seed):
             def hook(state, bucket):
                 if rank == 1:
                     seen.append(_wait_for(flag))
-                future = student.avg_hook(state, bucket)
+                future = avg_hook(state, bucket)
                 if rank == 0:
                     flag.touch()
                 return future
@@ -279,6 +288,7 @@ class _Recorder(nn.Module):
 def trained(student, world_size, dataset, epochs, seed, batch_size, lr, runs=1):
     """train_ddp on ranks whose models begin with numbers of their own, and whose disks are not
     the same; of several runs in the same processes the last one is told."""
+    train_ddp = student.train_ddp
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder, "store")
 
@@ -297,7 +307,7 @@ def trained(student, world_size, dataset, epochs, seed, batch_size, lr, runs=1):
             for number in range(runs):
                 made.clear()
                 seeds.clear()
-                log = student.train_ddp(
+                log = train_ddp(
                     rank,
                     size,
                     f"{store}{number}",
@@ -333,6 +343,7 @@ def trained(student, world_size, dataset, epochs, seed, batch_size, lr, runs=1):
 
 def torn_down_after_an_error(student, dataset):
     """Whether a group is left after train_ddp, on one rank, whose model cannot be built."""
+    train_ddp = student.train_ddp
     with tempfile.TemporaryDirectory() as folder:
 
         def rank_does(rank, size):
@@ -343,7 +354,7 @@ def torn_down_after_an_error(student, dataset):
 
             raised = ""
             try:
-                student.train_ddp(rank, size, str(Path(folder, "s")), dataset, 1, 0, build=build)
+                train_ddp(rank, size, str(Path(folder, "s")), dataset, 1, 0, build=build)
             except ArithmeticError as error:
                 raised = str(error)
             return {"raised": raised, "left": dist.is_initialized()}
@@ -382,10 +393,10 @@ def _hard(seed):
     return Hard()
 
 
-def _pair(student, module, caps, **more):
+def _pair(wrapper, module, caps, **more):
     """The learner's wrapper and torch's, around two copies of a module."""
     twin = copy.deepcopy(module)
-    ours = student.BucketedDDP(module, bucket_cap_bytes=caps[1], first_cap_bytes=caps[0], **more)
+    ours = wrapper(module, bucket_cap_bytes=caps[1], first_cap_bytes=caps[0], **more)
     oracle = DistributedDataParallel(
         twin,
         bucket_cap_mb=caps[1] / 2**20,
@@ -395,12 +406,18 @@ def _pair(student, module, caps, **more):
 
 
 def side_by_side(student, batches, seed, caps, optimize):
-    """The learner's wrapper and torch's on batches[step][rank], with an AdamW each or none."""
+    """The learner's wrapper and torch's on batches[step][rank], with an AdamW each or none. Each
+    rank's batch statistics begin with numbers of its own, as its parameters do."""
+    wrapper = student.BucketedDDP
 
     def rank_does(rank, size):
         module = _hard(seed + rank)
-        ours, oracle, twin = _pair(student, module, caps)
+        module.norm.running_mean.normal_()
+        module.norm.running_var.uniform_(0.5, 2.0)
+        made = _buffers(module)
+        ours, oracle, twin = _pair(wrapper, module, caps)
         start = _state(module)
+        begun = _buffers(module)
         rows = []
         pairs = [(ours, module), (oracle, twin)]
         opts = [torch.optim.AdamW(inner.parameters(), lr=1e-2) for _, inner in pairs]
@@ -420,8 +437,12 @@ def side_by_side(student, batches, seed, caps, optimize):
             row["operations"] = sorted({call.operation for call in log.calls})
             row["order"] = [item for item in order if item[0] in ("waited", "backward ended")]
             rows.append(row)
-        events = [(kind, bucket) for _, kind, bucket in ours.events]
-        return {"start": start, "rows": rows, "events": events}
+        return {
+            "start": start,
+            "rows": rows,
+            "events": [(kind, bucket) for _, kind, bucket in ours.events],
+            "buffers": [made, begun, _buffers(module)],
+        }
 
     return _run(rank_does, len(batches[0]))
 
@@ -445,11 +466,12 @@ class Fork(nn.Module):
 def other_order(student, batch, seed):
     """Odd ranks run the branches in the other order and later, so their gradients come in another
     order and later, too."""
+    wrapper = student.BucketedDDP
 
     def rank_does(rank, size):
         torch.manual_seed(seed + rank)
         module = Fork()
-        ours = student.BucketedDDP(module, bucket_cap_bytes=1, first_cap_bytes=1)
+        ours = wrapper(module, bucket_cap_bytes=1, first_cap_bytes=1)
         start = _state(module)
         ours(batch[rank], "right" if rank % 2 else "left", 0.02 * rank).backward()
         return {"start": start, "got": _gradients(module)}
@@ -460,12 +482,13 @@ def other_order(student, batch, seed):
 def held(student, batch, seed):
     """Rank 1 does not begin its backward before rank 0 has its last gradient, or 6 s are over: who
     waits for a bucket before the end of backward never gets there in time."""
+    wrapper = student.BucketedDDP
     with tempfile.TemporaryDirectory() as folder:
         flag = Path(folder, "last")
 
         def rank_does(rank, size):
             module = _hard(seed + rank)
-            ours = student.BucketedDDP(module, bucket_cap_bytes=1 << 10, first_cap_bytes=256)
+            ours = wrapper(module, bucket_cap_bytes=1 << 10, first_cap_bytes=256)
             start = _state(module)
             seen = []
             out = ours(batch[rank])
@@ -485,6 +508,7 @@ def held(student, batch, seed):
 def micro_steps(student, plans, batches, seed):
     """For each plan, a list of (forward inside, backward inside no_sync()), the micro-steps on the
     learner's wrapper and on torch's; gradients are cleared before each plan."""
+    wrapper = student.BucketedDDP
 
     def step(replica, x, inside):
         with replica.no_sync() if inside[0] else contextlib.nullcontext():
@@ -494,7 +518,7 @@ def micro_steps(student, plans, batches, seed):
 
     def rank_does(rank, size):
         module = _hard(seed + rank)
-        ours, oracle, twin = _pair(student, module, (256, 1 << 10))
+        ours, oracle, twin = _pair(wrapper, module, (256, 1 << 10))
         found = []
         for plan in plans:
             ours.zero_grad()
@@ -522,9 +546,10 @@ def micro_steps(student, plans, batches, seed):
 def no_sync_ends(student, batch, seed):
     """All-reduces of a step after a no_sync() that an error left, of one in an inner and of one
     after an inner no_sync()."""
+    wrapper = student.BucketedDDP
 
     def rank_does(rank, size):
-        ours = student.BucketedDDP(_hard(seed))
+        ours = wrapper(_hard(seed))
         counts = []
 
         def count():
@@ -572,11 +597,12 @@ def _named_gradients(module):
 def branching(student, batches, asks, seed, inside=()):
     """asks[step][rank] are the branches of each rank; steps in `inside` run under no_sync(), all
     others end with an AdamW step and cleared gradients."""
+    wrapper = student.BucketedDDP
 
     def rank_does(rank, size):
         torch.manual_seed(seed + rank)
         module = Branches()
-        ours, oracle, twin = _pair(student, module, (64, 128), find_unused=True)
+        ours, oracle, twin = _pair(wrapper, module, (64, 128), find_unused=True)
         start = _state(module)
         pairs = [(ours, module), (oracle, twin)]
         opts = [torch.optim.AdamW(m.parameters(), lr=1e-2, weight_decay=0.5) for _, m in pairs]
@@ -599,10 +625,11 @@ def branching(student, batches, asks, seed, inside=()):
 
 def without_gradient(student, batch, seed):
     """What is raised where parameters get no gradient and find_unused was not asked for."""
+    wrapper = student.BucketedDDP
 
     def rank_does(rank, size):
         torch.manual_seed(seed)
-        ours = student.BucketedDDP(Branches())
+        ours = wrapper(Branches())
         try:
             ours(batch[rank], ("left",)).backward()
         except RuntimeError:
@@ -618,6 +645,7 @@ def without_gradient(student, batch, seed):
 def on_gpus(student, world_size, seed):
     """BucketedDDP over NCCL, one GPU a rank: names, starts and durations of the kernels of one
     backward, from a trace."""
+    wrapper = student.BucketedDDP
 
     def rank_does(rank, size):
         torch.cuda.set_device(rank)
@@ -626,7 +654,7 @@ def on_gpus(student, world_size, seed):
         dist.init_process_group("nccl", init_method=f"file://{folder}", rank=rank, world_size=size)
         torch.manual_seed(seed + rank)
         layers = [nn.Linear(2048, 2048) for _ in range(8)]
-        ours = student.BucketedDDP(nn.Sequential(*layers).cuda(), 8 << 20, 1 << 20)
+        ours = wrapper(nn.Sequential(*layers).cuda(), 8 << 20, 1 << 20)
         x = torch.randn(512, 2048, device="cuda")
         for _ in range(2):
             ours(x).square().mean().backward()
@@ -647,13 +675,14 @@ def on_gpus(student, world_size, seed):
 
 def hook_in_bf16(student, seed):
     """avg_hook on bf16 gradients of a model on one GPU that two gloo ranks share."""
+    avg_hook = student.avg_hook
 
     def rank_does(rank, size):
         torch.cuda.set_device(0)
         plain = _tower(seed + rank).cuda().bfloat16()
         mine = copy.deepcopy(plain)
         oracle, ours = DistributedDataParallel(plain), DistributedDataParallel(mine)
-        ours.register_comm_hook(None, lambda state, bucket: student.avg_hook(state, bucket))
+        ours.register_comm_hook(None, lambda state, bucket: avg_hook(state, bucket))
         x = torch.randn(5, 12, device="cuda").bfloat16()
         for model in (oracle, ours):
             model(x).square().sum().backward()
@@ -687,7 +716,7 @@ def _backward_seen(replica, module, batch, after=None):
 def bucket_course(student, batches, seed, caps):
     """A backward of the learner's wrapper on batches[rank], and one of the same module followed by
     a single all-reduce; in order, without checks that would make the ranks wait for each other."""
-    wrapper = student.BucketedDDP  # a file that does not load is told here, not by each rank
+    wrapper = student.BucketedDDP
 
     def rank_does(rank, size):
         module = _six(seed + rank)

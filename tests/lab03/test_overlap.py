@@ -184,6 +184,40 @@ def test_ranks_whose_gradients_come_in_another_order(student, rng, world_size):
         )
 
 
+@task("BucketedDDP")
+def test_batch_statistics_begin_equal_and_stay_each_ranks_own(student, rng):
+    """BatchNorm's buffers around one iteration.   Oracle: rank 0's before; float64 means."""
+    found, batches = _side_by_side(student, rng, 2, 1)
+    first = found[0]["buffers"][0]
+    for rank, seen in enumerate(found):
+        _, begun, after = seen["buffers"]
+        for name in ("enter.weight", "frozen.weight"):
+            expect.equal(
+                seen["start"][name],
+                found[0]["start"][name],
+                because="replicas begin with rank 0's parameters",
+                what=f"{name} on rank {rank} after the constructor",
+            )
+        for name, want in first.items():
+            expect.equal(
+                begun[name],
+                want,
+                because="buffers are state as well: the constructor makes them rank 0's",
+                what=f"{name} on rank {rank} after the constructor",
+            )
+        model = oracles.Hard().double()
+        model.load_state_dict(seen["start"], strict=False)
+        mean = model.enter(batches[0][rank].double()).mean(0).detach()
+        expect.close(
+            after["norm.running_mean"],
+            0.9 * first["norm.running_mean"].double() + 0.1 * mean,
+            because="each rank's batch moves its own statistics; only gradients travel after that",
+            n=64,
+            dtype="float32",
+            what=f"norm.running_mean on rank {rank} after one iteration",
+        )
+
+
 @task("BucketedDDP", gate=False)
 def test_the_events_tell_the_same_story(student, rng):
     """`events` of two backwards.   Oracle: the kit's own log."""
