@@ -156,6 +156,23 @@ def reset(lab: Annotated[str, typer.Argument(help="a lab, as in lab07")]) -> Non
         typer.echo(f"What stood there is kept in {_relative(backup)}.")
 
 
+@app.command("data")
+def data_(
+    names: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(help="files to fetch; default: list what is here and what is missing"),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--fetch", help="fetch all that is missing")] = False,
+) -> None:
+    """Real traces that some checks want: what is here and what is missing; fetches them."""
+    from grader import data
+
+    lines, code = data.show(names or [], everything)
+    for text in lines:
+        typer.echo(text)
+    raise typer.Exit(code)
+
+
 @app.command()
 def sync(
     check: Annotated[bool, typer.Option("--check", help="change nothing, report")] = False,
@@ -215,6 +232,23 @@ def new_lab(
     for path in start(root, lab, title):
         typer.echo(_relative(path))
     typer.echo(f"Next: pytest solutions/{lab}, then infralens lint {lab}")
+
+
+@app.command("wrong-answers")
+def wrong_answers(
+    folder: Annotated[Path, typer.Argument(help="a new folder for the submissions")],
+    wanted: Annotated[
+        list[str], typer.Argument(help="labs, tasks or misconceptions: lab02, lab03.no_sync")
+    ],
+) -> None:
+    """Known wrong answers as a folder of submissions, to see each of them refused."""
+    from grader.author import wrong_answers as answers
+
+    found = answers.write(find_root(), folder, wanted)
+    for answer in found:
+        typer.echo(f"{answer.name} loses {answer.task.name}: {answer.sentence}")
+    count = f"{len(found)} submission{'s' if len(found) > 1 else ''}"
+    typer.echo(f"{count}. Next: infralens grade {_relative(folder)} --out RUN")
 
 
 @app.command()

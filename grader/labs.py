@@ -7,6 +7,7 @@ value and what to do. Nothing here knows a lab by name.
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import tomllib
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Any, Literal, TypeGuard, cast
 
 TRACKS = ("exercises", "solutions")
 TIERS = ("core", "hard", "stretch")
-NEEDS = ("triton", "cxx", "gloo", "gpu")
+NEEDS = ("triton", "cxx", "gloo", "gpu", "data")  # or "data:<file>", see grader/data.py
 LAB_ID = re.compile(r"lab\d\d\Z")
 _TASK_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _TAKEN = {*sys.stdlib_module_names, "grader", "numpy", "pytest", "torch", "triton"}
@@ -87,6 +88,15 @@ class Lab:
         """Where the kit's own copy of a given file is: the reference tree, or a release's."""
         source = self.solution / name
         return source if source.is_file() else self.exercise / name
+
+    def copy_to(self, folder: Path, instead: Path | None = None) -> None:
+        """Put the reference's files, those under `edit` and `given`, into `folder`, which is made
+        if need be. A file that the folder `instead` has is taken from there."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (*self.edit, *self.given):
+            other = instead / name if instead else None
+            source = other if other and other.is_file() else self.solution / name
+            shutil.copy(source, folder / name)
 
     def task(self, task_id: str) -> Task:
         """The task with that id; `LabError` names the ids there are."""
@@ -198,7 +208,7 @@ class _Reader:
         if not isinstance(hints, list) or len(hints) != 3:
             raise self.fail(f"{where}: give exactly three hints: concept, invariant, line.")
         needs = row.get("needs", [])
-        if not isinstance(needs, list) or any(need not in NEEDS for need in needs):
+        if not isinstance(needs, list) or not all(_is_need(need) for need in needs):
             raise self.fail(f"{where}: needs is {needs!r}; it may hold {', '.join(NEEDS)}.")
         first, second, third = (self.text(f"{where}: a hint", hint) for hint in hints)
         return Task(
@@ -236,6 +246,14 @@ class _Reader:
             if suffix == "py" and not stem.isidentifier():
                 raise self.fail(f"`{what}` lists {name!r}, which no file could import.")
         return tuple(value)
+
+
+def _is_need(value: object) -> bool:
+    if isinstance(value, str) and value.startswith("data:"):
+        from grader import data  # its errors are this module's
+
+        return value.removeprefix("data:") in data.FILES
+    return isinstance(value, str) and value in NEEDS
 
 
 def _positive(value: object) -> TypeGuard[int | float]:

@@ -13,7 +13,6 @@ import hmac
 import importlib
 import inspect
 import itertools
-import shutil
 import sys
 import tempfile
 import textwrap
@@ -156,10 +155,11 @@ class Misconception:
         owner: Any = module
         for part in owner_name.split(".") if owner_name else []:
             owner = getattr(owner, part)
-        setattr(owner, attribute, self._compiled(module, attribute, owner))
+        setattr(owner, attribute, self._compiled(module, owner))
 
-    def _compiled(self, module: ModuleType, name: str, owner: Any) -> Any:
-        """The wrong code, executed among the reference's names."""
+    def definition(self) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef:
+        """The wrong code under the name that it takes, without the mark of a misconception. Its
+        lines are those of the file that it stands in."""
         source = inspect.unwrap(self.source)
         lines, first = inspect.getsourcelines(source)
         tree = ast.parse(textwrap.dedent("".join(lines)))
@@ -170,11 +170,18 @@ class Misconception:
             for line in definition.decorator_list
             if "misconception" not in ast.unparse(line).partition("(")[0]
         ]
-        definition.name = name
+        definition.name = self.replaces.rpartition(".")[2]
         ast.increment_lineno(tree, first - 1)
+        return definition
+
+    def _compiled(self, module: ModuleType, owner: Any) -> Any:
+        """The wrong code, executed among the reference's names."""
+        definition = self.definition()
+        name = definition.name
+        tree = ast.Module([definition], [])
         # Evaluated annotations would need this file's own imports.
         flags = __future__.annotations.compiler_flag
-        file = inspect.getfile(source)
+        file = inspect.getfile(inspect.unwrap(self.source))
         if owner is module:
             exec(compile(tree, file, "exec", flags, dont_inherit=True), module.__dict__)
             return module.__dict__[name]
@@ -298,9 +305,7 @@ class Suite:
             )
         folder = Path(self._wrong_folders.name) / wrong.name / self.lab.id
         if not folder.is_dir():
-            folder.mkdir(parents=True)
-            for name in (*self.lab.edit, *self.lab.given):
-                shutil.copy(self.lab.solution / name, folder / name)
+            self.lab.copy_to(folder)
             (folder / wrong.file).write_text(wrong.text(self.lab.solution), encoding="utf-8")
         return folder
 
@@ -376,8 +381,8 @@ def load_suite(lab: Lab) -> Suite:
 def fingerprint(lab: Lab) -> str:
     """Changes when a file of the suite, the manifest or a given file does."""
     digest = hashlib.sha256(str(lab.root).encode())
-    files = [*lab.suite.glob("*.py"), *lab.suite.glob("*.json"), lab.exercise / "lab.toml"]
-    files += [lab.given_source(name) for name in lab.given]
+    parts = [lab.suite.rglob("*"), [lab.exercise / "lab.toml"], map(lab.given_source, lab.given)]
+    files = {path for part in parts for path in part if "__pycache__" not in path.parts}
     for path in sorted(files):
         if path.is_file():
             digest.update(f"{path}:{path.stat().st_mtime_ns}:{path.stat().st_size};".encode())

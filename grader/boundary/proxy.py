@@ -15,6 +15,8 @@ from grader.boundary.errors import LoadFailed, NotStarted, SuiteFault
 from grader.boundary.rooms import Room
 
 PLACEHOLDER = re.compile(r"^\s*(#|//|<!--) NOT STARTED ")
+MAX_TEXT_BYTES = 256 * 1024
+_COMPILED = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".py")  # their compilers judge bytes
 RESERVED = frozenset({"get", "map", "path", "probe", "read", "peak_memory"})
 
 
@@ -134,10 +136,7 @@ class Student:
         line.last, line.answer = (f"(the text of {name})", (), {}), None
         if name not in line.texts:
             raise SuiteFault(f"`{name}` is no file that learners edit: {', '.join(line.texts)}")
-        try:
-            text = line.texts[name].read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            raise LoadFailed(f"{name} is missing", name) from None
+        text = _text(line.texts[name], name)
         for number, row in enumerate(text.split("\n"), start=1):
             if line.task and PLACEHOLDER.search(row) and line.task in row.split():
                 raise NotStarted(line.task, f"{name}:{number}")
@@ -158,6 +157,28 @@ class Student:
         if before is not None and after is not None:
             peak.available = True
             peak.growth_bytes = max(0, after - before)
+
+
+def _text(path: Path, name: str) -> str:
+    """A file that people write, with line ends of one kind; LoadFailed says why it is no text."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_TEXT_BYTES + 1)
+    except OSError:
+        raise LoadFailed(f"{name} is missing", name) from None
+    if len(data) > MAX_TEXT_BYTES:
+        limit = f"{MAX_TEXT_BYTES // 1024} KiB"
+        raise LoadFailed(f"{name} is larger than {limit}, which no answer needs", name)
+    code = name.endswith(_COMPILED)
+    try:
+        text = data.decode("utf-8-sig", "replace" if code else "strict")
+    except UnicodeDecodeError as error:
+        number = data.count(b"\n", 0, error.start) + 1
+        text = f"{name} is no UTF-8 text (byte 0x{data[error.start]:02x}); save it as UTF-8"
+        raise LoadFailed(text, f"{name}:{number}") from None
+    if "\0" in text and not code:
+        raise LoadFailed(f"{name} holds zero bytes: save it as UTF-8 text, not UTF-16", name)
+    return text.replace("\r\n", "\n")
 
 
 def _reset_peak(process: Path) -> int | None:

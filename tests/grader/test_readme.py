@@ -38,6 +38,14 @@ def copied(kit: Path, lab_id: str) -> Path:
     return kit / "exercises" / lab_id
 
 
+def solved(lab_id: str, name: str, task: str) -> list[str]:
+    """The code in each of a task's blocks in the reference."""
+    path = load_lab(ROOT, lab_id).solution / name
+    lines = path.read_text().split("\n")
+    found = [block for block in skeleton.blocks(path) if block.task == task]
+    return ["\n".join(lines[block.first : block.last - 1]) for block in found]
+
+
 def board(kit: Path, target: str, title: str) -> str:
     """The end of a run of that target."""
     command = [sys.executable, "-m", "pytest", target]
@@ -76,10 +84,8 @@ def test_the_kv_cache_with_query_heads(tmp_path: Path) -> None:
 @needs_compiler
 def test_a_tile_without_its_barrier(tmp_path: Path) -> None:
     path = copied(tmp_path, "lab05") / "transpose.cu"
-    reference = (ROOT / "solutions/lab05/transpose.cu").read_text()
-    start = reference.index("// BEGIN SOLUTION transpose_tiled")
-    body = reference[start : reference.index("// END SOLUTION", start)]
-    code = "\n".join(body.splitlines()[1:-1]).replace("    __syncthreads();\n", "")
+    (code,) = solved("lab05", "transpose.cu", "transpose_tiled")
+    code = code.replace("    __syncthreads();\n", "")
     marker = "    // NOT STARTED lab05.transpose_tiled"
     text = path.read_text()
     assert marker in text
@@ -92,14 +98,11 @@ def test_a_tile_without_its_barrier(tmp_path: Path) -> None:
 def test_a_row_stored_without_its_mask(tmp_path: Path) -> None:
     path = copied(tmp_path, "lab06") / "triton_softmax.py"
     text = path.read_text()
-    pieces = (ROOT / "solutions/lab06/triton_softmax.py").read_text().split("# BEGIN SOLUTION ")
     marker = '    raise NotImplementedError("lab06.softmax")\n'
-    for piece in pieces:
-        if piece.startswith("softmax\n"):
-            body = piece.partition("    # END SOLUTION")[0].partition("\n")[2]
-            assert marker in text
-            body = body.replace("element_ty), mask=inside)", "element_ty))")
-            text = text.replace(marker, body, 1)
+    for code in solved("lab06", "triton_softmax.py", "softmax"):
+        assert marker in text
+        code = code.replace("element_ty), mask=inside)", "element_ty))")
+        text = text.replace(marker, f"{code}\n", 1)
     assert "element_ty))" in text
     path.write_text(text)
     target = "exercises/lab06/triton_softmax.py::softmax"
@@ -130,7 +133,8 @@ def test_the_commands_of_the_readme_exist() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "grader.cli", "--help"], capture_output=True, text=True, check=False
     )
-    for command in ("hint", "reset", "show", "kernel", "grade", "new-lab", "sync", "lint"):
+    learners, authors = ("hint", "reset", "show", "kernel"), ("new-lab", "sync", "lint")
+    for command in (*learners, "grade", "wrong-answers", *authors):
         assert f"infralens {command}" in text
         assert f"  {command} " in done.stdout
     assert (ROOT / "exercises/README.md").is_file()

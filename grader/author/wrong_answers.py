@@ -1,0 +1,147 @@
+"""`infralens wrong-answers`: known wrong answers as submissions, one a folder.
+
+    infralens wrong-answers FAKES lab02.LossScaler lab03
+    infralens grade FAKES --out RUN
+
+Each submission is the reference with one misconception in it, so it loses that task and is told why
+in the misconception's own sentence. It is written from `solutions/` and `tests/`, which only an
+instructor's kit has; keys and results of a course are not read.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from grader import skeleton
+from grader.labs import Lab, LabError, Task, load_lab
+from grader.suite import Misconception, load_suite
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One wrong answer, written: `task` is what it loses, `sentence` what it is told."""
+
+    lab: str
+    task: Task
+    name: str
+    sentence: str
+
+
+def write(root: Path, folder: Path, wanted: list[str]) -> list[Answer]:
+    """Write `folder/<misconception>/<lab>/` for each misconception that is wanted: of a lab
+    (`lab03`), of a task (`lab03.BucketedDDP`), or one (`lab03.BucketedDDP.gradients_are_summed`).
+
+    The folder is made; one that holds anything is refused. `LabError` says what cannot be."""
+    chosen = list(dict.fromkeys(pair for text in wanted for pair in _chosen(root, text)))
+    if not chosen:
+        raise LabError("Name what is wanted: a lab, as in lab03, or a task, as in lab03.no_sync.")
+    texts = [(lab, wrong, files(lab, wrong)) for lab, wrong in chosen]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise LabError(f"{folder} is not empty: give a new folder, so that nothing is lost.")
+        for lab, wrong, found in texts:
+            place = folder / wrong.name / lab.id
+            place.mkdir(parents=True)
+            for name, text in found.items():
+                (place / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise LabError(f"{folder} cannot be written: {error.strerror or error}.") from error
+    return [Answer(lab.id, lab.task(w.task), w.name, w.sentence) for lab, w in chosen]
+
+
+def _chosen(root: Path, text: str) -> Iterator[tuple[Lab, Misconception]]:
+    """What one of the texts asks for."""
+    lab_id, *rest = text.split(".")
+    lab = load_lab(root, lab_id)
+    if not lab.has_solution:
+        raise LabError(
+            f"{lab.id} has no reference here: {lab.solution} is missing, of which a wrong answer "
+            "is a copy with one mistake."
+        )
+    if len(rest) > 2:
+        raise LabError(f"{text!r} is no lab, task or misconception: write it as lab03.no_sync.")
+    tasks = [lab.task(rest[0])] if rest else list(lab.tasks)
+    suite = load_suite(lab)
+    known = [wrong for task in tasks for wrong in suite.misconceptions_of(task.id)]
+    found = [wrong for wrong in known if wrong.name == rest[1]] if len(rest) == 2 else known
+    if not found:
+        names = ", ".join(wrong.name for wrong in known) or "none"
+        raise LabError(f"{text} names no known misconception; those of {tasks[0].name}: {names}.")
+    yield from ((lab, wrong) for wrong in found)
+
+
+def files(lab: Lab, wrong: Misconception) -> dict[str, str]:
+    """The files of a submission that makes this mistake and no other: name to text."""
+    texts = {name: (lab.solution / name).read_text(encoding="utf-8") for name in lab.edit}
+    if wrong.file is not None:
+        texts[wrong.file] = wrong.text(lab.solution)
+    else:
+        name = _home(texts, wrong)
+        texts[name] = _spliced(texts[name], wrong)
+    return {name: _without_marks(text) for name, text in texts.items()}
+
+
+def _home(texts: dict[str, str], wrong: Misconception) -> str:
+    """The file that defines what a misconception replaces."""
+    for name, text in texts.items():
+        if name.endswith(".py") and _place(text, wrong.replaces.partition(".")[0]):
+            return name
+    raise LabError(f"The misconception {wrong.name} replaces {wrong.replaces}, which no file has.")
+
+
+@lru_cache(maxsize=8)
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+def _place(text: str, dotted: str) -> ast.stmt | None:
+    """Where a function, a class or a class's method is defined."""
+    body = _parsed(text).body
+    found: ast.stmt | None = None
+    for part in dotted.split("."):
+        kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+        found = next((n for n in body if isinstance(n, kinds) and n.name == part), None)
+        body = found.body if isinstance(found, ast.ClassDef) else []
+    return found
+
+
+def _spliced(text: str, wrong: Misconception) -> str:
+    """The text with the wrong code where the right one stands; a method that the class inherits
+    comes behind its last line."""
+    lines = text.split("\n")
+    definition = wrong.definition()
+    for item in ast.walk(definition):  # annotations may need what the reference does not import
+        if isinstance(item, ast.arg):
+            item.annotation = None
+        elif isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
+            item.returns = None
+    code = ast.unparse(definition)
+    node = _place(text, wrong.replaces)
+    if node is None:
+        owner = _place(text, wrong.replaces.rpartition(".")[0])
+        if not isinstance(owner, ast.ClassDef):
+            raise LabError(f"The misconception {wrong.name} replaces {wrong.replaces}: no method.")
+        first = last = owner.end_lineno or owner.lineno
+        indent, code = owner.body[0].col_offset, f"\n{code}"
+    else:
+        marks = getattr(node, "decorator_list", [])
+        first = min([node.lineno, *(mark.lineno for mark in marks)]) - 1
+        last, indent = node.end_lineno or node.lineno, node.col_offset
+    lines[first:last] = textwrap.indent(code, " " * indent).split("\n")
+    return "\n".join(lines)
+
+
+def _without_marks(text: str) -> str:
+    """Without the lines that say where a reference's solutions begin and end."""
+    kept = (
+        line
+        for line in text.split("\n")
+        if not (skeleton.BEGIN.match(line) or skeleton.END.match(line))
+    )
+    return "\n".join(kept)
