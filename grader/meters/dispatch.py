@@ -79,10 +79,12 @@ class MeterMode(TorchDispatchMode):  # type: ignore[misc]
             return self._see(func, args, kwargs)
 
     def sings(self) -> bool:
-        """Whether a call made now reaches this mode and is written down."""
+        """Whether a call made now reaches this mode and is written down. Other threads, gloo's for
+        one, may write in between that a tensor was freed."""
         before = len(self._journal)
         answer = torch.ops.aten._local_scalar_dense.default(_CANARY)
-        return answer == self._answer and len(self._journal) == before + 1
+        written = self._journal.since(before)
+        return answer == self._answer and written.count(("canary", self._answer)) == 1
 
 
 class Dispatch:

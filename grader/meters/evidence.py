@@ -72,6 +72,10 @@ class Journal:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def since(self, length: int) -> list[Record]:
+        """What was appended after there were that many records, unverified."""
+        return [record for _, record, _ in self._entries[length:]]
+
     def __iter__(self) -> Iterator[Record]:
         """The records as they were written; raises MeasurementDisturbed if they no longer are."""
         entries = sorted(self._entries, key=lambda entry: entry[0])

@@ -139,7 +139,10 @@ def _sizes(value: Any) -> dict[int, tuple[Any, int]]:
 
 
 class LiveBytes(Meter[Living]):
-    """Bytes of the tensor storages that a block creates; what it is given is not counted."""
+    """Bytes of the tensor storages that a block creates; what it is given is not counted.
+
+    With `witness`, a collective that torch flattens in C++ (`all_gather` into a list) must stay
+    below `NOTICED_BYTES` in all: its buffer is made beside the meter, like a hidden one."""
 
     __slots__ = ()
 

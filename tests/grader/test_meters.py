@@ -1103,3 +1103,24 @@ def test_distributed_data_parallel_runs_on_a_checked_group() -> None:
 def test_a_world_without_ranks_is_refused() -> None:
     with pytest.raises(ValueError, match="world_size is 0"):
         ranks.run(lambda rank, n: None, 0)
+
+
+def test_a_record_of_another_thread_does_not_look_like_a_deaf_meter() -> None:
+    """gloo's threads free tensors whenever they get to it, also while the meter asks itself."""
+    from grader.meters import dispatch, evidence
+
+    journal = evidence.Journal()
+
+    def see(func: Any, args: Any, kwargs: Any) -> Any:
+        return func(*args, **kwargs)
+
+    class Noisy(dispatch.MeterMode):
+        def __torch_dispatch__(self, *args: Any, **kwargs: Any) -> Any:
+            journal.append("free", 1)
+            answer = super().__torch_dispatch__(*args, **kwargs)
+            journal.append("free", 2)
+            return answer
+
+    with Noisy(see, journal) as mode:
+        assert mode.sings()
+    assert not mode.sings()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-import re
 import tempfile
 import time
 from pathlib import Path
@@ -20,45 +19,12 @@ from grader import meters
 from grader.meters import ranks
 
 SECONDS = 24.0
-_PLACE = re.compile(r" \([\w.]+, line \d+\)")
-_NOT_STARTED = re.compile(r"NotImplementedError: (lab\d\d\.\w+)")
 
 
 def _run(function, world_size, args=(), checked=True):
-    """What each rank returned and sent; or, in one sentence, why not. A placeholder that a rank
-    ran into is raised here, as if this process had. What the ranks call of the learner's is looked
-    up before they start, so that a file that does not load is told once and by this process."""
-
-    def guarded(rank, size, *rest):
-        try:
-            return {"value": function(rank, size, *rest)}
-        except NotImplementedError as missing:
-            return {"missing": str(missing)}
-
-    try:
-        found = ranks.run(guarded, world_size, args, timeout_s=SECONDS, checked=checked)
-    except ranks.RanksError as error:
-        if missing := _NOT_STARTED.search(str(error)):
-            raise NotImplementedError(missing[1]) from None
-        failure, where = _why(error)
-        return {"failure": failure, "where": where, "ranks": [], "sent_bytes": []}
-    if missing := [item["missing"] for item in found if "missing" in item]:
-        raise NotImplementedError(missing[0])
-    values = [item["value"] for item in found]
-    return {"failure": "", "where": "", "ranks": values, "sent_bytes": list(found.sent_bytes)}
-
-
-def _why(error):
-    """A sentence that two who made the same mistake share, and the line that was theirs alone."""
-    if error.sentences:
-        text = error.sentences[0]
-        place = _PLACE.search(text)
-        return _PLACE.sub("", text), place[0].strip(" ()") if place else ""
-    rank, text = next(iter(error.texts.items()))
-    lines = text.strip().splitlines()
-    places = re.findall(r'File "[^"]*?([\w.]+)", line (\d+)', text)
-    where = ", line ".join(places[-1]) if places else ""
-    return f"Rank {rank}: {lines[-1]}", where
+    """What the ranks call of the learner's is looked up before they start, so that a file that does
+    not load is told once and by this process."""
+    return ranks.outcome(function, world_size, args, timeout_s=SECONDS, checked=checked)
 
 
 def _gradients(module):

@@ -1,0 +1,775 @@
+"""Lab 08: what a rank keeps, what travels, and that the numbers stay those of one process."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from grader import expect
+from grader.suite import task
+
+from . import oracles_sharding as oracles
+from .oracles_sharding import came_back, each, joined, normal
+
+MIB = 1 << 20
+MLP = ((65, 32), (65,), (32, 65), (32,), (7, 32), (7,))
+"""The 4,488 parameters of the page's worked figures."""
+
+SHARP = {"lr": 0.05, "betas": (0.8, 0.99), "eps": 1e-8, "wd": 0.3}
+SOFT = {"lr": 0.05, "betas": (0.8, 0.99), "eps": 1e-3, "wd": 0.3}
+
+
+def _plans(rng, world_size, total, more):
+    """Four steps in float64 and two in float32; each rank's rows, and what its owner adds to a
+    slice before a step. An eps of 1e-3 keeps float32's rounding of gradients from growing."""
+    made = []
+    for dtype, steps, keywords in ((torch.float64, 4, SHARP), (torch.float32, 2, SOFT)):
+        made.append(
+            {
+                "dtype": dtype,
+                "batches": [[normal(rng, 4, 5) for _ in range(world_size)] for _ in range(steps)],
+                "nudges": [
+                    [normal(rng, total, size=0.1) for _ in range(world_size)] for _ in range(steps)
+                ],
+                "keywords": keywords | more,
+            }
+        )
+    return made
+
+
+def _copied(plans):
+    return [
+        plan
+        | {
+            "batches": [[x.clone() for x in row] for row in plan["batches"]],
+            "nudges": [[x.clone() for x in row] for row in plan["nudges"]],
+        }
+        for plan in plans
+    ]
+
+
+def _pieces(nudge, sizes, world_size):
+    """One flat vector of each rank's own part of its own nudge, bucket by bucket."""
+    parts, at = [], 0
+    for size in sizes:
+        width = each(size, world_size)
+        for rank in range(world_size):
+            lo, hi = min(rank * width, size), min((rank + 1) * width, size)
+            parts.append(nudge[rank][at + lo : at + hi])
+        at += size
+    return torch.cat(parts)
+
+
+def _expect_near(got, want, dtype, because, what):
+    """Rounding alone: 1e-12 in float64; in float32 a gradient is off by about 1e-7 and AdamW with
+    an eps of 1e-3 and a rate of 0.05 makes at most 50 times that of it in a step."""
+    exact = dtype == torch.float64
+    expect.close(
+        got,
+        want,
+        because=because,
+        n=1 if exact else 16,
+        dtype="float64" if exact else "float32",
+        floor=1e-12 if exact else 5e-5,
+        what=what,
+    )
+
+
+# --- Zero1AdamW ----------------------------------------------------------------------------------
+
+
+@task("Zero1AdamW")
+@pytest.mark.parametrize(("shapes", "world_size"), [(MLP, 2), (((7,), (5, 5)), 3)])
+def test_state_is_a_slice_and_traffic_is_that_of_ddp(student, rng, shapes, world_size):
+    """Bytes alive after two steps, and what travelled in them.   Oracle: 2 (total + padding)
+    elements over the ranks, 2 Psi a step, by hand; AdamW in float64 for the values."""
+    total = sum(torch.empty(shape).numel() for shape in shapes)
+    gradients = [normal(rng, total) for _ in range(world_size)]
+    mean = torch.stack(gradients).double().mean(0)
+    copies = [g.clone() for g in gradients]
+    found = came_back(student.probe.zero1_bytes(shapes, world_size, copies))
+    width = each(total, world_size)
+    state_bytes, padded_bytes = 2 * 4 * width, 4 * width * world_size
+    for rank, seen in enumerate(found):
+        expect.bytes(
+            seen["said"],
+            state_bytes,
+            because=f"two moments of ceil({total} / {world_size}) = {width} float32 on every rank",
+            what=f"local_state_bytes() on rank {rank}",
+        )
+        expect.equal(
+            seen["shapes"],
+            [(width,), (width,)],
+            because="exp_avg and exp_avg_sq are those of the own slice",
+            what=f"shapes of the moments on rank {rank}",
+        )
+        expect.bytes(
+            seen["held"],
+            state_bytes,
+            because="a slice that is a view keeps the whole buffer alive",
+            what=f"storages behind the moments on rank {rank}",
+        )
+        alive = seen["alive"]
+        expect.within(
+            alive["optimizer"] + alive["temporary"] + alive["activation"],
+            state_bytes,
+            state_bytes + 64,
+            because="between steps nothing else of the size of a parameter is alive",
+            what=f"what two steps left alive on rank {rank}, parameters and gradients apart",
+            unit="bytes",
+        )
+    for rank, seen in enumerate(found):
+        expect.equal(
+            seen["payload"],
+            {"reduce_scatter": 2 * padded_bytes, "all_gather": 2 * padded_bytes},
+            because="a step moves the gradients once and the parameters once: 2 Psi, as DDP does",
+            what=f"payload of two steps on rank {rank} in bytes, Psi = {padded_bytes}",
+        )
+    keywords = {"lr": 0.01, "wd": 0.1, "eps": 1e-3}
+    p = torch.nn.Parameter(torch.ones(total, dtype=torch.float64))
+    opt = oracles.adamw([p], keywords)
+    for _ in range(2):
+        p.grad = mean.clone()
+        opt.step()
+    for rank, seen in enumerate(found):
+        _expect_near(
+            seen["values"],
+            p.detach(),
+            torch.float32,
+            because="what was measured must also have trained",
+            what=f"parameters on rank {rank}",
+        )
+
+
+@task("Zero1AdamW")
+@pytest.mark.parametrize("world_size", [3])
+def test_every_rank_ends_where_one_process_would(student, rng, world_size):
+    """Before each step a rank's own slice is changed by what only it knows, and all that it does
+    not own is NaN.   Oracle: torch.optim.AdamW, float64, one process, all rows."""
+    start = oracles.start_of(oracles.Awkward(), rng)
+    total = sum(p.numel() for p in oracles.trainable(oracles.Awkward()))
+    plans = _plans(rng, world_size, total, {})
+    found = came_back(student.probe.zero1(start, _copied(plans)))
+    for number, plan in enumerate(plans):
+        nudges = [_pieces(nudge, [total], world_size) for nudge in plan["nudges"]]
+        want = oracles.one_process(start, plan["batches"], nudges, plan["keywords"])
+        for step, row in enumerate(want):
+            for rank, seen in enumerate(found):
+                _expect_near(
+                    seen[number]["rows"][step]["values"],
+                    row["values"],
+                    plan["dtype"],
+                    because="step() takes the mean gradient of all rows, changes what this rank "
+                    "owns, and brings the rest from its owners",
+                    what=f"parameters on rank {rank} after step {step + 1} ({plan['dtype']})",
+                )
+
+
+@task("Zero1AdamW")
+def test_the_process_holds_half_of_the_state(student, rng):
+    """12 Mi parameters on two ranks; the memory of each process is read from outside.   Oracle: 48
+    MiB of moments a rank, not 96, by hand; AdamW in float64 for the values."""
+    count, numel, stride = 12, MIB, 9973
+    gradients = [normal(rng, 512) for _ in range(2)]
+    seen = student.probe.zero1_memory(count, numel, [g.clone() for g in gradients], stride)
+    found = came_back(seen)
+    mean = torch.stack(gradients).double().mean(0)
+    pattern = oracles.repeated_adamw(mean, 2, {"lr": 0.01, "wd": 0.1, "eps": 1e-3})
+    for rank, values in enumerate(found):
+        _expect_near(
+            torch.stack(values),
+            pattern[torch.arange(0, numel, stride) % 512].expand(count, -1),
+            torch.float32,
+            because="what was measured must also have trained",
+            what=f"every {stride}th parameter on rank {rank}",
+        )
+    for rank, growth in enumerate(seen["growth_bytes"]):
+        if growth is not None:
+            _expect_memory(
+                growth,
+                83 * MIB,
+                101 * MIB,
+                because="half of the moments are 48 MiB, and a step on one of the 12 parameters "
+                "needs a few times 4: the other half, wherever it is kept, is 48 more",
+                what=f"growth of rank {rank}'s process over two steps",
+            )
+
+
+def _expect_memory(got, about, limit, because, what):
+    """In steps of 16 MiB, which is what a process may grow by for other reasons."""
+    steps = 16 * MIB
+    expect.at_most(
+        0 if got <= limit else -(-(got - about) // steps) * steps + about,
+        limit,
+        because=because,
+        what=f"{what} (about; right is {about // MIB} MiB)",
+    )
+
+
+@task("Zero1AdamW", gate=False)
+def test_a_group_of_some_ranks_and_fewer_elements_than_ranks(student, rng):
+    """Ranks 0 and 2 alone; 2 elements on 3 ranks, given twice.   Oracle: AdamW, float64."""
+    start = oracles.start_of(oracles.Awkward(), rng)
+    batch = [normal(rng, 4, 5) for _ in range(3)]
+    found = came_back(student.probe.zero1_edges([x.clone() for x in batch], start))
+    total = sum(p.numel() for p in oracles.trainable(oracles.Awkward()))
+    pair = oracles.one_process(start, [[batch[0], batch[2]]], [torch.zeros(total)], {"lr": 0.05})
+    because = "ranks, their number and every collective are those of the group pg"
+    for rank in (0, 2):
+        _expect_near(
+            found[rank]["pair"],
+            pair[0]["values"],
+            torch.float64,
+            because=because,
+            what=f"parameters on rank {rank}, of ranks 0 and 2",
+        )
+    mean = torch.stack([x.reshape(-1)[:2] for x in batch]).double().mean(0)
+    p = torch.nn.Parameter(torch.ones(2, dtype=torch.float64))
+    opt = oracles.adamw([p], {"lr": 0.05})
+    p.grad = mean
+    opt.step()
+    for rank, seen in enumerate(found):
+        _expect_near(
+            seen["few"],
+            p.detach(),
+            torch.float64,
+            because="a rank whose slice is padding takes part all the same",
+            what=f"2 parameters on 3 ranks, on rank {rank}",
+        )
+        expect.bytes(
+            seen["few_bytes"],
+            16,
+            because="ceil(2 / 3) = 1 element a rank, two moments in float64",
+            what=f"local_state_bytes() on rank {rank}",
+        )
+
+
+@task("Zero1AdamW", gate=False)
+def test_bad_arguments_are_named(student):
+    """No parameter, two dtypes, lr below 0, a beta of 1.   Oracle: ValueError, by hand."""
+    found = came_back(student.probe.zero1_refuses())
+    names = ("no parameter", "two dtypes", "lr=-1", "beta=1")
+    because = "a value that cannot be meant must be refused before the first step"
+    expect.equal(found[0], dict.fromkeys(names, "ValueError"), because=because, what="raised")
+
+
+# --- Zero2 ---------------------------------------------------------------------------------------
+
+BUCKET = 256
+"""Bytes: the gradients of `Awkward` make several buckets, in float32 and in float64."""
+
+
+def _zero2_sizes(dtype):
+    params = oracles.trainable(oracles.Awkward())[::-1]
+    return oracles.cut(params, BUCKET, torch.empty((), dtype=dtype).element_size())
+
+
+@task("Zero2")
+@pytest.mark.parametrize("world_size", [3])
+def test_values_and_shards_are_those_of_one_process(student, rng, world_size):
+    """As for Zero1AdamW, and the shards before the step.   Oracle: torch.optim.AdamW and its
+    gradients, float64, one process, all rows."""
+    start = oracles.start_of(oracles.Awkward(), rng)
+    total = sum(p.numel() for p in oracles.trainable(oracles.Awkward()))
+    plans = _plans(rng, world_size, total, {"bucket_bytes": BUCKET})
+    found = came_back(student.probe.zero2(start, _copied(plans)))
+    for number, plan in enumerate(plans):
+        sizes = _zero2_sizes(plan["dtype"])
+        nudges = [_pieces(nudge, sizes, world_size) for nudge in plan["nudges"]]
+        want = oracles.one_process(start, plan["batches"], nudges, plan["keywords"], True)
+        for step, row in enumerate(want):
+            rows = [seen[number]["rows"][step] for seen in found]
+            _expect_all_shards(rows, sizes)
+            means = row["grads"].split(sizes)
+            for bucket, mean in enumerate(means):
+                _expect_near(
+                    joined([r["shards"][bucket] for r in rows], len(mean)),
+                    mean,
+                    plan["dtype"],
+                    because="a shard is this rank's slice of the mean gradient over the ranks",
+                    what=f"shards of bucket {bucket} in step {step + 1}, all ranks' end to end",
+                )
+            for rank, seen in enumerate(rows):
+                _expect_near(
+                    seen["values"],
+                    row["values"],
+                    plan["dtype"],
+                    because="Zero2 takes the steps of Zero1AdamW",
+                    what=f"parameters on rank {rank} after step {step + 1} ({plan['dtype']})",
+                )
+
+
+def _expect_all_shards(rows, sizes):
+    for rank, row in enumerate(rows):
+        expect.equal(
+            row["count"],
+            len(sizes),
+            because="buckets are the trainable parameters from the last to the first, cut by "
+            "plan_buckets with bucket_bytes",
+            what=f"shards that finish() gives on rank {rank}",
+        )
+        expect.equal(
+            row["lost"],
+            [],
+            because="finish() lets every bucket go, with zeros for a gradient that did not come",
+            what=f"buckets that have no shard after finish() on rank {rank}",
+        )
+
+
+@task("Zero2")
+def test_buckets_leave_during_backward(student, rng):
+    """What was sent where, and what is left in `.grad`.   Oracle: the plan of the buckets by hand;
+    the kit's log; values as in the test above."""
+    world_size = 2
+    start = oracles.start_of(oracles.Awkward(), rng)
+    total = sum(p.numel() for p in oracles.trainable(oracles.Awkward()))
+    plans = _plans(rng, world_size, total, {"bucket_bytes": BUCKET})[1:]
+    found = came_back(student.probe.zero2(start, _copied(plans)))
+    sizes = _zero2_sizes(torch.float32)
+    payloads = [4 * world_size * each(size, world_size) for size in sizes]
+    _expect_all_shards([seen[0]["rows"][-1] for seen in found], sizes)
+    members = _members(sizes)
+    ready = _first_waiting(members)  # it and those after it wait until finish()
+    for rank, seen in enumerate(found):
+        row = seen[0]["rows"][-1]
+        left = [row["left"][::-1][i] for bucket in members[:ready] for i in bucket]
+        expect.equal(
+            left,
+            [False] * len(left),
+            because="when a bucket has left, its gradients are gone from .grad",
+            what=f".grad that is left after backward on rank {rank}, of the buckets that have gone",
+        )
+        expect.equal(
+            row["payload"],
+            {"reduce_scatter": sum(payloads), "all_gather": sum(payloads)},
+            because="each bucket is reduce-scattered once and its parameters gathered once: 2 Psi",
+            what=f"payload of a step on rank {rank} in bytes, Psi = {sum(payloads)}",
+        )
+        scatters = [call for call in row["calls"] if call[0] == "reduce_scatter"]
+        early = [call[2] for call in scatters].count("backward")
+        expect.equal(
+            early,
+            ready,
+            because="a bucket leaves as soon as it is full and all before it have left",
+            what=f"reduce-scatters of rank {rank} during backward",
+        )
+        expect.equal(
+            row["done"],
+            [index < ready for index in range(len(sizes))],
+            because="shards[i] is there when bucket i has left, and None before",
+            what=f"shards that are there after backward on rank {rank}",
+        )
+        expect.at_most(
+            scatters[0][3],
+            len(row["left"]) - 3,
+            because="the first bucket leaves while other gradients are still to come",
+            what=f"gradients there when rank {rank} sent its first bucket",
+            unit="gradients",
+        )
+        expect.bytes(
+            seen[0]["said"],
+            sum(2 * payload // world_size for payload in payloads),
+            because="two moments of this rank's slice of every bucket",
+            what=f"local_state_bytes() on rank {rank}",
+        )
+
+
+def _members(sizes):
+    """Which parameters, counted from the last one, lie in each bucket."""
+    numels = [p.numel() for p in oracles.trainable(oracles.Awkward())[::-1]]
+    found, at = [], 0
+    for size in sizes:
+        members = []
+        while sum(numels[i] for i in members) < size:
+            members.append(at)
+            at += 1
+        found.append(members)
+    return found
+
+
+def _first_waiting(members):
+    """The first bucket with a parameter of the layer `never`, which nobody uses."""
+    model = oracles.Awkward()
+    params = oracles.trainable(model)[::-1]
+    never = {id(p) for p in model.never.parameters()}
+    return next(i for i, bucket in enumerate(members) if never & {id(params[j]) for j in bucket})
+
+
+@task("Zero2")
+def test_one_bucket_of_full_gradients_is_alive(student, rng):
+    """16 layers of 16 KiB, a bucket of 32.   Oracle: bytes by hand, seen by the kit's meter; outer
+    products for the shards."""
+    layers, width, bucket = 16, 64, 32 << 10
+    vectors = [normal(rng, 2, width) for _ in range(2)]
+    found = came_back(
+        student.probe.zero2_bytes(layers, width, bucket, [v.clone() for v in vectors])
+    )
+    whole, slack = 4 * layers * width * width, 4 << 10
+    mean = torch.stack([torch.outer(*v.double()) for v in vectors]).mean(0).reshape(-1)
+    for rank, seen in enumerate(found):
+        expect.at_most(
+            seen["most"]["gradient"],
+            bucket,
+            because="a gradient leaves .grad as soon as it is there",
+            what=f"bytes in .grad at once on rank {rank}",
+        )
+        expect.at_most(
+            seen["peak"] - seen["before"],
+            whole // 2 + 3 * bucket + bucket // 2 + slack,
+            because="half of all gradients are this rank's shards; besides these, a bucket, its "
+            "slices on their way, a gradient that was just made, and maybe the bucket before",
+            what=f"bytes that backward added at its peak on rank {rank}",
+        )
+        expect.at_most(
+            seen["alive"]["gradient"] + seen["alive"]["temporary"] + seen["alive"]["activation"],
+            slack,
+            because="of all full gradients none is left when backward is over",
+            what=f"bytes beside the shards after backward on rank {rank}",
+        )
+    for index in range(layers // 2):
+        _expect_near(
+            joined([seen["shards"][index] for seen in found], 2 * len(mean)),
+            mean.repeat(2),
+            torch.float32,
+            because="what was measured must also be right",
+            what=f"shards of bucket {index}, all ranks' end to end",
+        )
+
+
+@task("Zero2")
+def test_the_process_holds_half_of_the_gradients(student, rng):
+    """80 MiB of gradients in 20 layers on two ranks; memory read from outside.   Oracle: 40 MiB of
+    shards, 80 of moments and a few of 4, by hand; outer products for the shards."""
+    layers, width, stride = 20, 1024, 5003
+    vectors = [normal(rng, 2, width) for _ in range(2)]
+    copies = [v.clone() for v in vectors]
+    seen = student.probe.zero2_memory(layers, width, 4 * MIB, copies, stride)
+    found = came_back(seen)
+    mean = torch.stack([torch.outer(*v.double()) for v in vectors]).mean(0).reshape(2, -1)
+    for rank, shards in enumerate(found):
+        for index, shard in enumerate(shards):
+            _expect_near(
+                shard,
+                mean[rank][::stride],
+                torch.float32,
+                because="what was measured must also be right",
+                what=f"every {stride}th element of bucket {index} on rank {rank}",
+            )
+    for rank, growth in enumerate(seen["growth_bytes"]):
+        if growth is not None:
+            _expect_memory(
+                growth,
+                144 * MIB,
+                162 * MIB,
+                because="moments are 80 MiB, shards 40 and a bucket 4; who keeps every gradient "
+                "until the step holds 80 of these, not 40",
+                what=f"growth of rank {rank}'s process in one backward",
+            )
+
+
+@task("Zero2", gate=False)
+def test_a_second_backward_is_an_error_and_zero_grad_forgets(student, rng):
+    """Backward twice, then zero_grad() and again.   Oracle: gradients of one process, float64."""
+    start = oracles.start_of(oracles.Awkward(), rng)
+    batch = [normal(rng, 4, 5) for _ in range(2)]
+    found = came_back(student.probe.zero2_edges([x.clone() for x in batch], start))
+    sizes = _zero2_sizes(torch.float64)
+    nothing = torch.zeros(sum(sizes))
+    want = oracles.one_process(start, [batch], [nothing], {}, True)[0]["grads"].split(sizes)
+    for seen in found:
+        for name, kind in (("second backward", "RuntimeError"), ("bucket_bytes=0", "ValueError")):
+            because = "a bucket that has left cannot take another gradient, and none has 0 bytes"
+            expect.equal(seen[name], kind, because=because, what=name)
+        expect.true(seen["cleared"], because="zero_grad() forgets the shards")
+    for bucket, mean in enumerate(want):
+        _expect_near(
+            joined([seen["shards"][bucket] for seen in found], len(mean)),
+            mean,
+            torch.float64,
+            because="nothing of an earlier backward is left after zero_grad()",
+            what=f"shards of bucket {bucket}",
+        )
+
+
+# --- Zero3Module ---------------------------------------------------------------------------------
+
+
+def _chain(rng, unused):
+    return [oracles.start_of(oracles.Block(has), rng) for has in unused]
+
+
+def _sizes(starts):
+    """Trainable and frozen elements of each block."""
+    blocks = [oracles.Block("never" in start) for start in starts]
+    trained = [sum(p.numel() for p in oracles.trainable(block)) for block in blocks]
+    frozen = [sum(p.numel() for p in block.frozen.parameters()) for block in blocks]
+    return trained, frozen
+
+
+def _zero3_plans(rng, starts, world_size, prefetches):
+    trained, _ = _sizes(starts)
+    made = []
+    for prefetch in prefetches:
+        steps = 3
+        nudges = [[] for _ in range(steps)]
+        for row in nudges:
+            for rank in range(world_size):
+                parts = []
+                for size in trained:
+                    width = each(size, world_size)
+                    part = normal(rng, width, size=0.1)
+                    part[max(0, size - rank * width) :] = 0  # padding stays zero
+                    parts.append(part)
+                row.append(torch.cat(parts))
+        made.append(
+            {
+                "dtype": torch.float64,
+                "batches": [[normal(rng, 4, 5) for _ in range(world_size)] for _ in range(steps)],
+                "nudges": nudges,
+                "prefetch": prefetch,
+                "keywords": {"lr": 0.05, "weight_decay": 0.3},
+            }
+        )
+    return made
+
+
+def _by_block(nudge, trained, world_size):
+    """The ranks' nudges as one flat vector a block."""
+    widths = [each(size, world_size) for size in trained]
+    rows = [part.split(widths) for part in nudge]
+    return [joined([row[i] for row in rows], size) for i, size in enumerate(trained)]
+
+
+@task("Zero3Module")
+@pytest.mark.parametrize("prefetch", [1, 0])
+def test_parameters_are_there_only_while_they_are_used(student, rng, prefetch):
+    """Storages when idle and in the middle of each block; payloads.   Oracle: bytes by hand, seen
+    by blocks of the kit's; the parameters of one process, float64, at the end."""
+    world_size = 2
+    starts = _chain(rng, [False] * 4)
+    trained, frozen = _sizes(starts)
+    plans = _zero3_plans(rng, starts, world_size, [prefetch])
+    found = came_back(student.probe.zero3(starts, _copied(plans)))
+    padded = [8 * world_size * each(size, world_size) for size in trained]
+    cold = [8 * world_size * each(size, world_size) for size in frozen]
+    block_bytes = padded[0] + cold[0]
+    moments = ["after the constructor"]
+    moments += [f"after {name} {step}" for step in (1, 2, 3) for name in ("forward", "backward")]
+    for rank, seen in enumerate(found):
+        plan = seen[0]
+        for moment, idle in zip(moments, plan["idle"], strict=True):
+            expect.equal(
+                idle,
+                [0] * len(starts),
+                because="between its call sites a block's parameters have storages of 0 bytes",
+                what=f"bytes of each block's parameters {moment} on rank {rank}",
+            )
+        expect.equal(
+            plan["sizes"],
+            [[each(n, world_size) for n in pair] for pair in zip(trained, frozen, strict=True)],
+            because="a rank holds ceil(elements / ranks) of each of the two flat buffers",
+            what=f"elements of the shards on rank {rank}",
+        )
+        row = plan["rows"][-1]
+        for number, (phase, whole) in enumerate(row["looks"]):
+            index = number if phase == "forward" else 2 * len(starts) - 1 - number
+            expect.at_least(
+                whole[index],
+                8 * (trained[index] + frozen[index]),
+                because="while a block computes, its parameters are whole",
+                what=f"bytes of block {index} in the middle of its {phase} on rank {rank}",
+            )
+            expect.at_most(
+                sum(whole),
+                (prefetch + 1) * block_bytes,
+                because=f"with prefetch={prefetch}, at most {prefetch + 1} block"
+                f"{'s are' if prefetch else ' is'} whole at once",
+                what=f"bytes of whole parameters in block {index}'s {phase} on rank {rank}",
+            )
+        expect.equal(
+            row["left"],
+            [False] * len(row["left"]),
+            because="full gradients go when the shard's is there",
+            what=f".grad of the blocks' own parameters on rank {rank}",
+        )
+        expect.equal(
+            row["payload"],
+            {"all_gather": 2 * sum(padded) + 2 * sum(cold), "reduce_scatter": sum(padded)},
+            because="gather for forward, gather for backward, scatter gradients: 3 Psi, and twice "
+            "what is frozen",
+            what=f"payload of a step on rank {rank} in bytes, Psi = {sum(padded)}, "
+            f"frozen {sum(cold)}",
+        )
+        expect.equal(
+            row["where"]["reduce_scatter"],
+            ["backward"],
+            because="a block's gradients leave when its backward is over",
+            what=f"where rank {rank} sent gradients",
+        )
+    nudges = [_by_block(nudge, trained, world_size) for nudge in plans[0]["nudges"]]
+    want = oracles.chain_in_one_process(
+        starts, plans[0]["batches"], nudges, {"lr": 0.05, "wd": 0.3}
+    )
+    for block, total in enumerate(trained):
+        _expect_near(
+            joined([seen[0]["rows"][-1]["shards"][block] for seen in found], total),
+            want[-1]["values"][block],
+            torch.float64,
+            because="what was measured must also have trained",
+            what=f"parameters of block {block} after step 3",
+        )
+
+
+@task("Zero3Module")
+@pytest.mark.parametrize("world_size", [3])
+def test_sharded_blocks_train_as_whole_ones(student, rng, world_size):
+    """Three AdamW steps on the shards, which every rank changes between forward and backward by
+    what only it knows.   Oracle: the blocks in one process, float64, all rows."""
+    starts = _chain(rng, [False, True, False])
+    trained, _ = _sizes(starts)
+    plans = _zero3_plans(rng, starts, world_size, [1])
+    found = came_back(student.probe.zero3(starts, _copied(plans)))
+    plan = plans[0]
+    nudges = [_by_block(nudge, trained, world_size) for nudge in plan["nudges"]]
+    keywords = {"lr": 0.05, "wd": 0.3}
+    want = oracles.chain_in_one_process(starts, plan["batches"], nudges, keywords)
+    for step, row in enumerate(want):
+        rows = [seen[0]["rows"][step] for seen in found]
+        _expect_near(
+            torch.cat([r["out"] for r in rows]),
+            row["out"],
+            torch.float64,
+            because="forward computes with what the shards of all ranks hold now",
+            what=f"outputs of all rows in step {step + 1}",
+        )
+        for block, total in enumerate(trained):
+            _expect_near(
+                joined([r["grads"][block] for r in rows], total),
+                row["grads"][block],
+                torch.float64,
+                because="backward gathers again, and the mean gradient over the ranks goes to the "
+                "shards",
+                what=f"gradients of block {block} in step {step + 1}, all ranks' end to end",
+            )
+            _expect_near(
+                joined([r["shards"][block] for r in rows], total),
+                row["values"][block],
+                torch.float64,
+                because="an optimizer that steps on the shards steps the model",
+                what=f"parameters of block {block} after step {step + 1}, all ranks' end to end",
+            )
+
+
+@task("Zero3Module")
+def test_gradients_are_those_of_fully_shard(student, rng):
+    """Two backwards that add up, then a forward without gradients.   Oracle: torch's fully_shard
+    within 1e-6; one process in float64."""
+    starts = _chain(rng, [False, True])
+    trained, _ = _sizes(starts)
+    batches = [[normal(rng, 4, 5) for _ in range(2)] for _ in range(2)]
+    copies = [[x.clone() for x in row] for row in batches]
+    found = came_back(student.probe.zero3_beside_fully_shard(starts, copies))
+    nothing = [[torch.zeros(size) for size in trained]]
+    alone = [oracles.chain_in_one_process(starts, [row], nothing, {})[0] for row in batches]
+    for step in range(2):
+        for block, total in enumerate(trained):
+            got = joined([seen["found"][step]["grads"][block] for seen in found], total)
+            _expect_near(
+                got,
+                sum(row["grads"][block] for row in alone[: step + 1]),
+                torch.float32,
+                because="a second backward adds to the shard's gradient",
+                what=f"gradients of block {block} after backward {step + 1}",
+            )
+            expect.close(
+                got,
+                found[0]["found"][step]["theirs"][block],
+                because="fully_shard has the same mean gradients, in another partition",
+                n=8,
+                dtype="float32",
+                floor=1e-6,
+                what=f"gradients of block {block} after backward {step + 1}",
+            )
+    for rank, seen in enumerate(found):
+        expect.close(
+            seen["outs"][0],
+            seen["outs"][1],
+            because="under no_grad() a block is gathered and released all the same",
+            n=8,
+            dtype="float32",
+            floor=1e-6,
+            what=f"output without gradients on rank {rank}",
+        )
+        expect.equal(
+            seen["idle"],
+            [0, 0],
+            because="without a backward, too, parameters go after forward",
+            what=f"bytes of each block's parameters on rank {rank}",
+        )
+
+
+@task("Zero3Module")
+def test_the_process_holds_half_of_the_model(student, rng):
+    """16 blocks of 4 MiB on two ranks; memory read from outside.   Oracle: 64 MiB of shards and
+    their gradients and a few blocks, by hand; outer products and the loss in float64."""
+    count, width, stride = 16, 1024, 5003
+    vectors = [normal(rng, 2, width) for _ in range(2)]
+    values = [float(v) for v in normal(rng, count)]
+    seen = student.probe.zero3_memory(values, width, [v.clone() for v in vectors], stride)
+    found = came_back(seen)
+    mean = torch.stack([torch.outer(*v.double()) for v in vectors]).mean(0).reshape(2, -1)
+    for rank, row in enumerate(found):
+        a, c = vectors[rank].double()
+        want = float(a.sum() * c.sum() * sum(values))
+        expect.close(
+            row["loss"],
+            want,
+            because="a . sum_i W_i c, with W_i of one value each",
+            n=count * width,
+            dtype="float32",
+            scale=float(a.abs().sum() * c.abs().sum() * sum(map(abs, values))) / width,
+            what=f"loss on rank {rank}",
+        )
+        for index, grad in enumerate(row["grads"]):
+            _expect_near(
+                grad,
+                mean[rank][::stride],
+                torch.float32,
+                because="what was measured must also be right",
+                what=f"every {stride}th gradient of block {index} on rank {rank}",
+            )
+    for rank, growth in enumerate(seen["growth_bytes"]):
+        if growth is not None:
+            _expect_memory(
+                growth,
+                91 * MIB,
+                109 * MIB,
+                because="shards and their gradients are 64 MiB and a block is 4; the other halves "
+                "of all blocks are 32 more, and whole blocks beside their shards 64",
+                what=f"growth of rank {rank}'s process in forward and backward",
+            )
+
+
+@task("Zero3Module", gate=False)
+def test_the_next_block_is_on_its_way(student, rng):
+    """Storages in the middle of each block, with prefetch=1.   Oracle: one more block, by hand."""
+    starts = _chain(rng, [False] * 3)
+    plans = _zero3_plans(rng, starts, 2, [1])
+    found = came_back(student.probe.zero3(starts, _copied(plans)))
+    for rank, seen in enumerate(found):
+        for phase, whole in seen[0]["rows"][0]["looks"][:2]:
+            expect.equal(
+                sum(size > 0 for size in whole),
+                2,
+                because="while a block computes, the gather of the next one is running",
+                what=f"blocks that have storage in a {phase} on rank {rank}",
+            )
+
+
+@task("Zero3Module", gate=False)
+def test_bad_values_are_named(student):
+    """prefetch below 0, two dtypes.   Oracle: ValueError, by hand."""
+    found = came_back(student.probe.zero3_refuses())
+    names = ("prefetch=-1", "two dtypes")
+    because = "a value that cannot be meant must be refused at once"
+    expect.equal(found[0], dict.fromkeys(names, "ValueError"), because=because, what="raised")

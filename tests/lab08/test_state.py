@@ -1,0 +1,669 @@
+"""Lab 08: one norm, one checkpoint, one master for all shards."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from grader import expect
+from grader.suite import task
+
+from . import oracles_state as oracles
+from .oracles_state import MOMENTS, came_back, normal
+
+# --- clip_grad_norm_sharded ----------------------------------------------------------------------
+
+
+def _case(rng, numels, world_size, share=0.5, size=1.0, dtype=torch.float32, listed=None):
+    """Whole gradients, and for each rank its padded shards of them; max_norm is that share of the
+    norm. What stands in the padding would show."""
+    whole = [(normal(rng, n, size=size) * torch.linspace(1, 5, n)).to(dtype) for n in numels]
+    norm = float(oracles.clipped(whole, 1.0)[0])
+    pieces = [oracles.cut(grad, world_size, filler=100.0) for grad in whole]
+    real = [oracles.counts(n, world_size) for n in numels]
+    rows = [
+        {
+            "shards": [piece[rank] for piece in pieces],
+            "real": [count[rank] for count in real],
+            "listed": listed or list(range(len(numels))),
+            "max_norm": share * norm,
+            "strict": False,
+        }
+        for rank in range(world_size)
+    ]
+    return whole, rows
+
+
+def _by_rank(cases):
+    """[whole, rows by rank] a case, to a list of cases a rank."""
+    return [list(rows) for rows in zip(*(rows for _, rows in cases), strict=True)]
+
+
+def _rejoined(found, case, whole, members=None):
+    """The gradients as a whole again: what the ranks hold of them, without the padding."""
+    size = len(found) if members is None else len(members)
+    out = []
+    for i, grad in enumerate(whole):
+        counts = oracles.counts(grad.numel(), size)
+        parts = [found[rank][case]["shards"][i] for rank in members or range(size)]
+        out.append(torch.cat([part[:n] for part, n in zip(parts, counts, strict=True)]))
+    return out
+
+
+def _expect_clipped(found, cases, members=None):
+    """Norms, coefficients and gradients are those of torch on the whole."""
+    members = members or list(range(len(found)))
+    for number, (whole, rows) in enumerate(cases):
+        max_norm = rows[0]["max_norm"]
+        norm, want = oracles.clipped(whole, max_norm)
+        n, dtype = sum(grad.numel() for grad in whole), str(whole[0].dtype).removeprefix("torch.")
+        for rank in members:
+            expect.close(
+                found[rank][number]["norm"],
+                norm,
+                because="the norm is the root of the sum of squares over all ranks: every gradient "
+                "once, padding never",
+                n=min(n, 64),
+                dtype="float32",
+                what=f"norm of {list(map(len, whole))} elements, as rank {rank} returned it",
+            )
+        for i, grad in enumerate(_rejoined(found, number, whole, members)):
+            expect.close(
+                grad,
+                want[i],
+                because="every rank multiplies by max_norm / (norm of the whole + 1e-6), at most "
+                "by 1, and each gradient once",
+                n=n if dtype == "float32" else 1,
+                dtype=dtype,
+                what=f"gradient {i} of {list(map(len, whole))} elements, clipped to {max_norm:.3g}",
+            )
+        for rank in members[1:]:
+            expect.equal(
+                found[rank][number]["norm"],
+                found[members[0]][number]["norm"],
+                because="all ranks take one number, to the last bit",
+                what=f"norm of rank {rank} against that of rank {members[0]}",
+            )
+
+
+@task("clip_grad_norm_sharded")
+def test_clips_as_if_nothing_were_sharded(student, rng):
+    """Odd sizes, a tied parameter listed twice; then 5 elements, of which rank 3 of 4 has none.
+    Oracle: torch.nn.utils.clip_grad_norm_ on the whole gradients, float64."""
+    cases = [
+        _case(rng, (23, 7, 3), 4, listed=[0, 1, 0, 2]),
+        _case(rng, (5,), 4, share=0.1),
+    ]
+    _expect_clipped(came_back(student.probe.clip_shards(_by_rank(cases))), cases)
+
+
+@task("clip_grad_norm_sharded")
+def test_small_gradients_stay_as_they_are(student, rng):
+    """A norm below max_norm.   Oracle: the gradients, bit for bit; torch's norm."""
+    cases = [_case(rng, (9, 4), 2, share=3.0)]
+    found = came_back(student.probe.clip_shards(_by_rank(cases)))
+    for i, grad in enumerate(_rejoined(found, 0, cases[0][0])):
+        expect.equal(
+            grad,
+            cases[0][0][i],
+            because="clipping makes a gradient shorter, never longer",
+            what=f"gradient {i}, whose norm is a third of max_norm",
+        )
+    _expect_clipped(found, cases)
+
+
+@task("clip_grad_norm_sharded")
+def test_one_number_travels(student, rng):
+    """60,000 gradients on three ranks.
+    Oracle: the log of the process group, the kernel's sockets, and torch's norm."""
+    cases = [_case(rng, (60_000,), 3)]
+    seen = student.probe.clip_shards(_by_rank(cases), checked=False)
+    found = came_back(seen)
+    _expect_clipped(found, cases)
+    for rank, rows in enumerate(found):
+        operations = [operation for operation, _ in rows[0]["calls"]]
+        because = "the sum of squares is the one thing that the ranks have to tell each other"
+        expect.equal(operations, ["all_reduce"], because=because, what=f"collectives, rank {rank}")
+        payload = sum(size for _, size in rows[0]["calls"])
+        expect.at_most(payload, 16, because=because, what=f"payload on rank {rank}")
+        if seen["sent_bytes"][rank] is not None:
+            expect.at_most(
+                seen["sent_bytes"][rank],
+                16 << 10,
+                because="a shard has 80,000 bytes, and stays where it is",
+                what=f"sent by rank {rank}, by the kernel's count",
+            )
+
+
+@task("clip_grad_norm_sharded")
+def test_squares_of_bf16_gradients_are_added_in_float32(student, rng):
+    """bfloat16 shards.   Oracle: the norm of the same numbers in float64."""
+    cases = [_case(rng, sizes, 2, dtype=torch.bfloat16) for sizes in ((400, 31), (97,), (256,))]
+    _expect_clipped(came_back(student.probe.clip_shards(_by_rank(cases))), cases)
+
+
+@task("clip_grad_norm_sharded", gate=False)
+def test_one_bad_gradient_reaches_every_rank(student, rng):
+    """An infinity on rank 1 of 3, then a NaN; each once more with error_if_nonfinite.
+    Oracle: torch.nn.utils.clip_grad_norm_ on the whole; RuntimeError on all ranks."""
+    wholes, data = [], [[], [], []]
+    for value in (float("inf"), float("nan")):
+        whole, rows = _case(rng, (9,), 3)
+        whole[0][4] = value
+        wholes.append(whole)
+        for rank, piece in enumerate(oracles.cut(whole[0], 3)):
+            case = rows[rank] | {"shards": [piece], "max_norm": 1.0}
+            data[rank] += [case, case | {"strict": True}]
+    found = came_back(student.probe.clip_shards(data))
+    for number, whole in enumerate(wholes):
+        norm, want = oracles.clipped(whole, 1.0)
+        for rank, rows in enumerate(found):
+            because = "no rank may go on as if nothing had happened: all see the same norm"
+            got = rows[2 * number]["norm"]
+            expect.close(got, norm, because=because, what=f"norm that rank {rank} returned")
+        got = _rejoined(found, 2 * number, whole)[0]
+        because = "torch multiplies all gradients by that coefficient, 0 or NaN"
+        expect.close(got, want[0], because=because, dtype="float32", what="clipped gradients")
+        expect.equal(
+            [rows[2 * number + 1]["raised"] for rows in found],
+            ["RuntimeError"] * 3,
+            because="who raises before the all-reduce leaves the others waiting in it",
+            what="raised with error_if_nonfinite",
+        )
+        because = "an error changes nothing"
+        kept = _rejoined(found, 2 * number + 1, whole)[0]
+        expect.close(kept, whole[0].double(), because=because, what="gradients after an error")
+
+
+@task("clip_grad_norm_sharded", gate=False)
+def test_a_group_clips_for_itself(student, rng):
+    """Ranks 1 and 3 of 4.   Oracle: torch on what those two hold."""
+    whole, rows = _case(rng, (11, 2), 2)
+    data = [[], [rows[0]], [], [rows[1]]]
+    found = came_back(student.probe.clip_shards(data, members=[1, 3]))
+    _expect_clipped(found, [(whole, rows)], [1, 3])
+
+
+@task("clip_grad_norm_sharded", gate=False)
+def test_a_negative_max_norm_is_refused(student):
+    """max_norm = -1, before anything travels.   Oracle: the contract."""
+    with expect.raises(ValueError, because="it would turn the gradient round"):
+        student.clip_grad_norm_sharded([torch.ones(3)], [3], -1.0)
+
+
+# --- full_state_dict -----------------------------------------------------------------------------
+
+
+def _expect_full(full, want, names):
+    """A checkpoint in the lab's format, with these numbers."""
+    expect.true(
+        isinstance(full, dict) and isinstance(full.get("model"), dict),
+        because='rank 0 returns {"model": ..., "optimizer": ...}',
+        observed=full,
+    )
+    expect.equal(
+        list(full["model"]),
+        list(want["model"]),
+        because="a checkpoint has the keys of the model that nobody wrapped: also a tied weight's "
+        "second name, buffers and frozen layers, and no unsaved buffer",
+        what='keys of "model"',
+    )
+    for name, right in want["model"].items():
+        kind = str(right.dtype).removeprefix("torch.")
+        expect.shape(full["model"][name], right.shape, because=SHAPES, what=name)
+        expect.dtype(full["model"][name], kind, because="a shard's dtype is kept", what=name)
+        expect.equal(full["model"][name], right, because=PLACES, what=name)
+    got, right = full.get("optimizer"), want["optimizer"]
+    because = "AdamW's state is a step counter and two moments; without them the run starts anew"
+    expect.true(isinstance(got, dict), because=because, observed=got)
+    expect.equal(sorted(got), sorted(right), because=because, what='keys of "optimizer"')
+    for key in MOMENTS:
+        expect.true(
+            isinstance(got[key], dict), because="moments are found by name", observed=got[key]
+        )
+        because = "each trainable parameter once, by its first name"
+        expect.equal(list(got[key]), names, because=because, what=f"names in {key}")
+        for name in names:
+            what = f"{key} of {name}"
+            kind = str(right[key][name].dtype).removeprefix("torch.")
+            expect.shape(got[key][name], right[key][name].shape, because=SHAPES, what=what)
+            expect.dtype(got[key][name], kind, because="moments keep their own dtype", what=what)
+            expect.equal(got[key][name], right[key][name], because=PLACES, what=what)
+    because = "bias correction divides by 1 - beta^step, so the count must go on"
+    expect.equal(got["step"], right["step"], because=because, what="step")
+
+
+SHAPES = "padding belongs to the layout of a run, not to a parameter"
+PLACES = "shards lie end to end in the order of their ranks, cut at the parameters' sizes"
+
+
+def _others(run):
+    """What a rank has besides its shard: buffers and frozen parameters."""
+    names = [name for name, p in run.model.named_parameters() if not p.requires_grad]
+    state = run.model.state_dict()
+    names += [name for name, _ in run.model.named_buffers() if name in state]
+    return {name: state[name].clone() for name in names}
+
+
+def _gathered(student, run, world_size, filler=100.0):
+    """What each rank saw when the learner's function made a checkpoint of a run's shards."""
+    data = [
+        {"shard": shard, "others": _others(run), "wide": False}
+        for shard in run.shards(world_size, filler)
+    ]
+    return came_back(student.probe.full_state(data))
+
+
+def _in_two_dtypes(run):
+    """The run's checkpoint with bfloat16 parameters and float32 moments."""
+    full = run.full()
+    for name, value in full["model"].items():
+        full["model"][name] = value.bfloat16() if value.is_floating_point() else value
+    for key in MOMENTS:
+        full["optimizer"][key] = {n: t.float() for n, t in full["optimizer"][key].items()}
+    return full
+
+
+@task("full_state_dict")
+def test_bf16_parameters_and_float32_moments(student, rng):
+    """Two dtypes in one shard.   Oracle: the unsharded tensors, bit for bit."""
+    run = oracles.Run(rng, int(rng.integers(1000))).steps(0, 2)
+    want = _in_two_dtypes(run)
+    others = {name: want["model"][name] for name in _others(run)}
+    shards = run.recut(want, 2, filler=100.0)
+    data = [{"shard": shard, "others": others, "wide": False} for shard in shards]
+    found = came_back(student.probe.full_state(data))
+    _expect_full(found[0]["full"], want, run.names())
+
+
+@task("full_state_dict")
+def test_a_run_goes_on_from_checkpoints_of_4_2_and_3_ranks(student, rng):
+    """91 trainable parameters with a tie, 56 frozen ones, buffers; the padding holds 100. Two
+    steps, a checkpoint, and so on; each is loaded into a plain model and torch.optim.AdamW.
+    Oracle: state dicts of one process without shards; its run, not interrupted, in float64."""
+    whole = oracles.Run(rng, int(rng.integers(1000)))
+    run = whole.copy().steps(0, 2)
+    for number, world_size in enumerate((4, 2, 3)):
+        found = _gathered(student, run, world_size)
+        _expect_full(found[0]["full"], run.full(), run.names())
+        run = run.restored(found[0]["full"]).steps(2 * number + 2, 2 * number + 4)
+    for name, want in whole.steps(0, 8).parameters().items():
+        expect.close(
+            run.parameters()[name],
+            want,
+            because="with every number in its place, AdamW's moments and step among them, the run "
+            "does not notice",
+            n=1000,
+            what=f"{name} after 8 steps with 3 interruptions",
+        )
+
+
+@task("full_state_dict")
+def test_only_rank_0_receives(student, rng):
+    """20,100 parameters on four ranks.
+    Oracle: None elsewhere; the log of the process group and the kernel's count of bytes."""
+    flats = {key: normal(rng, 20_100) for key in ("param", *MOMENTS)}
+    pieces = {key: oracles.cut(flat, 4) for key, flat in flats.items()}
+    data = [
+        {"shard": {"step": 3} | {k: pieces[k][rank] for k in pieces}, "others": {}, "wide": True}
+        for rank in range(4)
+    ]
+    seen = student.probe.full_state(data)
+    found = came_back(seen)
+    expect.equal(
+        [row["full"] is None for row in found],
+        [False, True, True, True],
+        because="one copy of the whole is enough; more may not fit",
+        what="ranks that return None",
+    )
+    whole = {
+        key: {"weight": flat[:20_000].view(100, 200), "bias": flat[20_000:]}
+        for key, flat in flats.items()
+    }
+    want = {"model": whole.pop("param"), "optimizer": {"step": 3, **whole}}
+    _expect_full(found[0]["full"], want, ["weight", "bias"])
+    because = "a rank that only gives its shards receives nothing: all_gather would bring the whole"
+    for rank, row in enumerate(found[1:], start=1):
+        expect.at_most(
+            sum(size for kind, size in row["calls"] if kind not in ("gather", "send")),
+            1024,
+            because=because + " to every rank, gather brings it to one",
+            what=f"payload of other collectives than gather on rank {rank}",
+        )
+        if seen["received_bytes"][rank] is not None:
+            expect.at_most(
+                seen["received_bytes"][rank],
+                16 << 10,
+                because=because,
+                what=f"received by rank {rank}, by the kernel's count",
+            )
+
+
+@task("full_state_dict", gate=False)
+def test_every_tensor_owns_its_memory(student, rng):
+    """What torch.save writes of one tensor.   Oracle: its bytes against those of its storage."""
+    run = oracles.Run(rng, int(rng.integers(1000))).steps(0, 1)
+    found = _gathered(student, run, 2)
+    for name, (behind, nbytes) in found[0]["behind"].items():
+        because = "a view of the flat buffer is saved with all of that buffer, padding included"
+        expect.bytes(behind, nbytes, because=because, what=f"memory behind {name}")
+    expect.equal(len(found[0]["behind"]), 11, because="all keys are tensors", what="tensors")
+
+
+# --- reshard -------------------------------------------------------------------------------------
+
+
+def _cut_by(student, full, world_size):
+    """The learner's shards for that many ranks."""
+    return student.map("reshard", [(full, rank, world_size) for rank in range(world_size)])
+
+
+def _expect_shards(shards, want):
+    """Shards of equal size, with these numbers."""
+    for shard in shards:
+        expect.true(
+            isinstance(shard, dict) and set(shard) == {"step", "param", *MOMENTS},
+            because="a rank needs the step, its parameters and both moments",
+            observed=shard,
+        )
+    for key in ("param", *MOMENTS):
+        expect.equal(
+            [list(getattr(shard[key], "shape", ())) for shard in shards],
+            [list(right[key].shape) for right in want],
+            because="all shards have S = ceil(total / N) elements: ranks exchange equal pieces",
+            what=f"shapes of {key} on {len(want)} ranks",
+        )
+    for rank, (shard, right) in enumerate(zip(shards, want, strict=True)):
+        where = f"of rank {rank} of {len(want)}"
+        for key in ("param", *MOMENTS):
+            kind = str(right[key].dtype).removeprefix("torch.")
+            because = "a checkpoint's dtypes are kept"
+            expect.dtype(shard[key], kind, because=because, what=f"{key} {where}")
+            expect.equal(
+                shard[key],
+                right[key],
+                because="rank r has elements r S to (r + 1) S - 1 of the flat buffer, with zeros "
+                "behind its end and nowhere else",
+                what=f"{key} {where}",
+            )
+        because = "bias correction divides by 1 - beta^step, so the count must go on"
+        expect.equal(shard["step"], right["step"], because=because, what=f"step {where}")
+
+
+@task("reshard")
+@pytest.mark.parametrize("world_size", [1, 3, 4, 5, 9])
+def test_every_rank_gets_its_slice(student, rng, world_size):
+    """91 trainable parameters; a bias of 7, a tie, frozen ones and buffers in the checkpoint.
+    Oracle: the flat buffer of one process, cut."""
+    run = oracles.Run(rng, int(rng.integers(1000))).steps(0, 3)
+    _expect_shards(_cut_by(student, run.full(), world_size), run.shards(world_size))
+
+
+@task("reshard")
+def test_dtypes_of_a_mixed_checkpoint(student, rng):
+    """bfloat16 parameters, float32 moments.   Oracle: the unsharded tensors, bit for bit."""
+    run = oracles.Run(rng, int(rng.integers(1000))).steps(0, 2)
+    full = _in_two_dtypes(run)
+    _expect_shards(_cut_by(student, full, 2), run.recut(full, 2))
+
+
+@task("reshard")
+def test_a_run_goes_on_at_4_2_and_3_ranks(student, rng):
+    """Two steps on each number of ranks, every shard with an AdamW of its own.
+    Oracle: the run that nobody sharded or interrupted, float64."""
+    whole = oracles.Run(rng, int(rng.integers(1000)))
+    run = whole.copy().steps(0, 2)
+    full = run.full()
+    for number, world_size in enumerate((4, 2, 3)):
+        shards = _cut_by(student, full, world_size)
+        _expect_shards(shards, run.recut(full, world_size))
+        first = 2 * number + 2
+        full = run.merged(run.go_on_in_shards(shards, first, first + 2))
+    for name, want in whole.steps(0, 8).parameters().items():
+        expect.close(
+            run.parameters()[name],
+            want,
+            because="with every number in its place, AdamW's moments and step among them, the run "
+            "does not notice",
+            n=1000,
+            what=f"{name} after 8 steps on 1, 4, 2 and 3 ranks",
+        )
+
+
+@task("reshard")
+def test_a_shard_keeps_nothing_else_alive(student, rng):
+    """The memory behind each shard.   Oracle: S elements; the numbers, as above."""
+    run = oracles.Run(rng, int(rng.integers(1000))).steps(0, 1)
+    found = [student.probe.behind_shards(run.full(), rank, 4) for rank in range(4)]
+    _expect_shards([shard for shard, _ in found], run.shards(4))
+    for rank, (_, behind) in enumerate(found):
+        for key in ("param", *MOMENTS):
+            expect.bytes(
+                behind[key],
+                8 * -(-oracles.TOTAL // 4),
+                because="a slice is a view: the whole flat buffer stays in memory behind it",
+                what=f"memory behind {key} of rank {rank} of 4",
+            )
+
+
+@task("reshard", gate=False)
+def test_fewer_elements_than_ranks(student):
+    """Three elements for 2, 4 and 8 ranks.   Oracle: by hand."""
+    numbers = {"bias": torch.tensor([1.0, 2.0, 3.0])}
+    moments = {"exp_avg": {"bias": numbers["bias"] * 2}, "exp_avg_sq": {"bias": numbers["bias"]}}
+    full = {"model": numbers, "optimizer": {"step": 5, **moments}}
+    for world_size, want in (
+        (2, [[1, 2], [3, 0]]),
+        (4, [[1], [2], [3], [0]]),
+        (8, [[1], [2], [3], [0], [0], [0], [0], [0]]),
+    ):
+        for shard, right in zip(_cut_by(student, full, world_size), want, strict=True):
+            expect.equal(
+                shard["param"],
+                torch.tensor(right, dtype=torch.float32),
+                because="a rank behind the end holds S zeros, and takes part like the others",
+                what=f"param on {world_size} ranks",
+            )
+
+
+@task("reshard", gate=False)
+def test_a_rank_outside_is_refused(student):
+    """Ranks -1 and 2 of 2.   Oracle: the contract."""
+    moments = {key: {"bias": torch.ones(4)} for key in MOMENTS}
+    full = {"model": {"bias": torch.ones(4)}, "optimizer": {"step": 1, **moments}}
+    for rank in (-1, 2):
+        with expect.raises(ValueError, because=f"2 ranks have no rank {rank}"):
+            student.reshard(full, rank, 2)
+
+
+# --- MasterWeights -------------------------------------------------------------------------------
+
+
+def _bf16(tensor):
+    return tensor.bfloat16()
+
+
+def _poisoned(params, rank, world_size):
+    """The parameters with NaN wherever another rank is the owner."""
+    flat = torch.cat([p.reshape(-1) for p in params])
+    each = -(-flat.numel() // world_size)
+    shown = torch.full_like(flat, float("nan"))
+    shown[rank * each : (rank + 1) * each] = flat[rank * each : (rank + 1) * each]
+    pieces = shown.split([p.numel() for p in params])
+    return [piece.view_as(p).clone() for piece, p in zip(pieces, params, strict=True)]
+
+
+def _course(params, grads, world_size, **adamw):
+    """A case of the probe `mastered`: what each rank is given, and what should come of it."""
+    shards = [
+        oracles.cut(torch.cat([g.reshape(-1) for g in step]), world_size, filler=float("nan"))
+        for step in grads
+    ]
+    rows = [
+        {
+            "params": _poisoned(params, rank, world_size),
+            "grads": [step[rank] for step in shards],
+            "adamw": adamw,
+        }
+        for rank in range(world_size)
+    ]
+    named = {"lr": adamw["lr"], "weight_decay": adamw["wd"], "betas": adamw["betas"]}
+    return rows, list(oracles.master_course(params, grads, **named))
+
+
+def _expect_mastered(found, number, want, members=None):
+    """The master follows AdamW in float32; parameters are, on every rank, the rounded master."""
+    members = members or list(range(len(found)))
+    total = want[0].numel()
+    counts = oracles.counts(total, len(members))
+    for step, right in enumerate(want):
+        rows = [found[rank][number]["rows"][step] for rank in members]
+        for rank, row in zip(members, rows, strict=True):
+            what = f"the master of rank {rank} after step {step + 1}"
+            shape = (-(-total // len(members)),)
+            expect.shape(row["master"], shape, because="a rank owns one flat shard", what=what)
+            expect.dtype(row["master"], "float32", because="sums are kept in float32", what=what)
+        master = torch.cat([row["master"][:n] for row, n in zip(rows, counts, strict=True)])
+        expect.close(
+            master,
+            right,
+            because="the master takes AdamW's steps in float32, and nothing of it is lost between "
+            "steps",
+            n=8,
+            dtype="float32",
+            what=f"the masters of all ranks after step {step + 1}",
+        )
+        for rank, row in zip(members, rows, strict=True):
+            expect.dtype(row["params"], "bfloat16", because="the parameters stay bfloat16")
+            expect.equal(
+                row["params"],
+                master.bfloat16(),
+                because="after a step every rank has all parameters, each the rounded master of "
+                "its owner",
+                what=f"parameters on rank {rank} after step {step + 1}",
+            )
+
+
+@task("MasterWeights")
+def test_every_rank_has_the_rounded_master(student, rng):
+    """Eight steps on 4 ranks; of each rank's parameters, what others own is NaN. 23 elements with
+    gradients in bfloat16, then 5 with gradients in float32, where rank 3 has padding only.
+    Oracle: torch.optim.AdamW on the whole master in float64."""
+    cases = []
+    for shapes, dtype in ((((5, 3), (7,), (1,)), torch.bfloat16), (((5,),), torch.float32)):
+        params = [_bf16(normal(rng, *shape)) for shape in shapes]
+        grads = [[normal(rng, *shape).to(dtype) for shape in shapes] for _ in range(8)]
+        cases.append(_course(params, grads, 4, lr=0.1, wd=0.3, betas=(0.8, 0.99)))
+    data = [list(rows) for rows in zip(*(rows for rows, _ in cases), strict=True)]
+    found = came_back(student.probe.mastered(data))
+    for number, (_, want) in enumerate(cases):
+        _expect_mastered(found, number, want)
+
+
+@task("MasterWeights")
+def test_updates_smaller_than_a_bf16_step_add_up(student, rng):
+    """Ten steps of 0.001 on numbers between 1 and 2, where bfloat16 has one in 1/128.
+    Oracle: AdamW in float64: every number is 0.01 away in the end."""
+    start = _bf16(1.1 + 0.8 * torch.from_numpy(rng.random(12)))
+    sign = torch.from_numpy(rng.choice([-1.0, 1.0], size=12)).float()
+    rows, want = _course([start], [[sign]] * 10, 2, lr=1e-3, wd=0.0, betas=(0.9, 0.999))
+    found = came_back(student.probe.mastered([[row] for row in rows]))
+    _expect_mastered(found, 0, want)
+    moved = (found[0][0]["rows"][-1]["params"] != start).sum().item()
+    expect.equal(moved, 12, because="0.01 is more than a step of bfloat16", what="numbers moved")
+
+
+SHAPES_24K = [(120, 150), (5_000,), (993,), (7,)]
+
+
+@task("MasterWeights")
+def test_two_bytes_a_parameter_and_twelve_an_element_of_the_shard(student):
+    """24,000 parameters on 4 ranks, after two steps: 2 P + (4 + 8) P / 4 = 120,000 bytes.
+    Oracle: that product; the meter of live tensors; the parameters' numbers."""
+    grad = torch.full((6_000,), 1.0, dtype=torch.bfloat16)
+    data = [{"shapes": SHAPES_24K, "value": 3.0, "grad": grad, "steps": 2} for _ in range(4)]
+    found = came_back(student.probe.held_by_master(data))
+    for rank, row in enumerate(found):
+        _expect_ends(row["ends"])
+        expect.within(
+            row["alive_bytes"],
+            120_000,
+            120_000 + 1024,
+            because="2 bytes a parameter on every rank; master and moments, 4 + 8, for the rank's "
+            "own elements only",
+            what=f"alive on rank {rank} of 4",
+            unit="bytes",
+        )
+
+
+def _expect_ends(ends):
+    """Two steps of 0.25 from 3.0, at both ends of the flat buffer."""
+    for end, where in zip(ends, ("first", "last"), strict=True):
+        expect.equal(
+            end.float(),
+            torch.full((4,), 2.5),
+            because="two steps of AdamW with one gradient are two times lr, on every rank",
+            what=f"the {where} four parameters",
+        )
+
+
+@task("MasterWeights")
+def test_the_process_grows_by_no_more(student):
+    """8,388,608 parameters on 4 ranks, seen from outside.
+    Oracle: the memory of each rank's process as its parent reads it; the parameters' numbers."""
+    p, size = 8 << 20, 4
+    data = [{"numel": p, "value": 3.0, "steps": 2} for _ in range(size)]
+    seen = student.probe.growth_with_master(data)
+    for rank, row in enumerate(came_back(seen)):
+        _expect_ends(row["ends"])
+        if seen["growth_bytes"][rank] is not None:
+            # parameters, three buffers of a gather (gloo has two of its own), the shards, and
+            # 56 MiB for a step's temporaries and what a process touches for the first time
+            limit = 2 * 4 * p + 12 * p // size + (56 << 20)
+            expect.at_most(
+                seen["growth_bytes"][rank],
+                limit,
+                because="a quarter of 12 bytes a parameter is 24 MiB; master and moments of the "
+                "whole would be 96",
+                what=f"growth of rank {rank}'s process",
+            )
+
+
+@task("MasterWeights")
+def test_two_bytes_travel_for_a_parameter(student, rng):
+    """60,001 parameters on three ranks.
+    Oracle: the log of the process group, the kernel's sockets; the master in float64."""
+    shapes, size = ((300, 200), (1,)), 3
+    params = [_bf16(normal(rng, *shape)) for shape in shapes]
+    grads = [[_bf16(normal(rng, *shape)) for shape in shapes] for _ in range(2)]
+    rows, want = _course(params, grads, size, lr=0.1, wd=0.0, betas=(0.9, 0.99))
+    seen = student.probe.mastered([[row] for row in rows])
+    found = came_back(seen)
+    _expect_mastered(found, 0, want)
+    each = -(-60_001 // size)
+    for rank, row in enumerate(found):
+        because = "what is sent is what is computed with: bfloat16; the master stays at home"
+        expect.equal(
+            row[0]["calls"],
+            [["all_gather", 2 * size * each]],
+            because=because,
+            what=f"collectives of a step on rank {rank}, with their payload in bytes",
+        )
+        if seen["sent_bytes"][rank] is not None:
+            expect.at_most(
+                seen["sent_bytes"][rank],
+                2 * 2 * (size - 1) * each + (32 << 10),
+                because=because,
+                what=f"sent by rank {rank} in two steps, by the kernel's count",
+            )
+
+
+@task("MasterWeights", gate=False)
+def test_a_group_has_a_master_of_its_own(student, rng):
+    """Ranks 1 and 3 of 4.   Oracle: AdamW in float64 on the shards of those two."""
+    params = [_bf16(normal(rng, 3, 3))]
+    grads = [[_bf16(normal(rng, 3, 3))] for _ in range(3)]
+    rows, want = _course(params, grads, 2, lr=0.1, wd=0.1, betas=(0.9, 0.99))
+    data = [[], [rows[0]], [], [rows[1]]]
+    found = came_back(student.probe.mastered(data, members=[1, 3]))
+    _expect_mastered(found, 0, want, [1, 3])
