@@ -1,0 +1,188 @@
+"""diagnose on traces that nobody has seen: one planted cause, several, none."""
+
+from __future__ import annotations
+
+import pytest
+from types_lab09 import Trace
+
+from grader import data, expect
+from grader.suite import task
+
+from . import oracles_tools as oracles
+from . import traces
+
+ALEXNET = "hta_alexnet.json.gz"
+RANK0, RANK1 = "hta_sampled_rank-0.json.gz", "hta_sampled_rank-1.json.gz"
+# Strengths are drawn away from the threshold of 5 %, on both sides, and evidence may be 15 % off.
+FAR_BELOW, FAR_ABOVE, MARGIN = 0.035, 0.075, 0.15
+ALONE = [cause for cause in traces.CAUSES if cause != "straggler"]
+
+
+def _seed(rng, cause, ranks=None):
+    """A seed whose trace is not near the threshold in anything, whoever measures it."""
+    while True:
+        seed = int(rng.integers(2**31))
+        _, truths, _ = oracles.simulated(cause, seed, ranks)
+        shares = [_shares(truth, len(truths) > 1) for truth in truths]
+        if all(s < FAR_BELOW or s > FAR_ABOVE for row in shares for s in row.values()):
+            return seed
+
+
+def _shares(truth, pair):
+    costs = dict(truth.costs)
+    if pair:  # what a rank waits for another is not its communication's fault
+        costs["exposed_comm"] -= costs["straggler"]
+    return {cause: us / oracles.whole_of(cause, truth) for cause, us in costs.items()}
+
+
+def _agree(findings, want, because, what="causes"):
+    """The causes in their order; the message shows the evidence that was given for them."""
+    try:
+        expect.equal([finding.cause for finding in findings], want, because, what=what)
+    except expect.Failure as failure:
+        shown = [f"{f.cause} {f.evidence_us:,.0f} us ({f.share:.1%})" for f in findings]
+        failure.lines.append(f"your findings: {', '.join(shown) or 'none'}")
+        failure.observed = [what, *(finding.cause for finding in findings)]
+        raise
+
+
+def _evidence(finding, us, share, because):
+    what = f"{finding.cause}: evidence_us"
+    low, high = (1 - MARGIN) * us, (1 + MARGIN) * us
+    expect.within(finding.evidence_us, low, high, because, what, "us")
+    what = f"{finding.cause}: share"
+    expect.within(finding.share, (1 - MARGIN) * share, (1 + MARGIN) * share, because, what)
+
+
+@task("diagnose")
+@pytest.mark.parametrize("cause", ALONE)
+def test_the_planted_cause_is_named_and_measured(student, rng, cause):
+    """A simulated training run that loses time for one reason.
+    Oracle: what the simulation itself took away, counted tick by tick."""
+    ranks, truths, _ = oracles.simulated(cause, _seed(rng, cause))
+    got = student.diagnose(ranks[0])
+    because = "each cause has its own evidence, and only what has some is a finding"
+    _agree(got, [cause], because)
+    us = truths[0].costs[cause]
+    share = us / oracles.whole_of(cause, truths[0])
+    _evidence(got[0], us, share, "evidence is the time that nothing else could have used")
+
+
+@task("diagnose")
+def test_a_straggler_is_seen_across_ranks(student, rng):
+    """Two ranks, one of them slow: the other waits for it in every collective.
+    Oracle: the simulation's exposed communication of both ranks."""
+    ranks, truths, slow = oracles.simulated("straggler", _seed(rng, "straggler"))
+    fast = 1 - slow
+    got = student.diagnose(ranks[slow], [ranks[fast]])
+    because = "the slow rank comes last to every collective and waits for nobody"
+    _agree(got, [], because, "causes of the slow rank")
+    got = student.diagnose(ranks[fast], [ranks[slow]])
+    because = "communication that one rank shows and the other hides is waiting, not traffic"
+    _agree(got, ["straggler"], because, "causes of the rank that waits")
+    us = truths[fast].costs["straggler"]
+    _evidence(got[0], us, us / truths[fast].busy_us, because)
+
+
+@task("diagnose")
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_clean_trace_has_no_finding(student, rng, ranks):
+    """A run with a little of everything, and nothing worth a word.
+    Oracle: the simulation without a planted cause, each share below 3.5 %."""
+    made, _, _ = oracles.simulated(None, _seed(rng, None, ranks), ranks)
+    got = student.diagnose(made[0], made[1:])
+    because = "a copy, a sync or an idle stretch is no finding until it takes a share of the time"
+    _agree(got, [], because)
+
+
+@task("diagnose")
+def test_all_causes_come_by_share(student, rng):
+    """Three causes at once: all three, the largest share first.
+    Oracle: stretches of drawn lengths, added up."""
+    for _ in range(4):
+        names = [str(name) for name in rng.choice(ALONE, 3, replace=False)]
+        strengths = dict(zip(names, (0.26, 0.17, 0.11), strict=True))
+        scene = oracles.scene(rng, strengths)
+        want = sorted(names, key=lambda name: -scene.share(name))
+        got = student.diagnose(scene.trace)
+        because = "the first cause that fits is not the only one, nor the largest"
+        _agree(got, want, because)
+        for finding in got:
+            us = scene.evidence[finding.cause]
+            _evidence(finding, us, scene.share(finding.cause), "each cause has its own time")
+
+
+@task("diagnose")
+@pytest.mark.parametrize("cause", ALONE)
+def test_strengths_on_both_sides_of_the_threshold(student, rng, cause):
+    """The same cause at 2 % and at 9 to 40 %.   Oracle: stretches of drawn lengths, added up."""
+    for strength in (0.02, float(rng.uniform(0.09, 0.15)), float(rng.uniform(0.15, 0.4))):
+        scene = oracles.scene(rng, {cause: strength})
+        got = student.diagnose(scene.trace)
+        want = [cause] if scene.share(cause) > FAR_ABOVE else []
+        because = "a share from 5 % on is a finding, the same thing in small is not"
+        _agree(got, want, because, f"causes at {strength:.0%}")
+        for finding in got:
+            because = "time that is hidden behind computation costs nothing"
+            _evidence(finding, scene.evidence[cause], scene.share(cause), because)
+
+
+@task("diagnose")
+def test_what_is_hidden_costs_nothing(student, rng):
+    """Communication and copies beside computation, a loader that waits while the GPU works, names
+    that sound bad: no finding.   Oracle: a GPU that computes without a pause."""
+    scene = oracles.Scene()
+    for _ in range(10):
+        scene.compute(float(rng.integers(100, 300)))
+        scene.hidden(oracles.NCCL, float(rng.integers(200, 500)))
+        scene.hidden(oracles.PAGEABLE, float(rng.integers(200, 500)))
+        loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+        scene.annotation(loader, float(rng.integers(50, 200)))
+        scene.annotation("cudaDeviceSynchronize all straggler nccl wait", 40.0)
+    got = student.diagnose(scene.trace)
+    because = "a name is a hint; without microseconds that were lost there is nothing to find"
+    _agree(got, [], because)
+
+
+@task("diagnose", gate=False)
+def test_a_trace_without_gpu_work_has_no_finding(student):
+    """An empty trace, and one of the host alone.   Oracle: the contract."""
+    scene = oracles.Scene()
+    scene.annotation("forward", 50.0)
+    for trace in (Trace([]), scene.trace):
+        _agree(student.diagnose(trace), [], "no GPU work, nothing lost")
+
+
+@task("diagnose", gate=False)
+def test_every_finding_says_what_to_do(student, rng):
+    """A fix of three words or more, another one for each cause.   Oracle: counted words."""
+    fixes = {}
+    for cause in ALONE:
+        scene = oracles.scene(rng, {cause: 0.3})
+        for finding in student.diagnose(scene.trace):
+            fixes[finding.cause] = finding.fix
+            words = len(finding.fix.split())
+            because = "a finding ends in something to do"
+            expect.at_least(words, 3, because, what=f"words of the fix for {cause}", unit="words")
+    expect.equal(len(set(fixes.values())), len(ALONE), "each cause has a cure of its own", "fixes")
+
+
+@task("diagnose", extra=(f"data:{ALEXNET}",))
+def test_the_copies_of_a_real_run(student):
+    """AlexNet on an A100: 55,503 us of pageable copies are 83.9 % of the busy time.
+    Oracle: the trace's own copies; Holistic Trace Analysis 0.5.0 names the same."""
+    got = student.diagnose(oracles.real(data.need(ALEXNET)))
+    copies = [finding for finding in got if finding.cause == "pageable_copy"]
+    expect.equal(len(copies), 1, "16 copies from pageable memory", what="findings of the copies")
+    _evidence(copies[0], 55_503.0, 0.839, "55.5 of 66.1 ms")
+
+
+@task("diagnose", extra=(f"data:{RANK0}", f"data:{RANK1}"))
+def test_the_waiting_of_a_real_rank(student):
+    """Two ranks of 128 of a recommender: rank 0 shows 33,460 us more of its all-to-all than rank 1.
+    Oracle: the two overlaps that Holistic Trace Analysis 0.5.0 gives, 14.95 % and 19.93 %."""
+    ranks = [oracles.real(data.need(name)) for name in (RANK0, RANK1)]
+    got = {finding.cause: finding for finding in student.diagnose(ranks[0], ranks[1:])}
+    expect.true("straggler" in got, "rank 0 communicates longer with nothing beside it", got)
+    _evidence(got["straggler"], 33_460.0, 0.0611, "396,199 (1 - 0.1495) - 379,053 (1 - 0.1993)")
+    expect.true("exposed_comm" in got, "both ranks show more than 300 ms of it", got)
