@@ -230,31 +230,6 @@ def zero1_edges(student, batch, start):
     return _run(rank_does, 3)
 
 
-def zero1_refuses(student, world_size=1):
-    """Which bad arguments raise ValueError."""
-    zero1_adamw = student.Zero1AdamW
-
-    def rank_does(rank, size):
-        p = nn.Parameter(torch.zeros(3))
-        double = nn.Parameter(torch.zeros(3, dtype=torch.float64))
-        asks = {
-            "no parameter": lambda: zero1_adamw([]),
-            "two dtypes": lambda: zero1_adamw([p, double]),
-            "lr=-1": lambda: zero1_adamw([p], lr=-1.0),
-            "beta=1": lambda: zero1_adamw([p], betas=(0.9, 1.0)),
-        }
-        found = {}
-        for name, ask in asks.items():
-            try:
-                ask()
-                found[name] = "nothing"
-            except ValueError:
-                found[name] = "ValueError"
-        return found
-
-    return _run(rank_does, world_size)
-
-
 # --- sharding: gradients -------------------------------------------------------------------------
 
 

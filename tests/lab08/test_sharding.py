@@ -244,15 +244,6 @@ def test_a_group_of_some_ranks_and_fewer_elements_than_ranks(student, rng):
         )
 
 
-@task("Zero1AdamW", gate=False)
-def test_bad_arguments_are_named(student):
-    """No parameter, two dtypes, lr below 0, a beta of 1.   Oracle: ValueError, by hand."""
-    found = came_back(student.probe.zero1_refuses())
-    names = ("no parameter", "two dtypes", "lr=-1", "beta=1")
-    because = "a value that cannot be meant must be refused before the first step"
-    expect.equal(found[0], dict.fromkeys(names, "ValueError"), because=because, what="raised")
-
-
 # --- Zero2 ---------------------------------------------------------------------------------------
 
 BUCKET = 256
