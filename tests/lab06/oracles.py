@@ -52,7 +52,7 @@ def attention_weights(x: Tensor, scale: float, mask: Tensor | None) -> Tensor:
 def gradient(x: Tensor, dp: Tensor) -> Tensor:
     """float64 autograd of torch.softmax."""
     leaf = x.double().requires_grad_()
-    (dx,) = torch.autograd.grad(torch.softmax(leaf, -1), leaf, dp.double())
+    (dx,) = torch.autograd.grad((torch.softmax(leaf, -1) * dp.double()).sum(), leaf)
     return dx
 
 

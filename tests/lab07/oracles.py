@@ -70,7 +70,7 @@ def gradients(
     """(dq, dk, dv) of float64 autograd."""
     leaves = [x.double().requires_grad_() for x in (q, k, v)]
     o, _ = attention(*leaves, causal, scale)
-    dq, dk, dv = torch.autograd.grad(o, leaves, do.double())
+    dq, dk, dv = torch.autograd.grad((o * do.double()).sum(), leaves)
     return dq, dk, dv
 
 
