@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace, TracebackType
 from typing import Any
 
-from grader.boundary import codec
+from grader.boundary import codec, leftovers
 from grader.boundary.alarm import DeadlineHit, deadline
 from grader.boundary.errors import Refused
 from grader.boundary.files import FolderModules
@@ -101,8 +101,10 @@ class FarSide:
         return Path(tempfile.mkdtemp(dir=self.scratch.name))
 
     def forget(self) -> None:
-        """Drop what handles keep alive and the files that arrived; called between tests."""
+        """Drop what handles keep alive, the files that arrived, and what calls left switched on;
+        called between tests."""
         self.held.clear()
+        leftovers.clear()
         scratch, self.scratch = self.scratch, None
         if scratch is not None:
             scratch.cleanup()

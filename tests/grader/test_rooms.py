@@ -399,6 +399,51 @@ def test_torch_and_big_arrays_cross(student: Student) -> None:
     assert (student.echo(big) == big).all()
 
 
+LITTER = """
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
+
+class Dispatch(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+class Function(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+def litters():
+    torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t).__enter__()
+    Dispatch().__enter__()
+    Function().__enter__()
+    torch.set_grad_enabled(False)
+    torch.autograd.set_detect_anomaly(True)
+
+def finds():
+    return [
+        torch._C._autograd._top_saved_tensors_default_hooks(True) is not None,
+        torch._C._len_torch_dispatch_stack(),
+        torch._C._len_torch_function_stack(),
+        torch.is_grad_enabled(),
+        torch.is_anomaly_enabled(),
+    ]
+"""
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_what_a_call_left_switched_on_is_off_for_the_next_test(
+    tier: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    room = room_of(tier, kit_of(tmp_path / "lab", LITTER), PATIENT, request)
+    student = student_of(room)
+    assert student.finds() == [False, 0, 0, True, False]
+    student.litters()
+    assert student.finds() == [True, 1, 1, False, True]
+    room.forget()
+    assert student.finds() == [False, 0, 0, True, False]
+    room.close()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell")
 def test_peak_memory_sees_a_big_allocation_and_no_small_one(student: Student) -> None:
     with student.peak_memory() as small:
