@@ -15,6 +15,7 @@ _REASONS = {
     "triton": "Triton is not installed (pip install -e '.[triton]')",
     "cxx": "no C++ compiler here (install g++ or clang)",
     "gloo": "no gloo backend here (torch.distributed on Linux or macOS)",
+    "vllm": "vLLM is not installed (tests/lab10/vllm_engine.py says how, without a GPU)",
 }
 
 
@@ -34,9 +35,9 @@ def missing(need: str) -> str:
         return data.why_any_missing()
     if need.startswith("data:"):
         return data.why_missing(need.removeprefix("data:"))
-    if need == "triton":
-        return "" if _module("triton") else _REASONS[need]
-    return "" if _module(need) else f"{need} is not installed (pip install -e '.[oracles]')"
+    if _module(need):
+        return ""
+    return _REASONS.get(need, f"{need} is not installed (pip install -e '.[oracles]')")
 
 
 def first_missing(needs: tuple[str, ...]) -> str:

@@ -1,0 +1,182 @@
+"""metrics: what `vllm bench serve` reports.
+
+Oracles: the definitions in exact fractions; figures by hand; vLLM's own `calculate_metrics`, whose
+answers stand in `vllm_metrics.json`, and live where it can be imported.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from pathlib import Path
+
+from types_lab10 import Output, Slo
+
+from grader import expect
+from grader.suite import task
+
+from . import oracles_serving as oracles
+
+WHY = {
+    "completed": "requests without success count nowhere",
+    "total_input_tokens": "prompts of requests with success",
+    "total_output_tokens": "tokens of requests with success",
+    "request_throughput": "requests with success a second",
+    "request_goodput": "requests a second that keep every part of the SLO",
+    "output_throughput": "generated tokens a second",
+    "total_token_throughput": "prompt and generated tokens a second",
+    "ttft": "one value a request",
+    "tpot": "one value a request of two tokens or more: (latency - TTFT) / (tokens - 1)",
+    "itl": "one value a gap, of all requests in one pool",
+    "e2el": "one latency a request",
+}
+# Three requests of 10, 4 and 1 tokens in 10 s, for TTFT <= 200 ms and TPOT <= 50 ms.
+THREE = [
+    Output(100, 10, 0.1, [0.02] * 9, 0.28),
+    Output(50, 4, 0.5, [0.01, 0.02, 0.19], 0.72),
+    Output(7, 1, 0.1, [], 0.1),
+]
+
+
+def _agree(got, want, source=""):
+    expect.true(isinstance(got, dict), "metrics returns a dict of numbers", type(got).__name__)
+    for name, value in want.items():
+        parts = name.split("_")
+        because = WHY.get(name) or WHY[parts[1]]
+        if name.startswith("p99"):
+            because += "; p99 lies between the two nearest values, linearly"
+        if name.startswith("std"):
+            because += "; the population's standard deviation"
+        if name not in got:
+            line = f"the key {name!r} is missing"
+            raise expect.Failure("property", [line], f"no {name}", because)
+        because += source
+        unit = "ms" if name.endswith("_ms") else None
+        scale = max(abs(value), abs(want.get(f"p99_{parts[1]}_ms", 0.0) if unit else 0.0))
+        expect.close(got[name], value, because, n=400, scale=scale, what=name, unit=unit)
+
+
+def _drawn(rng, n=37):
+    """Requests with bursts, failures, single tokens, and one number of tokens above the gaps."""
+    outputs = []
+    for index in range(n):
+        tokens = int(rng.choice([1, 2, 3, 17, 60]))
+        gaps = [float(g) for g in rng.gamma(0.7, 0.04, tokens - 1)]
+        ttft = float(rng.gamma(1.5, 0.2))
+        latency = ttft + math.fsum(gaps)
+        if tokens == 17:  # two tokens came at once: fewer gaps than tokens say
+            gaps = [*gaps[:5], gaps[5] + gaps[6], *gaps[7:]]
+        prompt = int(rng.integers(1, 5000))
+        outputs.append(Output(prompt, tokens, ttft, gaps, latency, bool(index % 9 != 4)))
+    return outputs
+
+
+@task("metrics")
+def test_three_requests_by_hand(student):
+    """10, 4 and 1 tokens: mean TPOT 46.67 ms, mean ITL 33.33 ms, goodput 0.2/s, p99 TTFT 492 ms.
+    Oracle: by hand, and vLLM 0.33.0's calculate_metrics."""
+    got = student.metrics(THREE, 10.0, Slo(200.0, 50.0))
+    want = {
+        "completed": 3,
+        "total_input_tokens": 157,
+        "total_output_tokens": 15,
+        "mean_tpot_ms": (20 + 220 / 3) / 2,
+        "mean_itl_ms": 400 / 12,
+        "p99_ttft_ms": 492.0,
+        "median_ttft_ms": 100.0,
+        "request_goodput": 0.2,
+        "request_throughput": 0.3,
+        "output_throughput": 1.5,
+        "total_token_throughput": 17.2,
+    }
+    _agree(got, want)
+
+
+@task("metrics")
+def test_drawn_requests(student, rng):
+    """All names, for requests with failures, bursts and single tokens.
+    Oracle: vLLM's definitions in exact fractions."""
+    for _ in range(3):
+        outputs = _drawn(rng)
+        # Limits that lie between two requests' values, and so far from each.
+        slo = Slo(_between(o.ttft_s for o in outputs), _between(_tpots(outputs)), None)
+        duration = float(rng.uniform(3, 90))
+        _agree(student.metrics(outputs, duration, slo), oracles.metrics(outputs, duration, slo))
+
+
+def _tpots(outputs):
+    return [
+        (o.latency_s - o.ttft_s) / (o.output_tokens - 1) for o in outputs if o.output_tokens > 1
+    ]
+
+
+def _between(values):
+    """A limit in ms amid the widest gap among the middle values."""
+    ordered = sorted(values)
+    third = len(ordered) // 3
+    pairs = list(zip(ordered[third : 2 * third], ordered[third + 1 :], strict=False))
+    low, high = max(pairs, key=lambda pair: pair[1] - pair[0])
+    return 1000 * (low + high) / 2
+
+
+@task("metrics")
+def test_what_vllm_said(student):
+    """The same requests as vLLM's own function was given.
+    Oracle: vLLM 0.33.0, calculate_metrics; make_metrics.py."""
+    source = f" (vLLM {_recorded()['vllm']})"
+    for case in _recorded()["cases"]:
+        outputs = [Output(*row) for row in case["outputs"]]
+        got = student.metrics(outputs, case["duration_s"], Slo(*case["slo"]))
+        _agree(got, case["metrics"], source)
+
+
+@functools.cache
+def _recorded():
+    return json.loads(Path(__file__).with_name("vllm_metrics.json").read_text(encoding="utf-8"))
+
+
+@task("metrics", gate=False)
+def test_each_part_of_the_slo(student):
+    """A limit that is just reached is good, each part counts, none at all is no goodput.
+    Oracle: by hand, with times that floats have exactly."""
+    outputs = [
+        Output(9, 3, 0.5, [0.25, 0.25], 1.0),
+        Output(9, 3, 0.25, [0.5, 0.5], 1.25),
+        Output(9, 1, 1.0, [], 1.0),
+    ]
+    for slo, good in (
+        (Slo(500.0, 250.0), 1),
+        (Slo(500.0), 2),
+        (Slo(None, 250.0), 2),
+        (Slo(None, None, 1000.0), 2),
+        (Slo(None, 499.0, 1250.0), 2),
+        (Slo(999.0, 500.0, 1250.0), 2),
+        (Slo(1000.0, 500.0, 1250.0), 3),
+        (Slo(), 0),
+    ):
+        because = f", with {slo}"
+        _agree(student.metrics(outputs, 4.0, slo), {"request_goodput": good / 4}, because)
+
+
+@task("metrics", gate=False)
+def test_nothing_to_count(student):
+    """No success, or single tokens only: 0.0, and no time is refused.   Oracle: the contract."""
+    failed = [Output(9, 3, 0.5, [0.25, 0.25], 1.0, False)]
+    for outputs in ([], failed):
+        got = student.metrics(outputs, 4.0, Slo(500.0))
+        _agree(got, oracles.metrics(outputs, 4.0, Slo(500.0)))
+    got = student.metrics([Output(9, 1, 0.5, [], 0.5)], 4.0, Slo(500.0))
+    _agree(got, {"mean_tpot_ms": 0.0, "request_goodput": 0.25}, " (a single token here)")
+    with expect.raises(ValueError, because="nothing is measured in no time"):
+        student.metrics(THREE, 0.0, Slo())
+
+
+@task("metrics", extra=("vllm",))
+def test_vllm_itself(student, rng):
+    """The same requests through vLLM's own function.   Oracle: vLLM's calculate_metrics, live."""
+    from . import make_metrics
+
+    outputs = _drawn(rng)
+    want = make_metrics.ask(outputs, 12.5, Slo(300.0, 40.0))
+    _agree(student.metrics(outputs, 12.5, Slo(300.0, 40.0)), want)

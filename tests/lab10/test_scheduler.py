@@ -1,0 +1,381 @@
+"""Scheduler: each step's decisions, held against vLLM's own."""
+
+import itertools
+import json
+
+import pytest
+from types_lab10 import Req, SchedulerConfig
+
+from grader import expect
+from grader.suite import property_settings, task
+
+from . import oracles, workloads
+from .oracles import VLLM, named
+
+# -- by hand --------------------------------------------------------------------------------------
+# Blocks of 4, 12 of them (11 without the null block; fewer in two cases). Each step is
+# (scheduled, preempted, finished, free blocks).
+
+
+def _ones(*names):
+    return dict.fromkeys(names, 1)
+
+
+STEPS = {
+    "four_steps_and_three_more": [
+        ({0: 7, 1: 5}, [], [], 2),
+        ({0: 1, 1: 2, 2: 2}, [], [], 1),
+        ({0: 1, 1: 1, 2: 1}, [], [], 0),
+        ({0: 1, 1: 1}, [2], [], 0),
+        ({0: 1, 1: 1}, [], [0, 1], 6),
+        ({2: 4}, [], [], 4),
+        ({2: 1}, [], [2], 6),
+    ],
+    "two_outgrow_the_pool": [
+        ({0: 14, 1: 14}, [], [], 3),
+        *[(_ones(0, 1), [], [], free) for free in (3, 3, 1, 1, 1, 1)],
+        ({0: 1}, [1], [], 5),
+        *[({0: 1}, [], [], 5)] * 3,
+        ({0: 1}, [], [0], 11),
+        ({1: 5}, [], [], 5),
+        *[({1: 1}, [], [], 5)] * 3,
+        ({1: 1}, [], [1], 11),
+    ],
+    "the_third_waits": [
+        ({0: 14, 1: 2}, [], [], 6),
+        ({0: 1, 1: 8}, [], [], 4),
+        ({0: 1, 1: 1}, [], [], 4),
+        ({0: 1, 1: 1}, [], [], 3),
+        ({0: 1, 1: 1}, [], [0], 7),
+        ({1: 1, 2: 15}, [], [], 3),
+        ({1: 1, 2: 5}, [], [], 2),
+        ({1: 1, 2: 1}, [], [], 1),
+        ({1: 1, 2: 1}, [], [1, 2], 11),
+    ],
+    "the_third_does_not_wait": [
+        ({0: 14, 1: 2}, [], [], 6),
+        ({0: 1, 1: 8, 2: 7}, [], [], 2),
+        ({0: 1, 1: 1}, [2], [], 4),
+        ({0: 1, 1: 1}, [], [], 3),
+        ({0: 1, 1: 1}, [], [0], 7),
+        ({1: 1, 2: 15}, [], [], 2),
+        ({1: 1, 2: 1}, [], [], 2),
+        ({1: 1, 2: 1}, [], [], 1),
+        ({1: 1, 2: 1}, [], [1, 2], 11),
+    ],
+    "a_large_one_in_front": [
+        ({0: 20}, [], [], 6),
+        ({0: 1}, [], [], 5),
+        ({0: 1}, [], [0], 11),
+        ({1: 28, 2: 4}, [], [], 3),
+        ({1: 1, 2: 1}, [], [1, 2], 11),
+    ],
+    "nobody_beside_a_preemption": [
+        ({0: 7, 1: 1}, [], [], 2),
+        ({0: 1, 1: 6}, [], [], 1),
+        ({0: 1, 1: 1}, [], [], 0),
+        ({0: 1}, [1], [], 2),
+        ({0: 1, 1: 7}, [], [], 0),
+        ({0: 1}, [1], [0], 5),
+        ({1: 8}, [], [], 3),
+        ({1: 1}, [], [], 2),
+        ({1: 1}, [], [1], 5),
+    ],
+    "ten_tokens_shared": [
+        ({0: 15}, [], [], 7),
+        ({0: 1}, [], [], 7),
+        ({0: 1}, [], [], 6),
+        ({0: 1, 1: 6}, [], [], 4),
+        ({0: 1, 1: 1}, [], [], 4),
+        ({0: 1, 1: 1}, [], [1], 6),
+        ({0: 1}, [], [], 5),
+        ({0: 1}, [], [0], 11),
+    ],
+    "the_same_again": [
+        ({0: 16}, [], [0], 11),
+        ({1: 4}, [], [], 7),
+        ({1: 1}, [], [1], 11),
+    ],
+}
+WHY = {
+    "four_steps_and_three_more": "followed on the page: a chunk, a shared block, and in step 3 a "
+    "preemption that frees one block of two, because request 0 holds the other",
+    "two_outgrow_the_pool": "the last of the running ones loses its blocks, waits in front, and "
+    "finds 16 of its 21 tokens in the cache when it comes back",
+    "the_third_waits": "request 2 is admitted when all of its 20 tokens fit, and takes what is "
+    "left of the budget of 16",
+    "the_third_does_not_wait": "without reserve_full_isl a first chunk is enough, and the request "
+    "is preempted in the next step",
+    "a_large_one_in_front": "request 1 needs 7 blocks and 6 are free, so request 2 waits behind it",
+    "nobody_beside_a_preemption": "request 1 gave its blocks up in step 3, and whatever is free "
+    "then, it comes back in step 4 at the earliest",
+    "ten_tokens_shared": "8 of the 10 shared tokens fill blocks",
+    "the_same_again": "of 16 cached tokens 12 count: the last one must be computed, and with it "
+    "its block",
+}
+
+
+def replayed(student, cases, requests=oracles.as_tokens):
+    """The student's steps of each (case, vLLM's steps), unpacked as vLLM's are."""
+    sent = [(oracles.cfg(case), requests(case), len(steps) + 1) for case, steps in cases]
+    return [json.loads(text) for text in student.probe.replay(sent)]
+
+
+def compare(case, mine, want, because):
+    """The first step that differs, with the configuration."""
+    number = next((i for i, (a, b) in enumerate(zip(mine, want, strict=False)) if a != b), None)
+    if number is None and len(mine) == len(want):
+        return
+    number = min(len(mine), len(want)) if number is None else number
+    nothing = "the requests were done before"
+    expect.equal(
+        named(mine[number]) if number < len(mine) else nothing,
+        named(want[number]) if number < len(want) else nothing,
+        because,
+        what=f"step {number}",
+    )
+
+
+@task("Scheduler")
+@pytest.mark.parametrize("name", STEPS)
+def test_step_by_step(student, name):
+    """Two or three requests over a few blocks of four tokens: every decision of every step.
+    Oracle: followed by hand, and seen in vLLM 0.33.0."""
+    case = next(case for case in workloads.BY_HAND if case.name == name)
+    want = [[[list(pair) for pair in s.items()], p, f, free] for s, p, f, free in STEPS[name]]
+    (mine,) = replayed(student, [(case, want)])
+    reason = f"{WHY[name]} ({VLLM} with {case.config})"
+    compare(case, [step[:4] for step in mine], want, reason)
+
+
+@task("Scheduler")
+def test_vllms_decisions_over_thousands_of_steps(student):
+    """249 small workloads under pressure, 19,009 steps: what runs, who is preempted, who ends, how
+    many blocks are free.
+    Oracle: vLLM 0.33.0, recorded."""
+    cases = oracles.golden_cases()
+    for start in range(0, len(cases), 25):
+        part = cases[start : start + 25]
+        for (case, want), mine in zip(part, replayed(student, part), strict=True):
+            compare(
+                case,
+                [step[:4] for step in mine],
+                [step[:4] for step in want],
+                f"{VLLM} did so with {case.config}; to see it: "
+                f"python tests/lab10/workloads.py {case.name}",
+            )
+
+
+@task("Scheduler", gate=False)
+def test_who_generates_and_how_much_context(student):
+    """The same records: who generated a token, and the tokens in the cache of who was scheduled.
+    Oracle: vLLM 0.33.0, recorded."""
+    cases = oracles.golden_cases()[::4]
+    for (case, want), mine in zip(cases, replayed(student, cases), strict=True):
+        where = f"{VLLM} with {case.config} (record {case.name})"
+        for number, (step, right) in enumerate(zip(mine, want, strict=False)):
+            expect.equal(
+                step[4],
+                right[4],
+                f"who has caught up generates: {where}",
+                what=f"generated in step {number}",
+            )
+            expect.equal(
+                step[5],
+                right[5],
+                f"each scheduled request's computed tokens, with those of this step: {where}",
+                what=f"context_tokens of step {number}",
+            )
+
+
+@task("Scheduler", gate=False)
+def test_a_number_of_tokens_is_a_prompt_without_content(student):
+    """The same workloads with lengths instead of tokens: nothing is found in the cache, whether
+    prefix caching is on or off.
+    Oracle: vLLM 0.33.0 without prefix caching, recorded."""
+    cases = [entry for entry in oracles.golden_cases() if not entry[0].config.enable_prefix_caching]
+    switched = [
+        (case._replace(config=case.config._replace(enable_prefix_caching=bool(i % 2))), want)
+        for i, (case, want) in enumerate(cases)
+    ]
+    for (case, want), mine in zip(
+        switched, replayed(student, switched, oracles.as_numbers), strict=True
+    ):
+        compare(
+            case,
+            [step[:4] for step in mine],
+            [step[:4] for step in want],
+            f"{VLLM} did so without prefix caching (record {case.name}); here {case.config}",
+        )
+
+
+@task("Scheduler", gate=False)
+def test_hashes_of_a_trace_stand_for_the_prompt(student):
+    """Requests as a trace has them, a number of tokens and a hash for each block, the last one full
+    or not: the same decisions as with the tokens.
+    Oracle: vLLM 0.33.0, recorded with the tokens."""
+    cases = [entry for entry in oracles.golden_cases() if entry[0].name.startswith("one_token")]
+    for (case, want), mine in zip(cases, replayed(student, cases, oracles.as_hashes), strict=True):
+        compare(
+            case,
+            [step[:4] for step in mine],
+            [step[:4] for step in want],
+            f"{VLLM} did so with {case.config} (record {case.name}); a hash of a block that is "
+            f"not full is not used",
+        )
+
+
+# -- laws -----------------------------------------------------------------------------------------
+
+
+def _law(student, case, books=True):
+    """What every step of every run obeys, from the student's own record."""
+    most = 40 * sum(row.out_tokens + row.length for row in case.rows) + 200
+    config, label = case.config, f"{case.config}"
+    text, counts = student.probe.audit(oracles.cfg(case), oracles.as_tokens(case), most)
+    steps = json.loads(text)
+    owed = {number: row.out_tokens for number, row in enumerate(case.rows)}
+    running = set()
+    for number, (pairs, preempted, finished, free, generated, _context) in enumerate(steps):
+        here = f"step {number}"
+        scheduled = dict(map(tuple, pairs))
+        total = sum(scheduled.values())
+        expect.at_most(
+            total,
+            config.max_num_batched_tokens,
+            f"the budget is for all tokens of a step: {label}",
+            what=f"tokens of {here}",
+        )
+        least = min(scheduled.values(), default=1)
+        expect.at_least(least, 1, f"who is scheduled gets a token: {label}", what=here)
+        came = set(scheduled) - running
+        if preempted:
+            expect.equal(
+                sorted(came), [], f"nobody is admitted in a step that preempted: {label}", what=here
+            )
+        running = (running | set(scheduled)) - set(preempted)
+        expect.at_most(
+            len(running), config.max_num_seqs, f"requests that run at once: {label}", what=here
+        )
+        for name in generated:
+            owed[name] -= 1
+        done = [name for name in generated if owed[name] == 0]
+        expect.equal(
+            finished, done, f"a request ends with its last token: {label}", what=f"finished, {here}"
+        )
+        running -= set(finished)
+        if books:
+            held, num_free = counts[number]
+            expect.equal(
+                sum(count > 0 for count in held[1:]) + num_free,
+                config.num_blocks - 1,
+                f"a block is free or somebody holds it: {label}",
+                what=f"held and free blocks after {here}",
+            )
+            expect.equal(num_free, free, f"the step tells the pool's free blocks: {label}")
+            expect.equal(held[0], 0, f"nobody holds the null block: {label}", what=here)
+    expect.equal(
+        {name: count for name, count in owed.items() if count},
+        {},
+        f"every request gets exactly its out_tokens: {label}",
+        what="tokens still owed at the end",
+    )
+    if steps:
+        free = steps[-1][3]
+        expect.equal(
+            free, config.num_blocks - 1, f"in the end every block is free: {label}", what="free"
+        )
+
+
+@task("Scheduler", gate=False)
+def test_tokens_blocks_and_budgets_in_long_runs(student, rng):
+    """Workloads never seen before: budgets are kept, nobody is admitted in a step that preempted,
+    free + held blocks are all blocks, every request gets its tokens.
+    Oracle: these laws, on the record of the run and the pool's references."""
+    for seed in rng.integers(2**30, 2**31, 12):
+        _law(student, workloads.drawn(int(seed)))
+
+
+@task("Scheduler", gate=False)
+def test_laws_of_small_workloads(student):
+    """The same laws, with workloads that are looked for: the smallest that breaks one is shown.
+    Oracle: these laws."""
+    from hypothesis import given
+    from hypothesis import strategies as st
+
+    requests = st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(1, 9), st.integers(1, 9)),
+        min_size=1,
+        max_size=5,
+    )
+    switches = st.tuples(st.integers(1, 9), st.integers(1, 4), st.booleans(), st.booleans())
+
+    @property_settings(40)
+    @given(requests, st.integers(1, 4), st.integers(0, 3), switches)
+    def law(drawn, size, spare, limits):
+        budget, crowd, caching, reserve = limits
+        arrivals = itertools.accumulate(wait for wait, *_rest in drawn)
+        rows = [
+            workloads.Row(arrival, -1, min(length, 4 * shared), length, out)
+            for arrival, (_wait, shared, length, out) in zip(arrivals, drawn, strict=True)
+        ]
+        need = max(-(-(row.length + row.out_tokens - 1) // size) for row in rows)
+        config = workloads.Config(need + spare + 1, size, budget, crowd, caching, reserve)
+        _law(student, workloads.Case("looked_for", config, rows))
+
+    law()
+
+
+@task("Scheduler", gate=False)
+def test_what_never_fits_is_refused(student):
+    """Eleven blocks of four hold 44 tokens, and the last generated one is never computed.
+    Oracle: counted by hand."""
+    config = SchedulerConfig(12, 4, 32, 8)
+    sizes = [(40, 5), (44, 1), (1, 44), (40, 6), (45, 1), (0, 3), (5, 0)]
+    said = student.probe.refusals(config, [Req(i, 0.0, n, out) for i, (n, out) in enumerate(sizes)])
+    refused = [size for size, text in zip(sizes, said, strict=True) if text is not None]
+    expect.equal(
+        refused,
+        sizes[3:],
+        "a request that the whole pool cannot hold would wait for ever, and all behind it",
+        what="(prompt, out_tokens) refused",
+    )
+
+
+@task("Scheduler", gate=False)
+def test_a_step_with_nothing_to_do(student):
+    """Before the first request and after the last one a step schedules nothing.
+    Oracle: the contract."""
+    scheduler = student.Scheduler(SchedulerConfig(12, 4, 32, 8))
+    for _ in range(2):
+        step = scheduler.step(0.0)
+        got = (step.scheduled, step.preempted, step.finished, step.free_blocks)
+        expect.equal(got, ({}, [], [], 11), "a step of an idle engine is empty")
+        expect.equal(student.get(scheduler, "num_unfinished"), 0, "nobody waits or runs")
+        scheduler.add(Req(1, 0.0, [5, 6, 8], 1))
+        expect.equal(student.get(scheduler, "num_unfinished"), 1, "one waits")
+        expect.equal(scheduler.step(0.0).finished, [1], "one prompt, one token, one step")
+        scheduler.add(Req(2, 0.0, 3, 1))
+        scheduler.step(0.0)
+
+
+@task("Scheduler", extra=("vllm",))
+def test_vllm_live(student, rng):
+    """Workloads of this moment, decided by the installed vLLM and by this scheduler.
+    Oracle: the vLLM that is installed; the message says which."""
+    from . import vllm_engine
+
+    engine = vllm_engine.Engine()
+    cases = [workloads.drawn(int(seed)) for seed in rng.integers(2**31, 2**32, 40)]
+    live = []
+    for case in cases:
+        steps = engine.steps(case.config, case.rows, workloads.prompts(case.rows))
+        live.append((case, [_plain(step) for step in steps]))
+    for (case, want), mine in zip(live, replayed(student, live), strict=True):
+        compare(case, mine, want, f"vLLM {engine.version}, live, did so with {case.config}")
+
+
+def _plain(step):
+    pairs = [list(pair) for pair in step["scheduled"].items()]
+    fields = ("preempted", "finished", "free_blocks", "generated", "context_tokens")
+    return [pairs, *(step[name] for name in fields)]

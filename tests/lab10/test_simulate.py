@@ -1,0 +1,196 @@
+"""step_seconds and simulate: a clock around a scheduler.
+
+Oracles: the roofline and a single request by hand; an event loop of the suite's own around the
+given scheduler; conservation of tokens, Little's law.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import workload_lab10 as workload
+from plain_scheduler import PlainScheduler
+from types_lab10 import CostModel, Req, SchedulerConfig
+
+from grader import expect
+from grader.suite import task
+
+from . import oracles_serving as oracles
+
+# Llama-3-8B in bf16 on an H100: 4.79 ms to read the weights, 295 tokens at the ridge.
+P = 8_030_261_248
+H100 = CostModel(2.0 * P, 2.0 * P, 131_072.0, 989e12, 3.35e12, 0.002)
+ROOMY = SchedulerConfig(6000, 16, 512, 64)
+
+
+def _trace(rng, n=40, speed=20.0):
+    """Requests like Azure's, short ones, in order of arrival."""
+    rows = workload.azure(workload.AZURE_CONVERSATION, n, int(rng.integers(10**6)), speed)
+    return [Req(r.id, r.t_arrival_s, 1 + r.prompt_tokens // 4, 1 + r.out_tokens // 8) for r in rows]
+
+
+def _expected(trace, cfg, cost):
+    """Token times by id, from a loop of the suite's own around the given scheduler."""
+    engine = PlainScheduler(cfg)
+    events = sorted(range(len(trace)), key=lambda i: (trace[i].t_arrival_s, i))
+    times = {row.id: [] for row in trace}
+    clock = 0.0
+    while events or engine.num_unfinished:
+        if events and not engine.num_unfinished:
+            clock = max(clock, trace[events[0]].t_arrival_s)
+        while events and trace[events[0]].t_arrival_s <= clock:
+            engine.add(trace[events.pop(0)])
+        step = engine.step(clock)
+        tokens = sum(step.scheduled.values())
+        clock += oracles.step_cost(cost, tokens, step.context_tokens)
+        for number in step.generated:
+            times[number].append(clock)
+    return times
+
+
+def _agree(got, trace, times):
+    expect.equal(len(got), len(trace), "a result a request, in the trace's order", "results")
+    scale = max(seen[-1] for seen in times.values())
+    for result, row in zip(got, trace, strict=True):
+        seen, who = times[row.id], f"request {row.id}"
+        expect.equal(result.id, row.id, "results come in the trace's order", who)
+        because = "from its *arrival* to the end of the step that generates its first token"
+        want = seen[0] - row.t_arrival_s
+        expect.close(
+            result.ttft_s, want, because, n=2000, scale=scale, what=f"{who}: TTFT", unit="s"
+        )
+        because = "the time from each token to the next, one fewer than tokens"
+        gaps = [b - a for a, b in pairwise(seen)]
+        name = f"{who}: ITL"
+        expect.close(list(result.itl_s), gaps, because, n=2000, scale=scale, what=name, unit="s")
+        because = "from its arrival to the end of the step that generates its last token"
+        want = seen[-1] - row.t_arrival_s
+        expect.close(
+            result.e2el_s, want, because, n=2000, scale=scale, what=f"{who}: E2EL", unit="s"
+        )
+
+
+@task("simulate")
+def test_a_step_costs_the_slower_of_both(student, rng):
+    """FLOPs over peak or bytes over bandwidth, and the overhead once.
+    Oracle: by hand; published.json: 7.88, 4.79 and 3.35 ms a token at batch 1."""
+    because = "the larger of FLOPs / peak and bytes / bandwidth, plus the overhead of the step"
+    for tokens, context, want in (
+        (1, 0, 2.0 * P / 3.35e12 + 0.002),
+        (1, 100_000, (2.0 * P + 100_000 * 131_072) / 3.35e12 + 0.002),
+        (2048, 2048, 2048 * 2.0 * P / 989e12 + 0.002),
+        (294, 0, 2.0 * P / 3.35e12 + 0.002),
+        (297, 0, 297 * 2.0 * P / 989e12 + 0.002),
+    ):
+        got = student.step_seconds(H100, tokens, context)
+        what = f"{tokens} tokens, {context:,} of context"
+        expect.close(got, want, because, n=8, what=what, unit="s")
+    for _ in range(12):
+        weights, flops, kv = (float(x) for x in rng.uniform(1, 9, 3))
+        cost = CostModel(weights, flops, kv, *(float(x) for x in rng.uniform(1, 50, 3)))
+        tokens, context = (int(x) for x in rng.integers(1, 60, 2))
+        want = oracles.step_cost(cost, tokens, context)
+        expect.close(student.step_seconds(cost, tokens, context), want, because, n=8, unit="s")
+    floor = [
+        1000 * student.step_seconds(CostModel(2.0 * P, 2.0 * P, 131_072.0, 1e15, rate), 1, 0)
+        for rate in (2.039e12, 3.35e12, 4.8e12)
+    ]
+    expect.published(floor, oracles.PUBLISHED["decode_floor_l3_8b"])
+
+
+@task("simulate")
+def test_one_request_alone(student):
+    """A prompt of 1,300 tokens in steps of 512, then 5 tokens, from an arrival at 3.25 s.
+    Oracle: closed form, the sum of the steps' costs."""
+    [got] = student.simulate([Req(7, 3.25, 1300, 5)], ROOMY, H100)
+    chunks = [(512, 512), (512, 1024), (276, 1300)]
+    ttft = sum(oracles.step_cost(H100, tokens, context) for tokens, context in chunks)
+    gaps = [oracles.step_cost(H100, 1, 1300 + n) for n in range(1, 5)]
+    because = "three steps of prompt: 512, 512 and 276 tokens; the last of them gives a token"
+    expect.close(got.ttft_s, ttft, because, n=400, what="TTFT", unit="s")
+    because = "each further token is a step of its own, over one token of context more"
+    expect.close(list(got.itl_s), gaps, because, n=4000, what="ITL", unit="s")
+    because = "arrival to last token: TTFT and all gaps"
+    expect.close(got.e2el_s, ttft + sum(gaps), because, n=400, what="E2EL", unit="s")
+
+
+@task("simulate")
+def test_a_trace_through_the_given_scheduler(student, rng):
+    """Queues, chunks and idle times; a trace that is not in order.
+    Oracle: an event loop of the suite's own around the same scheduler."""
+    for cfg, speed in ((ROOMY, 3.0), (SchedulerConfig(150, 16, 128, 8), 60.0)):
+        trace = _trace(rng, speed=speed)
+        trace = [trace[int(i)] for i in rng.permutation(len(trace))]
+        _agree(student.simulate(trace, cfg, H100), trace, _expected(trace, cfg, H100))
+
+
+@task("simulate")
+def test_tokens_are_conserved(student, rng):
+    """Every token of the trace is generated, and latency is TTFT plus all gaps.
+    Oracle: the trace's sums."""
+    trace = _trace(rng)
+    got = student.simulate(trace, SchedulerConfig(400, 16, 256, 16), H100)
+    made = sum(1 + len(result.itl_s) for result in got)
+    because = "each request generates out_tokens, the last of the trace included"
+    expect.equal(made, sum(row.out_tokens for row in trace), because, "generated tokens")
+    for result in got:
+        whole = result.ttft_s + math.fsum(result.itl_s)
+        because = "latency is TTFT and the gaps, nothing else"
+        expect.close(result.e2el_s, whole, because, n=4000, scale=60.0, what="E2EL", unit="s")
+
+
+@task("simulate", gate=False)
+def test_littles_law(student, rng):
+    """Requests in the engine, averaged over time, are arrivals a second times the time each stays.
+    Oracle: Little's law; both sides counted from arrivals and ends."""
+    trace = _trace(rng, 60, 30.0)
+    got = student.simulate(trace, SchedulerConfig(400, 16, 256, 16), H100)
+    ends = [row.t_arrival_s + result.e2el_s for row, result in zip(trace, got, strict=True)]
+    span = max(ends) - trace[0].t_arrival_s
+    changes = sorted([(row.t_arrival_s, 1) for row in trace] + [(end, -1) for end in ends])
+    inside = area = 0.0
+    before = trace[0].t_arrival_s
+    for time, change in changes:
+        area += inside * (time - before)
+        inside, before = inside + change, time
+    stay = sum(result.e2el_s for result in got)
+    expect.close(area / span, len(trace) / span * stay / len(trace), "L = lambda * W", n=4000)
+    serial = sum(oracles.step_cost(H100, 1, 0) for row in trace for _ in range(row.out_tokens))
+    expect.at_most(span - trace[-1].t_arrival_s, serial, "requests share steps", unit="s")
+
+
+@task("simulate", gate=False)
+def test_steps_that_cost_nothing(student, rng):
+    """At no cost every token is there on arrival; with overhead only, TTFT is a step at most twice.
+    Oracle: the limit of the closed form."""
+    trace = _trace(rng, 20, 0.01)
+    free = CostModel(0.0, 0.0, 0.0, 1.0, 1.0, 0.0)
+    got = student.simulate(trace, SchedulerConfig(6000, 16, 4096, 64), free)
+    expect.equal(len(got), len(trace), "a result a request", "results")
+    for result in got:
+        expect.equal(result.e2el_s, 0.0, "nothing takes time", f"E2EL of request {result.id}")
+    steady = CostModel(0.0, 0.0, 0.0, 1.0, 1.0, 0.01)
+    for result in student.simulate(trace, SchedulerConfig(6000, 16, 4096, 64), steady):
+        because = "it waits for the step that runs, then takes one"
+        expect.within(result.ttft_s, 0.01 - 1e-9, 0.02 + 1e-9, because, "TTFT", "s")
+
+
+@task("simulate", gate=False)
+def test_any_scheduler_will_do(student, rng):
+    """What a scheduler says is what happens: one of the suite's own serves last come, first served.
+    Oracle: by hand: each request alone, in reverse order of arrival."""
+    got, added = student.probe.last_come_first(
+        [Req(5, 0.0, 10, 3), Req(6, 0.5, 10, 2), Req(7, 0.25, 10, 1)],
+        SchedulerConfig(100, 16, 64, 4),
+        CostModel(0.0, 0.0, 0.0, 1.0, 1.0, 1.0),
+    )
+    because = "Step.generated says who got a token, whatever order a scheduler has"
+    want = [(5, 1.0, [4.0, 1.0], 6.0), (6, 1.5, [1.0], 2.5), (7, 3.75, [], 3.75)]
+    expect.equal([tuple(row) for row in got], want, because)
+    because = "a request is added before the first step that begins at its arrival or later"
+    expect.equal(
+        added, [(5, 0.0), (7, 1.0), (6, 1.0)], because, "(request, time of its first step)"
+    )
+    with expect.raises(RuntimeError, because="a scheduler that stands still would run for ever"):
+        student.probe.stands_still([Req(5, 0.0, 10, 3)], ROOMY, H100)
