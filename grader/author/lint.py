@@ -47,6 +47,7 @@ from grader.suite import (
 
 QUICK_SEEDS, QUICK_VARIANT_SEEDS, ALL_SEEDS = 2, 1, 20
 _SHOWN = 12
+_VARIANT = "variant "
 FUZZ_SECONDS = 600.0
 
 
@@ -156,22 +157,29 @@ def _reports(root: Path, labs: list[str], plan: Plan, cache: bool, jobs: int) ->
 def _shared_out(root: Path, labs: list[str], plan: Plan, jobs: int) -> Iterator[Report]:
     """Reports as they get ready, from so many processes. Labs differ in their cost by a hundred
     times, so each is checked in shares, its largest first: no process ends long before another.
-    The reference of the lab that follows has precedence, for its other shares wait for it."""
+    The reference of the lab that follows has precedence, for its other shares wait for it. Right
+    answers get a process that no wrong one has been in."""
     ready = [(index - 1, 0.0, lab_id, "") for index, lab_id in enumerate(labs)]
     running: dict[concurrent.futures.Future[Any], tuple[str, str]] = {}
     begun: dict[str, Begun] = {}
     shares: dict[str, dict[str, Report | None]] = {}
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
+    with (
+        concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool,
+        concurrent.futures.ProcessPoolExecutor(
+            jobs, mp_context=context, max_tasks_per_child=1
+        ) as fresh,
+    ):
         while ready or running:
             ready.sort()
             while ready and len(running) < jobs:
                 _, _, lab_id, share = ready.pop(0)
                 future: concurrent.futures.Future[Any]
                 if share:
-                    future = pool.submit(go_on, root, lab_id, plan, share, begun[lab_id].cost)
+                    where = fresh if share.startswith(_VARIANT) else pool
+                    future = where.submit(go_on, root, lab_id, plan, share, begun[lab_id].cost)
                 else:
-                    future = pool.submit(begin, root, lab_id, plan)
+                    future = fresh.submit(begin, root, lab_id, plan)
                 running[future] = lab_id, share
             first = concurrent.futures.FIRST_COMPLETED
             for future in concurrent.futures.wait(running, return_when=first).done:
@@ -347,7 +355,7 @@ def _settle() -> None:
 def _shares(suite: Suite, plan: Plan, cost: dict[str, float]) -> dict[str, float]:
     """What is left of a lab's check, with weights that say which is longer."""
     whole = sum(cost.values()) * plan.variant_seeds * len(plan.threads)
-    shares = {f"variant {folder.name}": whole for folder in _variants(suite.lab)}
+    shares = {f"{_VARIANT}{folder.name}": whole for folder in _variants(suite.lab)}
     for task in suite.lab.tasks:
         own = sum(cost.get(case.id, 0.0) for case in suite.cases_of(task.id))
         shares[f"task {task.id}"] = own * len(suite.misconceptions_of(task.id))

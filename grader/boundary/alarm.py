@@ -37,10 +37,12 @@ def deadline(seconds: float) -> Iterator[None]:
     if not hasattr(signal, "setitimer") or not on_main:
         yield
         return
-    tracing, rings = sys.gettrace(), 0
+    tracing, rings, over = sys.gettrace(), 0, False
 
     def ring(_number: int, frame: FrameType | None) -> None:
         nonlocal rings
+        if over:
+            return
         rings += 1
         if Debugger.is_open:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -54,6 +56,7 @@ def deadline(seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
+        over = True  # from here on it must not ring: what follows has to be done
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         if rings > 1:

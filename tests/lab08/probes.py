@@ -549,7 +549,7 @@ def zero3_memory(student, values, width, vectors, stride):
         loss = torch.dot(a, h)
         loss.backward()
         grads = [module.shards[0].grad[::stride].clone() for module in modules]
-        return {"loss": float(loss), "grads": grads}
+        return {"loss": float(loss.detach()), "grads": grads}
 
     return _run(rank_does, len(vectors), checked=False)
 
