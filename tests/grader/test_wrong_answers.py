@@ -83,7 +83,7 @@ def test_a_method_that_a_class_inherits_is_put_behind_its_others(kit: MiniKit) -
 
 @pytest.mark.parametrize("lab_id", lab_ids(ROOT))
 def test_every_known_wrong_answer_can_be_written(lab_id: str) -> None:
-    """Each is another text than the reference, and Python's are Python; none is another's of its task."""
+    """Each is another text than the reference, and Python's are Python; a task has none twice."""
     lab = load_lab(ROOT, lab_id)
     suite = load_suite(lab)
     right = {name: (lab.solution / name).read_text() for name in lab.edit}
