@@ -573,6 +573,19 @@ def launched(
     )
 
 
+def returned(outcome: Mapping[str, Any]) -> list[Any]:
+    """What each rank of a probe's `meters.ranks.outcome` gave: all of them returned. Where one did
+    not, its sentence is shown."""
+    where = f" ({outcome['where']})" if outcome["where"] else ""
+    equal(
+        outcome["failure"],
+        "",
+        because="every rank must come to the same collectives, in the same order, and return",
+        what=f"the ranks{where}",
+    )
+    return list(outcome["ranks"])
+
+
 def _bare(error: str, exactly: bool) -> str:
     """A launch's error without what two authors of one mistake need not share: lines and counts,
     and unless `exactly`, the names of shared arrays and which threads came up in a race. Of a

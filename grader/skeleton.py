@@ -75,6 +75,42 @@ def with_block(text: str, task: str, code: str) -> str:
     return "\n".join(out)
 
 
+def changed(text: str, *pairs: tuple[str, str]) -> str:
+    """A reference's text with each (old, new) exchanged. Raises ValueError where an old one does
+    not stand there exactly once."""
+    for old, new in pairs:
+        if (found := text.count(old)) != 1:
+            raise ValueError(f"{found} places in the reference read {old!r}")
+        text = text.replace(old, new)
+    return text
+
+
+def changed_in(text: str, task: str, *pairs: tuple[str, str]) -> str:
+    """`changed` in the blocks of one task, and nowhere else."""
+    outside, inside = _parted(text, task)
+    inside = changed("\0".join(inside), *pairs).split("\0")
+    return "".join(a + b for a, b in zip(outside, [*inside, ""], strict=True))
+
+
+def _parted(text: str, task: str) -> tuple[list[str], list[str]]:
+    """The text outside and inside the blocks of a task, by turns, beginning and ending outside."""
+    outside, inside = [""], [""]
+    within = False
+    for line in text.splitlines(keepends=True):
+        if within and END.match(line.rstrip("\n")):
+            within = False
+            outside.append("")
+        if within:
+            inside[-1] += line
+        else:
+            outside[-1] += line
+        begins = BEGIN.match(line.rstrip("\n"))
+        if begins and begins["task"] == task:
+            within = True
+            inside.append("")
+    return outside, inside[1:]
+
+
 def placeholder(lab: Lab, task_id: str, suffix: str, indent: str) -> list[str]:
     """The lines that stand in a skeleton where a solution stood."""
     task = lab.task(task_id)

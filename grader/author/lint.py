@@ -47,7 +47,7 @@ from grader.suite import (
 
 QUICK_SEEDS, QUICK_VARIANT_SEEDS, ALL_SEEDS = 2, 1, 20
 _SHOWN = 12
-_VARIANT = "variant "
+_VARIANT, _TASK = "variant ", "task "
 FUZZ_SECONDS = 600.0
 
 
@@ -329,15 +329,15 @@ def go_on(root: Path, lab_id: str, plan: Plan, share: str, cost: dict[str, float
     _settle()
     report = Report(lab_id)
     started = time.perf_counter()
-    kind, _, name = share.partition(" ")
     try:
         lab = load_lab(root, lab_id)
         dynamic = _Dynamic(load_suite(lab), plan, report, cost)
-        if kind == "variant":
-            dynamic.in_variant(lab.suite / "variants" / name)
+        if share.startswith(_VARIANT):
+            dynamic.in_variant(lab.suite / "variants" / share.removeprefix(_VARIANT))
         else:
-            dynamic.misconceptions(lab.task(name))
-            dynamic.fakes(lab.task(name))
+            task = lab.task(share.removeprefix(_TASK))
+            dynamic.misconceptions(task)
+            dynamic.fakes(task)
     except LabError as error:
         report.faults.append(str(error))
     report.seconds = time.perf_counter() - started
@@ -358,7 +358,7 @@ def _shares(suite: Suite, plan: Plan, cost: dict[str, float]) -> dict[str, float
     shares = {f"{_VARIANT}{folder.name}": whole for folder in _variants(suite.lab)}
     for task in suite.lab.tasks:
         own = sum(cost.get(case.id, 0.0) for case in suite.cases_of(task.id))
-        shares[f"task {task.id}"] = own * len(suite.misconceptions_of(task.id))
+        shares[f"{_TASK}{task.id}"] = own * len(suite.misconceptions_of(task.id))
     return shares
 
 
@@ -536,7 +536,7 @@ class _Dynamic:
                 with _threads(threads):
                     for index in range(self.plan.variant_seeds):
                         room = LocalRoom(self.suite.kit(folder), self.suite.limits())
-                        name = f"variant {variant.name}"
+                        name = f"{_VARIANT}{variant.name}"
                         self._must_pass(name, room, folder, index, threads)
 
     def _must_pass(self, who: str, room: Room, folder: Path, index: int, threads: int) -> None:

@@ -10,36 +10,27 @@ ENOUGH = 1000
 """Of each kind, so that what puts itself back does not keep this from ending."""
 
 
-def clear() -> list[str]:
-    """Take them off, and say what there was. Does nothing where torch was never imported."""
+def clear() -> None:
+    """Take them off. Does nothing where torch was never imported."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "overrides"):  # not, or not whole
-        return []
+        return
     from torch.overrides import _pop_mode as pop_function_mode
     from torch.utils._python_dispatch import _pop_mode as pop_dispatch_mode
 
     hooks = torch._C._autograd
-    kinds = {  # modes first: they see what the others call
-        "a function mode": (lambda: torch._C._len_torch_function_stack() > 0, pop_function_mode),
-        "a dispatch mode": (lambda: torch._C._len_torch_dispatch_stack() > 0, pop_dispatch_mode),
-        "saved-tensor hooks": (
+    kinds = (  # is one there, and what takes it off; modes first: they see what others call
+        (lambda: torch._C._len_torch_function_stack() > 0, pop_function_mode),
+        (lambda: torch._C._len_torch_dispatch_stack() > 0, pop_dispatch_mode),
+        (
             lambda: hooks._top_saved_tensors_default_hooks(True) is not None,
             hooks._pop_saved_tensors_default_hooks,
         ),
-        "gradients switched off": (
-            lambda: not torch.is_grad_enabled(),
-            lambda: torch._C._set_grad_enabled(True),
-        ),
-        "anomaly detection": (
-            torch.is_anomaly_enabled,
-            lambda: torch.set_anomaly_enabled(False),
-        ),
-    }
-    found = []
-    for name, (is_there, take_off) in kinds.items():
+        (lambda: not torch.is_grad_enabled(), lambda: torch._C._set_grad_enabled(True)),
+        (torch.is_anomaly_enabled, lambda: torch.set_anomaly_enabled(False)),
+    )
+    for is_there, take_off in kinds:
         for _ in range(ENOUGH):
             if not is_there():
                 break
-            found.append(name)
             take_off()
-    return found

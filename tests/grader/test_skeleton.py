@@ -137,3 +137,31 @@ def test_a_placeholder_is_found_while_it_stands(kit: MiniKit, lab: Lab) -> None:
     assert skeleton.placeholder_line(task, kit.main.read_text(encoding="utf-8")) == 11
     kit.solve()
     assert skeleton.placeholder_line(task, kit.main.read_text(encoding="utf-8")) is None
+
+
+REFERENCE = """\
+a = b
+# BEGIN SOLUTION one
+a = b
+# END SOLUTION
+# BEGIN SOLUTION two
+c = a
+# END SOLUTION
+    # BEGIN SOLUTION one
+    d = a
+    # END SOLUTION
+"""
+
+
+def test_changes_stay_in_the_blocks_of_one_task() -> None:
+    wanted = REFERENCE.replace("one\na = b", "one\na = 1").replace("d = a", "d = 2")
+    assert skeleton.changed_in(REFERENCE, "one", ("a = b", "a = 1"), ("d = a", "d = 2")) == wanted
+    assert skeleton.changed(REFERENCE, ("c = a", "c = 3")) == REFERENCE.replace("c = a", "c = 3")
+
+
+@pytest.mark.parametrize(("old", "count"), [("a = b", 2), ("e = f", 0)])
+def test_what_is_changed_stands_there_exactly_once(old: str, count: int) -> None:
+    with pytest.raises(ValueError, match=f"{count} places"):
+        skeleton.changed(REFERENCE, (old, ""))
+    with pytest.raises(ValueError, match="0 places"):
+        skeleton.changed_in(REFERENCE, "two", (old, ""))

@@ -12,7 +12,7 @@ from grader import expect
 from grader.suite import task
 
 from . import oracles
-from .oracles import came_back, normal
+from .oracles import normal
 
 PUBLISHED = {
     row["id"]: row for row in json.loads(Path(__file__).with_name("published.json").read_text())
@@ -162,14 +162,14 @@ def _expect_sums(found, inputs):
 def test_every_rank_has_the_same_sum(student, rng, world_size):
     """Long, ragged and shorter than the ring.   Oracle: sums in float64; bits of rank 0."""
     inputs = _inputs(rng, world_size, [1000, 7, 1])
-    _expect_sums(came_back(student.probe.ringed(inputs)), inputs)
+    _expect_sums(expect.returned(student.probe.ringed(inputs)), inputs)
 
 
 @task("ring_all_reduce_")
 def test_only_sends_and_receives(student, rng):
     """The collective is made here.   Oracle: the log of what went through the process groups."""
     inputs = _inputs(rng, 3, [30])
-    found = came_back(student.probe.ringed(inputs))
+    found = expect.returned(student.probe.ringed(inputs))
     for row in found:
         expect.equal(
             row[0]["others"],
@@ -186,7 +186,7 @@ def test_a_rank_sends_its_share_to_its_neighbour_and_no_more(student, rng):
     size, n = 4, 50_002
     inputs = _inputs(rng, size, [n])
     seen = student.probe.ringed(inputs)
-    found = came_back(seen)
+    found = expect.returned(seen)
     _expect_sums(found, inputs)
     low, high = 2 * (size - 1) * (n // size) * 4, 2 * (size - 1) * -(-n // size) * 4
     for rank, row in enumerate(found):
@@ -225,7 +225,7 @@ def test_a_rank_sends_its_share_to_its_neighbour_and_no_more(student, rng):
 def test_a_group_of_its_own(student, rng):
     """Ranks 1 and 3 of 4.   Oracle: the sum in float64; the others keep their numbers."""
     inputs = _inputs(rng, 4, [11])
-    found = came_back(student.probe.ringed(inputs, [1, 3]))
+    found = expect.returned(student.probe.ringed(inputs, [1, 3]))
     want = inputs[1][0].double() + inputs[3][0].double()
     for rank in (1, 3):
         because = "ranks of a group count from 0 within it; isend and irecv take group_dst"
@@ -243,7 +243,7 @@ def test_whole_numbers_stay_whole(student, rng):
         [torch.from_numpy(rng.integers(-(2**40), 2**40, 10)), normal(rng, 9).double()]
         for _ in range(3)
     ]
-    found = came_back(student.probe.ringed(inputs))
+    found = expect.returned(student.probe.ringed(inputs))
     whole = sum(row[0] for row in inputs)
     for row in found:
         expect.equal(row[0]["result"], whole, because="chunks keep the tensor's dtype")
@@ -254,7 +254,7 @@ def test_whole_numbers_stay_whole(student, rng):
 @task("ring_all_reduce_", gate=False)
 def test_bandwidth_factors_of_eight_ranks(student, rng):
     """busbw / algbw as nccl-tests counts it.   Oracle: its table; Llama-2-7B's gradients."""
-    found = came_back(student.probe.ringed(_inputs(rng, 8, [800])))
+    found = expect.returned(student.probe.ringed(_inputs(rng, 8, [800])))
     sends = found[0][0]["sends"]
     ratio = sum(sends) / 3200
     expect.published(ratio, PUBLISHED["allreduce_busbw"])
@@ -270,7 +270,7 @@ def _hooked(student, rng, world_size, members=None):
     batches = [[normal(rng, 5, 12) for _ in range(world_size)] for _ in range(3)]
     seed = int(rng.integers(1000))
     # 0.002 MiB: one bucket in iteration 0, two from iteration 1 on
-    return came_back(student.probe.hooked(batches, seed, 0.002, members)), batches
+    return expect.returned(student.probe.hooked(batches, seed, 0.002, members)), batches
 
 
 def _expect_means(found, batches, members):
@@ -320,7 +320,7 @@ def test_the_bits_of_ddp_without_a_hook(student, rng, world_size):
 def test_the_hook_returns_while_others_are_still_away(student, rng):
     """Rank 1 waits until rank 0's hook has returned.   Oracle: whether it ever did."""
     batch = [normal(rng, 5, 12) for _ in range(2)]
-    found = came_back(student.probe.hook_held(batch, int(rng.integers(1000))))
+    found = expect.returned(student.probe.hook_held(batch, int(rng.integers(1000))))
     expect.equal(
         found[1]["seen"],
         [True],
@@ -346,7 +346,7 @@ def test_the_state_is_the_group(student, rng):
 @pytest.mark.gpu
 def test_bf16_gradients_on_a_gpu(student, rng):
     """A bf16 model, two ranks on one GPU.   Oracle: DDP without a hook."""
-    found = came_back(student.probe.hook_in_bf16(int(rng.integers(1000))))
+    found = expect.returned(student.probe.hook_in_bf16(int(rng.integers(1000))))
     for row in found:
         expect.dtype(row["got"], "bfloat16", because="the bucket keeps its dtype")
         expect.equal(row["got"], row["ddp"], because="the same bits as without a hook")

@@ -9,7 +9,7 @@ from grader import expect
 from grader.suite import task
 
 from . import oracles
-from .oracles import came_back, flat, mean_gradients, normal
+from .oracles import flat, mean_gradients, normal
 
 CAPS = (256, 1024)
 """Bytes: the gradients of `Hard` make four buckets."""
@@ -36,7 +36,7 @@ def _planned():
 def _side_by_side(student, rng, world_size, steps, optimize=False):
     batches = [[normal(rng, 6, 12) for _ in range(world_size)] for _ in range(steps)]
     seed = int(rng.integers(1000))
-    return came_back(student.probe.side_by_side(batches, seed, CAPS, optimize)), batches
+    return expect.returned(student.probe.side_by_side(batches, seed, CAPS, optimize)), batches
 
 
 def _expect_first_means(found, batches):
@@ -152,7 +152,7 @@ def test_gradients_travel_while_others_are_computed(student, rng):
 def test_backward_goes_on_while_the_other_rank_is_away(student, rng):
     """Rank 1 waits for rank 0's last gradient.   Oracle: whether it came; float64 means."""
     batch = [normal(rng, 6, 12) for _ in range(2)]
-    found = came_back(student.probe.held(batch, int(rng.integers(1000))))
+    found = expect.returned(student.probe.held(batch, int(rng.integers(1000))))
     expect.equal(
         found[1]["seen"],
         [True],
@@ -170,7 +170,7 @@ def test_backward_goes_on_while_the_other_rank_is_away(student, rng):
 def test_ranks_whose_gradients_come_in_another_order(student, rng, world_size):
     """Branches swapped and delayed by rank.   Oracle: float64 means; no rank may hang."""
     batch = [normal(rng, 4, 12) for _ in range(world_size)]
-    found = came_back(student.probe.other_order(batch, int(rng.integers(1000))))
+    found = expect.returned(student.probe.other_order(batch, int(rng.integers(1000))))
     losses = [lambda m, x=x: m(x.double()) for x in batch]
     want = flat(mean_gradients(oracles.Fork(), found[0]["start"], losses))
     for rank, seen in enumerate(found):
@@ -235,7 +235,7 @@ def test_the_events_tell_the_same_story(student, rng):
 def test_a_missing_gradient_is_an_error_not_a_hang(student, rng):
     """Half of the parameters unused.   Oracle: RuntimeError when backward ends."""
     batch = [normal(rng, 4, 12) for _ in range(2)]
-    found = came_back(student.probe.without_gradient(batch, int(rng.integers(1000))))
+    found = expect.returned(student.probe.without_gradient(batch, int(rng.integers(1000))))
     because = "a bucket that never fills must be named when backward ends"
     expect.equal(found, ["RuntimeError"] * 2, because=because, what="raised")
 
@@ -246,7 +246,7 @@ def test_nccl_kernels_overlap_with_matrix_products(student, rng):
     """A trace of one backward on two GPUs.   Oracle: intervals of NCCL's and other kernels."""
     if torch.cuda.device_count() < 2:
         pytest.skip("NCCL needs a GPU for each of the two ranks")
-    for events in came_back(student.probe.on_gpus(2, int(rng.integers(1000)))):
+    for events in expect.returned(student.probe.on_gpus(2, int(rng.integers(1000)))):
         nccl = [(start, end) for name, start, end in events if "nccl" in name.lower()]
         other = [(start, end) for name, start, end in events if "nccl" not in name.lower()]
         hidden = sum(max(0, min(end, e) - max(start, s)) for start, end in nccl for s, e in other)
@@ -266,7 +266,7 @@ INSIDE, OUTSIDE = (True, True), (False, False)
 def _micro_steps(student, rng, plans):
     longest = max(len(plan) for plan in plans)
     batches = [[normal(rng, 6, 12) for _ in range(2)] for _ in range(longest)]
-    return came_back(student.probe.micro_steps(plans, batches, int(rng.integers(1000))))
+    return expect.returned(student.probe.micro_steps(plans, batches, int(rng.integers(1000))))
 
 
 def _expect_plans(found, plans, because):
@@ -321,7 +321,7 @@ def test_the_forward_decides(student, rng):
 def test_it_ends_where_it_began(student, rng):
     """After an error, in an inner block, after it.   Oracle: all-reduces by hand."""
     batch = [normal(rng, 6, 12) for _ in range(2)]
-    found = came_back(student.probe.no_sync_ends(batch, int(rng.integers(1000))))
+    found = expect.returned(student.probe.no_sync_ends(batch, int(rng.integers(1000))))
     # default caps in this probe are 1 and 25 MiB: one bucket
     because = "what held before the block holds after it, also after an error and inside another"
     for counts in found:
@@ -336,7 +336,7 @@ BOTH, LEFT, RIGHT = ("left", "right"), ("left",), ("right",)
 def _branching(student, rng, asks, inside=()):
     batches = [[normal(rng, 6, 12) for _ in asks[0]] for _ in asks]
     seen = student.probe.branching(batches, asks, int(rng.integers(1000)), tuple(inside))
-    return came_back(seen), batches
+    return expect.returned(seen), batches
 
 
 def _expect_branches(found, batches, asks, exact):

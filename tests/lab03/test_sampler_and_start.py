@@ -9,7 +9,6 @@ from grader import expect
 from grader.suite import task
 
 from . import oracles
-from .oracles import came_back
 
 # --- shard_indices -------------------------------------------------------------------------------
 
@@ -90,7 +89,7 @@ def test_any_size_any_world(student):
 
 def _synced(student, rng, src):
     seen = student.probe.synced(3, src, int(rng.integers(1000)))
-    return came_back(seen), seen["sent_bytes"]
+    return expect.returned(seen), seen["sent_bytes"]
 
 
 @task("sync_module_")
@@ -170,7 +169,7 @@ def _trained(student, rng, world_size, n, runs=1):
     dataset = _dataset(rng, n)
     seed = int(rng.integers(100))
     seen = student.probe.trained(world_size, dataset, EPOCHS, seed, BATCH, LR, runs)
-    return came_back(seen), dataset, seed
+    return expect.returned(seen), dataset, seed
 
 
 @task("train_ddp")
@@ -257,7 +256,7 @@ def test_rank_0_alone_saves_and_every_rank_leaves(student, rng):
 @task("train_ddp", gate=False)
 def test_an_error_leaves_no_group(student, rng):
     """A model that cannot be built.   Oracle: torch.distributed.is_initialized()."""
-    found = came_back(student.probe.torn_down_after_an_error(_dataset(rng, 4)))
+    found = expect.returned(student.probe.torn_down_after_an_error(_dataset(rng, 4)))
     expect.equal(found[0]["raised"], "this model cannot be built", because="errors pass through")
     expect.equal(found[0]["left"], False, because="the group is destroyed after an error as well")
 

@@ -1,17 +1,9 @@
 """Known wrong answers of lab 08. Most are the reference with one line changed."""
 
+from grader.skeleton import changed, changed_in
 from grader.suite import misconception
 
 LEDGER, SHARDING = "zero_memory_accounting.py", "zero_sharding.py"
-
-
-def changed(text, *pairs):
-    """The text with each (old, new) exchanged; an old one that is not there is a fault here."""
-    for old, new in pairs:
-        if old not in text:
-            raise ValueError(f"the reference has no {old!r}")
-        text = text.replace(old, new)
-    return text
 
 
 # --- ledger: state_bytes --------------------------------------------------------------------------
@@ -630,9 +622,26 @@ def elements_of_nobody(text):
         "Zero1AdamW",
         ("-(-total // self.world_size)", "total // self.world_size"),
         (
-            "flat = torch.zeros(self.world_size * self.shard_numel, dtype=self.dtype)",
+            "flat = torch.zeros(self.world_size * self.shard_numel, dtype=self.dtype)\n"
+            "        at = 0\n"
+            "        for p in self.params:\n"
+            "            if p.grad",
             "total = sum(p.numel() for p in self.params)\n"
-            "        flat = torch.zeros(total, dtype=self.dtype)",
+            "        flat = torch.zeros(total, dtype=self.dtype)\n"
+            "        at = 0\n"
+            "        for p in self.params:\n"
+            "            if p.grad",
+        ),
+        (
+            "flat = torch.zeros(self.world_size * self.shard_numel, dtype=self.dtype)\n"
+            "        at = 0\n"
+            "        for p in self.params:\n"
+            "            flat",
+            "total = sum(p.numel() for p in self.params)\n"
+            "        flat = torch.zeros(total, dtype=self.dtype)\n"
+            "        at = 0\n"
+            "        for p in self.params:\n"
+            "            flat",
         ),
         (
             "dist.reduce_scatter_tensor(shard, flat,",
@@ -935,27 +944,20 @@ def gathered_once_and_for_all(text):
 # --- state ----------------------------------------------------------------------------------------
 
 
-def _within(text, task, *pairs):
-    """`changed` in the blocks of one task, and nowhere else."""
-    import re
-
-    parts = re.split(rf"(# BEGIN SOLUTION {task}\n.*?# END SOLUTION\n)", text, flags=re.DOTALL)
-    parts[1::2] = changed("\0".join(parts[1::2]), *pairs).split("\0")
-    return "".join(parts)
-
-
 @misconception("clip_grad_norm_sharded", file=SHARDING)
 def every_rank_takes_its_own_norm(text):
     """Each rank clips by the norm of its own shard: no error, but shards are multiplied by
     different numbers, so the step goes where no gradient points and the run drifts away."""
-    return _within(text, "clip_grad_norm_sharded", ("    dist.all_reduce(squares, group=pg)\n", ""))
+    return changed_in(
+        text, "clip_grad_norm_sharded", ("    dist.all_reduce(squares, group=pg)\n", "")
+    )
 
 
 @misconception("clip_grad_norm_sharded", file=SHARDING)
 def norms_are_added(text):
     """The ranks' norms are added; norms do not add up, squares do: sqrt(3^2 + 4^2) is 5, not 7, and
     the error grows with the number of ranks."""
-    return _within(
+    return changed_in(
         text,
         "clip_grad_norm_sharded",
         (
@@ -969,7 +971,7 @@ def norms_are_added(text):
 def squares_are_averaged(text):
     """The mean over ranks is for gradients; shards are parts of one vector, whose squares are added
     up, or the norm is too small by the root of the number of ranks."""
-    return _within(
+    return changed_in(
         text,
         "clip_grad_norm_sharded",
         (
@@ -983,14 +985,14 @@ def squares_are_averaged(text):
 def padding_counts(text):
     """The padding behind the last element is part of the norm: whatever a buffer had there before
     makes every gradient smaller."""
-    return _within(text, "clip_grad_norm_sharded", ("grad[:count] for", "grad for"))
+    return changed_in(text, "clip_grad_norm_sharded", ("grad[:count] for", "grad for"))
 
 
 @misconception("clip_grad_norm_sharded", file=SHARDING)
 def tied_counts_twice(text):
     """A tied parameter is listed under both its names, but there is one gradient: counted twice the
     norm is too large, and multiplied twice that gradient is clipped twice."""
-    return _within(
+    return changed_in(
         text,
         "clip_grad_norm_sharded",
         (
@@ -1004,7 +1006,7 @@ def tied_counts_twice(text):
 def tied_is_scaled_twice(text):
     """The norm counts a tied parameter once, but the loop over the list multiplies its gradient
     twice, once for each name: by the square of the coefficient."""
-    return _within(
+    return changed_in(
         text,
         "clip_grad_norm_sharded",
         (
@@ -1018,14 +1020,14 @@ def tied_is_scaled_twice(text):
 def short_gradients_are_stretched(text):
     """The coefficient is not held to 1: gradients that are shorter than max_norm are made longer,
     and every step has the same length, however flat the loss is."""
-    return _within(text, "clip_grad_norm_sharded", (".clamp(max=1.0)", ""))
+    return changed_in(text, "clip_grad_norm_sharded", (".clamp(max=1.0)", ""))
 
 
 @misconception("clip_grad_norm_sharded", file=SHARDING)
 def clipped_before_the_reduction(text):
     """The norm that is returned is right, but the shard was multiplied by a coefficient of its own
     norm, from before the all-reduce: a log that looks well and gradients that are not."""
-    return _within(
+    return changed_in(
         text,
         "clip_grad_norm_sharded",
         ("dist.all_reduce(squares", "own = squares.sqrt()\n    dist.all_reduce(squares"),
@@ -1037,7 +1039,7 @@ def clipped_before_the_reduction(text):
 def shards_are_gathered(text):
     """The whole gradient travels to every rank for the sake of one number; that costs what sharding
     has saved, in traffic and in memory. Each rank can send its sum of squares."""
-    return _within(
+    return changed_in(
         text,
         "clip_grad_norm_sharded",
         (
@@ -1067,14 +1069,14 @@ def shards_are_gathered(text):
 def squares_keep_the_dtype(text):
     """Squares are taken and added in the gradients' own dtype: bfloat16 leaves 8 bits of a sum, and
     in float16 the square of 256 and more is infinite."""
-    return _within(text, "clip_grad_norm_sharded", ("part.float().square()", "part.square()"))
+    return changed_in(text, "clip_grad_norm_sharded", ("part.float().square()", "part.square()"))
 
 
 @misconception("full_state_dict", file=SHARDING)
 def one_shard_is_saved(text):
     """Rank 0 saves what it has, the first of N shards; the file looks whole, and all that the other
     ranks own is lost with the job."""
-    return _within(
+    return changed_in(
         text,
         "full_state_dict",
         (
@@ -1088,7 +1090,7 @@ def one_shard_is_saved(text):
 def shards_are_interleaved(text):
     """Shards are put together element by element, one of each rank in turn; a rank holds a
     contiguous slice of the flat buffer, so they lie end to end."""
-    return _within(
+    return changed_in(
         text, "full_state_dict", ("torch.cat(parts)", "torch.stack(parts, dim=1).reshape(-1)")
     )
 
@@ -1097,7 +1099,7 @@ def shards_are_interleaved(text):
 def padding_is_saved(text):
     """The last parameter is given all that is left, the padding with it: a bias of 7 is saved with
     9 elements, and no model with another number of ranks can load it."""
-    return _within(
+    return changed_in(
         text,
         "full_state_dict",
         (
@@ -1112,14 +1114,14 @@ def padding_is_saved(text):
 def step_is_not_saved(text):
     """The step counter is not in the file: AdamW corrects full-grown moments as if it were step 1,
     and with the default betas the first update has 0.32 times its size."""
-    return _within(text, "full_state_dict", ('{"step": shard["step"], **moments}', "moments"))
+    return changed_in(text, "full_state_dict", ('{"step": shard["step"], **moments}', "moments"))
 
 
 @misconception("full_state_dict", file=SHARDING)
 def moments_are_not_saved(text):
     """Only the step and the weights are saved; AdamW starts with empty moments, and the loss jumps
     at every restart."""
-    return _within(
+    return changed_in(
         text, "full_state_dict", ('{"step": shard["step"], **moments}', '{"step": shard["step"]}')
     )
 
@@ -1128,14 +1130,14 @@ def moments_are_not_saved(text):
 def keys_of_a_wrapper(text):
     """Keys begin with "module.": they are a wrapper's, and the plain model that evaluates or serves
     these weights finds none of its own."""
-    return _within(text, "full_state_dict", ("state[name] =", 'state["module." + name] ='))
+    return changed_in(text, "full_state_dict", ("state[name] =", 'state["module." + name] ='))
 
 
 @misconception("full_state_dict", file=SHARDING)
 def parameters_alone(text):
     """Only what an optimizer steps on is saved: running statistics, frozen layers and a tied
     weight's second name are missing, and load_state_dict refuses the file."""
-    return _within(
+    return changed_in(
         text,
         "full_state_dict",
         ('return {"model": state,', 'return {"model": whole["param"],'),
@@ -1146,7 +1148,7 @@ def parameters_alone(text):
 def second_name_is_stale(text):
     """A tied weight's second name is looked up in the model, where weights are stale or freed; both
     names must get the shard's numbers."""
-    return _within(
+    return changed_in(
         text,
         "full_state_dict",
         ("first_name.get(id(value))", "name if name in params else None"),
@@ -1157,14 +1159,14 @@ def second_name_is_stale(text):
 def checkpoints_are_float32(text):
     """Everything is saved in float32, whatever it was: a float64 run loses digits, and a bfloat16
     one gets a file twice the size that loads as another dtype."""
-    return _within(text, "full_state_dict", ("torch.cat(parts)", "torch.cat(parts).float()"))
+    return changed_in(text, "full_state_dict", ("torch.cat(parts)", "torch.cat(parts).float()"))
 
 
 @misconception("full_state_dict", file=SHARDING)
 def everybody_gathers(text):
     """all_gather brings the whole state to every rank, 12 bytes a parameter or more where only 1/N
     of that fits, and all but rank 0's is thrown away."""
-    return _within(
+    return changed_in(
         text,
         "full_state_dict",
         (" for _ in range(world_size)] if rank == 0 else None", " for _ in range(world_size)]"),
@@ -1179,7 +1181,7 @@ def everybody_gathers(text):
 def everybody_returns_it(text):
     """Every rank returns the whole checkpoint, so N of them are in memory and N processes write the
     same file."""
-    return _within(
+    return changed_in(
         text,
         "full_state_dict",
         (" for _ in range(world_size)] if rank == 0 else None", " for _ in range(world_size)]"),
@@ -1202,14 +1204,14 @@ _CUT = """size = -(-len(flat) // world_size)
 def shards_of_unequal_size(text):
     """The last ranks get shorter shards than the first; all-gather and reduce-scatter exchange
     equal pieces, so the end is filled up with zeros."""
-    return _within(text, "reshard", (_CUT, "return flat.tensor_split(world_size)[rank].clone()"))
+    return changed_in(text, "reshard", (_CUT, "return flat.tensor_split(world_size)[rank].clone()"))
 
 
 @misconception("reshard", file=SHARDING)
 def the_remainder_is_left_out(text):
     """floor(total / N) elements a rank: what is left over, up to N - 1 elements at the end of the
     last bias, is on no rank. Round up."""
-    return _within(
+    return changed_in(
         text, "reshard", ("-(-len(flat) // world_size)", "max(1, len(flat) // world_size)")
     )
 
@@ -1218,7 +1220,7 @@ def the_remainder_is_left_out(text):
 def padded_one_by_one(text):
     """Every parameter is filled up to a multiple of N before they are put together: zeros stand
     between parameters, and all that follows is shifted. Padding stands once, at the very end."""
-    return _within(
+    return changed_in(
         text,
         "reshard",
         (
@@ -1234,14 +1236,14 @@ def padded_one_by_one(text):
 def steps_start_again(text):
     """The new ranks begin at step 0: AdamW corrects full-grown moments as if it were step 1, and
     with the default betas the first update has 0.32 times its size."""
-    return _within(text, "reshard", ('"step": optimizer["step"],', '"step": 0,'))
+    return changed_in(text, "reshard", ('"step": optimizer["step"],', '"step": 0,'))
 
 
 @misconception("reshard", file=SHARDING)
 def moments_start_again(text):
     """The new ranks begin with empty moments; the parameters go on, but AdamW has forgotten how
     large gradients are, and its next steps are those of a new run."""
-    return _within(
+    return changed_in(
         text,
         "reshard",
         ('cut(optimizer["exp_avg"])', 'torch.zeros_like(cut(optimizer["exp_avg"]))'),
@@ -1253,7 +1255,7 @@ def moments_start_again(text):
 def a_view_of_the_whole(text):
     """The shard is a slice of the flat buffer, and a slice is a view: the whole stays in memory
     behind it on every rank, and nothing is saved."""
-    return _within(
+    return changed_in(
         text,
         "reshard",
         (
@@ -1271,7 +1273,7 @@ def a_view_of_the_whole(text):
 def moments_in_the_parameters_dtype(text):
     """Moments are given the parameters' dtype: a bfloat16 second moment stops moving, because 0.001
     of a squared gradient is less than half a step of it."""
-    return _within(
+    return changed_in(
         text,
         "reshard",
         (
@@ -1285,7 +1287,7 @@ def moments_in_the_parameters_dtype(text):
 def in_the_order_of_the_alphabet(text):
     """Parameters are put together in the order of their sorted names; ranks read the buffer in the
     model's order, and weights end up in each other's places without an error."""
-    return _within(
+    return changed_in(
         text, "reshard", ('in optimizer["exp_avg"]]', 'in sorted(optimizer["exp_avg"])]')
     )
 
@@ -1294,7 +1296,7 @@ def in_the_order_of_the_alphabet(text):
 def everything_in_the_file_is_cut(text):
     """All of the model's entries go into the flat buffer, with running statistics, frozen layers
     and a tied weight twice; shards hold what is trained, each parameter once."""
-    return _within(
+    return changed_in(
         text,
         "reshard",
         (
@@ -1308,7 +1310,7 @@ def everything_in_the_file_is_cut(text):
 def master_is_rounded_every_step(text):
     """The master is cast to bfloat16 after each step: updates under one bf16 ulp vanish, each of
     them, and training stands still while the gradients say go on."""
-    return _within(
+    return changed_in(
         text,
         "MasterWeights",
         (
@@ -1322,10 +1324,17 @@ def master_is_rounded_every_step(text):
 def moments_are_bfloat16(text):
     """The moments are kept in bfloat16: with beta2 = 0.999 the second one takes in 0.1 % of each
     new square, less than half a step of bfloat16 (0.2 to 0.4 %), and stops moving."""
-    return _within(
+    return changed_in(
         text,
         "MasterWeights",
-        ("torch.zeros_like(self.master)\n", "torch.zeros_like(self.master).bfloat16()\n"),
+        (
+            "self.exp_avg = torch.zeros_like(self.master)",
+            "self.exp_avg = torch.zeros_like(self.master).bfloat16()",
+        ),
+        (
+            "self.exp_avg_sq = torch.zeros_like(self.master)",
+            "self.exp_avg_sq = torch.zeros_like(self.master).bfloat16()",
+        ),
         (
             "self.exp_avg.lerp_(grad, 1 - beta1)",
             "first = self.exp_avg.float().lerp_(grad, 1 - beta1)",
@@ -1348,7 +1357,7 @@ _OWN = """self.master = torch.zeros(size, dtype=torch.float32)
 def master_is_a_view(text):
     """The master is a slice of a float32 copy of everything, and a slice is a view: 4 bytes a
     parameter stay alive on every rank. Copy the slice, let go of the rest."""
-    return _within(
+    return changed_in(
         text,
         "MasterWeights",
         (
@@ -1364,7 +1373,7 @@ def master_is_a_view(text):
 def state_of_the_whole(text):
     """Master and moments of all parameters are made on every rank, 12 bytes each, and one slice of
     them is used: values are right, and not a byte is saved."""
-    return _within(
+    return changed_in(
         text,
         "MasterWeights",
         (
@@ -1385,7 +1394,7 @@ def state_of_the_whole(text):
 def parameters_take_the_update(text):
     """The master is right, but the bfloat16 parameters get the update added to them instead of the
     master's value: each sum is rounded, small ones vanish, and the two drift apart."""
-    return _within(
+    return changed_in(
         text,
         "MasterWeights",
         (
@@ -1405,7 +1414,7 @@ def parameters_take_the_update(text):
 def others_keep_the_old_ones(text):
     """Each rank rounds its own slice into its own parameters and tells nobody: every rank computes
     with new numbers in one slice and old ones in the others."""
-    return _within(
+    return changed_in(
         text,
         "MasterWeights",
         (
@@ -1422,6 +1431,6 @@ def others_keep_the_old_ones(text):
 def the_master_travels(text):
     """The float32 master is gathered and rounded by who receives it: the same parameters for twice
     the traffic, and a float32 copy of the whole model on every rank while it lasts."""
-    return _within(
+    return changed_in(
         text, "MasterWeights", ("rounded = self.master.bfloat16()\n", "rounded = self.master\n")
     )

@@ -9,23 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from grader import expect
-
 
 def normal(rng: Any, *shape: int, size: float = 1.0) -> Tensor:
     return torch.from_numpy(size * rng.standard_normal(shape)).float()
-
-
-def came_back(seen: dict[str, Any]) -> list[Any]:
-    """What each rank returned; a failure with the kit's sentence, where one did not return."""
-    where = f" ({seen['where']})" if seen["where"] else ""
-    expect.equal(
-        seen["failure"],
-        "",
-        because="every rank must come to the same collectives, in the same order, and return",
-        what=f"the ranks{where}",
-    )
-    return seen["ranks"]
 
 
 def flat(tensors: Iterable[Tensor]) -> Tensor:

@@ -9,7 +9,7 @@ from grader import expect
 from grader.suite import task
 
 from . import oracles_sharding as oracles
-from .oracles_sharding import came_back, each, joined, normal
+from .oracles_sharding import each, joined, normal
 
 MIB = 1 << 20
 MLP = ((65, 32), (65,), (32, 65), (32,), (7, 32), (7,))
@@ -87,7 +87,7 @@ def test_state_is_a_slice_and_traffic_is_that_of_ddp(student, rng, shapes, world
     gradients = [normal(rng, total) for _ in range(world_size)]
     mean = torch.stack(gradients).double().mean(0)
     copies = [g.clone() for g in gradients]
-    found = came_back(student.probe.zero1_bytes(shapes, world_size, copies))
+    found = expect.returned(student.probe.zero1_bytes(shapes, world_size, copies))
     width = each(total, world_size)
     state_bytes, padded_bytes = 2 * 4 * width, 4 * width * world_size
     for rank, seen in enumerate(found):
@@ -149,7 +149,7 @@ def test_every_rank_ends_where_one_process_would(student, rng, world_size):
     start = oracles.start_of(oracles.Awkward(), rng)
     total = sum(p.numel() for p in oracles.trainable(oracles.Awkward()))
     plans = _plans(rng, world_size, total, {})
-    found = came_back(student.probe.zero1(start, _copied(plans)))
+    found = expect.returned(student.probe.zero1(start, _copied(plans)))
     for number, plan in enumerate(plans):
         nudges = [_pieces(nudge, [total], world_size) for nudge in plan["nudges"]]
         want = oracles.one_process(start, plan["batches"], nudges, plan["keywords"])
@@ -172,7 +172,7 @@ def test_the_process_holds_half_of_the_state(student, rng):
     count, numel, stride = 12, MIB, 9973
     gradients = [normal(rng, 512) for _ in range(2)]
     seen = student.probe.zero1_memory(count, numel, [g.clone() for g in gradients], stride)
-    found = came_back(seen)
+    found = expect.returned(seen)
     mean = torch.stack(gradients).double().mean(0)
     pattern = oracles.repeated_adamw(mean, 2, {"lr": 0.01, "wd": 0.1, "eps": 1e-3})
     for rank, values in enumerate(found):
@@ -211,7 +211,7 @@ def test_a_group_of_some_ranks_and_fewer_elements_than_ranks(student, rng):
     """Ranks 0 and 2 alone; 2 elements on 3 ranks, given twice.   Oracle: AdamW, float64."""
     start = oracles.start_of(oracles.Awkward(), rng)
     batch = [normal(rng, 4, 5) for _ in range(3)]
-    found = came_back(student.probe.zero1_edges([x.clone() for x in batch], start))
+    found = expect.returned(student.probe.zero1_edges([x.clone() for x in batch], start))
     total = sum(p.numel() for p in oracles.trainable(oracles.Awkward()))
     pair = oracles.one_process(start, [[batch[0], batch[2]]], [torch.zeros(total)], {"lr": 0.05})
     because = "ranks, their number and every collective are those of the group pg"
@@ -263,7 +263,7 @@ def test_values_and_shards_are_those_of_one_process(student, rng, world_size):
     start = oracles.start_of(oracles.Awkward(), rng)
     total = sum(p.numel() for p in oracles.trainable(oracles.Awkward()))
     plans = _plans(rng, world_size, total, {"bucket_bytes": BUCKET})
-    found = came_back(student.probe.zero2(start, _copied(plans)))
+    found = expect.returned(student.probe.zero2(start, _copied(plans)))
     for number, plan in enumerate(plans):
         sizes = _zero2_sizes(plan["dtype"])
         nudges = [_pieces(nudge, sizes, world_size) for nudge in plan["nudges"]]
@@ -315,7 +315,7 @@ def test_buckets_leave_during_backward(student, rng):
     start = oracles.start_of(oracles.Awkward(), rng)
     total = sum(p.numel() for p in oracles.trainable(oracles.Awkward()))
     plans = _plans(rng, world_size, total, {"bucket_bytes": BUCKET})[1:]
-    found = came_back(student.probe.zero2(start, _copied(plans)))
+    found = expect.returned(student.probe.zero2(start, _copied(plans)))
     sizes = _zero2_sizes(torch.float32)
     payloads = [4 * world_size * each(size, world_size) for size in sizes]
     _expect_all_shards([seen[0]["rows"][-1] for seen in found], sizes)
@@ -392,7 +392,7 @@ def test_one_bucket_of_full_gradients_is_alive(student, rng):
     products for the shards."""
     layers, width, bucket = 16, 64, 32 << 10
     vectors = [normal(rng, 2, width) for _ in range(2)]
-    found = came_back(
+    found = expect.returned(
         student.probe.zero2_bytes(layers, width, bucket, [v.clone() for v in vectors])
     )
     whole, slack = 4 * layers * width * width, 4 << 10
@@ -435,7 +435,7 @@ def test_the_process_holds_half_of_the_gradients(student, rng):
     vectors = [normal(rng, 2, width) for _ in range(2)]
     copies = [v.clone() for v in vectors]
     seen = student.probe.zero2_memory(layers, width, 4 * MIB, copies, stride)
-    found = came_back(seen)
+    found = expect.returned(seen)
     mean = torch.stack([torch.outer(*v.double()) for v in vectors]).mean(0).reshape(2, -1)
     for rank, shards in enumerate(found):
         for index, shard in enumerate(shards):
@@ -463,7 +463,7 @@ def test_a_second_backward_is_an_error_and_zero_grad_forgets(student, rng):
     """Backward twice, then zero_grad() and again.   Oracle: gradients of one process, float64."""
     start = oracles.start_of(oracles.Awkward(), rng)
     batch = [normal(rng, 4, 5) for _ in range(2)]
-    found = came_back(student.probe.zero2_edges([x.clone() for x in batch], start))
+    found = expect.returned(student.probe.zero2_edges([x.clone() for x in batch], start))
     sizes = _zero2_sizes(torch.float64)
     nothing = torch.zeros(sum(sizes))
     want = oracles.one_process(start, [batch], [nothing], {}, True)[0]["grads"].split(sizes)
@@ -540,7 +540,7 @@ def test_parameters_are_there_only_while_they_are_used(student, rng, prefetch):
     starts = _chain(rng, [False] * 4)
     trained, frozen = _sizes(starts)
     plans = _zero3_plans(rng, starts, world_size, [prefetch])
-    found = came_back(student.probe.zero3(starts, _copied(plans)))
+    found = expect.returned(student.probe.zero3(starts, _copied(plans)))
     padded = [8 * world_size * each(size, world_size) for size in trained]
     cold = [8 * world_size * each(size, world_size) for size in frozen]
     block_bytes = padded[0] + cold[0]
@@ -619,7 +619,7 @@ def test_sharded_blocks_train_as_whole_ones(student, rng, world_size):
     starts = _chain(rng, [False, True, False])
     trained, _ = _sizes(starts)
     plans = _zero3_plans(rng, starts, world_size, [1])
-    found = came_back(student.probe.zero3(starts, _copied(plans)))
+    found = expect.returned(student.probe.zero3(starts, _copied(plans)))
     plan = plans[0]
     nudges = [_by_block(nudge, trained, world_size) for nudge in plan["nudges"]]
     keywords = {"lr": 0.05, "wd": 0.3}
@@ -659,7 +659,7 @@ def test_gradients_are_those_of_fully_shard(student, rng):
     trained, _ = _sizes(starts)
     batches = [[normal(rng, 4, 5) for _ in range(2)] for _ in range(2)]
     copies = [[x.clone() for x in row] for row in batches]
-    found = came_back(student.probe.zero3_beside_fully_shard(starts, copies))
+    found = expect.returned(student.probe.zero3_beside_fully_shard(starts, copies))
     nothing = [[torch.zeros(size) for size in trained]]
     alone = [oracles.chain_in_one_process(starts, [row], nothing, {})[0] for row in batches]
     for step in range(2):
@@ -707,7 +707,7 @@ def test_the_process_holds_half_of_the_model(student, rng):
     vectors = [normal(rng, 2, width) for _ in range(2)]
     values = [float(v) for v in normal(rng, count)]
     seen = student.probe.zero3_memory(values, width, [v.clone() for v in vectors], stride)
-    found = came_back(seen)
+    found = expect.returned(seen)
     mean = torch.stack([torch.outer(*v.double()) for v in vectors]).mean(0).reshape(2, -1)
     for rank, row in enumerate(found):
         a, c = vectors[rank].double()
@@ -746,7 +746,7 @@ def test_the_next_block_is_on_its_way(student, rng):
     """Storages in the middle of each block, with prefetch=1.   Oracle: one more block, by hand."""
     starts = _chain(rng, [False] * 3)
     plans = _zero3_plans(rng, starts, 2, [1])
-    found = came_back(student.probe.zero3(starts, _copied(plans)))
+    found = expect.returned(student.probe.zero3(starts, _copied(plans)))
     for rank, seen in enumerate(found):
         for phase, whole in seen[0]["rows"][0]["looks"][:2]:
             expect.equal(
@@ -760,7 +760,7 @@ def test_the_next_block_is_on_its_way(student, rng):
 @task("Zero3Module", gate=False)
 def test_bad_values_are_named(student):
     """prefetch below 0, two dtypes.   Oracle: ValueError, by hand."""
-    found = came_back(student.probe.zero3_refuses())
+    found = expect.returned(student.probe.zero3_refuses())
     names = ("prefetch=-1", "two dtypes")
     because = "a value that cannot be meant must be refused at once"
     expect.equal(found[0], dict.fromkeys(names, "ValueError"), because=because, what="raised")

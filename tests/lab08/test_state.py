@@ -9,7 +9,8 @@ from grader import expect
 from grader.suite import task
 
 from . import oracles_state as oracles
-from .oracles_state import MOMENTS, came_back, normal
+from .oracles_sharding import normal
+from .oracles_state import MOMENTS
 
 # --- clip_grad_norm_sharded ----------------------------------------------------------------------
 
@@ -94,14 +95,14 @@ def test_clips_as_if_nothing_were_sharded(student, rng):
         _case(rng, (23, 7, 3), 4, listed=[0, 1, 0, 2]),
         _case(rng, (5,), 4, share=0.1),
     ]
-    _expect_clipped(came_back(student.probe.clip_shards(_by_rank(cases))), cases)
+    _expect_clipped(expect.returned(student.probe.clip_shards(_by_rank(cases))), cases)
 
 
 @task("clip_grad_norm_sharded")
 def test_small_gradients_stay_as_they_are(student, rng):
     """A norm below max_norm.   Oracle: the gradients, bit for bit; torch's norm."""
     cases = [_case(rng, (9, 4), 2, share=3.0)]
-    found = came_back(student.probe.clip_shards(_by_rank(cases)))
+    found = expect.returned(student.probe.clip_shards(_by_rank(cases)))
     for i, grad in enumerate(_rejoined(found, 0, cases[0][0])):
         expect.equal(
             grad,
@@ -118,7 +119,7 @@ def test_one_number_travels(student, rng):
     Oracle: the log of the process group, the kernel's sockets, and torch's norm."""
     cases = [_case(rng, (60_000,), 3)]
     seen = student.probe.clip_shards(_by_rank(cases), checked=False)
-    found = came_back(seen)
+    found = expect.returned(seen)
     _expect_clipped(found, cases)
     for rank, rows in enumerate(found):
         operations = [operation for operation, _ in rows[0]["calls"]]
@@ -139,7 +140,7 @@ def test_one_number_travels(student, rng):
 def test_squares_of_bf16_gradients_are_added_in_float32(student, rng):
     """bfloat16 shards.   Oracle: the norm of the same numbers in float64."""
     cases = [_case(rng, sizes, 2, dtype=torch.bfloat16) for sizes in ((400, 31), (97,), (256,))]
-    _expect_clipped(came_back(student.probe.clip_shards(_by_rank(cases))), cases)
+    _expect_clipped(expect.returned(student.probe.clip_shards(_by_rank(cases))), cases)
 
 
 @task("clip_grad_norm_sharded", gate=False)
@@ -154,7 +155,7 @@ def test_one_bad_gradient_reaches_every_rank(student, rng):
         for rank, piece in enumerate(oracles.cut(whole[0], 3)):
             case = rows[rank] | {"shards": [piece], "max_norm": 1.0}
             data[rank] += [case, case | {"strict": True}]
-    found = came_back(student.probe.clip_shards(data))
+    found = expect.returned(student.probe.clip_shards(data))
     for number, whole in enumerate(wholes):
         norm, want = oracles.clipped(whole, 1.0)
         for rank, rows in enumerate(found):
@@ -180,7 +181,7 @@ def test_a_group_clips_for_itself(student, rng):
     """Ranks 1 and 3 of 4.   Oracle: torch on what those two hold."""
     whole, rows = _case(rng, (11, 2), 2)
     data = [[], [rows[0]], [], [rows[1]]]
-    found = came_back(student.probe.clip_shards(data, members=[1, 3]))
+    found = expect.returned(student.probe.clip_shards(data, members=[1, 3]))
     _expect_clipped(found, [(whole, rows)], [1, 3])
 
 
@@ -251,7 +252,7 @@ def _gathered(student, run, world_size, filler=100.0):
         {"shard": shard, "others": _others(run), "wide": False}
         for shard in run.shards(world_size, filler)
     ]
-    return came_back(student.probe.full_state(data))
+    return expect.returned(student.probe.full_state(data))
 
 
 def _in_two_dtypes(run):
@@ -272,7 +273,7 @@ def test_bf16_parameters_and_float32_moments(student, rng):
     others = {name: want["model"][name] for name in _others(run)}
     shards = run.recut(want, 2, filler=100.0)
     data = [{"shard": shard, "others": others, "wide": False} for shard in shards]
-    found = came_back(student.probe.full_state(data))
+    found = expect.returned(student.probe.full_state(data))
     _expect_full(found[0]["full"], want, run.names())
 
 
@@ -309,7 +310,7 @@ def test_only_rank_0_receives(student, rng):
         for rank in range(4)
     ]
     seen = student.probe.full_state(data)
-    found = came_back(seen)
+    found = expect.returned(seen)
     expect.equal(
         [row["full"] is None for row in found],
         [False, True, True, True],
@@ -555,7 +556,7 @@ def test_every_rank_has_the_rounded_master(student, rng):
         grads = [[normal(rng, *shape).to(dtype) for shape in shapes] for _ in range(8)]
         cases.append(_course(params, grads, 4, lr=0.1, wd=0.3, betas=(0.8, 0.99)))
     data = [list(rows) for rows in zip(*(rows for rows, _ in cases), strict=True)]
-    found = came_back(student.probe.mastered(data))
+    found = expect.returned(student.probe.mastered(data))
     for number, (_, want) in enumerate(cases):
         _expect_mastered(found, number, want)
 
@@ -567,7 +568,7 @@ def test_updates_smaller_than_a_bf16_step_add_up(student, rng):
     start = _bf16(1.1 + 0.8 * torch.from_numpy(rng.random(12)))
     sign = torch.from_numpy(rng.choice([-1.0, 1.0], size=12)).float()
     rows, want = _course([start], [[sign]] * 10, 2, lr=1e-3, wd=0.0, betas=(0.9, 0.999))
-    found = came_back(student.probe.mastered([[row] for row in rows]))
+    found = expect.returned(student.probe.mastered([[row] for row in rows]))
     _expect_mastered(found, 0, want)
     moved = (found[0][0]["rows"][-1]["params"] != start).sum().item()
     expect.equal(moved, 12, because="0.01 is more than a step of bfloat16", what="numbers moved")
@@ -582,7 +583,7 @@ def test_two_bytes_a_parameter_and_twelve_an_element_of_the_shard(student):
     Oracle: that product; the meter of live tensors; the parameters' numbers."""
     grad = torch.full((6_000,), 1.0, dtype=torch.bfloat16)
     data = [{"shapes": SHAPES_24K, "value": 3.0, "grad": grad, "steps": 2} for _ in range(4)]
-    found = came_back(student.probe.held_by_master(data))
+    found = expect.returned(student.probe.held_by_master(data))
     for rank, row in enumerate(found):
         _expect_ends(row["ends"])
         expect.within(
@@ -614,7 +615,7 @@ def test_the_process_grows_by_no_more(student):
     p, size = 8 << 20, 4
     data = [{"numel": p, "value": 3.0, "steps": 2} for _ in range(size)]
     seen = student.probe.growth_with_master(data)
-    for rank, row in enumerate(came_back(seen)):
+    for rank, row in enumerate(expect.returned(seen)):
         _expect_ends(row["ends"])
         if seen["growth_bytes"][rank] is not None:
             # parameters, three buffers of a gather (gloo has two of its own), the shards, and
@@ -638,7 +639,7 @@ def test_two_bytes_travel_for_a_parameter(student, rng):
     grads = [[_bf16(normal(rng, *shape)) for shape in shapes] for _ in range(2)]
     rows, want = _course(params, grads, size, lr=0.1, wd=0.0, betas=(0.9, 0.99))
     seen = student.probe.mastered([[row] for row in rows])
-    found = came_back(seen)
+    found = expect.returned(seen)
     _expect_mastered(found, 0, want)
     each = -(-60_001 // size)
     for rank, row in enumerate(found):
@@ -665,5 +666,5 @@ def test_a_group_has_a_master_of_its_own(student, rng):
     grads = [[_bf16(normal(rng, 3, 3))] for _ in range(3)]
     rows, want = _course(params, grads, 2, lr=0.1, wd=0.1, betas=(0.9, 0.99))
     data = [[], [rows[0]], [], [rows[1]]]
-    found = came_back(student.probe.mastered(data, members=[1, 3]))
+    found = expect.returned(student.probe.mastered(data, members=[1, 3]))
     _expect_mastered(found, 0, want, [1, 3])
