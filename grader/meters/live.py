@@ -5,7 +5,10 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Iterable
+from time import sleep
 from typing import Any
+
+import torch.distributed as dist
 
 from grader.meters import dispatch, flops, tape
 from grader.meters.evidence import Journal, Measurement, MeasurementDisturbed, Meter, watch_package
@@ -14,6 +17,9 @@ from grader.meters.tensors import storages, tensors_in
 # Below this, what PyTorch allocates for itself beside the dispatch stack (a scalar of
 # `torch.tensor`, a printed tensor's summary) is not looked into.
 NOTICED_BYTES = 1 << 16
+
+# A thread of gloo's lets go of a finished call's tensors a moment after it has told of the end.
+STEP_S, QUIET_STEPS, MOST_STEPS = 0.005, 8, 100
 
 
 class Living(Measurement):
@@ -39,6 +45,8 @@ class Living(Measurement):
         self.dispatch.open()
 
     def close(self) -> list[str]:
+        if dist.is_available() and dist.is_initialized():
+            self._settle()
         problems = self.dispatch.close()
         self._open = False
         alive = self.history()[1]
@@ -50,6 +58,16 @@ class Living(Measurement):
             problems += self.dispatch.hidden(flops.contracts) + self._unseen(events)
             _write(self.journal, events)
         return problems
+
+    def _settle(self) -> None:
+        """Wait until nothing is let go any more."""
+        quiet = 0
+        for _ in range(MOST_STEPS):
+            before = len(self.journal)
+            sleep(STEP_S)
+            quiet = quiet + 1 if len(self.journal) == before else 0
+            if quiet == QUIET_STEPS:
+                return
 
     def see(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         before = {} if "lift_fresh" in func._schema.name else _sizes((args, kwargs))

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import dataclasses
 import faulthandler
+import gc
 import io
 import multiprocessing
 import os
@@ -134,6 +135,7 @@ def run(
     try:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
+        _look_once()
         for rank in range(world_size):
             plan = _Plan(fn, rank, world_size, args, folder, timeout_s, checked, state)
             ranks.append(start(plan, ranks))
@@ -469,6 +471,13 @@ class _Plan:
     random_state: dict[str, Any]
 
 
+def _look_once() -> None:
+    """What every rank would look up, and has found if it is forked from here."""
+    from grader.meters import c10d
+
+    c10d.ops()
+
+
 def _fork(plan: _Plan, earlier: list[_Child]) -> _Child:
     ours, theirs = socket.socketpair()
     parent = os.getpid()
@@ -483,6 +492,7 @@ def _fork(plan: _Plan, earlier: list[_Child]) -> _Child:
         ours.close()
         for child in earlier:
             child.channel.close()
+        gc.freeze()  # a collection would touch, and so copy, every page of the parent's objects
         _be_rank(plan, parent, theirs)
         status = 0
     finally:
@@ -512,7 +522,7 @@ def _spawned(plan: _Plan, parent: int, theirs: socket.socket) -> None:
 def _random_state() -> dict[str, Any]:
     import torch
 
-    state = {"random": random.getstate(), "torch": torch.default_generator.get_state().tolist()}
+    state = {"random": random.getstate(), "torch": torch.default_generator.get_state().numpy()}
     numpy = sys.modules.get("numpy")
     return state | ({"numpy": numpy.random.get_state()} if numpy else {})
 
@@ -521,7 +531,7 @@ def _set_random_state(state: dict[str, Any]) -> None:
     import torch
 
     random.setstate(state["random"])
-    torch.default_generator.set_state(torch.tensor(state["torch"], dtype=torch.uint8))
+    torch.default_generator.set_state(torch.from_numpy(state["torch"]))
     if "numpy" in state:
         import numpy as np
 

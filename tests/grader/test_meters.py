@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -1124,3 +1125,25 @@ def test_a_record_of_another_thread_does_not_look_like_a_deaf_meter() -> None:
     with Noisy(see, journal) as mode:
         assert mode.sings()
     assert not mode.sings()
+
+
+def test_what_another_thread_is_about_to_let_go_is_not_alive() -> None:
+    """As gloo's do with the tensors of a call that has ended."""
+
+    def lets_go(held: list[torch.Tensor], seconds: float) -> None:
+        while not held:
+            time.sleep(0.001)
+        time.sleep(seconds)
+        held.clear()
+
+    def rank_does(rank: int, world_size: int) -> tuple[int, int]:
+        helds: list[list[torch.Tensor]] = [[], [], []]
+        for held, seconds in zip(helds, (0.01, 0.03, 0.05), strict=True):
+            threading.Thread(target=lets_go, args=(held, seconds), daemon=True).start()
+        with meters.live_bytes() as meter:
+            kept = torch.ones(1000)
+            for held in helds:
+                held.append(torch.ones(500))
+        return meter.alive_bytes, kept.nbytes
+
+    assert ranks.run(rank_does, 1) == [(4000, 4000)]
