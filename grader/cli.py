@@ -184,19 +184,19 @@ def sync(
 
     root = find_root()
     changes = syncing.differing(root)
-    old_table = overview.is_stale(root)
-    if old_table:
-        typer.echo("exercises/README.md has another table than the manifests demand")
+    old_tables = overview.stale(root)
+    for path in old_tables:
+        typer.echo(f"{path.relative_to(root)} has another table than the manifests demand")
     for lab, names in changes:
         for name in names:
             typer.echo(f"{lab.id}/{name} differs from what solutions/{lab.id}/{name} demands")
     if check:
-        if changes or old_table:
+        if changes or old_tables:
             typer.echo("Type: infralens sync", err=True)
             raise typer.Exit(1)
         typer.echo(f"{len(lab_ids(root))} labs: every skeleton is what its reference demands.")
         return
-    if not changes and not old_table:
+    if not changes and not old_tables:
         typer.echo("Nothing to do.")
     overview.write(root)
     for text in syncing.write(changes, force):
