@@ -212,12 +212,16 @@ def lint(
     ] = False,
     cache: Annotated[bool, typer.Option(help="reuse results of untouched labs")] = True,
     jobs: Annotated[int, typer.Option(help="labs checked at a time")] = 2,
+    messages: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="a file for what learners read who gave one of the misconceptions"),
+    ] = None,
 ) -> None:
     """Check manifests, pages, suites, references, variants, misconceptions and fakes."""
     from grader.author import lint as linting
 
     root = find_root()
-    raise typer.Exit(linting.run(root, labs or lab_ids(root), everything, cache, jobs))
+    raise typer.Exit(linting.run(root, labs or lab_ids(root), everything, cache, jobs, messages))
 
 
 @app.command("new-lab")

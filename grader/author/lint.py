@@ -67,6 +67,9 @@ class Report:
     seconds: float = 0.0
     not_verified: int = 0
     cached: bool = False
+    messages: list[dict[str, str]] = field(default_factory=list)
+    """What a learner reads who gave a misconception: of each its `task` and `name`, and the
+    `message`."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +91,16 @@ class Plan:
         return (1, 2) if self.everything else (1,)
 
 
-def run(root: Path, labs: list[str], everything: bool, cache: bool, jobs: int) -> int:
-    """Check these labs, print what was found, return the exit status."""
+def run(
+    root: Path,
+    labs: list[str],
+    everything: bool,
+    cache: bool,
+    jobs: int,
+    messages: Path | None = None,
+) -> int:
+    """Check these labs, print what was found, return the exit status. `messages`: a file for what
+    learners read who gave one of the misconceptions."""
     if jobs < 1:
         raise LabError(f"--jobs is {jobs}; give at least 1.")
     plan = Plan(everything)
@@ -101,6 +112,8 @@ def run(root: Path, labs: list[str], everything: bool, cache: bool, jobs: int) -
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_table(reports, plan), encoding="utf-8")
         print(f"table: {path.relative_to(root)}")
+    if messages:
+        messages.write_text("\n".join(map(_messages, reports)), encoding="utf-8")
     bad = sum(bool(report.faults) for report in reports)
     if everything and not _wall_holds(root / "tests" / "grader" / "corpus"):
         bad += 1
@@ -199,7 +212,9 @@ def _shared_out(root: Path, labs: list[str], plan: Plan, jobs: int) -> Iterator[
 
 def _joined(reports: list[Report]) -> Report:
     """One report of a lab's shares."""
-    whole = dataclasses.replace(reports[0], faults=list(reports[0].faults))
+    whole = dataclasses.replace(
+        reports[0], faults=list(reports[0].faults), messages=list(reports[0].messages)
+    )
     for part in reports[1:]:
         whole.faults += part.faults
         whole.misconceptions += part.misconceptions
@@ -207,6 +222,7 @@ def _joined(reports: list[Report]) -> Report:
         whole.fakes += part.fakes
         whole.runs += part.runs
         whole.seconds += part.seconds
+        whole.messages += part.messages
     return whole
 
 
@@ -268,6 +284,19 @@ def _table(reports: list[Report], plan: Plan) -> str:
             f"{r.runs} | {r.suite_seconds:.2f} | {r.not_verified} | {len(r.faults)} |"
         )
     return "\n".join(rows) + "\n"
+
+
+def _messages(report: Report) -> str:
+    rows = [
+        f"# {report.lab}",
+        "",
+        "| task | misconception | what the learner reads |",
+        "|---|---|---|",
+    ]
+    for row in sorted(report.messages, key=lambda row: (row["task"], row["name"])):
+        text = row["message"].replace("|", "\\|").replace("\n", "<br>")
+        rows.append(f"| {row['task']} | {row['name']} | {text} |")
+    return "\n".join([*rows, ""])
 
 
 def _versions() -> str:
@@ -577,6 +606,9 @@ class _Dynamic:
                 continue
             first = self._diagnosis(task.id, outcome)
             if first is wrong:
+                message = "\n".join([outcome.called, *outcome.lines, wrong.sentence])
+                row = {"task": task.id, "name": wrong.name, "message": message}
+                self.report.messages.append(row)
                 return
             said.append(f"{case.name}: {first.name if first else outcome.status}")
         if said:

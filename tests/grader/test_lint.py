@@ -279,6 +279,16 @@ def test_the_thorough_check_writes_its_table(kit: Path) -> None:
     assert f"| {runs} |" in table
 
 
+def test_what_learners_read_is_written_down(kit: Path) -> None:
+    page = kit / "messages.md"
+    _lint(kit, "--messages", str(page))
+    (row,) = [line for line in page.read_text().splitlines() if line.startswith("| running_mean |")]
+    (wrong,) = lint.check(kit, LAB, PLAN).messages
+    assert wrong["name"] in row
+    assert all(line.replace("|", "\\|") in row for line in wrong["message"].splitlines())
+    assert "expected" in row
+
+
 def test_an_unknown_lab_is_a_sentence(kit: Path) -> None:
     done = _lint(kit, "lab77")
     assert done.returncode == 2
