@@ -45,7 +45,7 @@ from grader.suite import (
     seed_of,
 )
 
-QUICK_SEEDS, QUICK_VARIANT_SEEDS, ALL_SEEDS = 2, 1, 20
+ALL_SEEDS = 20
 _SHOWN = 12
 _VARIANT, _TASK = "variant ", "task "
 FUZZ_SECONDS = 600.0
@@ -78,13 +78,10 @@ class Plan:
 
     everything: bool
 
-    @property
-    def seeds(self) -> int:
-        return ALL_SEEDS if self.everything else QUICK_SEEDS
-
-    @property
-    def variant_seeds(self) -> int:
-        return ALL_SEEDS if self.everything else QUICK_VARIANT_SEEDS
+    def seeds(self, number: int = 0) -> range:
+        """Of the reference (0) or a variant (1, 2, ...): in a quick check each right answer has a
+        seed of its own."""
+        return range(ALL_SEEDS) if self.everything else range(number, number + 1)
 
     @property
     def threads(self) -> tuple[int, ...]:
@@ -267,8 +264,8 @@ def _table(reports: list[Report], plan: Plan) -> str:
     rows = [
         "# The suites against themselves",
         "",
-        f"`infralens lint --all`: the reference and every variant on {plan.seeds} seeds with "
-        f"{' and '.join(map(str, plan.threads))} threads; every misconception must die at a gate "
+        f"`infralens lint --all`: the reference and every variant on {len(plan.seeds())} seeds "
+        f"with {' and '.join(map(str, plan.threads))} threads; every misconception must die at a gate "
         "with its own sentence, every fake must earn nothing.",
         "",
         f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {_versions()}, "
@@ -383,7 +380,7 @@ def _settle() -> None:
 
 def _shares(suite: Suite, plan: Plan, cost: dict[str, float]) -> dict[str, float]:
     """What is left of a lab's check, with weights that say which is longer."""
-    whole = sum(cost.values()) * plan.variant_seeds * len(plan.threads)
+    whole = sum(cost.values()) * len(plan.seeds()) * len(plan.threads)
     shares = {f"{_VARIANT}{folder.name}": whole for folder in _variants(suite.lab)}
     for task in suite.lab.tasks:
         own = sum(cost.get(case.id, 0.0) for case in suite.cases_of(task.id))
@@ -550,7 +547,7 @@ class _Dynamic:
     def _reference(self) -> None:
         for threads in self.plan.threads:
             with _threads(threads):
-                for index in range(self.plan.seeds):
+                for index in self.plan.seeds():
                     room = LocalRoom(self.suite.kit(self.lab.solution), self.suite.limits())
                     started = time.perf_counter()
                     self._must_pass("reference", room, self.lab.solution, index, threads)
@@ -559,11 +556,12 @@ class _Dynamic:
 
     def in_variant(self, variant: Path) -> None:
         self.report.variants += 1
+        number = 1 + _variants(self.lab).index(variant)
         with _scratch() as folder:
             self.lab.copy_to(folder, variant)
             for threads in self.plan.threads:
                 with _threads(threads):
-                    for index in range(self.plan.variant_seeds):
+                    for index in self.plan.seeds(number):
                         room = LocalRoom(self.suite.kit(folder), self.suite.limits())
                         name = f"{_VARIANT}{variant.name}"
                         self._must_pass(name, room, folder, index, threads)

@@ -45,7 +45,7 @@ def test_a_whole_lab_is_clean(kit: Path) -> None:
     assert report.faults == []
     assert (report.tasks, report.tests, report.misconceptions, report.variants) == (1, 2, 1, 2)
     assert report.fakes >= 9
-    assert report.runs == PLAN.seeds + 2 * PLAN.variant_seeds
+    assert report.runs == 3
 
 
 def _page_without_a_section(kit: Path) -> None:
