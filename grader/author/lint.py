@@ -265,8 +265,8 @@ def _table(reports: list[Report], plan: Plan) -> str:
         "# The suites against themselves",
         "",
         f"`infralens lint --all`: the reference and every variant on {len(plan.seeds())} seeds "
-        f"with {' and '.join(map(str, plan.threads))} threads; every misconception must die at a gate "
-        "with its own sentence, every fake must earn nothing.",
+        f"with {' and '.join(map(str, plan.threads))} threads; every misconception must die at a "
+        "gate with its own sentence, every fake must earn nothing.",
         "",
         f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {_versions()}, "
         f"{platform.machine()}.",
