@@ -1,0 +1,352 @@
+"""`quantization_comparison_plan.md`, read and judged: pipe tables, arithmetic, and choices.
+
+A small parser of its own, since every cell is judged at its place. Sizes and times come from closed
+forms over the problem's shapes, not from a learner's functions.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+FILE = "quantization_comparison_plan.md"
+SCHEME_COLUMNS = (
+    "scheme",
+    "bytes",
+    "bits/weight",
+    "math",
+    "batch 1 bound",
+    "batch 1 ms",
+    "prefill bound",
+    "prefill ms",
+)
+CHOICE_COLUMNS = ("regime", "choice", "speed-up", "why")
+UNITS = {"B": 1, "bytes": 1, "MB": 1e6, "GB": 1e9, "MiB": 2**20, "GiB": 2**30}
+# Words of which a reason has one at least, by what bounds the pass.
+WORDS = {
+    "memory": "memory bandwidth byte read hbm",
+    "compute": "compute flop tensor core arithmetic multipl",
+}
+_PIPE = re.compile(r"(?<!\\)\|")
+NEAR = 0.01  # another scheme has to be better by this much
+
+
+class Fault(Exception):
+    """What is wrong, where: `key` is the fault without places and wording."""
+
+    def __init__(self, line: int, column: int, text: str, key: str | None = None) -> None:
+        super().__init__(text)
+        place = f"{FILE}:{line}:{column}: " if line else f"{FILE}: "
+        self.text, self.key = place + text, key or text
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The text of one cell, and where it begins."""
+
+    text: str
+    line: int
+    column: int
+
+    def fault(self, text: str, key: str | None = None) -> Fault:
+        return Fault(self.line, self.column, text, key)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of one table by the names of its columns; the header's place is `line`."""
+
+    line: int
+    columns: tuple[str, ...]
+    rows: tuple[dict[str, Cell], ...]
+
+
+# -- Markdown -------------------------------------------------------------------------------------
+
+
+def tables(text: str) -> list[Table]:
+    """Every pipe table outside of code; `Fault` for one that is none, at the cell to mend."""
+    lines = text.split("\n")
+    found: list[Table] = []
+    number, fenced = 0, False
+    while number < len(lines):
+        if lines[number].lstrip().startswith(("```", "~~~")):
+            fenced = not fenced
+        if fenced or not lines[number].lstrip().startswith("|"):
+            number += 1
+            continue
+        first = number
+        while number < len(lines) and lines[number].lstrip().startswith("|"):
+            number += 1
+        for near in (first - 1, number):
+            if 0 <= near < len(lines) and _PIPE.search(lines[near]):
+                text = "a line of a table begins with |, and this one beside it does not"
+                raise Fault(near + 1, 1, text, "no first pipe")
+        found.append(_table(lines[first:number], first + 1))
+    return found
+
+
+def _table(lines: list[str], first: int) -> Table:
+    header = cells(lines[0], first)
+    names = [_name(cell.text) for cell in header]
+    if len(lines) < 2 or not all(
+        re.fullmatch(r":?-+:?", cell.text) for cell in cells(lines[1], first + 1)
+    ):
+        text = "under a table's header stands a line of dashes, as in |---|---|"
+        raise Fault(first + 1, 1, text, "no dashes")
+    for cell, name in zip(header, names, strict=True):
+        if not name:
+            raise cell.fault("this column has no name", "no name")
+        if names.count(name) > 1:
+            raise cell.fault(f"two columns are called {name!r}; one of them has to go", "twice")
+    rows = []
+    for offset, line in enumerate(lines[1:], start=1):
+        found = cells(line, first + offset)
+        if len(found) > len(header):
+            extra = found[len(header)]
+            text = (
+                f"{len(found)} cells under {len(header)} columns; a | within a cell is written \\|"
+            )
+            raise extra.fault(text, "too many cells")
+        if len(found) < len(header):
+            missing = names[len(found)]
+            text = f"{len(found)} cells under {len(header)} columns: {missing!r} is missing"
+            raise Fault(first + offset, len(line.rstrip()) + 1, text, "too few cells")
+        if offset > 1:
+            rows.append(dict(zip(names, found, strict=True)))
+    return Table(first, tuple(names), tuple(rows))
+
+
+def cells(line: str, number: int) -> list[Cell]:
+    """The cells of one line. The outer pipes belong to no cell; `\\|` is a pipe within one."""
+    borders = [match.start() for match in _PIPE.finditer(line)]
+    ends = borders[1:] if line.rstrip().endswith("|") and len(borders) > 1 else [*borders[1:], None]
+    found = []
+    for start, end in zip(borders, ends, strict=False):
+        raw = line[start + 1 : end]
+        text = raw.strip().replace("\\|", "|")
+        column = start + 2 + (len(raw) - len(raw.lstrip()) if text else 0)
+        found.append(Cell(_bare(text), number, column))
+    return found
+
+
+def _bare(text: str) -> str:
+    """Without the marks of bold, italics and code around it."""
+    for mark in ("**", "__", "`", "*", "_"):
+        if len(text) > 2 * len(mark) and text.startswith(mark) and text.endswith(mark):
+            text = text[len(mark) : -len(mark)].strip()
+    return text
+
+
+def _name(text: str) -> str:
+    return " ".join(text.lower().split())
+
+
+# -- the plan -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Read:
+    """Both tables, rows by scheme and by regime."""
+
+    schemes: dict[str, dict[str, Cell]]
+    choices: dict[str, dict[str, Cell]]
+
+
+def read(text: str, problem) -> Read:
+    """The plan's tables, complete; `Fault` for what is missing, twice or unknown."""
+    found = tables(text)
+    schemes = _one(found, SCHEME_COLUMNS, [fmt.name for fmt in problem.formats])
+    choices = _one(found, CHOICE_COLUMNS, [regime.name for regime in problem.regimes])
+    return Read(schemes, choices)
+
+
+def _one(found: list[Table], columns: tuple[str, ...], wanted: list[str]):
+    key = columns[0]
+    mine = [table for table in found if key in table.columns]
+    if not mine:
+        line = f"no table, of lines that begin with |, has a column {key!r}; its columns are: "
+        line += ", ".join(columns)
+        raise Fault(0, 0, line, f"no table of {key}")
+    if len(mine) > 1:
+        text = f"a second table with a column {key!r}; the first is in line {mine[0].line}"
+        raise Fault(mine[1].line, 1, text, "two tables")
+    [table] = mine
+    for name in columns:
+        if name not in table.columns:
+            text = f"the table has no column {name!r}; its columns are: {', '.join(columns)}"
+            raise Fault(table.line, 1, text, f"no column {name}")
+    rows: dict[str, dict[str, Cell]] = {}
+    known = {_name(name): name for name in wanted}
+    for row in table.rows:
+        cell = row[key]
+        name = known.get(_name(cell.text))
+        if name is None:
+            text = f"no {key} is called {cell.text!r}; there are {', '.join(wanted)}"
+            raise cell.fault(text, f"unknown {key}")
+        if name in rows:
+            text = f"{name} stands in line {rows[name][key].line} already"
+            raise cell.fault(text, f"{key} twice")
+        rows[name] = row
+    for name in wanted:
+        if name not in rows:
+            raise Fault(table.line, 1, f"the table has no row for {name}", f"no row {name}")
+    return rows
+
+
+def number(cell: Cell, what: str) -> float:
+    """The cell as a number: 115.9, 1,234 or 3.2x."""
+    text = cell.text.replace(",", "").replace("_", "").rstrip("x× ").strip()
+    if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", text):
+        raise cell.fault(f"{what} is {cell.text!r}, not a number such as 4.48", "no number")
+    return float(text)
+
+
+def size(cell: Cell) -> float:
+    """The cell as bytes: 5.70 GB, 5.31 GiB, 5,700,591,616 bytes."""
+    match = re.fullmatch(r"([\d.,_]+)\s*([A-Za-z]*)", cell.text)
+    if not match:
+        raise cell.fault(f"bytes are {cell.text!r}; write them like 5.70 GB", "no size")
+    value = number(Cell(match[1], cell.line, cell.column), "bytes")
+    unit = UNITS.get(match[2])
+    if unit is None:
+        text = f"bytes are {cell.text!r}, without a unit (GB is 1e9 bytes, GiB 2^30, or bytes)"
+        raise cell.fault(text, "no unit")
+    return value * unit
+
+
+# -- what follows from the shapes -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is true of one scheme: bytes, bits a weight, and for each regime (bound, ms)."""
+
+    bytes: float
+    bits: float
+    math: str
+    passes: dict[str, tuple[str, float]]
+
+
+def facts(problem, fmt) -> Facts:
+    """Closed forms over all linear weights at once."""
+    weights = sum(n * k for n, k in problem.model.linear.values())
+    scales = sum(n * k / (fmt.group or k) for n, k in problem.model.linear.values())
+    bits = weights * fmt.code_bits + scales * (fmt.scale_bits + fmt.zero_bits)
+    bits += 32 * scales / fmt.nested if fmt.nested else 0.0
+    bits += fmt.tensor_bits * len(problem.model.linear)
+    head = 2 * math.prod(problem.model.head)
+    whole = bits / 8 + head + sum(2 * math.prod(s) for s in problem.model.other.values())
+    gpu, passes = problem.gpu, {}
+    for regime in problem.regimes:
+        compute = 2 * regime.tokens * weights / gpu.flops[fmt.math]
+        memory = bits / 8 / gpu.bytes_per_s
+        bound = "compute" if compute > memory else "memory"
+        head_s = max(head / gpu.flops["bf16"], head / gpu.bytes_per_s)
+        passes[regime.name] = (bound, 1e3 * (max(compute, memory) + head_s))
+    return Facts(whole, bits / weights, fmt.math, passes)
+
+
+def all_facts(problem) -> dict[str, Facts]:
+    return {fmt.name: facts(problem, fmt) for fmt in problem.formats}
+
+
+def _slip(said: float, right: float, rel: float) -> str | None:
+    """How far off a number is, as a factor in three digits; None within `rel`."""
+    if abs(said - right) <= rel * right:
+        return None
+    return f"{said / right:.3g}"
+
+
+def judge_bytes(plan: Read, problem) -> None:
+    for name, right in all_facts(problem).items():
+        cell = plan.schemes[name]["bytes"]
+        if slip := _slip(size(cell), right.bytes, 0.005):
+            text = f"{name}: {cell.text}, and the whole model is {right.bytes / 1e9:.2f} GB "
+            text += f"({right.bytes / 2**30:.2f} GiB)"
+            raise cell.fault(text, f"bytes {name} {slip}")
+
+
+def judge_bits(plan: Read, problem) -> None:
+    for name, right in all_facts(problem).items():
+        cell = plan.schemes[name]["bits/weight"]
+        if slip := _slip(number(cell, "bits/weight"), right.bits, 0.005):
+            text = f"{name}: {cell.text} bits, and with its scales a weight has {right.bits:.4g}"
+            raise cell.fault(text, f"bits {name} {slip}")
+
+
+def judge_passes(plan: Read, problem) -> None:
+    for name, right in all_facts(problem).items():
+        row = plan.schemes[name]
+        if _name(row["math"].text) != right.math:
+            text = f"{name}: {row['math'].text!r}; on an {problem.gpu.name} it is multiplied in "
+            raise row["math"].fault(text + right.math, f"math {name}")
+        for regime in problem.regimes:
+            bound, ms = right.passes[regime.name]
+            cell = row[f"{regime.name} bound"]
+            if not re.match(bound, _name(cell.text)):
+                text = f"{name}, {regime.name}: {cell.text!r}, and the longer of the two times is "
+                raise cell.fault(text + f"that of {bound}", f"bound {name} {regime.name}")
+            cell = row[f"{regime.name} ms"]
+            if slip := _slip(number(cell, "ms"), ms, 0.01):
+                text = f"{name}, {regime.name}: {cell.text} ms, and the roofline says {ms:.4g}"
+                raise cell.fault(text, f"ms {name} {regime.name} {slip}")
+
+
+def judge_choices(plan: Read, problem) -> None:
+    right = all_facts(problem)
+    names = {_name(name): name for name in right}
+    for regime in problem.regimes:
+        row = plan.choices[regime.name]
+        cell = row["choice"]
+        choice = names.get(_name(cell.text))
+        if choice is None:
+            text = f"no scheme is called {cell.text!r}; there are {', '.join(right)}"
+            raise cell.fault(text, "unknown choice")
+        _bound, ms = right[choice].passes[regime.name]
+        if ms > regime.limit_ms:
+            text = f"{choice} takes {ms:.3g} ms, and {regime.name} may take {regime.limit_ms:g}"
+            raise cell.fault(text, f"limit {choice} {regime.name}")
+        if better := dominating(problem, right, choice, regime.name):
+            other = right[better]
+            text = (
+                f"{better} is of the same class as {choice} and better in both: "
+                f"{other.bytes / 1e9:.2f} GB for {right[choice].bytes / 1e9:.2f}, "
+                f"{other.passes[regime.name][1]:.3f} ms for {ms:.3f}"
+            )
+            raise cell.fault(text, f"dominated {choice} {regime.name}")
+        base = right["bf16"].passes[regime.name][1]
+        if slip := _slip(number(row["speed-up"], "speed-up"), base / ms, 0.02):
+            text = f"{row['speed-up'].text}, and {base:.4g} ms over {ms:.4g} is {base / ms:.3g}"
+            raise row["speed-up"].fault(text, f"speed-up {regime.name} {slip}")
+
+
+def dominating(problem, right: dict[str, Facts], choice: str, regime: str) -> str | None:
+    """A scheme of the same class with fewer bytes and a shorter pass, one of them by NEAR."""
+    mine = right[choice]
+    for members in problem.classes.values():
+        for name in members if choice in members else ():
+            ratios = (
+                right[name].bytes / mine.bytes,
+                right[name].passes[regime][1] / mine.passes[regime][1],
+            )
+            if max(ratios) <= 1 and min(ratios) <= 1 - NEAR:
+                return name
+    return None
+
+
+def judge_reasons(plan: Read, problem) -> None:
+    """Each why is a sentence with a word of what bounds the regime."""
+    right = all_facts(problem)
+    names = {_name(name): name for name in right}
+    for regime in problem.regimes:
+        row = plan.choices[regime.name]
+        why = row["why"]
+        choice = names.get(_name(row["choice"].text), "bf16")
+        bound, _ms = right[choice].passes[regime.name]
+        if len(why.text.split()) < 6:
+            raise why.fault("a reason is a sentence; this is hardly one", "short")
+        if not any(word in why.text.lower() for word in WORDS[bound].split()):
+            text = f"{regime.name} is bound by {bound}, and no word of this reason says so"
+            raise why.fault(text, f"reason {regime.name}")

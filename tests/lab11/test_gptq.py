@@ -1,0 +1,139 @@
+"""`gptq`: against least squares solved anew for every column, and against rounding to nearest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from grader import expect
+from grader.suite import task
+
+from . import oracles_methods as oracles
+
+CASES = {
+    "a scale a row": {},
+    "groups of 8": {"g": 8},
+    "largest inputs first": {"act_order": True},
+    "groups, largest first": {"g": 4, "act_order": True, "bits": 3},
+    "much damping": {"damp": 0.5},
+}
+
+
+def _gptq(student, *rows):
+    """One answer for each (w, h, settings)."""
+    names = ("bits", "g", "damp", "act_order", "block")
+    plain = {"bits": 4, "g": None, "damp": 0.01, "act_order": False, "block": 128}
+    return student.probe.many(
+        "gptq", [(w, h, *({**plain, **how}[name] for name in names)) for w, h, how in rows]
+    )
+
+
+def _same(got, want, because, what=None):
+    """Equal as float32 carries it: a code that differs is off by a thousand times as much."""
+    scale = float(np.abs(want).max())
+    expect.close(got, want, because, n=8, dtype="float32", scale=scale, what=what)
+
+
+@task("gptq")
+@pytest.mark.parametrize("case", CASES)
+def test_the_columns_left_solve_least_squares(student, rng, case):
+    """After each column, those behind it are the best that they can be.
+    Oracle: the normal equations of the columns that are left, solved anew for each, in float64."""
+    how = CASES[case]
+    w, h, want = oracles.layer(rng, 4, 24, **how)
+    [got] = _gptq(student, (w, h, how))
+    _same(got, want, "each error moves into the columns behind it, as least squares would do it")
+
+
+@task("gptq")
+def test_white_inputs_leave_nothing_to_make_up_for(student, rng):
+    """For a diagonal H the answer is rounding to nearest, to the last bit.
+    Oracle: w / scale rounded, each weight on its own."""
+    w = rng.normal(size=(5, 32))
+    some = np.diag(rng.uniform(0.5, 9.0, size=32))
+    rows = [(w, np.eye(32), {}), (w, 7.0 * np.eye(32), {"g": 8, "block": 8})]
+    rows += [(w, some, {"damp": 0.1}), (w, some, {"act_order": True, "bits": 3})]
+    for got, (_w, _h, how) in zip(_gptq(student, *rows), rows, strict=True):
+        want = oracles.to_nearest(w, how.get("bits", 4), how.get("g"))
+        because = "inputs that share nothing cannot make up for each other: no column may change"
+        expect.equal(got, want, because, what=f"gptq with {how or 'H = I'}")
+
+
+@task("gptq")
+def test_blocks_change_no_value(student, rng):
+    """Whatever the block, and also across the border of one.
+    Oracle: least squares without any block, in float64."""
+    w, h, want = oracles.layer(rng, 2, 136)
+    grouped = oracles.layer(rng, 3, 32, g=8)
+    rows = [(w, h, {"block": 128}), (w, h, {"block": 48}), (w, h, {"block": 1})]
+    rows += [(*grouped[:2], {"g": 8, "block": block}) for block in (2, 16, 128)]
+    answers = _gptq(student, *rows)
+    because = "a block's errors reach the columns behind it together, and no later than at its end"
+    for got, (_w, _h, how) in zip(answers, rows, strict=True):
+        right = grouped[2] if "g" in how else want
+        _same(got, right, because, what=f"gptq with {how}")
+
+
+@task("gptq")
+def test_an_input_that_never_fires(student, rng):
+    """A dead input's weights become 0, and nothing fails, even without damping.
+    Oracle: the same least squares, on inputs of which two are always 0."""
+    for how in ({"damp": 0.0}, {"damp": 0.05, "act_order": True}):
+        w, h, want = oracles.layer(rng, 3, 16, dead=(3, 11), **how)
+        [got] = _gptq(student, (w, h, how))
+        because = "h[j, j] = 0 makes H singular, and whatever stands in that column is never used"
+        _same(got, want, because, what=f"gptq with {how}")
+
+
+@task("gptq")
+def test_outputs_are_nearer_than_rounded_ones(student, rng):
+    """Over 20 layers with correlated inputs, outputs err less than with rounding to nearest.
+    Oracle: |x (w - q).T|^2 in float64; GPTQ is greedy, so one layer alone may be worse."""
+    rows, rounded = [], []
+    for _ in range(20):
+        w, x = rng.normal(size=(8, 32)), oracles.correlated(rng, 32, 96)
+        rows.append((w, x.T @ x, {"bits": 4}))
+        rounded.append(_output_error(w, oracles.to_nearest(w, 4), x.T @ x))
+    got = [_error_of(answer, *row) for answer, row in zip(_gptq(student, *rows), rows, strict=True)]
+    share = float(np.mean(got) / np.mean(rounded))
+    because = "errors of correlated inputs cancel where later columns make up for earlier ones"
+    expect.at_most(share, 0.4, because, "mean output error over that of rounding", unit=None)
+
+
+def _output_error(w, q, h):
+    return float(np.einsum("nk,kl,nl->", w - q, h, w - q) / np.einsum("nk,kl,nl->", w, h, w))
+
+
+def _error_of(answer, w, h, _how):
+    expect.shape(answer, w.shape, "gptq gives a weight for each weight")
+    q = np.asarray(answer, dtype=np.float64)
+    expect.close(
+        q, oracles.nearest(q, oracles.scale_of(w, 4), 4), "weights are on the grid", dtype="float32"
+    )
+    return _output_error(w, q, h)
+
+
+@task("gptq", gate=False)
+def test_what_does_not_fit_is_refused(student, rng):
+    """ValueError with the value.   Oracle: the contract."""
+    w, h = rng.normal(size=(2, 12)), np.eye(12)
+    bad = {
+        "-0.5": (w, h, {"damp": -0.5}),
+        "7": (w, h, {"g": 7}),
+        "0": (w, h, {"block": 0}),
+        "5": (w, h, {"g": 4, "block": 5}),
+        "(11, 11)": (w, np.eye(11), {}),
+    }
+    for (value, _row), got in zip(bad.items(), _gptq(student, *bad.values()), strict=True):
+        refused = isinstance(got, str) and value in got
+        because = f"a ValueError names {value}, which does not fit"
+        expect.true(refused, because, observed=got if isinstance(got, str) else "an answer")
+
+
+@task("gptq", gate=False)
+def test_the_arguments_stay(student, rng):
+    """w and h are the caller's.   Oracle: the same arrays before the call."""
+    w, h, _want = oracles.layer(rng, 2, 12, dead=(4,))
+    after = student.probe.arguments_after("gptq", (w, h))
+    for name, was, now in zip("wh", (w, h), after, strict=True):
+        expect.equal(now, was, "the next layer and the report still need it", what=name)
