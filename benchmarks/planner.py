@@ -1,0 +1,246 @@
+"""How long lab 12's planner takes, and how far its memory and times are from published runs.
+
+Two tables. The first: `plan_search` of the reference for the three models of the worksheet on 64
+and on 4,096 GPUs, in processor time of this process; beside it, at 64 GPUs, brute force by the
+suite's second planner in the same process, and whether both find the same front. The second: memory
+and step time of the model against published end-to-end rows. Its errors are figures, not limits:
+the model has one efficiency for all kernels and was fitted to none of these rows. `--write` puts
+both into `benchmarks/results/planner.md`. Exit status 1: the fronts differ, or a search of 4,096
+GPUs for a dense model took 2 s or more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import platform
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "planner.md"
+GIB = 1024**3
+LIMIT_S = 2.0
+sys.path[:0] = [str(ROOT), str(ROOT / "solutions" / "lab12")]
+
+cases: Any = importlib.import_module("cases_lab12")
+types: Any = importlib.import_module("types_lab12")
+reference: Any = importlib.import_module("parallelism")
+oracle: Any = importlib.import_module("tests.lab12.oracle_planner")
+Cluster, Model, Plan = types.Cluster, types.Model, types.Plan
+
+
+# -- how long -------------------------------------------------------------------------------------
+
+
+def searched(runs: int) -> tuple[list[str], list[str]]:
+    """Rows of the first table, and faults."""
+    rows = [
+        "| model | GPUs | plans that fit | on the front | plan_search | brute force | ratio |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    faults = []
+    for name, (model, gbs) in cases.CASES.items():
+        for nodes in (8, 512):
+            cluster, batch = Cluster(nodes=nodes), gbs * nodes // 8
+            seconds = []
+            for _run in range(runs):
+                started = time.process_time()
+                front = reference.plan_search(model, cluster, batch)
+                seconds.append(time.process_time() - started)
+            own = statistics.median(seconds)
+            fits = brute = ratio = "not run"
+            if nodes == 8:
+                started = time.process_time()
+                every = oracle.every(model, cluster, batch)
+                took = time.process_time() - started
+                fits, brute, ratio = f"{len(every):,}", f"{took:.2f} s", f"{took / own:.1f}"
+                if {plan for plan, _cost in oracle.front(model, cluster, batch)} != set(front):
+                    faults.append(f"{name} on 64 GPUs: the fronts differ")
+            elif not model.experts and own >= LIMIT_S:
+                faults.append(f"{name} on 4,096 GPUs took {own:.2f} s")
+            rows.append(
+                f"| {name} | {8 * nodes:,} | {fits} | {len(front)} | {own:.2f} s | {brute} "
+                f"| {ratio} |"
+            )
+    return rows, faults
+
+
+# -- how far --------------------------------------------------------------------------------------
+
+LLAMA_8B = Model(32, 4096, 32, 8, 14336, 128256, 8192)
+LLAMA_70B = cases.LLAMA3_70B
+LLAMA_405B = Model(126, 16384, 128, 8, 53248, 128256, 8192)
+ENDS = {"count_embedding": True, "count_loss": True}
+
+
+def _h100(gpus: int) -> Any:
+    return Cluster(nodes=gpus // 8)
+
+
+def _a100(gpus: int) -> Any:
+    """300 GB/s one way by NVLink, a 200 Gb/s card a GPU."""
+    return Cluster(gpus // 8, 8, 80e9, 300e9, 25e9, 5e-6, 312e12)
+
+
+def _gpt(layers: int, h: int, heads: int) -> Any:
+    return Model(layers, h, heads, heads, 4 * h, 51200, 2048, gated=False)
+
+
+def _long(model: Any, seq: int) -> Any:
+    return Model(model.L, model.h, model.heads, model.kv_heads, model.ffn, model.vocab, seq)
+
+
+def published() -> list[tuple[str, Any, Any, Any, str, float, float | None, str]]:
+    """(what, plan, model, cluster, what was measured, its value, GiB of the fullest GPU, notes)."""
+    titan, fp8 = "torchtitan, December 2024", "float8 products"
+    rows: list[tuple[str, Any, Any, Any, str, float, float | None, str]] = []
+    for gpus, gbs, pairs in (
+        (8, 16, ((5762, 82.4, ""), (6667, 77.0, "compiled"))),
+        (128, 256, ((5605, 67.0, ""), (6514, 62.0, "compiled"))),
+    ):
+        for speed, gib, note in pairs:
+            plan = Plan(1, 1, 1, gpus, 2, gbs)
+            text = f"Llama 3.1 8B, {gpus} H100, FSDP"
+            rows.append((text, plan, LLAMA_8B, _h100(gpus), titan, speed, gib, note))
+    for cp, speed, gib in ((1, 3890, 83.9), (2, 2540, 84.2), (4, 1071, 84.0), (8, 548, 84.5)):
+        plan = Plan(1, 1, cp, 8 // cp, 1, 8 // cp, recompute="full")
+        model = _long(LLAMA_8B, 32768 * cp)
+        text = f"Llama 3.1 8B, 8 H100, {model.seq:,} tokens, FSDP {8 // cp} CP {cp}"
+        rows.append((text, plan, model, _h100(8), titan, speed, gib, fp8))
+    plan = Plan(8, 1, 1, 32, 16, 512, recompute="full")
+    text = "Llama 3.1 70B, 256 H100, TP 8"
+    rows.append((text, plan, LLAMA_70B, _h100(256), titan, 829, 71.9, fp8))
+    for vpp, speed, gib in ((1, 100, 82.5), (2, 128, 72.7)):
+        plan = Plan(8, 8, 1, 8, 1, 256, vpp=vpp, recompute="full", **ENDS)
+        text = f"Llama 3.1 405B, 512 H100, TP 8 PP 8, {'interleaved' if vpp > 1 else '1F1B'}"
+        note = f"{fp8}, micro-batch 1" + (" and 2 chunks" if vpp > 1 else "") + " assumed"
+        rows.append((text, plan, LLAMA_405B, _h100(512), titan, speed, gib, note))
+    for cp, speed, gib in ((1, 76, 75.3), (2, 47, 75.9), (4, 31, 77.1), (8, 16, 84.9)):
+        dp = 8 // cp
+        plan = Plan(8, 8, cp, dp, 1, 8 * dp, recompute="full", **ENDS)
+        model = _long(LLAMA_405B, 32768 * cp)
+        text = f"Llama 3.1 405B, 512 H100, TP 8 PP 8, {model.seq:,} tokens, CP {cp}"
+        note = f"{fp8}, micro-batch 1 assumed"
+        rows.append((text, plan, model, _h100(512), titan, speed, gib, note))
+    sizes = {
+        "22B": (_gpt(48, 6144, 64), 8, 1, 4, 1.10),
+        "175B": (_gpt(96, 12288, 96), 64, 8, 64, 13.75),
+        "530B": (_gpt(105, 20480, 128), 280, 35, 280, 37.83),
+        "1T": (_gpt(128, 25600, 160), 512, 64, 512, 71.49),
+    }
+    for name, (model, gpus, pp, gbs, seconds) in sizes.items():
+        plan = Plan(8, pp, 1, 1, 1, gbs)
+        rate = gbs * model.seq / seconds / gpus
+        text = f"GPT {name}, {gpus} A100, TP 8 PP {pp}, {seconds} s"
+        note = "1F1B and micro-batch 1 assumed"
+        source = "Korthikanti et al. 2022"
+        rows.append((text, plan, model, _a100(gpus), source, rate, None, note))
+    for dp, each, tflops in ((64, 32, 430), (128, 16, 400)):
+        gpus = 8 * 16 * dp
+        plan = Plan(8, 16, 1, dp, 1, each * dp, **ENDS)
+        flops = 3 * sum(_model_flops(LLAMA_405B))
+        text = f"Llama 3 405B, {gpus:,} H100, TP 8 PP 16 DP {dp}, {tflops} TFLOP/s"
+        source, note = "Llama 3, table 4", "1F1B assumed"
+        rate = tflops * 1e12 / flops
+        rows.append((text, plan, LLAMA_405B, _h100(gpus), source, rate, None, note))
+    return rows
+
+
+def _model_flops(model: Any) -> tuple[float, float]:
+    """A token's forward: all layers, the head."""
+    products, attention, head = oracle.token_flops(model)
+    return model.L * (products + attention), head
+
+
+def compared() -> list[str]:
+    """Rows of the second table, and their mean errors."""
+    rows = [
+        "| run | source | tokens/s/GPU | predicted | error | GiB | predicted | error | |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    errors: dict[str, list[float]] = {"bf16": [], "float8": [], "memory": []}
+    for text, plan, model, cluster, source, speed, gib, note in published():
+        got = reference.step_time(plan, model, cluster)
+        gpus = plan.tp * plan.pp * plan.cp * plan.dp
+        mine = plan.gbs * model.seq / got.total_s / gpus
+        off = mine / speed - 1
+        errors["float8" if "float8" in note else "bf16"].append(abs(off))
+        space = "| | | "
+        if gib is not None:
+            held = max(stage.total for stage in reference.memory(plan, model)) / GIB
+            errors["memory"].append(abs(held / gib - 1))
+            space = f"| {gib:.1f} | {held:.1f} | {held / gib - 1:+.0%} "
+        rows.append(
+            f"| {text} | {source} | {speed:,.0f} | {mine:,.0f} | {off:+.0%} {space}| {note} |"
+        )
+    said = "; ".join(
+        f"{name}: mean {statistics.mean(found):.0%}, at most {max(found):.0%} ({len(found)} rows)"
+        for name, found in errors.items()
+    )
+    rows += ["", f"Absolute errors. {said}.", "", *_states()]
+    return rows
+
+
+def _states() -> list[str]:
+    """What Megatron's own tool says of states, against `memory`."""
+    rows = [
+        "| states of Llama-3-70B, fullest GPU | Megatron's tool | here | error |",
+        "|---|---|---|---|",
+    ]
+    for tp, pp, dp, gib in ((8, 4, 2, 25.3745), (8, 2, 4, 36.9609)):
+        one = reference.memory(Plan(tp, pp, 1, dp, 1, 64), LLAMA_70B)
+        held = max(stage.param + stage.grad + stage.opt for stage in one) / GIB
+        text = f"TP {tp} PP {pp} DP {dp}"
+        rows.append(f"| {text} | {gib:.4f} GiB | {held:.4f} GiB | {held / gib - 1:+.3%} |")
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    rows, faults = searched(options.runs)
+    machine = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    command = f"python benchmarks/planner.py --runs {options.runs}"
+    text = "\n".join(
+        [
+            "# A planner of parallelism",
+            "",
+            f"`{command} --write`, {time.strftime('%Y-%m-%d')}, {machine}.",
+            "",
+            "## All plans of 64 and of 4,096 GPUs",
+            "",
+            "Median processor time of the reference's `plan_search`; brute force is the suite's "
+            "second planner, which costs every plan that fits. The batch grows with the GPUs.",
+            "",
+            *rows,
+            "",
+            "## Beside published runs",
+            "",
+            f"One efficiency, {types.EFFICIENCY}, for all kernels, fitted to nothing here. Times "
+            "are for bf16: rows with float8 products were run on faster ones. FSDP is taken as "
+            "zero 1, which keeps weights and gradients whole on every GPU where FSDP does not; its "
+            "memory here is of a different thing. Rows that do not give a batch size are left out "
+            "(Megatron-LM's H100 table, SC21, MPT).",
+            "",
+            *compared(),
+            "",
+            f"Faults: {len(faults)}.",
+            "",
+        ]
+    )
+    print(text)
+    for fault in faults:
+        print(f"FAULT {fault}")
+    if options.write:
+        RESULTS.write_text(text, encoding="utf-8")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

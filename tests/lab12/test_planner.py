@@ -1,0 +1,398 @@
+"""plan_search and emit: against brute force over all plans, and a parser of command lines."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from dataclasses import replace
+
+import pytest
+from cases_lab12 import H100_64, LLAMA3_8B_LONG, LLAMA3_70B, MIXTRAL_8X7B
+from types_lab12 import Cluster, Model, Plan
+
+from grader import expect
+from grader.suite import task
+
+from . import oracle_planner as oracle
+from . import oracles
+
+MARGIN = oracle.ROUNDING
+LLAMA3_8B = replace(LLAMA3_8B_LONG, seq=8192)
+LLAMA31_405B = Model(126, 16384, 128, 8, 53248, 128256, 8192)
+# Small worlds in which many plans fit, and few; 64 GPUs for a dense model.
+SEARCHES = {
+    "llama3-70b on 64": (LLAMA3_70B, H100_64, 128),
+    "llama3-8b on 3 x 8": (LLAMA3_8B, Cluster(nodes=3), 24),
+    "mixtral on 4 x 4": (MIXTRAL_8X7B, Cluster(nodes=4, gpus=4, hbm_bytes=120e9), 64),
+}
+
+
+def _cost(plan, model, cluster):
+    return oracle.step(plan, model, cluster).total_s, oracle.peak_bytes(plan, model)
+
+
+def _described(plan):
+    """A plan in a line."""
+    names = ("tp", "pp", "cp", "dp", "ep", "etp", "vpp", "micro")
+    sizes = " ".join(f"{name} {getattr(plan, name)}" for name in names if getattr(plan, name))
+    return f"{sizes} {plan.recompute}"
+
+
+def _plans(found):
+    """What came back, as plans."""
+    expect.true(isinstance(found, list), "plan_search returns a list of Plan", found)
+    return [
+        Plan(**{name: getattr(row, name) for name in Plan.__dataclass_fields__}) for row in found
+    ]
+
+
+# -- plan_search ----------------------------------------------------------------------------------
+
+
+@task("plan_search")
+@pytest.mark.parametrize("case", SEARCHES)
+def test_the_front_is_that_of_brute_force(student, case):
+    """Only plans of the search that fit and none beats, and all of those, fastest first.
+    Oracle: brute force with a second planner; ties within rounding may fall either way."""
+    model, cluster, gbs = SEARCHES[case]
+    every = oracle.every(model, cluster, gbs)
+    plans = _plans(student.plan_search(model, cluster, gbs))
+    for plan in plans:
+        said = oracle.broken(plan, model, cluster)
+        expect.equal(said, "", "a plan that cannot be started is no plan", _described(plan))
+        held = oracle.peak_bytes(plan, model)
+        limit = cluster.hbm_bytes * (1 + MARGIN)
+        expect.at_most(held, limit, "the fullest GPU decides, not the mean", _described(plan))
+        because = (
+            "tried are the sizes, micro-batches and chunks that the docstring lists, no others"
+        )
+        expect.equal(plan in every or held > cluster.hbm_bytes, True, because, _described(plan))
+    costs = list(every.values())
+    beaten = [
+        _described(plan)
+        for plan in plans
+        if oracle.beaten(_cost(plan, model, cluster), costs, MARGIN)
+    ]
+    said = f"{len(beaten)} of {len(plans)}, the first {beaten[0]}" if beaten else "none"
+    because = "another plan is at least as fast and as small, and better in one of them"
+    expect.equal(said, "none", because, "plans that another beats")
+    kept = set(plans)
+    for plan, cost in oracle.front(model, cluster, gbs):
+        if plan in kept:
+            continue
+        same = [
+            other
+            for other in kept
+            if all(
+                abs(a - b) <= 2 * MARGIN * b
+                for a, b in zip(every.get(other, (0.0, 0.0)), cost, strict=True)
+            )
+        ]
+        exact = [other for other in same if every[other] == cost]
+        because = "no other plan is both as fast and as small: it belongs to the front"
+        missing = f"{_described(plan)}: {cost[0]:.3f} s, {cost[1] / 1e9:.1f} GB is missing"
+        if exact or not same:
+            expect.equal(missing, "", because, f"{len(plans)} plans")
+    seconds = [every[plan][0] for plan in plans if plan in every]
+    rises = all(a <= b * (1 + MARGIN) for a, b in itertools.pairwise(seconds))
+    expect.equal(rises, True, 'objective "time" puts the fastest first', "ascending in time")
+
+
+@task("plan_search")
+def test_the_published_plan_is_close_to_the_best(student):
+    """Llama-3-70B on 64 GPUs: TP 4 PP 4 CP 2 is among the plans that fit, and the best is at most
+    10 % faster.   Oracle: Megatron-LM's parallelism guide; the second planner's times."""
+    published = Plan(4, 4, 2, 2, 1, 128)
+    seconds, held = _cost(published, LLAMA3_70B, H100_64)
+    plans = _plans(student.plan_search(LLAMA3_70B, H100_64, 128))
+    expect.at_least(len(plans), 1, "there are plans that fit", "plans", None)
+    fastest = oracle.step(plans[0], LLAMA3_70B, H100_64).total_s
+    because = "the front's first plan is the fastest, and a published one is no poor plan"
+    expect.within(seconds / fastest, 1.0, 1.10, because, "the published plan's time", None)
+    beats = [
+        plan
+        for plan in plans
+        if oracle.beaten((seconds, held), [_cost(plan, LLAMA3_70B, H100_64)], 0)
+    ]
+    expect.equal(bool(beats) or published in plans, True, "a front beats what is not in it")
+
+
+@task("plan_search", gate=False)
+def test_bytes_put_the_smallest_first(student):
+    """The same plans, from the other end.   Oracle: the order of the second planner's costs."""
+    by_time, by_bytes = (
+        _plans(student.plan_search(LLAMA3_8B, Cluster(nodes=2), 16, objective))
+        for objective in ("time", "bytes")
+    )
+    expect.equal(set(by_bytes), set(by_time), "the objective orders the front and changes nothing")
+    held = [oracle.peak_bytes(plan, LLAMA3_8B) for plan in by_bytes]
+    rises = all(a <= b * (1 + MARGIN) for a, b in itertools.pairwise(held))
+    expect.equal(rises, True, "the smallest comes first", "ascending in bytes")
+
+
+@task("plan_search", gate=False)
+def test_more_memory_never_makes_the_best_slower(student):
+    """40, 60, 80 and 160 GB a GPU.   Oracle: monotonicity: a larger card has all plans of a smaller
+    one."""
+    best = []
+    for room in (40e9, 60e9, 80e9, 160e9):
+        cluster = replace(H100_64, hbm_bytes=room)
+        plans = _plans(student.plan_search(LLAMA3_70B, cluster, 128))
+        expect.at_least(len(plans), 1, f"70B fits 64 GPUs of {room / 1e9:.0f} GB", "plans", None)
+        best.append(min(_cost(plan, LLAMA3_70B, cluster)[0] for plan in plans))
+    because = "what fits a small GPU fits a large one"
+    for before, after in itertools.pairwise(best):
+        expect.at_most(after, before * (1 + MARGIN), because, "the best plan's time", "s")
+
+
+@task("plan_search", gate=False)
+def test_on_equal_links_nodes_do_not_matter(student):
+    """With a network as fast as NVLink and no latency, 8 nodes of 8 are one node of 64: the same
+    costs on the front, TP 16 and 32 among what is tried.   Oracle: invariance."""
+    apart = replace(H100_64, inter_Bps=H100_64.intra_Bps, lat_s=0.0)
+    together = replace(apart, nodes=1, gpus=64)
+    fronts = []
+    for cluster in (apart, together):
+        plans = _plans(student.plan_search(LLAMA3_70B, cluster, 128))
+        fronts.append(
+            sorted({tuple(f"{x:.6g}" for x in _cost(p, LLAMA3_70B, cluster)) for p in plans})
+        )
+    because = "nodes matter only because their links are slower"
+    expect.equal(fronts[0], fronts[1], because, "(seconds, bytes) on the front")
+
+
+@task("plan_search", gate=False)
+def test_nothing_fits(student):
+    """70B on one GPU's node of 16 GB: no plan; and an objective that there is not.
+    Oracle: 70.6e9 x 18 bytes."""
+    small = Cluster(nodes=1, hbm_bytes=16e9)
+    expect.equal(student.plan_search(LLAMA3_70B, small, 8), [], "128 GB do not hold 70B's states")
+    with expect.raises(ValueError, "an objective is time or bytes"):
+        student.plan_search(LLAMA3_70B, small, 8, "speed")
+    with expect.raises(ValueError, "a step has one sequence at least"):
+        student.plan_search(LLAMA3_70B, small, 0)
+
+
+# -- emit -----------------------------------------------------------------------------------------
+
+SWITCHES = (
+    "sequence-parallel",
+    "use-distributed-optimizer",
+    "overlap-grad-reduce",
+    "overlap-param-gather",
+    "bf16",
+    "disable-bias-linear",
+    "untie-embeddings-and-output-weights",
+    "group-query-attention",
+    "swiglu",
+    "account-for-embedding-in-pipeline-split",
+    "account-for-loss-in-pipeline-split",
+)
+NUMBERS = (
+    "tensor-model-parallel-size",
+    "pipeline-model-parallel-size",
+    "context-parallel-size",
+    "num-virtual-stages-per-pipeline-rank",
+    "expert-model-parallel-size",
+    "expert-tensor-parallel-size",
+    "micro-batch-size",
+    "global-batch-size",
+    "num-layers",
+    "hidden-size",
+    "num-attention-heads",
+    "num-query-groups",
+    "ffn-hidden-size",
+    "seq-length",
+    "max-position-embeddings",
+    "num-experts",
+    "moe-router-topk",
+    "moe-ffn-hidden-size",
+    "recompute-num-layers",
+)
+WORDS = ("recompute-granularity", "recompute-method", "normalization", "position-embedding-type")
+
+
+class _Refused(Exception):
+    """What an argument parser says of a command line."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise _Refused(message)
+
+
+def _parsed(words):
+    """A command as Megatron's parser would see it: (nodes, GPUs a node, options, those given)."""
+    because = "the command is a list of words, each option and each value one of its own"
+    good = isinstance(words, list) and all(isinstance(word, str) for word in words)
+    expect.true(good, because, words)
+    expect.equal(words.count("pretrain_gpt.py"), 1, "torchrun starts pretrain_gpt.py", "times")
+    middle = words.index("pretrain_gpt.py")
+    launcher = _Parser(allow_abbrev=False, add_help=False)
+    launcher.add_argument("torchrun", choices=["torchrun"])
+    for name in ("--nnodes", "--nproc-per-node"):
+        launcher.add_argument(name, type=int, required=True)
+    options = _Parser(allow_abbrev=False, add_help=False)
+    for name in SWITCHES:
+        options.add_argument(f"--{name}", action="store_true")
+    for name in NUMBERS:
+        options.add_argument(f"--{name}", type=int)
+    for name in WORDS:
+        options.add_argument(f"--{name}")
+    try:
+        start = launcher.parse_args(words[:middle])
+        found = options.parse_args(words[middle + 1 :])
+    except _Refused as refused:
+        because = "an argument parser ends at the first word that it does not know"
+        raise expect.Failure("property", [str(refused)], str(refused), because) from None
+    given = {word.removeprefix("--") for word in words if word.startswith("--")}
+    return (
+        start.nnodes,
+        start.nproc_per_node,
+        {k.replace("_", "-"): v for k, v in vars(found).items()},
+        given,
+    )
+
+
+def _wanted(plan, model):
+    """What each option has to be; None: the option has no place in this command."""
+    moe, gqa, full = bool(model.experts), model.kv_heads < model.heads, plan.recompute == "full"
+    return {
+        "tensor-model-parallel-size": plan.tp,
+        "pipeline-model-parallel-size": plan.pp,
+        "context-parallel-size": plan.cp,
+        "num-virtual-stages-per-pipeline-rank": plan.vpp if plan.vpp > 1 else None,
+        "expert-model-parallel-size": plan.ep if moe else None,
+        "expert-tensor-parallel-size": oracle.expert_tp(plan) if moe else None,
+        "micro-batch-size": plan.micro,
+        "global-batch-size": plan.gbs,
+        "num-layers": model.L,
+        "hidden-size": model.h,
+        "num-attention-heads": model.heads,
+        "num-query-groups": model.kv_heads if gqa else None,
+        "ffn-hidden-size": model.ffn,
+        "seq-length": model.seq,
+        "max-position-embeddings": model.seq,
+        "num-experts": model.experts if moe else None,
+        "moe-router-topk": model.topk if moe else None,
+        "moe-ffn-hidden-size": model.moe_ffn if moe else None,
+        "recompute-num-layers": 1 if full else None,
+        "recompute-granularity": None if plan.recompute == "none" else plan.recompute,
+        "recompute-method": "uniform" if full else None,
+        "normalization": "RMSNorm",
+        "position-embedding-type": "rope",
+        "sequence-parallel": plan.sp and plan.tp > 1,
+        "use-distributed-optimizer": plan.zero == 1,
+        "overlap-grad-reduce": True,
+        "overlap-param-gather": plan.zero == 1,
+        "bf16": True,
+        "disable-bias-linear": True,
+        "untie-embeddings-and-output-weights": True,
+        "group-query-attention": gqa,
+        "swiglu": model.gated,
+        "account-for-embedding-in-pipeline-split": plan.count_embedding,
+        "account-for-loss-in-pipeline-split": plan.count_loss,
+    }
+
+
+COMMANDS = {
+    "llama": (Plan(4, 4, 2, 2, 1, 128, vpp=5), LLAMA3_70B, H100_64),
+    "no tp": (Plan(1, 1, 32, 2, 1, 32), LLAMA3_8B_LONG, H100_64),
+    "without sp": (
+        Plan(8, 8, 1, 1, 2, 16, sp=False, zero=0, recompute="none"),
+        LLAMA3_70B,
+        H100_64,
+    ),
+    "full": (Plan(2, 2, 1, 4, 1, 8, recompute="full"), LLAMA3_8B, Cluster(nodes=4, gpus=4)),
+    "mixtral": (Plan(2, 4, 1, 8, 1, 256, ep=8, etp=1), MIXTRAL_8X7B, H100_64),
+    "etp left out": (Plan(4, 1, 1, 16, 1, 256, ep=2), MIXTRAL_8X7B, H100_64),
+    "gpt": (
+        Plan(8, 8, 1, 1, 1, 64),
+        Model(96, 12288, 96, 96, 4 * 12288, 51200, 2048, gated=False),
+        H100_64,
+    ),
+    "ends counted": (
+        Plan(8, 16, 1, 1, 1, 64, count_embedding=True, count_loss=True),
+        LLAMA31_405B,
+        Cluster(nodes=16),
+    ),
+}
+
+
+@task("emit")
+@pytest.mark.parametrize("case", COMMANDS)
+def test_the_command_gives_the_plan_back(student, case):
+    """Parsed, the options are the plan's and the model's, and dp is what torchrun's ranks leave.
+    Oracle: argparse with Megatron-LM's names, and no abbreviations."""
+    plan, model, cluster = COMMANDS[case]
+    nodes, gpus, found, given = _parsed(student.emit(plan, model, cluster))
+    expect.equal((nodes, gpus), (cluster.nodes, cluster.gpus), "torchrun starts a rank a GPU")
+    whys = {
+        "global-batch-size": "it counts the sequences of all ranks in a step; Megatron divides it "
+        "by micro-batch size times DP itself",
+        "micro-batch-size": "it is one data-parallel rank's",
+        "sequence-parallel": "without it norms and dropout are computed tp times over, and their "
+        "activations kept tp times; with tp 1 there is nothing to split",
+    }
+    for name, want in _wanted(plan, model).items():
+        because = whys.get(name, "the command has to start this plan of this model, and no other")
+        if want is None:
+            said = f"--{name}" if name in given else "left out"
+            because = "it has no place here: Megatron refuses it, or does something else"
+            expect.equal(said, "left out", because, f"--{name}")
+        else:
+            expect.equal(found[name], want, because, f"--{name}")
+    pipes = found["tensor-model-parallel-size"] * found["pipeline-model-parallel-size"]
+    dp = nodes * gpus // (pipes * found["context-parallel-size"])
+    expect.equal(dp, plan.dp, "dp is what is left of the ranks")
+
+
+ROWS = {  # The Llama 3 Herd of Models, table 4: TP, CP, PP, DP, tokens, sequences a DP rank
+    "llama3_t4_row1": (8, 1, 16, 64, 8192, 32),
+    "llama3_t4_row2": (8, 1, 16, 128, 8192, 16),
+}
+
+
+@task("emit", gate=False)
+def test_published_rows_start_as_many_gpus(student):
+    """Llama 3's first two rows: 8,192 and 16,384 GPUs, 16.78 M tokens a step; 430 TFLOP/s are 43 %
+    of the peak; Megatron's H100 table: GPUs times TFLOP/s a GPU.
+    Oracle: published.json, llama3_t4_row1 and row2, h100_agg_*."""
+    model = replace(LLAMA31_405B, L=126)
+    for name, (tp, cp, pp, dp, seq, each) in ROWS.items():
+        plan = Plan(tp, pp, cp, dp, 1, each * dp, count_embedding=True, count_loss=True)
+        cluster = Cluster(nodes=tp * cp * pp * dp // 8)
+        words = student.emit(plan, replace(model, seq=seq), cluster)
+        nodes, gpus, found, _given = _parsed(words)
+        tokens = found["global-batch-size"] * found["seq-length"] / 1e6
+        row = oracles.PUBLISHED[name]
+        mfu = [int(100 * 430 / 989)] if len(row["expected"]) == 3 else []
+        expect.published([nodes * gpus, tokens, *mfu], row)
+    h100 = {"7.1": (2, 1, 465.9), "70": (8, 2, 419.7), "177": (8, 6, 432.8), "462": (8, 16, 459.9)}
+    for size, (tp, pp, tflops) in h100.items():
+        cluster = Cluster(nodes=tp * pp * 48 // 8)
+        words = student.emit(Plan(tp, pp, 1, 48, 1, 48), LLAMA3_8B, cluster)
+        nodes, gpus, _found, _given = _parsed(words)
+        expect.published(nodes * gpus * tflops / 1e3, oracles.PUBLISHED[f"h100_agg_{size}"])
+
+
+@task("emit", gate=False)
+def test_a_plan_for_another_number_of_gpus_is_refused(student):
+    """Llama 3's third row as printed, TP 8 CP 16 PP 16 DP 4 on 16,384 GPUs, takes half of them;
+    with DP 8 both the GPUs and the 16.78 M tokens agree.
+    Oracle: published.json, llama3_t4_row3_erratum; products."""
+    cluster = Cluster(nodes=2048)
+    model = replace(LLAMA31_405B, seq=131072)
+    row = oracles.PUBLISHED["llama3_t4_row3_erratum"]
+    printed, right = (
+        Plan(8, 16, 16, dp, 1, 16 * dp, count_embedding=True, count_loss=True) for dp in (4, 8)
+    )
+    with expect.raises(ValueError, "8 x 16 x 16 x 4 is 8,192 GPUs, not 16,384"):
+        student.emit(printed, model, cluster)
+    nodes, gpus, found, _given = _parsed(student.emit(right, model, cluster))
+    tokens = found["global-batch-size"] * found["seq-length"]
+    expect.equal(tokens, 2**24, "16 sequences of 131,072 tokens on each of DP 8", "tokens")
+    expect.published(nodes * gpus // (8 * 16 * 16), row)
+    layout = Plan(8, 8, 1, 1, 1, 8, layout=(10,) * 8)
+    with expect.raises(ValueError, "a split by hand has a language of its own"):
+        student.emit(layout, LLAMA3_70B, H100_64)
