@@ -633,10 +633,18 @@ def plan_search(model: Model, cluster: Cluster, gbs: int, objective: str = "time
 
     fits.sort(key=lambda row: row[:2])
     front: list[tuple[float, float, Plan]] = []  # seconds, bytes, plan
+    without_experts: dict[tuple[object, ...], float] = {}
     for least, held, plan in fits:
+        # What plans that differ in ep and etp alone have in common was worked out for the first.
+        common = (plan.tp, plan.pp, plan.cp, plan.micro, plan.recompute, plan.vpp)
+        least = max(least, without_experts.get(common, 0.0))
         if any(row[0] < least and row[1] <= held for row in front):
             continue  # beaten, even if it sent nothing
-        seconds = step_time(plan, model, cluster).total_s
+        parts = step_time(plan, model, cluster)
+        seconds = parts.total_s
+        bubble = (plan.pp - 1) / (plan.vpp * (gbs // (plan.dp * plan.micro)))
+        less = parts.ep_s * (1 + bubble) + parts.dp_exposed_s
+        without_experts[common] = (seconds - less) * (1 - 1e-9)  # rounding must not make it more
         if any(
             row[0] <= seconds and row[1] <= held and row[:2] != (seconds, held) for row in front
         ):
