@@ -1,0 +1,141 @@
+"""sliced_attention: right at every size, a slice's bytes, and no more products than slices."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grader import expect
+from grader.suite import task
+
+from . import oracles_offload as oracles
+
+MIB = 2**20
+
+
+def _qkv(rng, b, h, s, t, d, e, dtype="float32"):
+    def draw(*shape):
+        return rng.normal(size=shape).astype(dtype)
+
+    return 2 * draw(b, h, s, d), 2 * draw(b, h, t, d), draw(b, h, t, e)
+
+
+def _tensors(*arrays):
+    import torch
+
+    return [torch.from_numpy(array) for array in arrays]
+
+
+@task("sliced_attention")
+def test_every_slice_size_gives_the_same_attention(student, rng):
+    """Heads and queries may be cut anywhere.   Oracle: float64 softmax computed in one piece."""
+    q, k, v = _qkv(rng, 2, 3, 13, 17, 8, 5)
+    want = oracles.attention(q, k, v)
+    sizes = ((3, 13), (1, 13), (3, 4), (2, 5), (1, 1), (8, 64))
+    rows = [(*_tensors(q, k, v), heads, queries) for heads, queries in sizes]
+    for (heads, queries), got in zip(sizes, student.map("sliced_attention", rows), strict=True):
+        because = "each row of the scores needs all keys and no other row, so cuts change nothing"
+        what = f"heads {heads}, queries {queries}"
+        expect.close(got, want, because=because, n=17, dtype="float32", what=what)
+
+
+@task("sliced_attention")
+def test_a_slice_is_all_that_is_held(student, rng):
+    """The peak is the output and one slice's tensors: 8 heads of 512 x 512 scores are 8 MiB, two
+    heads of 64 queries 0.25 MiB.   Oracle: sizes multiplied out, held against two meters."""
+    b, h, s, t, d = 1, 8, 512, 512, 16
+    heads, queries = 2, 64
+    q, k, v = _qkv(rng, b, h, s, t, d, d)
+    got = student.probe.attention(*_tensors(q, k, v), heads, queries)
+    expect.equal(got["fused"], [], because="a fused call holds no scores that one could slice")
+    scores, out = 4 * b * heads * queries * t, 4 * b * h * s * d
+    # Scores, what they were before the scale, and their softmax; inputs that a product copies;
+    # results that are collected before they are joined.
+    limit = 3 * scores + 2 * out + 4 * (4 * b * heads * t * d)
+    because = "one slice of the scores and its softmax at a time: cut by heads and by queries"
+    expect.at_most(got["peak_bytes"], limit, because=because, what="peak bytes")
+    expect.at_most(got["allocated_bytes"], limit + MIB // 4, because=because, what="allocated")
+    want = oracles.attention(q, k, v)
+    for name in ("out", "again"):
+        because = "whatever is held, it is attention"
+        expect.close(got[name], want, because=because, n=t, dtype="float32")
+
+
+@task("sliced_attention")
+def test_slices_are_as_large_as_allowed(student, rng):
+    """Two products a slice and no work twice: 5 heads by 2 and 50 queries by 16 are 12 slices.
+    Oracle: 2 ceil(H / heads) ceil(S / queries) products, 2 B H S T (D + E) FLOPs."""
+    b, h, s, t, d, e = 2, 5, 50, 40, 8, 12
+    q, k, v = _qkv(rng, b, h, s, t, d, e)
+    got = student.probe.attention(*_tensors(q, k, v), 2, 16)
+    expect.equal(
+        got["flops"], 2 * b * h * s * t * (d + e), because="slicing multiplies nothing twice"
+    )
+    because = "each slice costs a launch for each operation, so slices are as large as allowed"
+    expect.at_most(got["products"], 2 * 3 * 4, because=because, what="products")
+    want = oracles.attention(q, k, v)
+    expect.close(got["out"], want, because="it is attention", n=t, dtype="float32")
+
+
+@task("sliced_attention", gate=False)
+def test_torch_agrees_in_every_dtype(student, rng):
+    """The output has the inputs' dtype, and is what PyTorch's own attention gives.
+    Oracle: scaled_dot_product_attention in float64 on the rounded inputs."""
+    import torch
+    from torch.nn import functional
+
+    made = _tensors(*_qkv(rng, 2, 4, 31, 33, 16, 16, "float64"))
+    for name in ("float64", "float32", "bfloat16"):
+        inputs = [x.to(getattr(torch, name)) for x in made]
+        want = functional.scaled_dot_product_attention(*(x.double() for x in inputs))
+        got = student.sliced_attention(*inputs, 3, 10)
+        expect.dtype(got, name, because="scores and output are in the inputs' dtype")
+        # A score of 8 in bfloat16 is off by half a unit in its last place, 3 % of a weight; what
+        # is off in single weights averages out in their sum.
+        n = 1 if name == "bfloat16" else 33
+        because = "PyTorch's attention is the same function"
+        expect.close(got.double(), want, because=because, n=n, dtype=name, c=8)
+
+
+@task("sliced_attention", gate=False)
+def test_a_view_is_cut_without_changing_it(student, rng):
+    """q, k and v may be views of one projection, as in a real block.
+    Oracle: the same numbers in arrays of their own."""
+    import torch
+
+    packed = torch.from_numpy(rng.normal(size=(2, 21, 3, 4, 8)).astype("float32"))
+    q, k, v = packed.permute(2, 0, 3, 1, 4)
+    want = oracles.attention(*(np.ascontiguousarray(x.numpy()) for x in (q, k, v)))
+    got = student.sliced_attention(q, k, v, 2, 5)
+    expect.close(got, want, because="strides are no values", n=21, dtype="float32")
+
+
+@task("sliced_attention", gate=False)
+def test_a_slice_of_nothing_is_refused(student, rng):
+    """A size below 1 would be no slice.   Oracle: ValueError."""
+    q, k, v = _tensors(*_qkv(rng, 1, 2, 4, 4, 2, 2))
+    for heads, queries in ((0, 4), (2, 0), (-1, 4)):
+        with expect.raises(ValueError, because="a slice holds one head and one query at least"):
+            student.sliced_attention(q, k, v, heads, queries)
+
+
+@task("sliced_attention", gate=False)
+def test_scores_of_stable_diffusion(student):
+    """With 512, 768 and 1,024 pixels the top layer's scores take 512, 2,592 and 8,192 MiB: 8 heads,
+    batch 2 for guidance, fp16. Measured on 8 of the queries; a head at a time takes an eighth.
+    Oracle: published.json, sd15_scores_512, _768 and _1024."""
+    for pixels in (512, 768, 1024):
+        tokens = (pixels // 8) ** 2
+        row = oracles.PUBLISHED[f"sd15_scores_{pixels}"]
+        for heads in (8, 1):
+            largest = student.probe.largest(8, tokens, heads)
+            expect.published(tokens // 8 * 8 // heads * largest / MIB, row)
+
+
+@task("sliced_attention", gate=False)
+def test_a_row_of_scores_of_a_video(student):
+    """CogVideoX attends over 17,776 tokens for 49 frames of 480 x 720: each query has as many
+    scores.   Oracle: published.json, cogvideox_tokens; latents and patches counted."""
+    tokens = oracles.video_tokens(49, 480, 720, 226)
+    largest = student.probe.largest(8, tokens, 1)
+    # Batch 2, one head, eight queries, fp16.
+    expect.published(largest / (2 * 8 * 2), oracles.PUBLISHED["cogvideox_tokens"])

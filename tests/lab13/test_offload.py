@@ -1,0 +1,344 @@
+"""SequentialOffload, ModelOffloadChain, GroupOffload: what is in fast memory when a unit runs, and
+what crossed the link.
+
+Movers and units are the suite's: they look at storages, in the learner's process. What they saw is
+held against closed forms, against the allocator's own peak, and against outputs computed here.
+"""
+
+from __future__ import annotations
+
+from grader import expect
+from grader.suite import task
+
+from . import oracles_offload as oracles
+
+DIM = 64
+WEIGHT, BIAS, OWN = oracles.sizes(DIM)
+UNIT = WEIGHT + BIAS + OWN
+# Activations of 2 x 64 floats, and what the allocator rounds up.
+SLACK = 12 * 1024
+
+
+def _rows(rng, count):
+    """(weight, bias, gain) of each unit, float32."""
+    scale = DIM**-0.5
+    return [
+        (
+            (scale * rng.normal(size=(DIM, DIM))).astype("float32"),
+            rng.normal(size=DIM).astype("float32"),
+            rng.normal(size=DIM).astype("float32"),
+        )
+        for _ in range(count)
+    ]
+
+
+def _part(rows, **more):
+    """Arguments of the probe's Units, and the oracle's Row of the same numbers."""
+    import torch
+
+    made = [tuple(torch.from_numpy(part) for part in row) for row in rows]
+    return {"weights": made, **more}, oracles.Row(rows, **more)
+
+
+def _input(rng):
+    return rng.normal(size=(2, DIM)).astype("float32")
+
+
+def _run(student, kind, parts, calls, **settings):
+    """The probe's report, its outputs judged against the oracle's. `parts`: label to (rows, more);
+    `calls`: (label, x, skip)."""
+    import torch
+
+    made = {label: _part(rows, **more) for label, (rows, more) in parts.items()}
+    got = student.probe.offload(
+        kind,
+        settings,
+        [(label, arguments) for label, (arguments, _row) in made.items()],
+        [(label, torch.from_numpy(x), tuple(skip)) for label, x, skip in calls],
+    )
+    wants = [made[label][1](x, skip) for label, x, skip in [*calls, *calls[:1]]]
+    because = "what runs needs its weights in fast memory, and nothing that it needs may have left"
+    expect.equal(got["stopped"], "", because=because, what="stopped")
+    because = "offload moves weights and computes nothing, so every output is what it was"
+    expect.close(
+        list(got["outs"]), wants, because=because, n=8 * DIM, dtype="float32", what="outputs"
+    )
+    return got
+
+
+# -- SequentialOffload -----------------------------------------------------------------------------
+
+
+def _sequential(student, rng, count=3, calls=2, **more):
+    x = _input(rng)
+    parts = {"": (_rows(rng, count), more)}
+    return _run(student, "SequentialOffload", parts, [("", x, ())] * calls)
+
+
+@task("SequentialOffload")
+def test_a_modules_weights_are_there_while_it_runs(student, rng):
+    """Fast memory holds the running layer's weights and what the modules around it hold
+    themselves, nothing before, between and after.
+    Oracle: bytes added up from shapes, storages looked at by the layers, the allocator."""
+    got = _sequential(student, rng)
+    because = "weights that nobody uses now have no storage in fast memory"
+    expect.bytes(got["begin"], 0, because="on construction everything leaves")
+    for place, seen in enumerate(got["seen"]):
+        expect.bytes(seen, UNIT, because=because, what=f"fast bytes when layer {place} ran")
+    for seen in got["idle"]:
+        expect.bytes(seen, 0, because=because, what="fast bytes after a call")
+    because = "what the movers give is all that there is: no copy is kept anywhere"
+    expect.at_most(got["allocated"], UNIT + SLACK, because=because, what="allocated")
+
+
+@task("SequentialOffload")
+def test_every_call_copies_every_weight_once(student, rng):
+    """Three calls of three units: each tensor goes to fast memory three times, and back.
+    Oracle: calls times bytes."""
+    calls, count = 3, 3
+    got = _sequential(student, rng, count, calls)
+    because = "a module's own tensors come before its forward and leave after it, once each"
+    for way in ("fast", "slow"):
+        times = oracles.counted(got["moves"], way)
+        expect.equal(sorted(set(times.values())), [calls], because=because, what=f"times to {way}")
+        expect.equal(len(times), 4 * count, because=because, what=f"tensors that went to {way}")
+        expect.bytes(
+            oracles.travelled(got["moves"], way),
+            calls * count * UNIT,
+            because=because,
+            what=f"bytes to {way}",
+        )
+
+
+@task("SequentialOffload")
+def test_a_tensor_held_above_stays_until_the_end(student, rng):
+    """The whole multiplies by a weight of unit 0 at its end: tied, so it moves once a call and
+    stays in between.   Oracle: storages when each layer ran, and counts."""
+    got = _sequential(student, rng, keeps=True)
+    because = "the outer module still needs the tied weight when the inner one is done"
+    want = [UNIT, UNIT + WEIGHT, UNIT + WEIGHT] * 2
+    expect.equal(list(got["seen"]), want, because=because, what="fast bytes when layers ran")
+    times = oracles.counted(got["moves"], "fast")
+    because = "a tensor with two holders is one tensor: it moves once"
+    expect.equal(sorted(set(times.values())), [2], because=because, what="times to fast")
+
+
+@task("SequentialOffload", gate=False)
+def test_what_was_built_comes_back(student, rng):
+    """remove() brings each tensor back once, and later calls move nothing.   Oracle: counts."""
+    got = _sequential(student, rng, keeps=True)
+    _removed(got)
+
+
+@task("SequentialOffload", extra=("accelerate",))
+def test_accelerate_moves_the_same_modules(student, rng):
+    """accelerate's cpu_offload leaves idle parameters on meta, and gives the same output.
+    Oracle: accelerate.cpu_offload(execution_device="cpu", offload_buffers=True)."""
+    import accelerate
+    import torch
+
+    rows = _rows(rng, 2)
+    x = torch.from_numpy(_input(rng))
+    layers = [torch.nn.Linear(DIM, DIM) for _ in rows]
+    for layer, (weight, bias, _gain) in zip(layers, rows, strict=True):
+        layer.weight.data, layer.bias.data = torch.from_numpy(weight), torch.from_numpy(bias)
+    model = torch.nn.Sequential(layers[0], torch.nn.Tanh(), layers[1])
+    theirs = accelerate.cpu_offload(model, execution_device=torch.device("cpu"))
+    idle = {parameter.device.type for parameter in theirs.parameters()}
+    expect.equal(sorted(idle), ["meta"], because="accelerate's idle parameters are on meta")
+    with torch.no_grad():
+        want = theirs(x)
+    arguments = [tuple(torch.from_numpy(part) for part in row[:2]) for row in rows]
+    outs, held = student.probe.offloaded_linear(arguments, x)
+    expect.equal(held, [0, 0], because="idle weights have no storage")
+    because = "moving weights changes no output"
+    expect.close(outs, want.numpy(), because=because, n=DIM, dtype="float32")
+
+
+# -- ModelOffloadChain -----------------------------------------------------------------------------
+
+SEQ = "text->unet->vae"
+SIZES = {"text": 2, "unet": 4, "vae": 3}
+
+
+def _chain(student, rng, steps=4, extra=None, again=False, seq=SEQ):
+    """One run: text once, unet `steps` times, vae once."""
+    x = _input(rng)
+    parts = {label: (_rows(rng, count), {}) for label, count in SIZES.items()}
+    if extra:
+        parts.update(extra)
+    calls = [("text", x, ()), *[("unet", x, ())] * steps, ("vae", x, ())]
+    return _run(student, "ModelOffloadChain", parts, calls * (2 if again else 1), seq=seq)
+
+
+@task("ModelOffloadChain")
+def test_one_component_is_there_at_a_time(student, rng):
+    """Whichever runs is there whole, and no other: also while they change places.
+    Oracle: bytes of the components, storages after every move, the allocator."""
+    steps = 3
+    got = _chain(student, rng, steps)
+    expect.bytes(got["begin"], 0, because="on construction the whole chain leaves")
+    want = [UNIT * n for n in (2, *[4] * steps, 3) for _ in range(n)]
+    because = "the component that runs is there whole, and no other one"
+    expect.equal(list(got["seen"]), want, because=because, what="fast bytes when layers ran")
+    because = "the old one leaves before the new one comes, or both are there at once"
+    expect.bytes(got["most"], 4 * UNIT, because=because, what="most fast bytes")
+    expect.at_most(got["allocated"], 4 * UNIT + SLACK, because=because, what="allocated")
+    because = "a component stays until another one is called, and finish() sends away the last"
+    want = [UNIT * n for n in (2, *[4] * steps, 3, 0)]
+    expect.equal(list(got["idle"]), want, because=because, what="fast bytes after each call")
+
+
+@task("ModelOffloadChain")
+def test_a_component_comes_once_for_all_its_steps(student, rng):
+    """One run moves each component in once and out once, with 2 steps as with 9.
+    Oracle: the components' bytes, added up."""
+    because = "the denoiser stays through its steps: that is what makes this mode cheap"
+    for steps in (2, 9):
+        got = _chain(student, rng, steps)
+        back, there = (oracles.travelled(got["moves"], way) for way in ("slow", "fast"))
+        expect.bytes(back, UNIT * 9, because=because, what=f"bytes to slow in {steps} steps")
+        expect.bytes(there, UNIT * 9, because=because, what=f"bytes to fast in {steps} steps")
+
+
+@task("ModelOffloadChain")
+def test_a_tied_weight_of_a_component_moves_once(student, rng):
+    """Two units of one component share a weight.   Oracle: one storage, one copy each way."""
+    x = _input(rng)
+    parts = {
+        "text": (_rows(rng, 3), {"tie": (0, 2), "keeps": True}),
+        "unet": (_rows(rng, 2), {}),
+    }
+    calls = [("text", x, ()), ("unet", x, ()), ("unet", x, ())]
+    got = _run(student, "ModelOffloadChain", parts, calls, seq="text -> unet")
+    for name, moves in (("on construction", got["built"]), ("in the run", got["moves"])):
+        times = oracles.counted(moves, "slow")
+        because = "a tied weight is one tensor under two names: it moves once"
+        expect.equal(sorted(set(times.values())), [1], because=because, what=f"moves {name}")
+    back, there = (oracles.travelled(got["moves"], way) for way in ("slow", "fast"))
+    expect.bytes(back, 5 * UNIT - WEIGHT, because=because, what="bytes to slow")
+    expect.bytes(there, 5 * UNIT - WEIGHT, because=because, what="bytes to fast")
+
+
+@task("ModelOffloadChain", gate=False)
+def test_a_second_run_begins_as_the_first(student, rng):
+    """The last component of a run makes room for the first of the next, in any order.
+    Oracle: bytes of whichever runs."""
+    got = _chain(student, rng, 2, again=True, seq="vae->text->unet")
+    want = [UNIT * n for n in (2, 4, 4, 3) * 2] + [0]
+    because = "whichever is there leaves, not only the one before it in seq"
+    expect.equal(list(got["idle"]), want, because=because, what="fast bytes after each call")
+    expect.bytes(got["most"], 4 * UNIT, because=because, what="most fast bytes")
+
+
+@task("ModelOffloadChain", gate=False)
+def test_who_is_not_named_stays(student, rng):
+    """A component that seq does not name is in fast memory from first to last; an unknown name and
+    one that stands there twice are refused.   Oracle: its bytes; ValueError."""
+    x = _input(rng)
+    parts = {label: (_rows(rng, count), {}) for label, count in (("a", 2), ("b", 1), ("c", 1))}
+    calls = [("a", x, ()), ("c", x, ()), ("b", x, ())]
+    got = _run(student, "ModelOffloadChain", parts, calls, seq="a->b")
+    expect.equal(list(got["idle"]), [3 * UNIT, 3 * UNIT, 2 * UNIT, UNIT], because="c stays")
+    for seq in ("a->d", "a->b->a"):
+        with expect.raises(ValueError, because=f"{seq!r} is no order of these components"):
+            _run(student, "ModelOffloadChain", parts, calls, seq=seq)
+
+
+@task("ModelOffloadChain", gate=False)
+def test_the_chain_comes_back(student, rng):
+    """remove() brings each tensor back once, and later calls move nothing.   Oracle: counts."""
+    _removed(_chain(student, rng, 2))
+
+
+# -- GroupOffload ----------------------------------------------------------------------------------
+
+
+def _grouped(student, rng, count, k, steps=2, skip=(), **more):
+    x = _input(rng)
+    parts = {"": (_rows(rng, count), more)}
+    return _run(student, "GroupOffload", parts, [("", x, skip)] * steps, k=k)
+
+
+@task("GroupOffload")
+def test_k_blocks_are_there_at_a_time(student, rng):
+    """Seven blocks by three: at each block its group is there and nothing else, the last group is
+    one block, and after a call nothing is.   Oracle: bytes of each group, the allocator."""
+    count, k, steps = 7, 3, 2
+    got = _grouped(student, rng, count, k, steps)
+    expect.bytes(got["begin"], 0, because="on construction everything leaves")
+    want = [UNIT * n for n in (3, 3, 3, 3, 3, 3, 1)] * steps
+    because = "a block's group is there while it runs, and no other"
+    expect.equal(list(got["seen"]), want, because=because, what="fast bytes when blocks ran")
+    because = "a group leaves after its last block, before the next one comes"
+    expect.bytes(got["most"], k * UNIT, because=because, what="most fast bytes")
+    expect.at_most(got["allocated"], k * UNIT + SLACK, because=because, what="allocated")
+    because = "after the forward of its last block a group has left"
+    expect.equal(list(got["idle"]), [0] * steps, because=because, what="fast bytes after a call")
+
+
+@task("GroupOffload")
+def test_onloads_are_groups_times_steps(student, rng):
+    """40 blocks by 2 are 20 onloads a step; 5 by 2 are 3, and 4 by 9 one.
+    Oracle: ceil(L / k) * steps, and every byte once a step."""
+    because = "a group comes when its first block is called, and each step brings all groups again"
+    for count, k, steps in ((40, 2, 1), (5, 2, 3), (4, 9, 2), (3, 1, 2)):
+        got = _grouped(student, rng, count, k, steps)
+        waves = sum(
+            row[0] == "fast" and (place == 0 or got["moves"][place - 1][0] == "slow")
+            for place, row in enumerate(got["moves"])
+        )
+        what = f"onloads of {count} blocks by {k} in {steps} steps"
+        expect.equal(waves, -(-count // k) * steps, because=because, what=what)
+        for way in ("fast", "slow"):
+            expect.bytes(
+                oracles.travelled(got["moves"], way),
+                count * UNIT * steps,
+                because=because,
+                what=f"bytes to {way}, {count} blocks by {k}",
+            )
+
+
+@task("GroupOffload")
+def test_a_tied_weight_of_a_group_moves_once(student, rng):
+    """Blocks that share a weight: in one group it moves once, in two groups with each of them.
+    Oracle: bytes of the groups with one storage counted once."""
+    because = "two blocks of a group with one weight hold one tensor: it moves once"
+    for tie, groups in (((0, 1), ((0, 1), (2, 3))), ((1, 2), ((0, 1), (2, 3)))):
+        got = _grouped(student, rng, 4, 2, tie=tie)
+        want = 2 * sum(oracles.group_bytes(groups, DIM, tie))
+        what = f"bytes to fast, blocks {tie[0]} and {tie[1]} tied"
+        expect.bytes(oracles.travelled(got["moves"], "fast"), want, because=because, what=what)
+        times = oracles.counted(got["built"], "slow")
+        expect.equal(sorted(set(times.values())), [1], because=because, what="first moves")
+
+
+@task("GroupOffload", gate=False)
+def test_a_skipped_last_block_leaves_no_second_group(student, rng):
+    """Blocks 1 and 4 of six by two: one is the last of its group, and never runs.
+    Oracle: at most one group's bytes at any moment."""
+    got = _grouped(student, rng, 6, 2, skip=(1, 4))
+    because = "a group whose last block was skipped leaves before the next one comes"
+    expect.bytes(got["most"], 2 * UNIT, because=because, what="most fast bytes")
+    want = [2 * UNIT] * 4 * 2
+    expect.equal(list(got["seen"]), want, because=because, what="fast bytes when blocks ran")
+
+
+@task("GroupOffload", gate=False)
+def test_the_blocks_come_back(student, rng):
+    """remove() brings each tensor back once, and later calls move nothing; k below 1 is refused.
+    Oracle: counts; ValueError."""
+    _removed(_grouped(student, rng, 4, 2, skip=(3,), steps=1))
+    for k in (0, -2):
+        with expect.raises(ValueError, because="a group holds one block at least"):
+            _grouped(student, rng, 3, k)
+
+
+def _removed(got):
+    because = "without hooks a tensor that is not there stays away: remove() brings all back"
+    expect.bytes(got["returned"], got["total"], because=because, what="fast bytes after remove()")
+    times = oracles.counted(got["back"], "fast")
+    expect.equal(
+        sorted(set(times.values())), [1], because="each comes back once", what="times to fast"
+    )
+    expect.equal(got["after"], 0, because="a hook that is still there moves on", what="moves")
