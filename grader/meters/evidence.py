@@ -48,21 +48,24 @@ class Journal:
     """An append-only list of plain records that no longer verifies once it was edited.
 
     Each record carries its index under a keyed hash, and a tally, which cannot count down, says how
-    many there must be. A finalizer may append in the middle of another append, hence the index.
+    many there must be. A finalizer may append in the middle of another append, hence the index; and
+    in another thread, hence the lock.
     """
 
-    __slots__ = ("_count", "_entries", "_key", "_tally")
+    __slots__ = ("_count", "_entries", "_key", "_lock", "_tally")
 
     def __init__(self) -> None:
         self._key = hashlib.blake2b(key=secrets.token_bytes(16), digest_size=16)
         self._tally = self._key.copy()
         self._count = itertools.count()
         self._entries: list[tuple[int, Record, bytes]] = []
+        self._lock = threading.RLock()
 
     def append(self, *record: Any) -> None:
-        index = next(self._count)
-        self._entries.append((index, record, self._sign(index, record)))
-        self._tally.update(b".")
+        with self._lock:
+            index = next(self._count)
+            self._entries.append((index, record, self._sign(index, record)))
+            self._tally.update(b".")
 
     def _sign(self, index: int, record: Record) -> bytes:
         signature = self._key.copy()
@@ -78,17 +81,28 @@ class Journal:
 
     def __iter__(self) -> Iterator[Record]:
         """The records as they were written; raises MeasurementDisturbed if they no longer are."""
-        entries = sorted(self._entries, key=lambda entry: entry[0])
+        entries, there = self._snapshot()
+        entries.sort(key=lambda entry: entry[0])
         tally = self._key.copy()
         tally.update(b"." * len(entries))
         same = all(
             place == index and signature == self._sign(index, record)
             for place, (index, record, signature) in enumerate(entries)
         )
-        if not same or tally.digest() != self._tally.digest():
+        if not same or tally.digest() != there:
             text = "the meter's records were changed after they were written."
             raise MeasurementDisturbed(_PREFIX + text)
         return iter([record for _, record, _ in entries])
+
+    def _snapshot(self) -> tuple[list[tuple[int, Record, bytes]], bytes]:
+        """The entries, and the tally that belongs to them. A finalizer of this thread may append
+        between the two, where the lock is no help."""
+        with self._lock:
+            while True:
+                there = self._tally.digest()
+                entries = list(self._entries)
+                if self._tally.digest() == there:
+                    return entries, there
 
 
 class Watch:

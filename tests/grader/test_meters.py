@@ -1147,3 +1147,30 @@ def test_what_another_thread_is_about_to_let_go_is_not_alive() -> None:
         return meter.alive_bytes, kept.nbytes
 
     assert ranks.run(rank_does, 1) == [(4000, 4000)]
+
+
+def test_records_of_many_threads_verify_at_every_moment() -> None:
+    from grader.meters import evidence
+
+    journal = evidence.Journal()
+    going = threading.Event()
+    going.set()
+
+    def writes() -> None:
+        while going.is_set() and len(journal) < 20_000:
+            journal.append("free", 1)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=writes) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        seen = [len(list(journal)) for _ in range(100)]
+    finally:
+        going.clear()
+        sys.setswitchinterval(before)
+        for thread in threads:
+            thread.join()
+    assert seen == sorted(seen)
+    assert len(list(journal)) == len(journal)
