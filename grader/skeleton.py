@@ -7,6 +7,7 @@ the same two facts in their own comments, with a placeholder line that a suite r
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,28 +31,32 @@ class Block:
 
 def blocks(path: Path) -> list[Block]:
     """The marked blocks of a reference file, in order; `LabError` names a marker out of place."""
+    try:
+        return _blocks(path.read_text(encoding="utf-8"))
+    except LabError as error:
+        raise LabError(f"{path}:{error}") from None
+
+
+def _blocks(text: str) -> list[Block]:
+    """The marked blocks of a text; `LabError` begins with the line of a marker out of place."""
     found: list[Block] = []
     opened: Block | None = None
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if match := BEGIN.match(line):
             if opened:
-                raise LabError(f"{path}:{number}: a block opens inside `{opened.task}`'s.")
+                raise LabError(f"{number}: a block opens inside `{opened.task}`'s.")
             opened = Block(match["task"], number, 0, match["indent"])
         elif "BEGIN SOLUTION" in line:
-            raise LabError(
-                f"{path}:{number}: write `BEGIN SOLUTION <task>` in a comment of its own."
-            )
+            raise LabError(f"{number}: write `BEGIN SOLUTION <task>` in a comment of its own.")
         elif match := END.match(line):
             if not opened:
-                raise LabError(f"{path}:{number}: END SOLUTION without a BEGIN SOLUTION.")
+                raise LabError(f"{number}: END SOLUTION without a BEGIN SOLUTION.")
             if match["task"] not in ("", opened.task):
-                raise LabError(
-                    f"{path}:{number}: END of `{match['task']}` in `{opened.task}`'s block."
-                )
+                raise LabError(f"{number}: END of `{match['task']}` in `{opened.task}`'s block.")
             found.append(Block(opened.task, opened.first, number, opened.indent))
             opened = None
     if opened:
-        raise LabError(f"{path}:{opened.first}: the block of `{opened.task}` is never closed.")
+        raise LabError(f"{opened.first}: the block of `{opened.task}` is never closed.")
     return found
 
 
@@ -129,15 +134,26 @@ def placeholder(lab: Lab, task_id: str, suffix: str, indent: str) -> list[str]:
 def skeleton(lab: Lab, name: str) -> str:
     """Text of `exercises/<lab>/<name>` as the reference file demands it."""
     path = lab.solution / name
-    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    try:
+        return undone(lab, name, path.read_text(encoding="utf-8"))
+    except LabError as error:
+        raise LabError(f"{path}:{error}") from None
+
+
+def undone(lab: Lab, name: str, text: str, tasks: Collection[str] | None = None) -> str:
+    """The text of a reference file with placeholders in place of the blocks of some tasks, or of
+    all. `LabError` begins with the line of a marker that is out of place."""
+    lines = text.removesuffix("\n").split("\n")
     out: list[str] = []
     position = 0
-    for block in blocks(path):
+    for block in _blocks(text):
+        if tasks is not None and block.task not in tasks:
+            continue
         out += lines[position : block.first - 1]
         try:
-            out += placeholder(lab, block.task, path.suffix, block.indent)
+            out += placeholder(lab, block.task, Path(name).suffix, block.indent)
         except LabError as error:
-            raise LabError(f"{path}:{block.first}: {error}") from None
+            raise LabError(f"{block.first}: {error}") from None
         position = block.last
     out += lines[position:]
     return "\n".join(out) + "\n"

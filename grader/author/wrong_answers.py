@@ -87,6 +87,22 @@ def files(lab: Lab, wrong: Misconception) -> dict[str, str]:
     return {name: _without_marks(text) for name, text in texts.items()}
 
 
+def combined(lab: Lab, wrongs: list[Misconception], not_started: list[str]) -> dict[str, str]:
+    """The files of a submission that makes several mistakes, of different tasks, and has not begun
+    some others. ValueError for mistakes that do not go together: two that change the same lines."""
+    texts = {name: (lab.solution / name).read_text(encoding="utf-8") for name in lab.edit}
+    for wrong in wrongs:
+        if wrong.file is not None:
+            texts[wrong.file] = str(wrong.source(texts[wrong.file]))
+    for name, text in texts.items():
+        texts[name] = skeleton.undone(lab, name, text, not_started)
+    for wrong in wrongs:
+        if wrong.file is None:
+            name = _home(texts, wrong)
+            texts[name] = _spliced(texts[name], wrong)
+    return {name: _without_marks(text) for name, text in texts.items()}
+
+
 def _home(texts: dict[str, str], wrong: Misconception) -> str:
     """The file that defines what a misconception replaces."""
     for name, text in texts.items():
