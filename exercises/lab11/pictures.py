@@ -72,7 +72,8 @@ def _bars(rows: list[tuple[str, tuple[float, ...], float]], names: tuple[str, ..
     bars = [
         Bar(name, parts, f"{sum(parts):.4g} bits, {ratio:.1f} dB") for name, parts, ratio in rows
     ]
-    said = "; ".join(f"{name} {sum(parts):.4g} bits" for name, parts, _ratio in rows) + "."
+    told = [f"{name} {sum(parts):.4g} bits a weight, {ratio:.1f} dB" for name, parts, ratio in rows]
+    said = "; ".join(told) + "."
     return Bars(bars, alt=said, names=names, colours=("blue", "orange", "purple"), unit="bits")
 
 
