@@ -155,8 +155,9 @@ class Running:
 
     id: the request's. num_tokens: known tokens, the prompt's and those generated so far.
     num_computed: those of them whose keys and values are in the cache. blocks: its block table,
-    which only grows until it is freed. hashes: of full blocks, as far as they can be known.
-    num_hashed: blocks of the table that have their hash. left: tokens that it still generates.
+    which only grows until it is freed. room: tokens that the table holds. hashes: of full blocks,
+    as far as they can be known. num_hashed: blocks of the table that have their hash. left: tokens
+    that it still generates.
     """
 
     id: int
@@ -165,6 +166,7 @@ class Running:
     hashes: Sequence[Hashable] = ()
     num_computed: int = 0
     num_hashed: int = 0
+    room: int = 0
     blocks: list[int] = field(default_factory=list)
 
 

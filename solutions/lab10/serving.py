@@ -225,8 +225,9 @@ class Running:
 
     id: the request's. num_tokens: known tokens, the prompt's and those generated so far.
     num_computed: those of them whose keys and values are in the cache. blocks: its block table,
-    which only grows until it is freed. hashes: of full blocks, as far as they can be known.
-    num_hashed: blocks of the table that have their hash. left: tokens that it still generates.
+    which only grows until it is freed. room: tokens that the table holds. hashes: of full blocks,
+    as far as they can be known. num_hashed: blocks of the table that have their hash. left: tokens
+    that it still generates.
     """
 
     id: int
@@ -235,6 +236,7 @@ class Running:
     hashes: Sequence[Hashable] = ()
     num_computed: int = 0
     num_hashed: int = 0
+    room: int = 0
     blocks: list[int] = field(default_factory=list)
 
 
@@ -327,19 +329,22 @@ class Scheduler:
         scheduled: dict[int, int] = {}
         preempted: list[int] = []
 
-        while len(scheduled) < len(running) and budget > 0:
-            request = running[len(scheduled)]
-            tokens = request.num_tokens - request.num_computed
+        for request in running:  # victims leave at its end, behind those who were scheduled
+            if budget == 0:
+                break
+            before = request.num_computed
+            tokens = request.num_tokens - before
             if tokens > budget:
                 tokens = budget
-            reach = request.num_computed + tokens
-            if reach > len(request.blocks) * size:
+            reach = before + tokens
+            if reach > request.room:
                 missing = blocks_for(reach, size) - len(request.blocks)
                 while missing > pool.num_free and request.blocks:
                     preempted.append(self._preempt_last())
                 if not request.blocks:  # it was the last one itself
                     break
                 request.blocks += pool.alloc(missing)
+                request.room += missing * size
             request.num_computed = reach
             scheduled[request.id] = tokens
             budget -= tokens
@@ -360,6 +365,7 @@ class Scheduler:
             pool.touch(hits)
             request.blocks = hits + pool.alloc(blocks_for(reach, size) - len(hits))
             request.num_hashed, request.num_computed = len(hits), reach
+            request.room = len(request.blocks) * size
             scheduled[request.id] = tokens
             budget -= tokens
             self._hash_full_blocks(request)
@@ -369,10 +375,11 @@ class Scheduler:
         generated: list[int] = []
         finished: list[Running] = []
         for request in running[: len(scheduled)]:
-            context_tokens += request.num_computed
-            if request.num_computed == request.num_tokens:
+            reach = request.num_computed
+            context_tokens += reach
+            if reach == request.num_tokens:
                 generated.append(request.id)
-                request.num_tokens += 1
+                request.num_tokens = reach + 1
                 request.left -= 1
                 if request.left == 0:
                     finished.append(request)
@@ -388,7 +395,7 @@ class Scheduler:
         victim = self.running.pop()
         self.pool.free(victim.blocks)
         victim.blocks = []
-        victim.num_computed = victim.num_hashed = 0
+        victim.num_computed = victim.num_hashed = victim.room = 0
         self.waiting.appendleft(victim)
         return victim.id
 

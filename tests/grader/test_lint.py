@@ -285,7 +285,9 @@ def test_what_learners_read_is_written_down(kit: Path) -> None:
     (row,) = [line for line in page.read_text().splitlines() if line.startswith("| running_mean |")]
     (wrong,) = lint.check(kit, LAB, PLAN).messages
     assert wrong["name"] in row
-    assert all(line.replace("|", "\\|") in row for line in wrong["message"].splitlines())
+    called, *_, sentence = wrong["message"].splitlines()
+    assert called.partition("(")[0] in row
+    assert sentence in row
     assert "expected" in row
 
 

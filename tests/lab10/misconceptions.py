@@ -342,15 +342,15 @@ def admits_in_a_step_that_preempted(text):
 def prefill_first(text):
     """Waiting requests are served before the running ones, so one long prompt stops everybody's
     decode. Running requests first; the waiting ones get what is left."""
-    start = text.index("        while len(scheduled) < len(running) and budget > 0:\n")
+    start = text.index("        for request in running:  # victims leave")
     middle = text.index("        while self.waiting and not preempted")
     end = text.index("        # Who was scheduled stands first in `running`")
     served, admitted = text[start:middle], text[middle:end]
     served = changed(
         served,
         (
-            "        while len(scheduled) < len(running) and budget > 0:\n"
-            "            request = running[len(scheduled)]\n",
+            "        for request in running:  # victims leave at its end, behind those who were "
+            "scheduled\n            if budget == 0:\n                break\n",
             "        place = 0\n"
             "        while place < len(running) and budget > 0:\n"
             "            request = running[place]\n"
@@ -646,9 +646,9 @@ def a_block_too_early(text):
     return changed(
         text,
         (
-            "if reach > len(request.blocks) * size:\n"
+            "if reach > request.room:\n"
             "                missing = blocks_for(reach, size)",
-            "if reach >= len(request.blocks) * size:\n"
+            "if reach >= request.room:\n"
             "                missing = blocks_for(reach + 1, size)",
         ),
     )
@@ -662,7 +662,7 @@ def computes_the_last_token_too(text):
         text,
         (
             "                generated.append(request.id)\n"
-            "                request.num_tokens += 1\n"
+            "                request.num_tokens = reach + 1\n"
             "                request.left -= 1\n"
             "                if request.left == 0:\n",
             "                if request.left:\n"
@@ -685,9 +685,9 @@ def every_scheduled_request_generates(text):
     return changed(
         text,
         (
-            "            if request.num_computed == request.num_tokens:\n"
+            "            if reach == request.num_tokens:\n"
             "                generated.append(request.id)\n"
-            "                request.num_tokens += 1\n",
+            "                request.num_tokens = reach + 1\n",
             "            if True:\n"
             "                generated.append(request.id)\n"
             "                request.num_tokens += request.num_computed == request.num_tokens\n",
