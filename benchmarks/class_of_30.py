@@ -6,7 +6,7 @@ Each student hands in every lab, made from the reference: of each task he has so
 it, or solved it in a known wrong way, all by a seeded generator. So the truth is known before
 anything is graded: a task with a mistake has 0 points, one that was not begun is not started, and
 one that is right has all of its points, unless its code or its tests call, through whatever they
-call, something of a task that is not. Of these no more is said than that they are no placeholder.
+call, something of a task that is not. Of these nothing is said.
 
 The class is graded by `infralens grade`, in the sandbox where the machine has one, and every mark
 is compared. `--write` puts the table into `benchmarks/results/class-of-30.md`. Exit status 1: a
@@ -173,7 +173,7 @@ def compare(submission: Submission, result: Path, count: Count) -> None:
             "right": points == full,
             "wrong": points == 0,
             "undone": mark["status"] == "not_started",
-            "depends": mark["status"] != "not_started",
+            "depends": True,
             "not verified": points == 0,
         }[truth]
         if not right:
@@ -227,7 +227,7 @@ def main() -> int:
 def table(counts: dict[str, Count], students: int, submissions: int, seconds: float) -> str:
     kinds = ("right", "wrong", "undone", "depends", "not verified")
     heads = ("right: all points", "known mistake: 0 points", "not begun: not started")
-    heads += ("right, but leans on one that is not: begun", "not verified here")
+    heads += ("right, but leans on one that is not: any mark", "not verified here")
     lines = [
         f"# A class of {students}",
         "",
