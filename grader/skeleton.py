@@ -92,28 +92,16 @@ def changed(text: str, *pairs: tuple[str, str]) -> str:
 
 def changed_in(text: str, task: str, *pairs: tuple[str, str]) -> str:
     """`changed` in the blocks of one task, and nowhere else."""
-    outside, inside = _parted(text, task)
-    inside = changed("\0".join(inside), *pairs).split("\0")
-    return "".join(a + b for a, b in zip(outside, [*inside, ""], strict=True))
-
-
-def _parted(text: str, task: str) -> tuple[list[str], list[str]]:
-    """The text outside and inside the blocks of a task, by turns, beginning and ending outside."""
-    outside, inside = [""], [""]
-    within = False
-    for line in text.splitlines(keepends=True):
-        if within and END.match(line.rstrip("\n")):
-            within = False
-            outside.append("")
-        if within:
-            inside[-1] += line
-        else:
-            outside[-1] += line
-        begins = BEGIN.match(line.rstrip("\n"))
-        if begins and begins["task"] == task:
-            within = True
-            inside.append("")
-    return outside, inside[1:]
+    lines = text.splitlines(keepends=True)
+    parts, position = [""], 0  # outside and inside of the task's blocks, by turns
+    for block in _blocks(text):
+        if block.task == task:
+            parts[-1] += "".join(lines[position : block.first])
+            parts += ["".join(lines[block.first : block.last - 1]), ""]
+            position = block.last - 1
+    parts[-1] += "".join(lines[position:])
+    parts[1::2] = changed("\0".join(parts[1::2]), *pairs).split("\0")
+    return "".join(parts)
 
 
 def placeholder(lab: Lab, task_id: str, suffix: str, indent: str) -> list[str]:

@@ -142,14 +142,9 @@ def _chosen(rng: random.Random, wrongs: dict[str, list[Misconception]]) -> list[
 
 def _solved_but(lab: Lab, not_started: list[str]) -> str:
     """The reference with the placeholders of those tasks, without the other blocks' markers."""
-    path = lab.solution / lab.edit[0]
-    lines = path.read_text(encoding="utf-8").split("\n")
-    for block in reversed(skeleton.blocks(path)):
-        if block.task in not_started:
-            lines[block.first - 1 : block.last] = skeleton.placeholder(
-                lab, block.task, path.suffix, block.indent
-            )
-    return _MARKER.sub("", "\n".join(lines))
+    name = lab.edit[0]
+    text = (lab.solution / name).read_text(encoding="utf-8")
+    return _MARKER.sub("", skeleton.undone(lab, name, text, not_started))
 
 
 def spliced(wrong: Misconception, prints: bool = False) -> str:

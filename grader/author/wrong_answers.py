@@ -78,13 +78,7 @@ def _chosen(root: Path, text: str) -> Iterator[tuple[Lab, Misconception]]:
 
 def files(lab: Lab, wrong: Misconception) -> dict[str, str]:
     """The files of a submission that makes this mistake and no other: name to text."""
-    texts = {name: (lab.solution / name).read_text(encoding="utf-8") for name in lab.edit}
-    if wrong.file is not None:
-        texts[wrong.file] = wrong.text(lab.solution)
-    else:
-        name = _home(texts, wrong)
-        texts[name] = _spliced(texts[name], wrong)
-    return {name: _without_marks(text) for name, text in texts.items()}
+    return combined(lab, [wrong], [])
 
 
 def combined(lab: Lab, wrongs: list[Misconception], not_started: list[str]) -> dict[str, str]:
