@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import operator
 
 from types_lab12 import (
     DEFAULT_ORDER,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import operator
 
 from types_lab12 import (
     DEFAULT_ORDER,
@@ -609,6 +610,19 @@ def plan_search(model: Model, cluster: Cluster, gbs: int, objective: str = "time
         work[recompute] = gbs * model.seq * (model.L * (3 * layer + again) + 3 * head)
     gpus = cluster.nodes * cluster.gpus
     speed = EFFICIENCY * cluster.flops * gpus
+    # Bytes of each stage: the states' depend on the sizes, the activations' not on ep and etp.
+    states: dict[tuple[object, ...], list[float]] = {}
+    acts: dict[tuple[object, ...], list[float]] = {}
+
+    def fullest(plan: Plan) -> float:
+        grid = plan.tp, plan.pp, plan.cp
+        sizes, kept = (grid, plan.ep, plan.etp), (grid, plan.micro, plan.recompute, plan.vpp)
+        if sizes not in states or kept not in acts:
+            stages = memory(plan, model)
+            states[sizes] = [stage.param + stage.grad + stage.opt for stage in stages]
+            acts[kept] = [stage.act for stage in stages]
+        return max(map(operator.add, states[sizes], acts[kept]))
+
     fits: list[tuple[float, float, Plan]] = []  # the least time that it can take, bytes, plan
     for tp in divisors(math.gcd(gpus, model.heads)):
         for pp in divisors(math.gcd(gpus // tp, model.L)):
@@ -624,7 +638,7 @@ def plan_search(model: Model, cluster: Cluster, gbs: int, objective: str = "time
                         plan = Plan(tp, pp, cp, dp, micro, gbs, ep, etp, vpp, recompute=recompute)
                         if validate(plan, model, cluster):
                             continue
-                        held = max(stage.total for stage in memory(plan, model))
+                        held = fullest(plan)
                         if held <= cluster.hbm_bytes:
                             bubble = (pp - 1) / (vpp * (gbs // (dp * micro)))
                             fits.append((work[recompute] / speed * (1 + bubble), held, plan))

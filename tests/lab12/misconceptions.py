@@ -933,8 +933,8 @@ def fits_on_average(text):
     return changed(
         text,
         (
-            "held = max(stage.total for stage in memory(plan, model))",
-            "held = sum(stage.total for stage in memory(plan, model)) / pp",
+            "return max(map(operator.add, states[sizes], acts[kept]))",
+            "return sum(map(operator.add, states[sizes], acts[kept])) / plan.pp",
         ),
     )
 
@@ -952,10 +952,7 @@ def states_are_all_that_has_to_fit(text):
     half, above all on a pipeline's first stage."""
     return changed(
         text,
-        (
-            "held = max(stage.total for stage in memory(plan, model))",
-            "held = max(stage.total - stage.act for stage in memory(plan, model))",
-        ),
+        ("return max(map(operator.add, states[sizes], acts[kept]))", "return max(states[sizes])"),
     )
 
 
