@@ -86,5 +86,4 @@ def _sentence(lab: Lab, section: str) -> str:
     text = path.read_text(encoding="utf-8")
     match = re.search(rf"^## {re.escape(section)}\n+(.+?)(?=\n\n|\n#|\Z)", text, re.S | re.M)
     paragraph = " ".join(match[1].split()) if match else ""
-    first = re.split(r"(?<=[.!?:])\s", paragraph)[0]
-    return first.rstrip(":").replace("|", "/")
+    return re.split(r"(?<=[.!?])\s", paragraph)[0].replace("|", "/")
