@@ -93,6 +93,8 @@ def _described(got: object) -> str:
     if got is None or show.is_array(got):
         return show.kind(got)
     kind = _with_article(show.kind(got))
+    if isinstance(got, list | tuple):
+        return f"{kind} of {len(got):,}"
     plain = isinstance(got, bool | int | float | str)
     return f"{show.short(got, 40)} ({kind})" if plain else kind
 
@@ -438,7 +440,7 @@ def published(got: Any, row: Mapping[str, Any], because: str = "") -> None:
                 reason,
                 f"{row['id']}: got      {shown} {unit}",
                 f"{' ' * len(row['id'])}  expected {right} {unit}",
-                _unit_slip(mine, theirs) if unit.endswith("B") or "byte" in unit else "",
+                _unit_slip(mine, theirs, 1e-3) if unit.endswith("B") or "byte" in unit else "",
                 f"source: {row['source']}" if because else "",
                 tolerance=limit,
                 gap=abs(mine - theirs),
@@ -446,14 +448,14 @@ def published(got: Any, row: Mapping[str, Any], because: str = "") -> None:
 
 
 def at_most(
-    got: Any, limit: float, because: str, what: str | None = None, unit: str | None = "bytes"
+    got: Any, limit: float, because: str, what: str | None = None, unit: str | None = None
 ) -> None:
     """A number no larger than `limit`."""
     within(got, None, limit, because, what, unit)
 
 
 def at_least(
-    got: Any, limit: float, because: str, what: str | None = None, unit: str | None = "bytes"
+    got: Any, limit: float, because: str, what: str | None = None, unit: str | None = None
 ) -> None:
     """A number no smaller than `limit`."""
     within(got, limit, None, because, what, unit)
@@ -515,8 +517,8 @@ def bytes(got: Any, want: float, because: str, what: str | None = None, rel: flo
     )
 
 
-def _unit_slip(got: float, want: float) -> str:
-    """A sentence when the ratio of two sizes is that of two units."""
+def _unit_slip(got: float, want: float, near: float = 1e-4) -> str:
+    """A sentence when the ratio of two sizes is that of two units, within `near` of it."""
     for factor, text in (
         (2**30 / 1e9, "the ratio is that of GiB (2**30) and GB (10**9)"),
         (2**20 / 1e6, "the ratio is that of MiB (2**20) and MB (10**6)"),
@@ -524,7 +526,7 @@ def _unit_slip(got: float, want: float) -> str:
         (1e9, "the ratio is 10**9: bytes and GB are mixed; this lab counts bytes"),
     ):
         for ratio in (factor, 1 / factor):
-            if want and abs(got / want / ratio - 1) < 1e-3:
+            if want and abs(got / want / ratio - 1) < near:
                 return text
     return ""
 
@@ -609,8 +611,8 @@ def true(condition: object, because: str, observed: object = None) -> None:
     """A condition that the suite worked out on its own side."""
     if condition:
         return
-    shown = f"observed: {show.short(observed)}" if observed is not None else ""
-    raise _fail("property", observed, because, "the property does not hold", shown)
+    shown = f"found: {show.short(observed)}" if observed is not None else ""
+    raise _fail("property", observed, because, f"not so here: {because}", shown)
 
 
 @contextmanager

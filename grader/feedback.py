@@ -43,7 +43,7 @@ def message(outcome: Outcome) -> list[str]:
         lines += [f"    {line}" for line in outcome.lines]
     if outcome.where:
         lines.append(f"    at {outcome.where}")
-    if outcome.because:
+    if outcome.because and not any(outcome.because in line for line in outcome.lines):
         lines.append(f"Why: {sentence(outcome.because)}")
     if outcome.cause:
         lines.append(f"Likely cause: {outcome.cause}")

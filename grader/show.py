@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from pathlib import PurePath
 from typing import Any
 
 from grader.boundary.codec import Record
@@ -19,8 +20,8 @@ def number(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        if 1e4 <= abs(value) < 1e15 and value == int(value):
-            return f"{value:,.1f}"
+        if 1e3 <= abs(value) < 1e15 and value == int(value):
+            return f"{int(value):,}"
         return f"{value:.6g}" if abs(value) < 1e15 else f"{value:.6e}"
     return repr(value)
 
@@ -94,15 +95,18 @@ def short(value: object, limit: int = MAX_TEXT) -> str:
         return "..."  # deep down: not worth a walk
     if isinstance(value, list | tuple):
         opening, closing = ("[", "]") if isinstance(value, list) else ("(", ")")
-        text = opening + _joined((short(item, limit // 2) for item in value), limit) + closing
+        inner = limit // 2 if len(value) > 1 else limit - 2
+        text = opening + _joined((short(item, inner) for item in value), limit) + closing
     elif isinstance(value, dict):
         pairs = (f"{short(key, 40)}: {short(item, limit // 2)}" for key, item in value.items())
         text = "{" + _joined(pairs, limit) + "}"
+    elif isinstance(value, PurePath):
+        text = f"Path({value.name!r})"  # the folder is gone when the message is read
     elif isinstance(value, str | bytes) and len(value) > limit:
         text = repr(value[:limit])
     elif (fields := record_fields(value)) is not None:
         pairs = (f"{name}={short(item, limit // 2)}" for name, item in fields.items())
-        text = f"{kind(value)}({_joined(pairs, limit)})"
+        text = f"{kind(value)}({_joined(pairs, limit - len(kind(value)))})"
     else:
         text = repr(value)
     return text if len(text) <= limit else text[: limit - 4] + " ..."
@@ -142,6 +146,7 @@ def call(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
     """A call as one line; big arguments by their kind."""
     if name.endswith(")"):
         return name
-    parts = [short(arg, 60) for arg in args]
-    parts += [f"{key}={short(arg, 60)}" for key, arg in kwargs.items()]
+    limit = max(60, 120 // max(1, len(args) + len(kwargs)))
+    parts = [short(arg, limit) for arg in args]
+    parts += [f"{key}={short(arg, limit)}" for key, arg in kwargs.items()]
     return f"{name}({', '.join(parts)})"

@@ -307,8 +307,10 @@ MESSAGES: dict[str, Callable[[], object]] = {
     "published with a reason": lambda: expect.published(
         15.0, {**ROW, "unit": "GB", "expected": 16.1, "tol_rel": 0.01}, WHY
     ),
-    "at most": lambda: expect.at_most(10_000_000, 1_048_576, WHY, what="saved for backward"),
-    "at least": lambda: expect.at_least(0.5, 0.9, WHY, unit=None),
+    "at most": lambda: expect.at_most(
+        10_000_000, 1_048_576, WHY, what="saved for backward", unit="bytes"
+    ),
+    "at least": lambda: expect.at_least(0.5, 0.9, WHY),
     "within": lambda: expect.within(5, 1, 4, WHY, unit="launches"),
     "property": lambda: expect.true(False, WHY, observed={"rank 0": 3, "rank 1": 5}),
     "property without a value": lambda: expect.true(False, WHY),

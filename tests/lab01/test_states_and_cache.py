@@ -193,7 +193,7 @@ def test_blocks_that_vllm_logs(student, row, model):
     """As many blocks of 16 tokens fit into 4 GiB as vLLM printed.
     Oracle: published.json, vLLM's logs."""
     per_token = student.kv_bytes_per_token(real_config(model))
-    expect.at_least(per_token, 1, "a cache that takes nothing has no blocks")
+    expect.at_least(per_token, 1, "a cache that takes nothing has no blocks", unit="bytes")
     expect.published(4 * GIB // (16 * per_token), oracles.PUBLISHED[row])
 
 

@@ -374,6 +374,7 @@ def test_only_one_micro_batch_is_in_memory(student, rng):
         1.5 * one + 2 * parameters,
         because="a micro-batch's graph is gone before the next one: backward follows each forward",
         what="peak with 8 micro-batches",
+        unit="bytes",
     )
 
 

@@ -107,6 +107,7 @@ def test_the_state_is_made_at_the_first_step(student):
         counters,
         because="the state is made at the first step, and not before",
         what="state before step 1",
+        unit="bytes",
     )
     want = PUBLISHED["adamw_state_bytes"]["expected"]
     for step, held in enumerate(after, start=1):
@@ -161,7 +162,13 @@ def test_gradients_are_read_only(student, rng):
     Oracle: the gradients, counted; the live-bytes meter."""
     got = student.probe.adamw_bytes([1000, 10], "float32", 2)
     expect.equal(got["changed"], 0, because="decay is not added to the gradient", what="values")
-    expect.at_most(got["largest"], 4000, because="one tensor at a time", what="largest tensor made")
+    expect.at_most(
+        got["largest"],
+        4000,
+        because="one tensor at a time",
+        what="largest tensor made",
+        unit="bytes",
+    )
 
 
 @task("AdamW", extra=("gpu",))
@@ -171,7 +178,9 @@ def test_a_gpus_allocator_sees_the_lazy_state(student):
     Oracle: torch.cuda.memory_allocated, which rounds each tensor up to 512 bytes."""
     got = student.probe.adamw_bytes_on_gpu(1 << 20)
     before, first, second = got["held"]
-    expect.at_most(before, 1024, because="the state is made at the first step", what="before")
+    expect.at_most(
+        before, 1024, because="the state is made at the first step", what="before", unit="bytes"
+    )
     for name, held in (("step 1", first), ("step 2", second)):
         expect.within(
             held, 2 * 4 << 20, (2 * 4 << 20) + 4096, because="m and v", what=name, unit="bytes"

@@ -191,7 +191,9 @@ def test_between_the_runs_only_inputs_are_kept(student, rng):
         unit="bytes",
     )
     inside = 3 * 40 * 512 * 8
-    expect.at_least(got["plain"], inside, because="the plain stack keeps its insides (the meter)")
+    expect.at_least(
+        got["plain"], inside, because="the plain stack keeps its insides (the meter)", unit="bytes"
+    )
     _, grads = oracles.plain_segments(weights, x, weight, 0.25, 5)
     for name in ("mine grad", "plain grad"):
         expect.close(got[name], grads[0], because=RERUN, n=2000, what="gradient of x")
@@ -250,6 +252,10 @@ def test_a_gpus_allocator_sees_inputs_only(student):
     rows = 4096
     (plain, right), (kept, got) = student.probe.checkpoint_bytes_on_gpu(rows)
     ends = 8 * rows * 256 * 4
-    expect.at_least(plain, 8 * rows * 1024 * 4, because="plain autograd keeps the insides")
-    expect.at_most(kept, ends + (64 << 10), because="a segment's input each", what="kept")
+    expect.at_least(
+        plain, 8 * rows * 1024 * 4, because="plain autograd keeps the insides", unit="bytes"
+    )
+    expect.at_most(
+        kept, ends + (64 << 10), because="a segment's input each", what="kept", unit="bytes"
+    )
     expect.close(got, right, because=RERUN, n=4096, dtype="float32", what="gradient of x")

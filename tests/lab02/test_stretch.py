@@ -44,7 +44,10 @@ def test_products_are_kept_and_the_rest_runs_again(student, rng):
         unit="bytes",
     )
     expect.at_least(
-        plain["alive"], 3 * count * wide, because="a plain segment keeps three wide tensors"
+        plain["alive"],
+        3 * count * wide,
+        because="a plain segment keeps three wide tensors",
+        unit="bytes",
     )
 
 

@@ -137,11 +137,19 @@ def test_the_bytes_are_those_of_the_module(student, rng):
             what=f"rank {rank}",
         )
         expect.at_least(
-            row["payload_bytes"], want, because="collectives carry them", what="by the meter's log"
+            row["payload_bytes"],
+            want,
+            because="collectives carry them",
+            what="by the meter's log",
+            unit="bytes",
         )
     if None not in sent:
         expect.at_least(
-            sum(sent), 2 * want, because="two ranks must receive them", what="over the sockets"
+            sum(sent),
+            2 * want,
+            because="two ranks must receive them",
+            what="over the sockets",
+            unit="bytes",
         )
 
 

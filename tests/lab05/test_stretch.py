@@ -59,6 +59,7 @@ def test_the_tile_is_ideal_in_phases(student, rng):
         4224,
         because="the tile is 32 x 32 floats, with 128 bytes of padding at most",
         what="shared memory",
+        unit="bytes",
     )
     wide, single = f"{REQUESTS} {{}} of 4 wavefronts", f"{SINGLES} {{}} of 1 wavefront"
     size = f"{report.shared_bytes:,} bytes"

@@ -285,7 +285,11 @@ def test_a_gpus_memory_grows_with_s_alone(student):
     grown, o, v = student.probe.gpu_memory(S, D)
     outputs = 4 * S * (2 * D + 4)
     expect.at_most(
-        grown, 2 * outputs, because="one head's scores alone would be 128 MiB", what="peak growth"
+        grown,
+        2 * outputs,
+        because="one head's scores alone would be 128 MiB",
+        what="peak growth",
+        unit="bytes",
     )
     expect.close(o, v, because="the first row sees the first key only", dtype="bfloat16")
 

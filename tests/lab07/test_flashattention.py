@@ -448,9 +448,13 @@ def _big(rng, size=BIG):
 
 def _expect_linear_memory(seen):
     shape = f"largest allocation {seen['largest_shape']}"
-    expect.at_most(seen["largest_bytes"], UNIT, because=MEMORY, what=shape)
+    expect.at_most(seen["largest_bytes"], UNIT, because=MEMORY, what=shape, unit="bytes")
     expect.at_most(
-        seen["peak_bytes"], 10 * UNIT, because="memory is linear in S", what="alive together"
+        seen["peak_bytes"],
+        10 * UNIT,
+        because="memory is linear in S",
+        what="alive together",
+        unit="bytes",
     )
 
 
@@ -463,6 +467,7 @@ def _expect_process_stays_small(peak):
             PROCESS_LIMIT,
             because="the process itself must not grow by S x S either",
             what="growth of the process",
+            unit="bytes",
         )
 
 
@@ -1048,8 +1053,10 @@ def test_kv_heads_are_not_repeated_in_memory(student, rng):
     args = _few_kv_heads(rng)
     seen = student.probe.footprint("gqa_varlen", (*args, 16, REPEAT["block_k"]), {"causal": True})
     shape = f"largest allocation {seen['largest_shape']}"
-    expect.at_most(seen["largest_bytes"], REPEAT_UNIT, because=SHARED, what=shape)
-    expect.at_most(seen["peak_bytes"], 3 * REPEAT_UNIT, because=SHARED, what="alive together")
+    expect.at_most(seen["largest_bytes"], REPEAT_UNIT, because=SHARED, what=shape, unit="bytes")
+    expect.at_most(
+        seen["peak_bytes"], 3 * REPEAT_UNIT, because=SHARED, what="alive together", unit="bytes"
+    )
     _expect_packed(seen["result"], _per_sequence(*args, causal=True), SHARED, n=256)
 
 
@@ -1066,6 +1073,7 @@ def test_the_process_does_not_hold_repeated_heads(student, rng):
             3 * REPEAT_UNIT,
             because="K and V repeated are 80 MiB",
             what="growth of the process",
+            unit="bytes",
         )
     o, _ = values(got, ("o", "lse"))
     expect.shape(o, tuple(args[0].shape), because="one output row a query", what="o")
@@ -1228,6 +1236,7 @@ def test_the_pool_is_not_copied(student, rng):
         8 * 72 * 4 * 16 * 2,
         because="one sequence's keys in float64 at most, not the pool of 215 blocks",
         what=f"largest allocation {seen['largest_shape']}",
+        unit="bytes",
     )
     want = _unpaged(args[0], plain)
     expect.close(

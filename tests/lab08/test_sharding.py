@@ -203,6 +203,7 @@ def _expect_memory(got, about, limit, because, what):
         limit,
         because=because,
         what=f"{what} (about; right is {about // MIB} MiB)",
+        unit="bytes",
     )
 
 
@@ -403,6 +404,7 @@ def test_one_bucket_of_full_gradients_is_alive(student, rng):
             bucket,
             because="a gradient leaves .grad as soon as it is there",
             what=f"bytes in .grad at once on rank {rank}",
+            unit="bytes",
         )
         expect.at_most(
             seen["peak"] - seen["before"],
@@ -410,12 +412,14 @@ def test_one_bucket_of_full_gradients_is_alive(student, rng):
             because="half of all gradients are this rank's shards; besides these, a bucket, its "
             "slices on their way, a gradient that was just made, and maybe the bucket before",
             what=f"bytes that backward added at its peak on rank {rank}",
+            unit="bytes",
         )
         expect.at_most(
             seen["alive"]["gradient"] + seen["alive"]["temporary"] + seen["alive"]["activation"],
             slack,
             because="of all full gradients none is left when backward is over",
             what=f"bytes beside the shards after backward on rank {rank}",
+            unit="bytes",
         )
     for index in range(layers // 2):
         _expect_near(
@@ -569,6 +573,7 @@ def test_parameters_are_there_only_while_they_are_used(student, rng, prefetch):
                 8 * (trained[index] + frozen[index]),
                 because="while a block computes, its parameters are whole",
                 what=f"bytes of block {index} in the middle of its {phase} on rank {rank}",
+                unit="bytes",
             )
             expect.at_most(
                 sum(whole),
@@ -576,6 +581,7 @@ def test_parameters_are_there_only_while_they_are_used(student, rng, prefetch):
                 because=f"with prefetch={prefetch}, at most {prefetch + 1} block"
                 f"{'s are' if prefetch else ' is'} whole at once",
                 what=f"bytes of whole parameters in block {index}'s {phase} on rank {rank}",
+                unit="bytes",
             )
         expect.equal(
             row["left"],

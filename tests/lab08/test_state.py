@@ -126,13 +126,14 @@ def test_one_number_travels(student, rng):
         because = "the sum of squares is the one thing that the ranks have to tell each other"
         expect.equal(operations, ["all_reduce"], because=because, what=f"collectives, rank {rank}")
         payload = sum(size for _, size in rows[0]["calls"])
-        expect.at_most(payload, 16, because=because, what=f"payload on rank {rank}")
+        expect.at_most(payload, 16, because=because, what=f"payload on rank {rank}", unit="bytes")
         if seen["sent_bytes"][rank] is not None:
             expect.at_most(
                 seen["sent_bytes"][rank],
                 16 << 10,
                 because="a shard has 80,000 bytes, and stays where it is",
                 what=f"sent by rank {rank}, by the kernel's count",
+                unit="bytes",
             )
 
 
@@ -330,6 +331,7 @@ def test_only_rank_0_receives(student, rng):
             1024,
             because=because + " to every rank, gather brings it to one",
             what=f"payload of other collectives than gather on rank {rank}",
+            unit="bytes",
         )
         if seen["received_bytes"][rank] is not None:
             expect.at_most(
@@ -337,6 +339,7 @@ def test_only_rank_0_receives(student, rng):
                 16 << 10,
                 because=because,
                 what=f"received by rank {rank}, by the kernel's count",
+                unit="bytes",
             )
 
 
@@ -627,6 +630,7 @@ def test_the_process_grows_by_no_more(student):
                 because="a quarter of 12 bytes a parameter is 24 MiB; master and moments of the "
                 "whole would be 96",
                 what=f"growth of rank {rank}'s process",
+                unit="bytes",
             )
 
 
@@ -656,6 +660,7 @@ def test_two_bytes_travel_for_a_parameter(student, rng):
                 2 * 2 * (size - 1) * each + (32 << 10),
                 because=because,
                 what=f"sent by rank {rank} in two steps, by the kernel's count",
+                unit="bytes",
             )
 
 

@@ -646,10 +646,8 @@ def a_block_too_early(text):
     return changed(
         text,
         (
-            "if reach > request.room:\n"
-            "                missing = blocks_for(reach, size)",
-            "if reach >= request.room:\n"
-            "                missing = blocks_for(reach + 1, size)",
+            "if reach > request.room:\n                missing = blocks_for(reach, size)",
+            "if reach >= request.room:\n                missing = blocks_for(reach + 1, size)",
         ),
     )
 

@@ -55,9 +55,8 @@ def test_only_full_blocks_have_a_hash(student):
     sizes = [(n, b) for b in (1, 3, 4, 16) for n in (0, 1, b - 1, b, b + 1, 2 * b, 5 * b - 1)]
     got = student.map("block_hashes", [(list(range(1, n + 1)), b) for n, b in sizes])
     for (n, b), hashes in zip(sizes, got, strict=True):
-        expect.equal(
-            len(hashes), n // b, "more tokens may still come into the last block", what=f"{n} / {b}"
-        )
+        because = "more tokens may still come into the last block"
+        expect.equal(len(hashes), n // b, because, what=f"hashes of {n} tokens in blocks of {b}")
 
 
 @task("block_hashes")

@@ -663,7 +663,8 @@ def test_the_maxima_are_quantized_again(student, rng):
     for (w, _bs, _double), got in zip(rows, _nf4(student, rows), strict=True):
         absmax = np.abs(w.reshape(-1, 64)).max(1).astype(np.float64)
         offset = got["offset"]
-        expect.close(offset, absmax.mean(), "the mean of the maxima", n=64, dtype="float32")
+        because = "the mean of the maxima"
+        expect.close(offset, absmax.mean(), because, n=64, dtype="float32", what="offset")
         left = absmax - float(np.float64(offset))
         groups = -(-len(left) // 256)
         scale, q = got["absmax_scale"], got["absmax_q"]

@@ -85,7 +85,7 @@ def test_published_file_sizes(student):
     Oracle: published.json, from model cards, READMEs and papers."""
     answers = student.map("plan_bytes", [(model, fmt) for _row, model, fmt, *_more in SIZES])
     for got, (row, _model, _fmt, more, unit) in zip(answers, SIZES, strict=True):
-        expect.at_least(got, 1, "bytes are a number", f"plan_bytes for {row}")
+        expect.at_least(got, 1, "bytes are a number", f"plan_bytes for {row}", unit="bytes")
         because = "codes with their scales and zero points, and what is kept in 16 bits"
         expect.published((got + more) / unit, PUBLISHED[row], because)
 
@@ -214,7 +214,8 @@ def test_a_row_for_each_plan(student, case):
         size = (linear * fmt.code_bits + scales * fmt.scale_bits) // 8 + 2 * (params - linear)
         expect.bytes(row.bytes, size, "the whole model, as it is stored", what=name)
         because = "8 bytes over all parameters, embedding and norms among them"
-        expect.close(row.bits_per_param, 8 * size / params, because, what=name)
+        what = f"{name}: bits_per_param"
+        expect.close(row.bits_per_param, 8 * size / params, because, what=what)
         for field, want in zip(REASONS, _quality(bits, group, first, last), strict=True):
             _measure(row, field, want, name)
         for field, n in (("decode_speedup_pred", 1), ("prefill_speedup_pred", tokens)):

@@ -52,8 +52,10 @@ def test_a_slice_is_all_that_is_held(student, rng):
     # results that are collected before they are joined.
     limit = 3 * scores + 2 * out + 4 * (4 * b * heads * t * d)
     because = "one slice of the scores and its softmax at a time: cut by heads and by queries"
-    expect.at_most(got["peak_bytes"], limit, because=because, what="peak bytes")
-    expect.at_most(got["allocated_bytes"], limit + MIB // 4, because=because, what="allocated")
+    expect.at_most(got["peak_bytes"], limit, because=because, what="peak bytes", unit="bytes")
+    expect.at_most(
+        got["allocated_bytes"], limit + MIB // 4, because=because, what="allocated", unit="bytes"
+    )
     want = oracles.attention(q, k, v)
     for name in ("out", "again"):
         because = "whatever is held, it is attention"
@@ -71,7 +73,7 @@ def test_slices_are_as_large_as_allowed(student, rng):
         got["flops"], 2 * b * h * s * t * (d + e), because="slicing multiplies nothing twice"
     )
     because = "each slice costs a launch for each operation, so slices are as large as allowed"
-    expect.at_most(got["products"], 2 * 3 * 4, because=because, what="products")
+    expect.at_most(got["products"], 2 * 3 * 4, because=because, what="matrix products")
     want = oracles.attention(q, k, v)
     expect.close(got["out"], want, because="it is attention", n=t, dtype="float32")
 

@@ -59,7 +59,9 @@ def _judge(plan, components, want, budget, link=LINK, copy_s=COPY):
     because = "a plan's peak and seconds are those of its knobs"
     expect.bytes(plan.peak_bytes, peak, because=because, what="peak of these knobs")
     expect.close(plan.seconds, seconds, because=because, n=64, what="seconds of these knobs")
-    expect.at_most(peak, budget, because="a plan must fit into the budget", what="peak")
+    expect.at_most(
+        peak, budget, because="a plan must fit into the budget", what="peak", unit="bytes"
+    )
     because = "the fastest plan that fits: a knob that the budget does not need is only paid for"
     expect.close(plan.seconds, want[0], because=because, n=64, what="seconds")
     because = "of plans that take equally long, the one with the smallest peak"
@@ -192,7 +194,9 @@ def test_eight_components_are_no_more_work_than_sets_of_residents(student, rng):
     picks = oracles.picks_of(components, plan.knobs)
     expect.true(not isinstance(picks, str), because=str(picks), observed=list(plan.knobs))
     seconds, peak = oracles.priced(components, picks, LINK, COPY)
-    expect.at_most(peak, budget, because="a plan must fit into the budget", what="peak")
+    expect.at_most(
+        peak, budget, because="a plan must fit into the budget", what="peak", unit="bytes"
+    )
     want = _by_residents(components, budget)
     expect.close(plan.seconds, want, because="the fastest plan that fits", n=64, what="seconds")
     expect.close(seconds, want, because="its knobs cost what it says", n=64, what="seconds")

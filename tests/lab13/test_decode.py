@@ -66,12 +66,14 @@ def test_the_peak_is_that_of_one_image_and_the_batch_of_images(student):
         2 * batch * image + one["whole"],
         because="beside the images, only one latent's activations are alive at a time",
         what="the peak of 6 images",
+        unit="bytes",
     )
     expect.at_least(
         many["sliced"],
         batch * image,
         because="the images of the batch are alive in the end",
         what="the peak of 6 images",
+        unit="bytes",
     )
 
 
@@ -187,6 +189,7 @@ def test_the_peak_is_one_tile_two_rows_and_the_image(student):
         image + seen["tile"] + 2 * columns * a_tile + 4 * a_tile,
         because="the image once, one call of the decoder and two rows of tiles are enough",
         what="the peak of tiled_decode",
+        unit="bytes",
     )
 
 
@@ -212,6 +215,7 @@ def test_the_process_grows_by_the_image_and_little_more(student, rng):
             60 * MIB,
             because="neither all tiles nor the whole decoder's maps are in memory at once",
             what="growth of the process",
+            unit="bytes",
         )
 
 
@@ -343,6 +347,7 @@ def test_only_tiling_lowers_the_peak_of_one_image(student):
         seen["whole"] / 2,
         because="one image has one slice but many tiles: here only tiling helps",
         what="the peak in 5 x 5 tiles",
+        unit="bytes",
     )
 
 

@@ -88,7 +88,7 @@ def test_a_modules_weights_are_there_while_it_runs(student, rng):
     for seen in got["idle"]:
         expect.bytes(seen, 0, because=because, what="fast bytes after a call")
     because = "what the movers give is all that there is: no copy is kept anywhere"
-    expect.at_most(got["allocated"], UNIT + SLACK, because=because, what="allocated")
+    expect.at_most(got["allocated"], UNIT + SLACK, because=because, what="allocated", unit="bytes")
 
 
 @task("SequentialOffload")
@@ -120,7 +120,7 @@ def test_a_tensor_held_above_stays_until_the_end(student, rng):
     expect.equal(list(got["seen"]), want, because=because, what="fast bytes when layers ran")
     times = oracles.counted(got["moves"], "fast")
     because = "a tensor with two holders is one tensor: it moves once"
-    expect.equal(sorted(set(times.values())), [2], because=because, what="times to fast")
+    expect.equal(sorted(set(times.values())), [2], because=because, what="how often a weight came")
 
 
 @task("SequentialOffload", gate=False)
@@ -183,7 +183,9 @@ def test_one_component_is_there_at_a_time(student, rng):
     expect.equal(list(got["seen"]), want, because=because, what="fast bytes when layers ran")
     because = "the old one leaves before the new one comes, or both are there at once"
     expect.bytes(got["most"], 4 * UNIT, because=because, what="most fast bytes")
-    expect.at_most(got["allocated"], 4 * UNIT + SLACK, because=because, what="allocated")
+    expect.at_most(
+        got["allocated"], 4 * UNIT + SLACK, because=because, what="allocated", unit="bytes"
+    )
     because = "a component stays until another one is called, and finish() sends away the last"
     want = [UNIT * n for n in (2, *[4] * steps, 3, 0)]
     expect.equal(list(got["idle"]), want, because=because, what="fast bytes after each call")
@@ -214,7 +216,12 @@ def test_a_tied_weight_of_a_component_moves_once(student, rng):
     for name, moves in (("on construction", got["built"]), ("in the run", got["moves"])):
         times = oracles.counted(moves, "slow")
         because = "a tied weight is one tensor under two names: it moves once"
-        expect.equal(sorted(set(times.values())), [1], because=because, what=f"moves {name}")
+        expect.equal(
+            sorted(set(times.values())),
+            [1],
+            because=because,
+            what=f"how often a weight left {name}",
+        )
     back, there = (oracles.travelled(got["moves"], way) for way in ("slow", "fast"))
     expect.bytes(back, 5 * UNIT - WEIGHT, because=because, what="bytes to slow")
     expect.bytes(there, 5 * UNIT - WEIGHT, because=because, what="bytes to fast")
@@ -272,7 +279,9 @@ def test_k_blocks_are_there_at_a_time(student, rng):
     expect.equal(list(got["seen"]), want, because=because, what="fast bytes when blocks ran")
     because = "a group leaves after its last block, before the next one comes"
     expect.bytes(got["most"], k * UNIT, because=because, what="most fast bytes")
-    expect.at_most(got["allocated"], k * UNIT + SLACK, because=because, what="allocated")
+    expect.at_most(
+        got["allocated"], k * UNIT + SLACK, because=because, what="allocated", unit="bytes"
+    )
     because = "after the forward of its last block a group has left"
     expect.equal(list(got["idle"]), [0] * steps, because=because, what="fast bytes after a call")
 
@@ -310,7 +319,12 @@ def test_a_tied_weight_of_a_group_moves_once(student, rng):
         what = f"bytes to fast, blocks {tie[0]} and {tie[1]} tied"
         expect.bytes(oracles.travelled(got["moves"], "fast"), want, because=because, what=what)
         times = oracles.counted(got["built"], "slow")
-        expect.equal(sorted(set(times.values())), [1], because=because, what="first moves")
+        expect.equal(
+            sorted(set(times.values())),
+            [1],
+            because=because,
+            what="how often a weight left at first",
+        )
 
 
 @task("GroupOffload", gate=False)
@@ -339,6 +353,9 @@ def _removed(got):
     expect.bytes(got["returned"], got["total"], because=because, what="fast bytes after remove()")
     times = oracles.counted(got["back"], "fast")
     expect.equal(
-        sorted(set(times.values())), [1], because="each comes back once", what="times to fast"
+        sorted(set(times.values())),
+        [1],
+        because="each comes back once",
+        what="how often a weight came",
     )
     expect.equal(got["after"], 0, because="a hook that is still there moves on", what="moves")
