@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from grader.texts import Fault
+
 from . import oracles_serving as oracles
 
 FILE = "benchmark_config.yaml"
@@ -87,13 +89,8 @@ CONCEPTS = {
 }
 
 
-class Fault(Exception):
-    """What is wrong, where: `key` is the fault without places and numbers."""
-
-    def __init__(self, line: int, column: int, text: str, key: str | None = None) -> None:
-        super().__init__(text)
-        place = f"{FILE}:{line}:{column}: " if line else f"{FILE}: "
-        self.text, self.key = place + text, key or text
+def _fault(line: int, column: int, text: str, key: str | None = None) -> Fault:
+    return Fault(FILE, line, column, text, key)
 
 
 @dataclass
@@ -107,7 +104,7 @@ class Config:
 
     def fault(self, name: str, text: str, key: str | None = None) -> Fault:
         line, column = self.places.get(name, (0, 0))
-        return Fault(line, column, text, key)
+        return _fault(line, column, text, key)
 
 
 def read(text: str) -> Config:
@@ -118,20 +115,20 @@ def read(text: str) -> Config:
         try:
             found = Config()
             if root is None:
-                raise Fault(1, 1, "there is no key in it", "empty")
+                raise _fault(1, 1, "there is no key in it", "empty")
             if not isinstance(root, yaml.MappingNode):
                 kind = "a list" if isinstance(root, yaml.SequenceNode) else "a text"
-                raise Fault(
+                raise _fault(
                     *_place(root), f"the file is {kind}, not `key: value` lines", "no mapping"
                 )
             for key, value in root.value:
                 place = _place(key)
                 if not isinstance(key, yaml.ScalarNode):
-                    raise Fault(*place, "a key is a plain word")
+                    raise _fault(*place, "a key is a plain word")
                 name = str(key.value).lstrip("-").replace("-", "_")
                 if name in found.values:
                     first = found.places[name][0]
-                    raise Fault(*place, f"{key.value} stands in line {first} already", "twice")
+                    raise _fault(*place, f"{key.value} stands in line {first} already", "twice")
                 found.values[name] = loader.construct_object(value, deep=True)
                 found.places[name] = place
         finally:
@@ -139,9 +136,9 @@ def read(text: str) -> Config:
     except yaml.MarkedYAMLError as error:
         raise _no_yaml(error, text) from None
     except RecursionError:
-        raise Fault(0, 0, "no YAML: brackets within brackets without end", "no YAML") from None
+        raise _fault(0, 0, "no YAML: brackets within brackets without end", "no YAML") from None
     except yaml.YAMLError as error:
-        raise Fault(0, 0, f"no YAML: {' '.join(str(error).split())[:120]}", "no YAML") from None
+        raise _fault(0, 0, f"no YAML: {' '.join(str(error).split())[:120]}", "no YAML") from None
     _read_comments(found, text)
     return found
 
@@ -159,7 +156,7 @@ def _no_yaml(error: yaml.MarkedYAMLError, text: str) -> Fault:
         problem = f"{problem} {error.context}"
     elif mark and "\t" in text.split("\n")[mark.line : mark.line + 1][0]:
         problem += " (a tab; YAML indents with spaces)"
-    return Fault(line, column, f"no YAML: {problem}", "no YAML")
+    return _fault(line, column, f"no YAML: {problem}", "no YAML")
 
 
 def _place(node: Any) -> tuple[int, int]:
@@ -179,7 +176,7 @@ def _read_comments(found: Config, text: str) -> None:
             try:
                 value = float(match[2].replace(",", "").replace("_", ""))
             except ValueError:
-                raise Fault(number, line.index(match[2]) + 1, f"{match[2]} is no number") from None
+                raise _fault(number, line.index(match[2]) + 1, f"{match[2]} is no number") from None
             found.claims[match[1]] = (value, number)
             above = []
         elif stripped.startswith("#"):
@@ -269,7 +266,7 @@ def given(found: Config, problem: Any) -> None:
     """What the problem leaves no choice about, and what must be said."""
     for name in NEEDED:
         if found.values.get(name) is None:
-            raise Fault(0, 0, f"{name} is missing, and its default is not a choice", f"no {name}")
+            raise _fault(0, 0, f"{name} is missing, and its default is not a choice", f"no {name}")
     model = found.values["model"]
     if model != problem.name:
         raise found.fault("model", f"the problem's model is {problem.name}, not {model}", "model")

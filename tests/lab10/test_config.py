@@ -14,6 +14,7 @@ from workload_lab10 import PROBLEM
 
 from grader import expect
 from grader.suite import task
+from grader.texts import judged
 
 from . import config_file
 
@@ -39,30 +40,19 @@ def _served(blocks, limits):
     return config_file.served(PROBLEM, _trace(), blocks, dict(limits))
 
 
-def _judge(because, *rules):
-    """The first fault that a rule finds, as a failure."""
-    try:
-        return [rule() for rule in rules]
-    except config_file.Fault as fault:
-        raise expect.Failure("property", [fault.text], fault.key, because) from None
-
-
 def _config(student):
     text = student.read(config_file.FILE)
-    return _judge("vLLM reads one `key: value` a line", lambda: config_file.read(text))[0]
+    return judged("vLLM reads one `key: value` a line", config_file.read, text)
 
 
 def _started(student):
     """A configuration that starts, with its blocks and concurrency; else a failure."""
     found = _config(student)
     because = "vLLM checks its arguments before it loads a byte"
-    *_none, (blocks, concurrency) = _judge(
-        because,
-        lambda: config_file.fields(found),
-        lambda: config_file.hard_errors(found),
-        lambda: config_file.given(found, PROBLEM),
-        lambda: config_file.starts(found, PROBLEM, _trace()),
-    )
+    judged(because, config_file.fields, found)
+    judged(because, config_file.hard_errors, found)
+    judged(because, config_file.given, found, PROBLEM)
+    blocks, concurrency = judged(because, config_file.starts, found, PROBLEM, _trace())
     return found, blocks, concurrency
 
 
@@ -77,7 +67,7 @@ def test_vllm_knows_every_key(student):
     Oracle: engine_args.json, from vLLM 0.33.0's dataclass."""
     found = _config(student)
     because = f"vLLM {config_file.VERSION} ends at an argument that it does not know"
-    _judge(because, lambda: config_file.fields(found))
+    judged(because, config_file.fields, found)
 
 
 @task("config")
@@ -133,7 +123,8 @@ def test_each_choice_is_explained(student):
     Oracle: the page's list of what each knob bounds."""
     found = _config(student)
     because = "whoever changes a value next year has to know what it was traded for"
-    _judge(because, lambda: config_file.fields(found), lambda: config_file.explained(found))
+    judged(because, config_file.fields, found)
+    judged(because, config_file.explained, found)
 
 
 @task("config", extra=("vllm",))

@@ -1,14 +1,16 @@
-"""`quantization_comparison_plan.md`, read and judged: pipe tables, arithmetic, and choices.
+"""`quantization_comparison_plan.md`, judged cell by cell: arithmetic and choices.
 
-A small parser of its own, since every cell is judged at its place. Sizes and times come from closed
-forms over the problem's shapes, not from a learner's functions.
+Sizes and times come from closed forms over the problem's shapes, not from a learner's functions.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from grader import texts
+from grader.texts import Cell, Row
 
 FILE = "quantization_comparison_plan.md"
 SCHEME_COLUMNS = (
@@ -28,171 +30,24 @@ WORDS = {
     "memory": "memory bandwidth byte read hbm",
     "compute": "compute flop tensor core arithmetic multipl",
 }
-_PIPE = re.compile(r"(?<!\\)\|")
 NEAR = 0.01  # another scheme has to be better by this much
-
-
-class Fault(Exception):
-    """What is wrong, where: `key` is the fault without places and wording."""
-
-    def __init__(self, line: int, column: int, text: str, key: str | None = None) -> None:
-        super().__init__(text)
-        place = f"{FILE}:{line}:{column}: " if line else f"{FILE}: "
-        self.text, self.key = place + text, key or text
-
-
-@dataclass(frozen=True)
-class Cell:
-    """The text of one cell, and where it begins."""
-
-    text: str
-    line: int
-    column: int
-
-    def fault(self, text: str, key: str | None = None) -> Fault:
-        return Fault(self.line, self.column, text, key)
-
-
-@dataclass(frozen=True)
-class Table:
-    """The rows of one table by the names of its columns; the header's place is `line`."""
-
-    line: int
-    columns: tuple[str, ...]
-    rows: tuple[dict[str, Cell], ...]
-
-
-# -- Markdown -------------------------------------------------------------------------------------
-
-
-def tables(text: str) -> list[Table]:
-    """Every pipe table outside of code; `Fault` for one that is none, at the cell to mend."""
-    lines = text.split("\n")
-    found: list[Table] = []
-    number, fenced = 0, False
-    while number < len(lines):
-        if lines[number].lstrip().startswith(("```", "~~~")):
-            fenced = not fenced
-        if fenced or not lines[number].lstrip().startswith("|"):
-            number += 1
-            continue
-        first = number
-        while number < len(lines) and lines[number].lstrip().startswith("|"):
-            number += 1
-        for near in (first - 1, number):
-            if 0 <= near < len(lines) and _PIPE.search(lines[near]):
-                text = "a line of a table begins with |, and this one beside it does not"
-                raise Fault(near + 1, 1, text, "no first pipe")
-        found.append(_table(lines[first:number], first + 1))
-    return found
-
-
-def _table(lines: list[str], first: int) -> Table:
-    header = cells(lines[0], first)
-    names = [_name(cell.text) for cell in header]
-    if len(lines) < 2 or not all(
-        re.fullmatch(r":?-+:?", cell.text) for cell in cells(lines[1], first + 1)
-    ):
-        text = "under a table's header stands a line of dashes, as in |---|---|"
-        raise Fault(first + 1, 1, text, "no dashes")
-    for cell, name in zip(header, names, strict=True):
-        if not name:
-            raise cell.fault("this column has no name", "no name")
-        if names.count(name) > 1:
-            raise cell.fault(f"two columns are called {name!r}; one of them has to go", "twice")
-    rows = []
-    for offset, line in enumerate(lines[1:], start=1):
-        found = cells(line, first + offset)
-        if len(found) > len(header):
-            extra = found[len(header)]
-            text = (
-                f"{len(found)} cells under {len(header)} columns; a | within a cell is written \\|"
-            )
-            raise extra.fault(text, "too many cells")
-        if len(found) < len(header):
-            missing = names[len(found)]
-            text = f"{len(found)} cells under {len(header)} columns: {missing!r} is missing"
-            raise Fault(first + offset, len(line.rstrip()) + 1, text, "too few cells")
-        if offset > 1:
-            rows.append(dict(zip(names, found, strict=True)))
-    return Table(first, tuple(names), tuple(rows))
-
-
-def cells(line: str, number: int) -> list[Cell]:
-    """The cells of one line. The outer pipes belong to no cell; `\\|` is a pipe within one."""
-    borders = [match.start() for match in _PIPE.finditer(line)]
-    ends = borders[1:] if line.rstrip().endswith("|") and len(borders) > 1 else [*borders[1:], None]
-    found = []
-    for start, end in zip(borders, ends, strict=False):
-        raw = line[start + 1 : end]
-        text = raw.strip().replace("\\|", "|")
-        column = start + 2 + (len(raw) - len(raw.lstrip()) if text else 0)
-        found.append(Cell(_bare(text), number, column))
-    return found
-
-
-def _bare(text: str) -> str:
-    """Without the marks of bold, italics and code around it."""
-    for mark in ("**", "__", "`", "*", "_"):
-        if len(text) > 2 * len(mark) and text.startswith(mark) and text.endswith(mark):
-            text = text[len(mark) : -len(mark)].strip()
-    return text
-
-
-def _name(text: str) -> str:
-    return " ".join(text.lower().split())
-
-
-# -- the plan -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Read:
     """Both tables, rows by scheme and by regime."""
 
-    schemes: dict[str, dict[str, Cell]]
-    choices: dict[str, dict[str, Cell]]
+    schemes: dict[str, Row]
+    choices: dict[str, Row]
 
 
 def read(text: str, problem) -> Read:
     """The plan's tables, complete; `Fault` for what is missing, twice or unknown."""
-    found = tables(text)
-    schemes = _one(found, SCHEME_COLUMNS, [fmt.name for fmt in problem.formats])
-    choices = _one(found, CHOICE_COLUMNS, [regime.name for regime in problem.regimes])
+    found = texts.tables(FILE, text)
+    formats, regimes = ([row.name for row in rows] for rows in (problem.formats, problem.regimes))
+    schemes = texts.rows(FILE, found, SCHEME_COLUMNS, formats)
+    choices = texts.rows(FILE, found, CHOICE_COLUMNS, regimes)
     return Read(schemes, choices)
-
-
-def _one(found: list[Table], columns: tuple[str, ...], wanted: list[str]):
-    key = columns[0]
-    mine = [table for table in found if key in table.columns]
-    if not mine:
-        line = f"no table, of lines that begin with |, has a column {key!r}; its columns are: "
-        line += ", ".join(columns)
-        raise Fault(0, 0, line, f"no table of {key}")
-    if len(mine) > 1:
-        text = f"a second table with a column {key!r}; the first is in line {mine[0].line}"
-        raise Fault(mine[1].line, 1, text, "two tables")
-    [table] = mine
-    for name in columns:
-        if name not in table.columns:
-            text = f"the table has no column {name!r}; its columns are: {', '.join(columns)}"
-            raise Fault(table.line, 1, text, f"no column {name}")
-    rows: dict[str, dict[str, Cell]] = {}
-    known = {_name(name): name for name in wanted}
-    for row in table.rows:
-        cell = row[key]
-        name = known.get(_name(cell.text))
-        if name is None:
-            text = f"no {key} is called {cell.text!r}; there are {', '.join(wanted)}"
-            raise cell.fault(text, f"unknown {key}")
-        if name in rows:
-            text = f"{name} stands in line {rows[name][key].line} already"
-            raise cell.fault(text, f"{key} twice")
-        rows[name] = row
-    for name in wanted:
-        if name not in rows:
-            raise Fault(table.line, 1, f"the table has no row for {name}", f"no row {name}")
-    return rows
 
 
 def number(cell: Cell, what: str) -> float:
@@ -208,7 +63,7 @@ def size(cell: Cell) -> float:
     match = re.fullmatch(r"([\d.,_]+)\s*([A-Za-z]*)", cell.text)
     if not match:
         raise cell.fault(f"bytes are {cell.text!r}; write them like 5.70 GB", "no size")
-    value = number(Cell(match[1], cell.line, cell.column), "bytes")
+    value = number(replace(cell, text=match[1]), "bytes")
     unit = UNITS.get(match[2])
     if unit is None:
         text = f"bytes are {cell.text!r}, without a unit (GB is 1e9 bytes, GiB 2^30, or bytes)"
@@ -279,13 +134,13 @@ def judge_bits(plan: Read, problem) -> None:
 def judge_passes(plan: Read, problem) -> None:
     for name, right in all_facts(problem).items():
         row = plan.schemes[name]
-        if _name(row["math"].text) != right.math:
+        if row["math"].word != right.math:
             text = f"{name}: {row['math'].text!r}; on an {problem.gpu.name} it is multiplied in "
             raise row["math"].fault(text + right.math, f"math {name}")
         for regime in problem.regimes:
             bound, ms = right.passes[regime.name]
             cell = row[f"{regime.name} bound"]
-            if not re.match(bound, _name(cell.text)):
+            if not re.match(bound, cell.word):
                 text = f"{name}, {regime.name}: {cell.text!r}, and the longer of the two times is "
                 raise cell.fault(text + f"that of {bound}", f"bound {name} {regime.name}")
             cell = row[f"{regime.name} ms"]
@@ -296,11 +151,11 @@ def judge_passes(plan: Read, problem) -> None:
 
 def judge_choices(plan: Read, problem) -> None:
     right = all_facts(problem)
-    names = {_name(name): name for name in right}
+    names = {" ".join(name.lower().split()): name for name in right}
     for regime in problem.regimes:
         row = plan.choices[regime.name]
         cell = row["choice"]
-        choice = names.get(_name(cell.text))
+        choice = names.get(cell.word)
         if choice is None:
             text = f"no scheme is called {cell.text!r}; there are {', '.join(right)}"
             raise cell.fault(text, "unknown choice")
@@ -339,11 +194,11 @@ def dominating(problem, right: dict[str, Facts], choice: str, regime: str) -> st
 def judge_reasons(plan: Read, problem) -> None:
     """Each why is a sentence with a word of what bounds the regime."""
     right = all_facts(problem)
-    names = {_name(name): name for name in right}
+    names = {" ".join(name.lower().split()): name for name in right}
     for regime in problem.regimes:
         row = plan.choices[regime.name]
         why = row["why"]
-        choice = names.get(_name(row["choice"].text), "bf16")
+        choice = names.get(row["choice"].word, "bf16")
         bound, _ms = right[choice].passes[regime.name]
         if len(why.text.split()) < 6:
             raise why.fault("a reason is a sentence; this is hardly one", "short")

@@ -7,24 +7,16 @@ from __future__ import annotations
 
 from plans_lab11 import PROBLEM
 
-from grader import expect
 from grader.suite import task
+from grader.texts import judged
 
 from . import plan_file
-
-
-def _judge(because, *rules):
-    """The first fault that a rule finds, as a failure."""
-    try:
-        return [rule() for rule in rules]
-    except plan_file.Fault as fault:
-        raise expect.Failure("property", [fault.text], fault.key, because) from None
 
 
 def _plan(student):
     text = student.read(plan_file.FILE)
     because = "both tables, one row for each scheme and for each regime"
-    return _judge(because, lambda: plan_file.read(text, PROBLEM))[0]
+    return judged(because, plan_file.read, text, PROBLEM)
 
 
 @task("plan")
@@ -40,7 +32,7 @@ def test_bytes_are_those_of_the_whole_model(student):
     Oracle: codes, scales and shared floats summed over the shapes of Llama-3.1-8B."""
     plan = _plan(student)
     because = "every scale counts, and embedding, head and norms stay in bf16"
-    _judge(because, lambda: plan_file.judge_bytes(plan, PROBLEM))
+    judged(because, plan_file.judge_bytes, plan, PROBLEM)
 
 
 @task("plan")
@@ -48,7 +40,7 @@ def test_bits_a_weight_count_the_scales(student):
     """16 is only bf16; 4 is nobody.   Oracle: bits of the linear layers over their weights."""
     plan = _plan(student)
     because = "a group's scale is shared by its weights, and is part of their bits"
-    _judge(because, lambda: plan_file.judge_bits(plan, PROBLEM))
+    judged(because, plan_file.judge_bits, plan, PROBLEM)
 
 
 @task("plan")
@@ -57,7 +49,7 @@ def test_times_are_the_longer_of_two(student):
     Oracle: the roofline in closed form over all linear layers, and the head."""
     plan = _plan(student)
     because = "a pass takes the longer of two times: to read its weights, and to multiply them"
-    _judge(because, lambda: plan_file.judge_passes(plan, PROBLEM))
+    judged(because, plan_file.judge_passes, plan, PROBLEM)
 
 
 @task("plan")
@@ -66,7 +58,7 @@ def test_no_scheme_of_the_class_beats_the_choice(student):
     Oracle: the limits, and every other scheme of its class in bytes and time."""
     plan = _plan(student)
     because = "a choice must be one that nothing of its kind beats, for what bounds the regime"
-    _judge(because, lambda: plan_file.judge_choices(plan, PROBLEM))
+    judged(because, plan_file.judge_choices, plan, PROBLEM)
 
 
 @task("plan", gate=False)
@@ -74,4 +66,4 @@ def test_each_choice_has_its_reason(student):
     """Why names what bounds the regime.   Oracle: the bound of the chosen scheme."""
     plan = _plan(student)
     because = "whoever serves it on another GPU has to know what the choice rested on"
-    _judge(because, lambda: plan_file.judge_reasons(plan, PROBLEM))
+    judged(because, plan_file.judge_reasons, plan, PROBLEM)

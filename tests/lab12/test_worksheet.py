@@ -11,22 +11,15 @@ from cases_lab12 import CASES
 
 from grader import expect
 from grader.suite import task
+from grader.texts import judged
 
 from . import worksheet_file
 
 
-def _judge(because, rule, *arguments):
-    """What the rule finds, with the first fault as a failure."""
-    try:
-        return rule(*arguments)
-    except worksheet_file.Fault as fault:
-        raise expect.Failure("property", [fault.text], fault.key, because) from None
-
-
 def _designs(student):
     text = student.read(worksheet_file.FILE)
-    blocks = _judge("each design is one fenced yaml block", worksheet_file.read, text)
-    return _judge("a plan is made of these keys and types", worksheet_file.designs, blocks)
+    blocks = judged("each design is one fenced yaml block", worksheet_file.read, text)
+    return judged("a plan is made of these keys and types", worksheet_file.designs, blocks)
 
 
 @task("worksheet")
@@ -40,7 +33,7 @@ def test_every_design_is_there(student):
 def test_a_cluster_could_start_it(student, case):
     """Every size divides what it has to.   Oracle: the rules, one by one, in numbers."""
     because = "Megatron-LM refuses it before the first step"
-    _judge(because, worksheet_file.starts, _designs(student)[case])
+    judged(because, worksheet_file.starts, _designs(student)[case])
 
 
 @task("worksheet")
@@ -48,8 +41,8 @@ def test_a_cluster_could_start_it(student, case):
 def test_it_fits(student, case):
     """The fullest GPU holds no more than there is.   Oracle: a list of matrices and activations."""
     design = _designs(student)[case]
-    _judge("a plan has to be one that starts", worksheet_file.starts, design)
-    _judge("what does not fit needs no clock", worksheet_file.held, design)
+    judged("a plan has to be one that starts", worksheet_file.starts, design)
+    judged("what does not fit needs no clock", worksheet_file.held, design)
 
 
 @task("worksheet")
@@ -58,9 +51,9 @@ def test_it_is_nearly_as_fast_as_the_best(student, case):
     """At most 10 % longer than the fastest plan that fits.
     Oracle: brute force over all plans, by a second planner."""
     design = _designs(student)[case]
-    _judge("a plan has to be one that starts", worksheet_file.starts, design)
-    _judge("what does not fit needs no clock", worksheet_file.held, design)
-    _judge(
+    judged("a plan has to be one that starts", worksheet_file.starts, design)
+    judged("what does not fit needs no clock", worksheet_file.held, design)
+    judged(
         "the largest part beside the best plan's says what to change", worksheet_file.time, design
     )
 
@@ -72,7 +65,7 @@ def test_the_claims_follow(student, case):
     Oracle: computed again by the second planner."""
     design = _designs(student)[case]
     for rule in (worksheet_file.starts, worksheet_file.held, worksheet_file.time):
-        _judge("a claim is about a plan that starts, fits and is fast", rule, design)
+        judged("a claim is about a plan that starts, fits and is fast", rule, design)
     for name, said, holds, true, because in worksheet_file.claimed(design):
         line = design.block.places[f"claims.{name}"]
         if not holds(said):
@@ -85,4 +78,4 @@ def test_the_constraint_that_decided_is_named(student):
     """`why` names an axis of the plan, and a number.   Oracle: the page's list of constraints."""
     for design in _designs(student).values():
         because = "an interviewer asks for the constraint, not for the plan"
-        _judge(because, worksheet_file.explained, design)
+        judged(because, worksheet_file.explained, design)

@@ -14,6 +14,8 @@ import yaml
 from cases_lab12 import CASES, H100_64
 from types_lab12 import Cluster, Model, Plan
 
+from grader.texts import Fault
+
 from . import oracle_planner as oracle
 
 FILE = "topology_design_worksheet.md"
@@ -38,13 +40,8 @@ OTHER_NAMES = {
 }
 
 
-class Fault(Exception):
-    """What is wrong, where; `key` is the fault without its place."""
-
-    def __init__(self, line: int, text: str, key: str | None = None) -> None:
-        super().__init__(text)
-        self.text = f"{FILE}:{line}: {text}" if line else f"{FILE}: {text}"
-        self.key = key or text
+def _fault(line: int, text: str, key: str | None = None) -> Fault:
+    return Fault(FILE, line, 0, text, key)
 
 
 @dataclass
@@ -58,7 +55,7 @@ class Block:
     def fault(self, name: str, text: str, key: str | None = None) -> Fault:
         while name and name not in self.places:
             name = name.rpartition(".")[0]
-        return Fault(self.places.get(name, self.line), text, key)
+        return _fault(self.places.get(name, self.line), text, key)
 
 
 @dataclass(frozen=True)
@@ -96,12 +93,12 @@ def read(text: str) -> dict[str, Block]:
                 number = len(lines)  # the next section has begun
         if number == len(lines):
             said = f"this block is never closed: end it with a line {marks}"
-            raise Fault(first, said, "not closed")
+            raise _fault(first, said, "not closed")
         body, number = lines[first:number], number + 1
         if opened["word"].lower() not in ("yaml", "yml"):
             word = opened["word"] or "nothing"
             text_ = f"the fence says {word}: write {marks}yaml, or the block is not read"
-            raise Fault(first, text_, "fence")
+            raise _fault(first, text_, "fence")
         block = _block(body, first)
         name = block.values.get("design")
         if not isinstance(name, str) or name not in CASES:
@@ -113,7 +110,7 @@ def read(text: str) -> dict[str, Block]:
         found[name] = block
     for name in CASES:
         if name not in found:
-            raise Fault(0, f"there is no yaml block with `design: {name}`", f"no block {name}")
+            raise _fault(0, f"there is no yaml block with `design: {name}`", f"no block {name}")
     return found
 
 
@@ -126,7 +123,7 @@ def _block(body: list[str], first: int) -> Block:
         loader = yaml.SafeLoader("")
         try:
             if not isinstance(root, yaml.MappingNode):
-                raise Fault(
+                raise _fault(
                     first, "the block is no mapping: write `key: value` lines", "no mapping"
                 )
             block.values = _mapping(root, "", block, loader)
@@ -135,10 +132,10 @@ def _block(body: list[str], first: int) -> Block:
     except yaml.MarkedYAMLError as error:
         raise _no_yaml(error, body, first) from None
     except RecursionError:
-        raise Fault(first, "no YAML: brackets within brackets without end", "no YAML") from None
+        raise _fault(first, "no YAML: brackets within brackets without end", "no YAML") from None
     except (yaml.YAMLError, ValueError) as error:
         said = " ".join(str(error).split())[:120]
-        raise Fault(first, f"no YAML: {said}", "no YAML") from None
+        raise _fault(first, f"no YAML: {said}", "no YAML") from None
     return block
 
 
@@ -147,11 +144,11 @@ def _mapping(node: yaml.MappingNode, prefix: str, block: Block, loader: Any) -> 
     for key, value in node.value:
         line = block.line + key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode):
-            raise Fault(line, "a key is a plain word", "key")
+            raise _fault(line, "a key is a plain word", "key")
         name = str(key.value)
         if name in values:
             first = block.places[prefix + name]
-            raise Fault(line, f"{prefix}{name} stands in line {first} already", "key twice")
+            raise _fault(line, f"{prefix}{name} stands in line {first} already", "key twice")
         block.places[prefix + name] = line
         if isinstance(value, yaml.MappingNode) and not prefix:
             values[name] = _mapping(value, f"{name}.", block, loader)
@@ -177,7 +174,7 @@ def _no_yaml(error: yaml.MarkedYAMLError, body: list[str], first: int) -> Fault:
         problem = "a bracket or quote that opens here is never closed"
     elif "mapping values are not allowed" in problem:
         problem = "a second `: ` in this line, or the line above lacks one: one `key: value` a line"
-    return Fault(first + line + 1, f"no YAML (column {column}): {problem}", "no YAML")
+    return _fault(first + line + 1, f"no YAML (column {column}): {problem}", "no YAML")
 
 
 # -- keys and types -------------------------------------------------------------------------------

@@ -6,23 +6,19 @@ it. A learner's functions have no part in it.
 
 from __future__ import annotations
 
-from grader import expect
 from grader.suite import task
+from grader.texts import judged
 
 from . import knob_file
 
 
 def _judge(student, because, rule=None):
     """The first fault that a rule finds, as a failure."""
-    text = student.read(knob_file.FILE)
-    try:
-        rows = knob_file.read(text)
-        if rule:
-            from . import oracles_knobs
+    rows = judged(because, knob_file.read, student.read(knob_file.FILE))
+    if rule:
+        from . import oracles_knobs
 
-            rule(rows, oracles_knobs.facts())
-    except knob_file.Fault as fault:
-        raise expect.Failure("property", [fault.text], fault.key, because) from None
+        judged(because, rule, rows, oracles_knobs.facts())
 
 
 @task("knob_table")
