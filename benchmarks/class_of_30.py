@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-import platform
 import random
 import re
 import subprocess
@@ -28,6 +27,8 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import results_page
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "class-of-30.md"
@@ -214,26 +215,22 @@ def main() -> int:
         for submission in made:
             result = results / submission.student / f"{submission.lab.id}.json"
             compare(submission, result, counts[submission.lab.id])
-    text = table(counts, options.students, len(made), seconds)
-    print(text)
+    page = table(counts, options.students, len(made), seconds)
     faults = [fault for count in counts.values() for fault in count.faults]
-    for fault in faults:
-        print(f"FAULT {fault}")
-    if options.write:
-        RESULTS.write_text(text, encoding="utf-8")
-    return 1 if faults or done.returncode else 0
+    if done.returncode:
+        faults.append(f"infralens grade ended with status {done.returncode}")
+    return results_page.told(page, faults, RESULTS if options.write else None)
 
 
-def table(counts: dict[str, Count], students: int, submissions: int, seconds: float) -> str:
+def table(counts: dict[str, Count], students: int, submissions: int, seconds: float) -> list[str]:
     kinds = ("right", "wrong", "undone", "depends", "not verified")
     heads = ("right: all points", "known mistake: 0 points", "not begun: not started")
     heads += ("right, but leans on one that is not: any mark", "not verified here")
+    command = f"python benchmarks/class_of_30.py --students {students}"
     lines = [
         f"# A class of {students}",
         "",
-        f"`python benchmarks/class_of_30.py --students {students} --write`, "
-        f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {platform.system()} "
-        f"{platform.machine()}. {submissions} submissions with mixed mistakes, graded in "
+        f"{results_page.made(command)} {submissions} submissions with mixed mistakes, graded in "
         f"{seconds:.0f} s. A column is what is true of a task, and which mark that must be.",
         "",
         f"| lab | {' | '.join(heads)} | other marks than these |",
@@ -246,8 +243,8 @@ def table(counts: dict[str, Count], students: int, submissions: int, seconds: fl
     for count in counts.values():
         total += count.marks
     wrong = sum(len(count.faults) for count in counts.values())
-    lines += [f"| all | {' | '.join(str(total[kind]) for kind in kinds)} | {wrong} |", ""]
-    return "\n".join(lines)
+    lines += [f"| all | {' | '.join(str(total[kind]) for kind in kinds)} | {wrong} |"]
+    return lines
 
 
 if __name__ == "__main__":

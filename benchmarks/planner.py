@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import platform
 import statistics
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+import results_page
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "planner.md"
@@ -205,41 +206,30 @@ def main() -> int:
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     rows, faults = searched(options.runs)
-    machine = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     command = f"python benchmarks/planner.py --runs {options.runs}"
-    text = "\n".join(
-        [
-            "# A planner of parallelism",
-            "",
-            f"`{command} --write`, {time.strftime('%Y-%m-%d')}, {machine}.",
-            "",
-            "## All plans of 64 and of 4,096 GPUs",
-            "",
-            "Median processor time of the reference's `plan_search`; brute force is the suite's "
-            "second planner, which costs every plan that fits. The batch grows with the GPUs.",
-            "",
-            *rows,
-            "",
-            "## Beside published runs",
-            "",
-            f"One efficiency, {types.EFFICIENCY}, for all kernels, fitted to nothing here. Times "
-            "are for bf16: rows with float8 products were run on faster ones. FSDP is taken as "
-            "zero 1, which keeps weights and gradients whole on every GPU where FSDP does not; its "
-            "memory here is of a different thing. Rows that do not give a batch size are left out "
-            "(Megatron-LM's H100 table, SC21, MPT).",
-            "",
-            *compared(),
-            "",
-            f"Faults: {len(faults)}.",
-            "",
-        ]
-    )
-    print(text)
-    for fault in faults:
-        print(f"FAULT {fault}")
-    if options.write:
-        RESULTS.write_text(text, encoding="utf-8")
-    return 1 if faults else 0
+    lines = [
+        "# A planner of parallelism",
+        "",
+        results_page.made(command),
+        "",
+        "## All plans of 64 and of 4,096 GPUs",
+        "",
+        "Median processor time of the reference's `plan_search`; brute force is the suite's "
+        "second planner, which costs every plan that fits. The batch grows with the GPUs.",
+        "",
+        *rows,
+        "",
+        "## Beside published runs",
+        "",
+        f"One efficiency, {types.EFFICIENCY}, for all kernels, fitted to nothing here. Times "
+        "are for bf16: rows with float8 products were run on faster ones. FSDP is taken as "
+        "zero 1, which keeps weights and gradients whole on every GPU where FSDP does not; its "
+        "memory here is of a different thing. Rows that do not give a batch size are left out "
+        "(Megatron-LM's H100 table, SC21, MPT).",
+        "",
+        *compared(),
+    ]
+    return results_page.told(lines, faults, RESULTS if options.write else None)
 
 
 if __name__ == "__main__":

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
+
+import results_page
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "serving-replay.md"
@@ -114,33 +114,22 @@ def main() -> int:
             f"| {1e6 * seconds / one['tokens']:.2f} "
             f"| {one['ttft']:,.0f} ms | {one['tpot']:.1f} ms |"
         )
-    machine = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     what = "drawn" if options.drawn else "real"
     command = f"python benchmarks/serving_replay.py --runs {options.runs}"
     command += " --drawn" if options.drawn else ""
-    text = "\n".join(
-        [
-            "# Replaying a whole trace",
-            "",
-            f"`{command} --write`, {time.strftime('%Y-%m-%d')}, {machine}. The {what} conversation "
-            f"trace, {one['requests']:,} requests and {one['wanted']:,} generated tokens, through "
-            "`simulate`: at most 2,048 tokens and 256 requests a step, blocks of 16. Median of "
-            f"{options.runs} processes, and the fastest of them: processor time grows when other "
-            f"programs share the cores. Loading the trace takes {statistics.median(loading):.2f} s "
-            "more.",
-            "",
-            *lines,
-            "",
-            f"Faults: {len(faults)}.",
-            "",
-        ]
-    )
-    print(text)
-    for fault in faults:
-        print(f"FAULT {fault}")
-    if options.write:
-        RESULTS.write_text(text, encoding="utf-8")
-    return 1 if faults else 0
+    page = [
+        "# Replaying a whole trace",
+        "",
+        f"{results_page.made(command)} The {what} conversation "
+        f"trace, {one['requests']:,} requests and {one['wanted']:,} generated tokens, through "
+        "`simulate`: at most 2,048 tokens and 256 requests a step, blocks of 16. Median of "
+        f"{options.runs} processes, and the fastest of them: processor time grows when other "
+        f"programs share the cores. Loading the trace takes {statistics.median(loading):.2f} s "
+        "more.",
+        "",
+        *lines,
+    ]
+    return results_page.told(page, faults, RESULTS if options.write else None)
 
 
 if __name__ == "__main__":

@@ -22,15 +22,15 @@ import argparse
 import gzip
 import importlib.util
 import json
-import platform
 import random
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
+
+import results_page
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "trace-loading.md"
@@ -254,37 +254,26 @@ def main() -> int:
         table, faults, large = speed(Path(name), sizes, options.runs)
         errors, more = broken(Path(name), large)
     faults += more
-    machine = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     command = f"python benchmarks/trace_loading.py --runs {options.runs} --sizes {options.sizes}"
-    text = "\n".join(
-        [
-            "# Loading large traces",
-            "",
-            f"`{command} --write`, {time.strftime('%Y-%m-%d')}, {machine}. Median of "
-            f"{options.runs} processes each; memory is what each needed beyond its imports. "
-            "`read` reads (and unpacks) the file, `json.loads` parses it as well, `load_trace` is "
-            "lab 09's reference, whose events and busy time were checked, `gc off` the same after "
-            "`gc.disable()`. MB/s is JSON, unpacked.",
-            "",
-            *table,
-            "",
-            "## Broken files",
-            "",
-            "Each must end in a ValueError that names the file; without memory for it, in a "
-            "MemoryError.",
-            "",
-            *errors,
-            "",
-            f"Faults: {len(faults)}.",
-            "",
-        ]
-    )
-    print(text)
-    for fault in faults:
-        print(f"FAULT {fault}")
-    if options.write:
-        RESULTS.write_text(text, encoding="utf-8")
-    return 1 if faults else 0
+    lines = [
+        "# Loading large traces",
+        "",
+        f"{results_page.made(command)} Median of "
+        f"{options.runs} processes each; memory is what each needed beyond its imports. "
+        "`read` reads (and unpacks) the file, `json.loads` parses it as well, `load_trace` is "
+        "lab 09's reference, whose events and busy time were checked, `gc off` the same after "
+        "`gc.disable()`. MB/s is JSON, unpacked.",
+        "",
+        *table,
+        "",
+        "## Broken files",
+        "",
+        "Each must end in a ValueError that names the file; without memory for it, in a "
+        "MemoryError.",
+        "",
+        *errors,
+    ]
+    return results_page.told(lines, faults, RESULTS if options.write else None)
 
 
 if __name__ == "__main__":
