@@ -91,7 +91,10 @@ def main() -> int:
     sys.path.insert(0, str(ROOT))
     from grader import data
 
-    path = "" if options.drawn else str(data.need("AzureLLMInferenceTrace_conv.csv"))
+    try:
+        path = "" if options.drawn else str(data.need("AzureLLMInferenceTrace_conv.csv"))
+    except data.DataError as error:
+        parser.exit(2, f"{error} Or take --drawn.\n")
     lines = [
         "| scheduler | model, GPU | steps | preemptions | processor s | at best | us a step "
         "| us a token | mean TTFT | mean TPOT |",
