@@ -75,6 +75,8 @@ class Line:
         shown: str = "",
     ) -> Any:
         self.last = (shown or name, args, kwargs)
+        if op == "probe":
+            self.last = _call_of(name, args, kwargs)
         self.answer = None
         self.answer = self.room.request(op, name, handle, (args, kwargs), self.side)
         return self.answer
@@ -82,6 +84,23 @@ class Line:
     def called(self) -> str:
         """The last call as one line, or an empty string."""
         return show.call(*self.last) if self.last else ""
+
+
+def _call_of(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+    """A probe's call as a learner can type it: one that is given a function's name and arguments
+    (a tuple, a dict with more, or a list of tuples for several calls) stands for that call."""
+    match args:
+        case (str() as function, tuple() as given) if function.isidentifier():
+            return function, given, {}
+        case (str() as function, tuple() as given, dict() as more, *_) if function.isidentifier():
+            return function, given, more
+        case (str() as function, [tuple() as given]) if function.isidentifier():
+            return function, given, {}
+        case (str() as function, [tuple(), *_] as rows) if function.isidentifier():
+            return f"{function} ({len(rows)} calls)", (), {}
+    return name, args, kwargs
 
 
 class _Probes:

@@ -9,6 +9,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import torch
 from grader import expect, show
 from grader.boundary.codec import Record
 from grader.boundary.errors import NotStarted, StudentError, SuiteFault
-from grader.boundary.proxy import Handle
+from grader.boundary.proxy import Handle, _call_of
 
 from .conftest import WRONG, MiniKit
 from .test_collection import add_second
@@ -315,6 +316,30 @@ MESSAGES: dict[str, Callable[[], object]] = {
     "property": lambda: expect.true(False, WHY, observed={"rank 0": 3, "rank 1": 5}),
     "property without a value": lambda: expect.true(False, WHY),
 }
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "shown"),
+    [
+        ("watched", ("f", ([1, 2], 3), {"block": 4}, 0), "f([1, 2], 3, block=4)"),
+        ("unmodified", ("f", (1.5,)), "f(1.5)"),
+        ("many", ("f", [(1, 2)]), "f(1, 2)"),
+        ("many", ("f", [(1, 2), (3, 4)]), "f (2 calls)"),
+        ("ledger", ("mlp", "adamw", 1), "ledger('mlp', 'adamw', 1)"),
+        ("launch", ("k", [3, 2], [32, 8]), "launch('k', [3, 2], [32, 8])"),
+        ("rows", ("two words", (1,)), "rows('two words', (1))"),
+    ],
+)
+def test_a_probe_that_makes_a_call_is_shown_as_that_call(
+    name: str, args: tuple[Any, ...], shown: str
+) -> None:
+    assert show.call(*_call_of(name, args, {})) == shown
+
+
+def test_a_path_is_shown_by_its_name_and_a_whole_float_like_an_int() -> None:
+    assert show.short(Path("/tmp/gone-tomorrow/trace.json")) == "Path('trace.json')"
+    assert show.pair(1043.0, 1025) == ("1,043", "1,025")
+    assert show.short([((1.5, "x"), {"a": 1})], 60) == "[((1.5, 'x'), {'a': 1})]"
 
 
 def test_messages(golden: Callable[[str, str], None]) -> None:
