@@ -11,10 +11,10 @@ import argparse
 import hashlib
 import json
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -324,19 +324,25 @@ class Scheduler:
         now: the time in seconds, which first come first served has no use for.
         """
         # BEGIN SOLUTION Scheduler
-        cfg, pool, running = self.cfg, self.pool, self.running
-        size, budget = cfg.block_size, cfg.max_num_batched_tokens
+        pool, running = self.pool, self.running
+        size, budget = self.cfg.block_size, self.cfg.max_num_batched_tokens
         scheduled: dict[int, int] = {}
         preempted: list[int] = []
+        generated: list[int] = []
+        finished: list[Running] = []
+        context_tokens = 0
 
-        for request in running:  # victims leave at its end, behind those who were scheduled
-            if budget == 0:
-                break
-            before = request.num_computed
-            tokens = request.num_tokens - before
+        everybody: Iterable[Running] = running  # victims leave at its end, behind the scheduled
+        if self.waiting:
+            everybody = chain(running, self._admitted(scheduled, preempted))
+        for request in everybody:
+            reach = request.num_tokens
+            tokens = reach - request.num_computed
             if tokens > budget:
+                if budget == 0:
+                    break
+                reach -= tokens - budget
                 tokens = budget
-            reach = before + tokens
             if reach > request.room:
                 missing = blocks_for(reach, size) - len(request.blocks)
                 while missing > pool.num_free and request.blocks:
@@ -350,7 +356,26 @@ class Scheduler:
             budget -= tokens
             if request.hashes:
                 self._hash_full_blocks(request)
+            context_tokens += reach
+            if reach == request.num_tokens:
+                generated.append(request.id)
+                request.num_tokens = reach + 1
+                request.left -= 1
+                if request.left == 0:
+                    finished.append(request)
 
+        if finished:
+            for request in finished:
+                pool.free(request.blocks)
+            self.running = [request for request in running if request.left]
+        ended = [request.id for request in finished]
+        return Step(scheduled, preempted, ended, pool.num_free, generated, context_tokens)
+
+    def _admitted(self, scheduled: dict[int, int], preempted: list[int]) -> Iterator[Running]:
+        """Waiting requests that run from this step on, one by one, while what was scheduled for
+        those before leaves them tokens. Each has its blocks, and its cached prefix is computed."""
+        cfg, pool, running = self.cfg, self.pool, self.running
+        size, budget = cfg.block_size, cfg.max_num_batched_tokens - sum(scheduled.values())
         while self.waiting and not preempted and budget > 0 and len(running) < cfg.max_num_seqs:
             request = self.waiting[0]
             hits = match_prefix(pool, request.hashes, request.num_tokens, size)
@@ -364,31 +389,10 @@ class Scheduler:
             running.append(self.waiting.popleft())
             pool.touch(hits)
             request.blocks = hits + pool.alloc(blocks_for(reach, size) - len(hits))
-            request.num_hashed, request.num_computed = len(hits), reach
+            request.num_hashed, request.num_computed = len(hits), cached
             request.room = len(request.blocks) * size
-            scheduled[request.id] = tokens
-            budget -= tokens
-            self._hash_full_blocks(request)
-
-        # Who was scheduled stands first in `running`, in the same order.
-        context_tokens = 0
-        generated: list[int] = []
-        finished: list[Running] = []
-        for request in running[: len(scheduled)]:
-            reach = request.num_computed
-            context_tokens += reach
-            if reach == request.num_tokens:
-                generated.append(request.id)
-                request.num_tokens = reach + 1
-                request.left -= 1
-                if request.left == 0:
-                    finished.append(request)
-        if finished:
-            for request in finished:
-                pool.free(request.blocks)
-            self.running = [request for request in running if request.left]
-        ended = [request.id for request in finished]
-        return Step(scheduled, preempted, ended, pool.num_free, generated, context_tokens)
+            yield request
+            budget -= scheduled[request.id]
 
     def _preempt_last(self) -> int:
         """The last running request goes back to the head of the waiting ones; returns its id."""

@@ -335,40 +335,32 @@ AT_ADMISSION = "tokens = min(request.num_tokens - cached, budget)"
 def admits_in_a_step_that_preempted(text):
     """A request is admitted in a step that preempted another: it takes the blocks that were just
     freed, and the next step preempts again. With a preemption nobody is admitted."""
-    return changed(text, (ADMISSION, ADMISSION.replace("not preempted and ", "")))
+    return changed(
+        text,
+        (ADMISSION, ADMISSION.replace("not preempted and ", "")),
+        ("        if self.waiting:\n", "        if True:\n"),
+    )
 
 
 @misconception("Scheduler", file=SERVING)
 def prefill_first(text):
     """Waiting requests are served before the running ones, so one long prompt stops everybody's
     decode. Running requests first; the waiting ones get what is left."""
-    start = text.index("        for request in running:  # victims leave")
-    middle = text.index("        while self.waiting and not preempted")
-    end = text.index("        # Who was scheduled stands first in `running`")
-    served, admitted = text[start:middle], text[middle:end]
-    served = changed(
-        served,
+    return changed(
+        text,
         (
-            "        for request in running:  # victims leave at its end, behind those who were "
-            "scheduled\n            if budget == 0:\n                break\n",
-            "        place = 0\n"
-            "        while place < len(running) and budget > 0:\n"
-            "            request = running[place]\n"
-            "            place += 1\n"
-            "            if request.id in scheduled:\n                continue\n",
+            "chain(running, self._admitted(scheduled, preempted))",
+            "chain(self._admitted(scheduled, preempted), list(running))",
+        ),
+        (
+            "        for request in everybody:\n",
+            "        for request in everybody:\n"
+            "            if request not in running:\n                continue\n",
         ),
         (
             "preempted.append(self._preempt_last())",
             "preempted.append(self._preempt_last())\n"
             "                    budget += scheduled.pop(preempted[-1], 0)",
-        ),
-    )
-    text = text[:start] + admitted + served + text[end:]
-    return changed(
-        text,
-        (
-            "for request in running[: len(scheduled)]:",
-            "for request in [r for r in running if r.id in scheduled]:",
         ),
     )
 
@@ -475,7 +467,18 @@ def recomputes_only_the_last_token(text):
 def the_budget_turns_negative(text):
     """A prompt longer than the rest of the budget is not cut, and the budget turns negative: that
     step takes as long as the whole prompt. Schedule a chunk and go on in the next step."""
-    return changed(text, (AT_ADMISSION, "tokens = request.num_tokens - cached"))
+    return changed(
+        text,
+        (AT_ADMISSION, "tokens = request.num_tokens - cached"),
+        (
+            "            if tokens > budget:\n"
+            "                if budget == 0:\n"
+            "                    break\n"
+            "                reach -= tokens - budget\n"
+            "                tokens = budget\n",
+            "            if budget <= 0:\n                break\n",
+        ),
+    )
 
 
 @misconception("Scheduler", file=SERVING)
@@ -484,9 +487,14 @@ def only_new_requests_pay_from_the_budget(text):
     one; max_num_batched_tokens is for all tokens of a step."""
     return changed(
         text,
+        ("cfg.max_num_batched_tokens - sum(scheduled.values())", "cfg.max_num_batched_tokens"),
         (
-            f"        {ADMISSION}\n",
-            f"        budget = cfg.max_num_batched_tokens\n        {ADMISSION}\n",
+            "        context_tokens = 0\n",
+            "        context_tokens = 0\n        new = {request.id for request in self.waiting}\n",
+        ),
+        (
+            "            budget -= tokens\n",
+            "            if request.id in new:\n                budget -= tokens\n",
         ),
     )
 
@@ -545,7 +553,7 @@ def frees_before_it_admits(text):
         (
             f"        {ADMISSION}\n",
             "        for request in running[: len(scheduled)]:\n"
-            "            if request.left == 1 and request.num_computed == request.num_tokens:\n"
+            "            if request.left == 0:\n"
             "                pool.free(request.blocks)\n"
             "                request.blocks = []\n"
             f"        {ADMISSION}\n",
@@ -596,9 +604,9 @@ def looks_past_the_first(text):
             "                continue\n",
         ),
         (
-            "        # Who was scheduled stands first",
+            "        if finished:\n",
             "        self.waiting = deque(sorted(self.waiting, key=lambda r: r.id))\n"
-            "        # Who was scheduled stands first",
+            "        if finished:\n",
         ),
     )
 
@@ -623,10 +631,6 @@ def hashes_appear_when_the_request_ends(text):
     return changed(
         text,
         ("            if request.hashes:\n                self._hash_full_blocks(request)\n", ""),
-        (
-            "            budget -= tokens\n            self._hash_full_blocks(request)\n",
-            "            budget -= tokens\n",
-        ),
         (
             "        self.pool.free(victim.blocks)\n",
             "        self._hash_full_blocks(victim)\n        self.pool.free(victim.blocks)\n",
