@@ -7,6 +7,7 @@ the same two facts in their own comments, with a placeholder line that a suite r
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,6 +169,25 @@ def untouched(lab: Lab, folder: Path, name: str) -> frozenset[str]:
     except OSError:
         return frozenset()
     return frozenset(block.task for block in blocks(reference)) if pristine else frozenset()
+
+
+def unbegun(lab: Lab, folder: Path, task: Task) -> int | None:
+    """The line of a task's first placeholder, if all of them still stand in a learner's file as
+    shipped, with nothing written in front of them; else None."""
+
+    def placeholders(text: str) -> Counter[tuple[str, ...]]:
+        lines = text.splitlines()
+        todo = f"TODO({task.name})"
+        places = [place for place, line in enumerate(lines) if todo in line]
+        return Counter(tuple(lines[max(0, place - 1) : place + 2]) for place in places)
+
+    try:
+        shipped = placeholders(skeleton(lab, task.file))
+        text = (folder / task.file).read_text(encoding="utf-8", errors="replace")
+    except (OSError, LabError):
+        return None
+    begun = not shipped or not shipped <= placeholders(text)
+    return None if begun else placeholder_line(task, text)
 
 
 def stale(lab: Lab) -> list[str]:

@@ -25,8 +25,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from grader import capabilities, show
-from grader.boundary.errors import Disturbed, FarSideError, StudentError, SuiteFault
+from grader import capabilities, show, skeleton
+from grader.boundary.errors import (
+    Disturbed,
+    FarSideError,
+    NotStarted,
+    StudentError,
+    SuiteFault,
+)
 from grader.boundary.farside import Kit, records_of, types_files
 from grader.boundary.files import FolderModules
 from grader.boundary.proxy import Handle, Line, Student
@@ -458,7 +464,8 @@ def run_case(
     if reason := capabilities.first_missing(case.test.extra):
         return Outcome(case, "not_verified", [reason])
     texts = {name: folder / name for name in suite.lab.edit}
-    line = Line(room, suite.records, texts, suite.lab.task(case.test.task).name)
+    task = suite.lab.task(case.test.task)
+    line = Line(room, suite.records, texts, task.name)
     wanted = inspect.signature(case.test.function).parameters
     arguments: dict[str, Any] = dict(case.params)
     if "student" in wanted:
@@ -487,6 +494,10 @@ def run_case(
         room.forget()
         if own is not None:
             own.cleanup()
+    if outcome.status == "failed" and (number := skeleton.unbegun(suite.lab, folder, task)):
+        # Another task's mistake came first; of this one there is nothing yet to be wrong.
+        here = NotStarted(task.name, f"{task.file}:{number}")
+        outcome = _from_far_side(suite, case, here)
     outcome.seconds = time.perf_counter() - started
     if outcome.status != "passed":
         outcome.called = line.called()

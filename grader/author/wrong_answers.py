@@ -83,7 +83,8 @@ def files(lab: Lab, wrong: Misconception) -> dict[str, str]:
 
 def combined(lab: Lab, wrongs: list[Misconception], not_started: list[str]) -> dict[str, str]:
     """The files of a submission that makes several mistakes, of different tasks, and has not begun
-    some others. ValueError for mistakes that do not go together: two that change the same lines."""
+    some others. ValueError for mistakes that do not go together: two that change the same lines,
+    or one that brings its own of what has not been begun."""
     texts = {name: (lab.solution / name).read_text(encoding="utf-8") for name in lab.edit}
     for wrong in wrongs:
         if wrong.file is not None:
@@ -93,7 +94,12 @@ def combined(lab: Lab, wrongs: list[Misconception], not_started: list[str]) -> d
     for wrong in wrongs:
         if wrong.file is None:
             name = _home(texts, wrong)
-            texts[name] = _spliced(texts[name], wrong)
+            spliced = _spliced(texts[name], wrong)
+            for task in not_started:
+                todo = f"TODO({lab.task(task).name})"
+                if spliced.count(todo) != texts[name].count(todo):
+                    raise ValueError(f"{wrong.name} brings its own {task}, which is not begun.")
+            texts[name] = spliced
     return {name: _without_marks(text) for name, text in texts.items()}
 
 

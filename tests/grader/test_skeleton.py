@@ -7,7 +7,9 @@ import difflib
 import pytest
 
 from grader import skeleton
+from grader.boundary.rooms import LocalRoom
 from grader.labs import Lab, LabError, load_lab
+from grader.suite import load_suite, run_case, seed_of
 
 from .conftest import MiniKit
 from .test_collection import add_second
@@ -165,3 +167,62 @@ def test_what_is_changed_stands_there_exactly_once(old: str, count: int) -> None
         skeleton.changed(REFERENCE, (old, ""))
     with pytest.raises(ValueError, match="0 places"):
         skeleton.changed_in(REFERENCE, "two", (old, ""))
+
+
+def test_a_task_is_unbegun_while_its_placeholders_stand_as_shipped(kit: MiniKit, lab: Lab) -> None:
+    task = lab.task("running_mean")
+    shipped = kit.main.read_text(encoding="utf-8")
+    todo = "    # TODO(lab90.running_mean)"
+    stop = '    raise NotImplementedError("lab90.running_mean")\n'
+    assert todo in shipped
+    assert stop in shipped
+    assert skeleton.unbegun(lab, kit.exercise, task) == 11
+    kit.write("import math\n" + shipped.replace("\n", "\r\n"))
+    assert skeleton.unbegun(lab, kit.exercise, task) == 12
+    for begun in (
+        shipped.replace(todo, "    means = []\n" + todo),  # code in front of it
+        shipped.replace(stop, "    means = []\n" + stop),
+        shipped.replace(stop, "    return []\n"),
+        shipped.replace("TODO", "done"),
+    ):
+        kit.write(begun)
+        assert skeleton.unbegun(lab, kit.exercise, task) is None
+    kit.main.unlink()
+    assert skeleton.unbegun(lab, kit.exercise, task) is None
+
+
+def test_each_of_several_placeholders_has_to_stand(kit: MiniKit, lab: Lab) -> None:
+    part = "    # BEGIN SOLUTION running_mean\n    x = 1\n    # END SOLUTION\n"
+    reference(kit, f"def a():\n{part}\n\ndef b():\n{part}")
+    shipped = skeleton.skeleton(lab, "running_mean.py")
+    kit.write(shipped)
+    assert skeleton.unbegun(lab, kit.exercise, lab.task("running_mean")) == 2
+    head, stop, tail = shipped.rpartition('    raise NotImplementedError("lab90.running_mean")')
+    kit.write(f"{head}    return 1{tail}")
+    assert stop
+    assert skeleton.unbegun(lab, kit.exercise, lab.task("running_mean")) is None
+
+
+ELSEWHERE = """
+from grader import expect
+from grader.suite import task
+
+
+@task("running_mean")
+def test_what_another_task_does(student):
+    expect.equal(student.other(), 4, because="it is four")
+"""
+
+
+def test_a_task_that_is_not_begun_is_not_wrong(kit: MiniKit) -> None:
+    (kit.suite / "test_running_mean.py").write_text(ELSEWHERE)
+    suite = load_suite(load_lab(kit.root, "lab90"))
+    (case,) = suite.cases
+    shipped = kit.main.read_text(encoding="utf-8") + "\n\ndef other():\n    return 3\n"
+    begun = shipped.replace("    raise NotImpl", "    means = []\n    raise NotImpl")
+    for text, status in ((shipped, "not_started"), (begun, "failed")):
+        kit.write(text)
+        room = LocalRoom(suite.kit(kit.exercise), suite.limits())
+        outcome = run_case(suite, case, room, kit.exercise, seed_of(case))
+        assert outcome.status == status
+        assert ("running_mean.py:11" in outcome.where) == (status == "not_started")

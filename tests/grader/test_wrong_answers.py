@@ -173,3 +173,13 @@ def test_a_file_is_no_folder(kit: MiniKit, tmp_path: Path) -> None:
         with pytest.raises(LabError, match="cannot be written"):
             wrong_answers.write(kit.root, place, ["lab90"])
     assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_a_mistake_that_brings_its_own_of_what_is_not_begun_does_not_go_with_it(
+    classes: Suite,
+) -> None:
+    """Who has not begun a task cannot have another one's wrong version of it."""
+    (wrong, *_) = [w for w in classes.misconceptions_of("running_mean") if w.replaces == "helper"]
+    assert wrong_answers.combined(classes.lab, [wrong], [])
+    with pytest.raises(ValueError, match="brings its own running_mean"):
+        wrong_answers.combined(classes.lab, [wrong], ["running_mean"])
