@@ -7,6 +7,7 @@ they differ in what stands between the two. `remote` has the tiers with a proces
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import isfinite
@@ -28,6 +29,8 @@ from grader.boundary.errors import (
     Timeout,
 )
 from grader.boundary.farside import FarSide, Kit, Reply
+
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 LOAD_SECONDS = 60.0
 
@@ -111,6 +114,7 @@ def failure(described: Any) -> FarSideError:
             raise TypeError
     except (TypeError, ValueError):
         return Refused("a malformed error report came across")
+    text = _STYLE.sub("", text)  # libraries print in bold, where there may be no terminal
     type_name, text, where = type_name[:200], text[:4000], where[:200]
     bases = tuple(base[:200] for base in bases[:20])
     trace = tuple(line[:300] for line in trace[:10])

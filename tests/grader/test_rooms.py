@@ -134,6 +134,9 @@ def surrogate():
 
 def bad_text():
     raise ValueError("half \\ud800")
+
+def bold():
+    raise ValueError("so \\x1b[1;31mbold\\x1b[0m")
 """
 TYPES = """
 import dataclasses
@@ -229,6 +232,8 @@ def test_an_exception_has_its_type_text_bases_and_line(student: Student) -> None
         student.odd()
     with pytest.raises(StudentError, match=r"half \?"):
         student.bad_text()
+    with pytest.raises(StudentError, match=r"^ValueError: so bold$"):
+        student.bold()
     with pytest.raises(StudentError, match=r"sys\.exit\(3\) was called"):
         student.leaves()
     with pytest.raises(StudentError, match="RecursionError"):
