@@ -6,6 +6,7 @@ the same two facts in their own comments, with a placeholder line that a suite r
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Collection
@@ -173,7 +174,8 @@ def untouched(lab: Lab, folder: Path, name: str) -> frozenset[str]:
 
 def unbegun(lab: Lab, folder: Path, task: Task) -> int | None:
     """The line of a task's first placeholder, if all of them still stand in a learner's file as
-    shipped, with nothing written in front of them; else None."""
+    shipped, with nothing written in front of them, and nothing at the top level of a Python file
+    can have taken their place; else None."""
 
     def placeholders(text: str) -> Counter[tuple[str, ...]]:
         lines = text.splitlines()
@@ -187,7 +189,27 @@ def unbegun(lab: Lab, folder: Path, task: Task) -> int | None:
     except (OSError, LabError):
         return None
     begun = not shipped or not shipped <= placeholders(text)
-    return None if begun else placeholder_line(task, text)
+    if begun or (task.file.endswith(".py") and _binds_again(skeleton(lab, task.file), text)):
+        return None
+    return placeholder_line(task, text)
+
+
+def _binds_again(shipped: str, text: str) -> bool:
+    """Whether a file defines a name twice at its top level, or has statements there that the
+    skeleton does not have: either may put another function in a placeholder's place."""
+    try:
+        given, mine = ast.parse(shipped).body, ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return True
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    names = Counter(node.name for node in mine if isinstance(node, kinds))
+    if any(count > 1 for count in names.values()):
+        return True
+    shapes = Counter(ast.dump(node) for node in given if not isinstance(node, kinds))
+    others = Counter(
+        ast.dump(node) for node in mine if not isinstance(node, kinds | ast.Import | ast.ImportFrom)
+    )
+    return not others <= shapes
 
 
 def stale(lab: Lab) -> list[str]:

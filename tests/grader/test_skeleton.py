@@ -179,11 +179,17 @@ def test_a_task_is_unbegun_while_its_placeholders_stand_as_shipped(kit: MiniKit,
     assert skeleton.unbegun(lab, kit.exercise, task) == 11
     kit.write("import math\n" + shipped.replace("\n", "\r\n"))
     assert skeleton.unbegun(lab, kit.exercise, task) == 12
+    kit.write(shipped + "\n\ndef helper():\n    return 1\n")
+    assert skeleton.unbegun(lab, kit.exercise, task) == 11
     for begun in (
         shipped.replace(todo, "    means = []\n" + todo),  # code in front of it
         shipped.replace(stop, "    means = []\n" + stop),
         shipped.replace(stop, "    return []\n"),
         shipped.replace("TODO", "done"),
+        shipped + "\n\ndef running_mean(values):\n    return []\n",  # it takes the place
+        shipped + "\n\nrunning_mean = list\n",
+        shipped + "\n\nsetattr(__import__(__name__), 'running_mean', list)\n",
+        shipped + "\n\ndef half(\n",
     ):
         kit.write(begun)
         assert skeleton.unbegun(lab, kit.exercise, task) is None
