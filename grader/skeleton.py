@@ -184,14 +184,15 @@ def unbegun(lab: Lab, folder: Path, task: Task) -> int | None:
         return Counter(tuple(lines[max(0, place - 1) : place + 2]) for place in places)
 
     try:
-        shipped = placeholders(skeleton(lab, task.file))
         text = (folder / task.file).read_text(encoding="utf-8", errors="replace")
+        number = placeholder_line(task, text)
+        shipped = skeleton(lab, task.file) if number else ""
     except (OSError, LabError):
         return None
-    begun = not shipped or not shipped <= placeholders(text)
-    if begun or (task.file.endswith(".py") and _binds_again(skeleton(lab, task.file), text)):
+    stand = shipped and placeholders(shipped) <= placeholders(text)
+    if not stand or (task.file.endswith(".py") and _binds_again(shipped, text)):
         return None
-    return placeholder_line(task, text)
+    return number
 
 
 def _binds_again(shipped: str, text: str) -> bool:

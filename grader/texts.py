@@ -40,6 +40,11 @@ def judged(because: str, rule: Callable[..., Any], *arguments: Any) -> Any:
         raise Failure("property", [fault.text], fault.key, because) from None
 
 
+def word(text: str) -> str:
+    """In small letters, with single blanks: what two spellings of a name have in common."""
+    return " ".join(text.lower().split())
+
+
 @dataclass(frozen=True)
 class Cell:
     """The text of one cell, and where it begins."""
@@ -51,8 +56,7 @@ class Cell:
 
     @property
     def word(self) -> str:
-        """In small letters, with single blanks."""
-        return " ".join(self.text.lower().split())
+        return word(self.text)
 
     def fault(self, text: str, key: str | None = None) -> Fault:
         return Fault(self.file, self.line, self.column, text, key)
@@ -161,7 +165,7 @@ def rows(
         if name not in table.columns:
             text = f"the table has no column {name!r}; its columns are: {', '.join(columns)}"
             raise Fault(file, table.line, 1, text, f"no column {name}")
-    known = {" ".join(name.lower().split()): name for name in wanted}
+    known = {word(name): name for name in wanted}
     by_name: dict[str, Row] = {}
     for row in table.rows:
         cell = row[key]

@@ -74,9 +74,8 @@ class Line:
         handle: int = 0,
         shown: str = "",
     ) -> Any:
-        self.last = (shown or name, args, kwargs)
-        if op == "probe":
-            self.last = _call_of(name, args, kwargs)
+        told = _call_of(name, args, kwargs) if op == "probe" else (shown or name, args, kwargs)
+        self.last = told
         self.answer = None
         self.answer = self.room.request(op, name, handle, (args, kwargs), self.side)
         return self.answer
@@ -91,14 +90,15 @@ def _call_of(
 ) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
     """A probe's call as a learner can type it: one that is given a function's name and arguments
     (a tuple, a dict with more, or a list of tuples for several calls) stands for that call."""
-    match args:
-        case (str() as function, tuple() as given) if function.isidentifier():
-            return function, given, {}
-        case (str() as function, tuple() as given, dict() as more, *_) if function.isidentifier():
-            return function, given, more
-        case (str() as function, [tuple() as given]) if function.isidentifier():
-            return function, given, {}
-        case (str() as function, [tuple(), *_] as rows) if function.isidentifier():
+    function, *given = args or ("",)
+    if not isinstance(function, str) or not function.isidentifier():
+        return name, args, kwargs
+    match given:
+        case [tuple() as inner] | [[tuple() as inner]]:
+            return function, inner, {}
+        case [tuple() as inner, dict() as more, *_]:
+            return function, inner, more
+        case [[tuple(), *_] as rows]:
             return f"{function} ({len(rows)} calls)", (), {}
     return name, args, kwargs
 

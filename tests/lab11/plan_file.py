@@ -151,7 +151,7 @@ def judge_passes(plan: Read, problem) -> None:
 
 def judge_choices(plan: Read, problem) -> None:
     right = all_facts(problem)
-    names = {" ".join(name.lower().split()): name for name in right}
+    names = {texts.word(name): name for name in right}
     for regime in problem.regimes:
         row = plan.choices[regime.name]
         cell = row["choice"]
@@ -194,7 +194,7 @@ def dominating(problem, right: dict[str, Facts], choice: str, regime: str) -> st
 def judge_reasons(plan: Read, problem) -> None:
     """Each why is a sentence with a word of what bounds the regime."""
     right = all_facts(problem)
-    names = {" ".join(name.lower().split()): name for name in right}
+    names = {texts.word(name): name for name in right}
     for regime in problem.regimes:
         row = plan.choices[regime.name]
         why = row["why"]
