@@ -10,7 +10,8 @@ from typing import Any
 from grader import capabilities, feedback
 from grader.labs import Lab
 from grader.score import NOT_RUN, LabScore, TaskScore, score_lab
-from grader.suite import Outcome, Suite
+from grader.suite.model import Suite
+from grader.suite.run import Outcome
 
 _MARKS = {
     "done": "+",

@@ -9,7 +9,7 @@ from pathlib import Path
 from grader import skeleton
 from grader.boundary.errors import LoadFailed, Missing
 from grader.labs import Task
-from grader.suite import Outcome
+from grader.suite.run import Outcome
 
 STATES = {
     "done": "done",

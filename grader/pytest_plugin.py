@@ -24,7 +24,9 @@ from grader.boundary.farside import how_to_restore
 from grader.boundary.rooms import LocalRoom, Room
 from grader.expect import Failure
 from grader.labs import LAB_ID, TRACKS, Lab, LabError, Task, load_lab
-from grader.suite import PUBLIC_KEY, Budget, Case, Outcome, Suite, load_suite, run_case, seed_of
+from grader.suite.diagnose import Budget
+from grader.suite.model import Case, Suite, load_suite
+from grader.suite.run import PUBLIC_KEY, Outcome, run_case, seed_of
 
 _UNITS = pytest.StashKey[dict[Path, "Unit"]]()
 _RESULTS = pytest.StashKey[dict[Path, dict[str, dict[str, Any]]]]()

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from grader import capabilities
 from grader.labs import Lab, Task
-from grader.suite import Outcome, Suite
+from grader.suite.model import Suite
+from grader.suite.run import Outcome
 
 DONE, PARTIAL, WRONG = "done", "partial", "wrong"
 NOT_STARTED, NOT_VERIFIED, DISTURBED, NOT_RUN = (

@@ -24,14 +24,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from grader import capabilities, suite
+from grader import capabilities
 from grader.boundary.errors import FarSideError, LoadFailed, Missing, NotStarted, StudentError
 from grader.boundary.farside import PLACEHOLDER, FarSide
 from grader.boundary.proxy import Line, Student
 from grader.boundary.rooms import LocalRoom
 from grader.expect import Failure
 from grader.labs import load_lab
-from grader.suite import Case, Suite
+from grader.suite.model import Case, Suite, load_suite
+from grader.suite.run import generator, run_case, seed_of
 
 Verdicts = dict[str, str]
 
@@ -146,7 +147,7 @@ def _verdict(tests: Suite, case: Case, folder: Path, far: FarSide, probes: dict[
     if "student" in wanted:
         arguments["student"] = Direct(line, find, probes)
     if "rng" in wanted:
-        arguments["rng"] = suite.generator(suite.seed_of(case))
+        arguments["rng"] = generator(seed_of(case))
     with contextlib.ExitStack() as stack:
         if "tmp_path" in wanted:
             arguments["tmp_path"] = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -191,7 +192,7 @@ def counted(tests: Suite, folder: Path) -> Verdicts:
         room = _Counted(tests.kit(staged), tests.limits())
         for case in tests.cases:
             if runs_here(tests, case):
-                outcome = suite.run_case(tests, case, room, staged, suite.seed_of(case))
+                outcome = run_case(tests, case, room, staged, seed_of(case))
                 found[case.id] = outcome.status
         room.close()
     return found
@@ -232,7 +233,7 @@ def main() -> None:
     parser.add_argument("--count", action="store_true")
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    tests = suite.load_suite(load_lab(given.kit.resolve(), given.lab))
+    tests = load_suite(load_lab(given.kit.resolve(), given.lab))
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
     _SUITE.append(tests)

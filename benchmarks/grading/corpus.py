@@ -18,7 +18,7 @@ from pathlib import Path
 
 from grader import skeleton
 from grader.labs import Lab, load_lab
-from grader.suite import Misconception, load_suite
+from grader.suite.model import Misconception, load_suite
 
 SEED = 20260
 MISTAKES = (0, 1, 1, 2, 2, 3, 3, 4, 5)

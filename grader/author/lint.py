@@ -33,17 +33,9 @@ from grader.boundary.proxy import RESERVED
 from grader.boundary.rooms import LocalRoom, Room
 from grader.labs import Lab, LabError, Task, load_lab
 from grader.score import NOT_STARTED, NOT_VERIFIED, score_lab
-from grader.suite import (
-    Case,
-    Misconception,
-    Outcome,
-    Suite,
-    alike,
-    load_suite,
-    replay,
-    run_case,
-    seed_of,
-)
+from grader.suite.diagnose import alike, replay
+from grader.suite.model import Case, Misconception, Suite, load_suite
+from grader.suite.run import Outcome, run_case, seed_of
 
 ALL_SEEDS = 20
 _SHOWN = 12

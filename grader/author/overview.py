@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from grader.labs import Lab, all_labs
-from grader.suite import load_suite
+from grader.suite.model import load_suite
 
 BEGIN, END = "<!-- labs: written by infralens sync -->", "<!-- end of labs -->"
 _SHORT = "| lab | topic | you write | points |\n|---|---|---|---|"

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from grader import skeleton
 from grader.labs import Lab, LabError, Task, load_lab
-from grader.suite import Misconception, load_suite
+from grader.suite.model import Misconception, load_suite
 
 
 @dataclass(frozen=True)

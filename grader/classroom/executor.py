@@ -33,7 +33,7 @@ from grader.classroom.errors import Infrastructure
 from grader.classroom.records import Record
 from grader.classroom.units import UNIT_SECONDS, Unit, Wall, grade_unit
 from grader.labs import load_lab
-from grader.suite import load_suite
+from grader.suite.model import load_suite
 
 STOP_SECONDS = 2.0
 TRIES = 5

@@ -31,7 +31,7 @@ from grader.classroom.submissions import Submissions
 from grader.classroom.units import FEEDBACK, Unit
 from grader.labs import Lab, LabError, find_root, lab_ids, load_lab
 from grader.progress import write_atomically
-from grader.suite import Suite, load_suite
+from grader.suite.model import Suite, load_suite
 
 TIERS = ("sandbox", "process", "local")
 DEFAULT_TIER = "sandbox" if sys.platform == "linux" else "process"

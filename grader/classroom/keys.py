@@ -20,7 +20,7 @@ from grader import capabilities
 from grader.boundary.rooms import patience
 from grader.classroom.submissions import Taken
 from grader.labs import Lab
-from grader.suite import Suite
+from grader.suite.model import Suite
 
 PUBLIC_SEED = "public"
 _NO_INFLUENCE = ("author/", "learner/", "board.py", "cli.py", "progress.py", "pytest_plugin.py")
@@ -30,7 +30,7 @@ _REPORTING = ("classroom/command.py", "classroom/report.py", "classroom/store.py
 def seed(course_key: bytes | None, taken: Taken) -> str:
     """The seed of a unit: HMAC(course key, submission), or the public one without a course key.
 
-    A test's own seed is `grader.suite.seed_of` of it, so that
+    A test's own seed is `grader.suite.run.seed_of` of it, so that
     `pytest exercises/labNN --seed <this>` repeats what a grading run did."""
     if course_key is None:
         return PUBLIC_SEED

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from grader import capabilities, feedback, score, suite
+from grader import capabilities, feedback, score
 from grader.boundary import codec
 from grader.boundary.errors import (
     Crashed,
@@ -39,7 +39,9 @@ from grader.classroom.errors import Infrastructure
 from grader.classroom.records import Record, TaskRow, TestRow
 from grader.expect import Failure
 from grader.labs import Lab
-from grader.suite import Case, Outcome, Suite
+from grader.suite.diagnose import Budget
+from grader.suite.model import Case, Suite
+from grader.suite.run import PUBLIC_KEY, Outcome, reference_room, run_case, seed_of
 
 FEEDBACK = ("full", "diagnosis", "names")
 DIAGNOSIS_SECONDS = 20.0
@@ -257,9 +259,9 @@ class _Run:
         self.folder = folder
         self.limits = tests.limits()
         self.deadline = time.monotonic() + UNIT_SECONDS * self.limits.patience
-        self.key = suite.PUBLIC_KEY if unit.seed == "public" else unit.seed.encode()
+        self.key = PUBLIC_KEY if unit.seed == "public" else unit.seed.encode()
         self.closed: dict[str, _Closed] = {}
-        self.budget = suite.Budget(DIAGNOSIS_SECONDS)
+        self.budget = Budget(DIAGNOSIS_SECONDS)
         self.bad_loads = 0
         for name, sentence in unit.refused.items():
             status = "not_started" if name in unit.missing else "error"
@@ -347,7 +349,7 @@ class _Run:
         return self._ran(case, self.room)
 
     def _ran(self, case: Case, room: _Guard) -> Outcome:
-        seed = suite.seed_of(case, self.key)
+        seed = seed_of(case, self.key)
         for _ in range(KILLED_TRIES):
             outcome = self._once(case, room, seed)
             if not (isinstance(outcome.error, Crashed) and outcome.error.killed):
@@ -368,7 +370,7 @@ class _Run:
             raise Infrastructure(f"the disk of temporary files, {tempfile.gettempdir()}, is full")
 
     def _once(self, case: Case, room: _Guard, seed: bytes) -> Outcome:
-        return suite.run_case(
+        return run_case(
             self.tests,
             case,
             room,
@@ -399,8 +401,8 @@ class _Run:
     def _reference_passes(self, case: Case, seed: bytes) -> bool:
         if not self.lab.has_solution:
             return True
-        with suite.reference_room(self.tests, self.lab.solution) as room:
-            again = suite.run_case(self.tests, case, room, self.lab.solution, seed)
+        with reference_room(self.tests, self.lab.solution) as room:
+            again = run_case(self.tests, case, room, self.lab.solution, seed)
         return again.status == "passed"
 
 

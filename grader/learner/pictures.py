@@ -30,7 +30,7 @@ from grader.feedback import sentence
 from grader.labs import Lab, LabError, lab_ids, load_lab
 from grader.learner import drawing
 from grader.learner.drawing import Drawing, Legend, Lines, Note, Panel, Picture, Sheet
-from grader.suite import Suite, load_suite
+from grader.suite.model import Suite, load_suite
 
 FILE = "pictures.py"
 # Of a whole file, whichever task asks; the text says all there is to say.

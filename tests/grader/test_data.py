@@ -21,7 +21,7 @@ import pytest
 from grader import capabilities, data
 from grader.board import build
 from grader.labs import LabError, load_lab
-from grader.suite import load_suite
+from grader.suite.model import load_suite
 
 from .conftest import make_kit
 

@@ -23,7 +23,7 @@ from grader.classroom.grading import GradeSummary, grade
 from grader.classroom.records import Record
 from grader.classroom.units import Unit, Wall
 from grader.labs import load_lab
-from grader.suite import Suite, load_suite
+from grader.suite.model import Suite, load_suite
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKES = {

@@ -16,7 +16,8 @@ import torch
 from grader import capabilities, score
 from grader.boundary.rooms import LocalRoom
 from grader.labs import Lab, load_lab
-from grader.suite import Case, Outcome, Suite, load_suite, run_case, seed_of
+from grader.suite.model import Case, Suite, load_suite
+from grader.suite.run import Outcome, run_case, seed_of
 
 ROOT = Path(__file__).resolve().parents[2]
 # What the page of each lab promises of a machine with a GPU.

@@ -17,13 +17,15 @@ from typing import Any
 
 import pytest
 
-from grader import capabilities, suite
+from grader import capabilities
 from grader.classroom import command, executor, grading, records, units
 from grader.classroom.errors import CallError, Infrastructure
 from grader.classroom.grading import GradeSummary, grade
 from grader.classroom.records import Record
 from grader.classroom.submissions import MAX_FILE_BYTES, student_id
 from grader.labs import load_lab
+from grader.suite.model import load_suite
+from grader.suite.run import seed_of
 
 LAB = "lab90"
 MEAN, SPREAD = "running_mean.py", "spread.py"
@@ -971,7 +973,7 @@ def test_the_local_tier_is_named_for_what_it_is(
 def test_a_test_s_seed_is_that_of_the_unit(course: Class) -> None:
     course.hand_in("alice")
     course.grade(course_key=b"one secret for the course")
-    tests = suite.load_suite(load_lab(course.kit.root, LAB))
+    tests = load_suite(load_lab(course.kit.root, LAB))
     seed = course.record("alice").seed.encode()
-    assert len({suite.seed_of(case, seed) for case in tests.cases}) == len(tests.cases)
+    assert len({seed_of(case, seed) for case in tests.cases}) == len(tests.cases)
     assert grading.TIERS == ("sandbox", "process", "local")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from grader.labs import load_lab
-from grader.suite import load_suite
+from grader.suite.model import load_suite
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,21 +9,12 @@ import numpy as np
 import pytest
 
 from grader import expect
-from grader import suite as suites
 from grader.boundary.rooms import LocalRoom
 from grader.labs import load_lab
-from grader.suite import (
-    Case,
-    Misconception,
-    Outcome,
-    Suite,
-    alike,
-    diagnose,
-    load_suite,
-    replay,
-    run_case,
-    seed_of,
-)
+from grader.suite import diagnose as diagnosis
+from grader.suite.diagnose import alike, diagnose, replay
+from grader.suite.model import Case, Misconception, Suite, load_suite
+from grader.suite.run import Outcome, run_case, seed_of
 
 from .conftest import WRONG, MiniKit
 
@@ -301,13 +292,13 @@ def test_a_misconception_is_replayed_once_for_many_submissions(
     """The same inputs are answered from memory; other inputs are replayed only where the first
     replay failed at the same place."""
     replayed: list[tuple[str, bytes]] = []
-    real = suites.replay
+    real = diagnosis.replay
 
     def counted(suite: Suite, wrong: Misconception, case: Case, seed: bytes) -> Outcome:
         replayed.append((wrong.name, seed))
         return real(suite, wrong, case, seed)
 
-    monkeypatch.setattr(suites, "replay", counted)
+    monkeypatch.setattr(diagnosis, "replay", counted)
     kit.write(WRONG)
     suite = load_suite(load_lab(kit.root, "lab90"))
     case = suite.cases[0]

@@ -10,7 +10,8 @@ import pytest
 from grader import capabilities
 from grader.labs import Lab, Task
 from grader.score import Verdict, score_lab, score_task
-from grader.suite import Case, Outcome, Suite, Test
+from grader.suite.model import Case, Suite, Test
+from grader.suite.run import Outcome
 
 TASK = Task("lab90", "mean", "Mean", "core", 6.0, 5, "mean.py", ("a", "b", "c"))
 

@@ -9,7 +9,8 @@ import pytest
 from grader import skeleton
 from grader.boundary.rooms import LocalRoom
 from grader.labs import Lab, LabError, load_lab
-from grader.suite import load_suite, run_case, seed_of
+from grader.suite.model import load_suite
+from grader.suite.run import run_case, seed_of
 
 from .conftest import MiniKit
 from .test_collection import add_second

@@ -9,7 +9,8 @@ import pytest
 from grader import capabilities
 from grader.boundary.rooms import LocalRoom
 from grader.labs import load_lab
-from grader.suite import load_suite, run_case, seed_of
+from grader.suite.model import load_suite
+from grader.suite.run import run_case, seed_of
 
 ROOT = Path(__file__).resolve().parents[2]
 BROKEN = "import a_module_that_nobody_has\n"

@@ -11,7 +11,9 @@ import pytest
 from grader.author import wrong_answers
 from grader.boundary.rooms import LocalRoom
 from grader.labs import LabError, lab_ids, load_lab
-from grader.suite import Suite, load_suite, replay, run_case, seed_of
+from grader.suite.diagnose import replay
+from grader.suite.model import Suite, load_suite
+from grader.suite.run import run_case, seed_of
 
 from .conftest import MiniKit
 from .test_misconceptions import MISCONCEPTIONS, REFERENCE, TESTS

@@ -11,7 +11,7 @@ import pytest
 from grader import capabilities
 from grader.classroom.grading import grade
 from grader.labs import load_lab
-from grader.suite import load_suite
+from grader.suite.model import load_suite
 from tests.grader.conftest import HERE, needs_sandbox
 
 pytestmark = pytest.mark.skipif(bool(capabilities.missing("cxx")), reason="no C++ compiler here")

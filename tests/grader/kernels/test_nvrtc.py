@@ -13,7 +13,7 @@ from grader import kernels
 from grader.kernels import CompileError, Unsupported, nvrtc, source
 from grader.kernels.build import compiler
 from grader.labs import Lab, all_labs
-from grader.suite import load_suite
+from grader.suite.model import load_suite
 
 from .ptx import Kernel
 

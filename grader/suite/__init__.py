@@ -1,0 +1,32 @@
+"""A lab's hidden suite: its tests, its misconceptions, and how one test is run and diagnosed.
+
+Knows nothing of pytest's machinery. Importing this package imports neither torch, NumPy nor
+hypothesis.
+
+test           a function `test_*` with `@task(...)`; its docstring names its oracle
+case           one run of a test, with one set of parameters
+gate           a test without which its task earns nothing
+step           a test with a share of its task's points, once every gate has passed
+extra          a test that wants a GPU, real data or an optional library: shown, never scored
+student        what a test calls: the learner's code, on the other side of the wall
+room           where that code runs: this process, a process of its own, or a sandbox
+handle         an object of the learner's that stays in the room
+probe          a function of `probes.py` that runs in the room, beside the learner's code
+kit            what a room is given: the learner's files, the given files, the probes
+evidence       what a verdict rests on: values that came back are computed; what a meter or a probe
+               counted beside the learner's code is witnessed
+outcome        how one case went: its status, what was observed, and where
+needs          what a task cannot be verified without, such as a compiler
+reference      the kit's own solution
+variant        another right solution, which the suite must pass
+misconception  a wrong solution as code, with the sentence that a learner who gave it should read
+fake           a wrong solution that knows nothing of the task, such as a constant
+splice         to put a misconception in its place in the reference
+replay         to run a case again on the reference with a misconception in it
+diagnosis      to find the misconception whose replay fails as the learner's code did
+seed           what a case's random inputs come from: public, or keyed by the course
+"""
+
+from grader.suite.api import misconception, property_settings, task
+
+__all__ = ["misconception", "property_settings", "task"]

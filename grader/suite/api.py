@@ -1,0 +1,51 @@
+"""What suite modules and misconceptions.py are written with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_TASK = "__infralens_task__"
+_MISCONCEPTION = "__infralens_misconception__"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def task(task_id: str, gate: bool = True, extra: tuple[str, ...] = ()) -> Callable[[F], F]:
+    """Marks a test of a task. `gate`: the task earns nothing unless it passes; otherwise it is a
+    step. `extra`: modules or `gpu` that it needs; such a test is shown, never scored."""
+
+    def mark(function: F) -> F:
+        setattr(function, _TASK, (task_id, gate, tuple(extra)))
+        return function
+
+    return mark
+
+
+def misconception(
+    task_id: str, replaces: str | None = None, file: str | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Marks a known wrong answer. It takes the place of `replaces` (default: the task's id; a
+    dotted name for a method) in a fresh copy of the reference; or, with `file`, it is given the
+    reference's text of that file and returns a wrong one's (see `skeleton.with_block`)."""
+
+    def mark(wrong: Callable[..., Any]) -> Callable[..., Any]:
+        setattr(wrong, _MISCONCEPTION, (task_id, replaces or task_id, file))
+        return wrong
+
+    return mark
+
+
+def property_settings(max_examples: int = 60) -> Any:
+    """Settings for `@given` in a suite: no deadline, no database, the same examples every time."""
+    from hypothesis import HealthCheck, Phase, settings
+
+    return settings(
+        max_examples=max_examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+        # Several faults in one exception group would hide the first one's message.
+        report_multiple_bugs=False,
+        phases=(Phase.explicit, Phase.generate, Phase.shrink),
+    )

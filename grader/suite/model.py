@@ -1,0 +1,328 @@
+"""What a suite consists of: tests, their cases, misconceptions; and how it is loaded."""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import hashlib
+import importlib
+import inspect
+import itertools
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from grader.boundary.farside import Kit, records_of, types_files
+from grader.boundary.files import FolderModules
+from grader.boundary.rooms import Limits, LocalRoom
+from grader.labs import Lab, LabError
+from grader.suite.api import _MISCONCEPTION, _TASK
+
+if TYPE_CHECKING:
+    from grader.suite.diagnose import _Replay
+
+_ARGUMENTS = {"student", "rng", "tmp_path"}
+_SPLICE = "__infralens_splice__"
+
+
+@dataclass(frozen=True)
+class Test:
+    """One test function: a gate or a step of a task, or an extra."""
+
+    __test__ = False  # not pytest's to collect
+
+    lab: str
+    task: str
+    name: str
+    function: Callable[..., Any]
+    gate: bool
+    extra: tuple[str, ...]
+    line: int
+
+    @property
+    def scored(self) -> bool:
+        return not self.extra
+
+    @property
+    def doc(self) -> str:
+        return inspect.getdoc(self.function) or ""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of a test: the test with one set of parameters."""
+
+    test: Test
+    suffix: str
+    params: dict[str, Any] = field(hash=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.test.name}[{self.suffix}]" if self.suffix else self.test.name
+
+    @property
+    def id(self) -> str:
+        return f"{self.test.lab}/{self.test.task}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Misconception:
+    """A wrong answer as code, with the sentence that a learner who gave it should read."""
+
+    task: str
+    name: str
+    replaces: str
+    file: str | None
+    sentence: str
+    source: Callable[..., Any] = field(hash=False)
+
+    def text(self, folder: Path) -> str:
+        """The wrong file, made from the reference in `folder`."""
+        assert self.file is not None
+        return str(self.source((folder / self.file).read_text(encoding="utf-8")))
+
+    def patch(self, module: ModuleType) -> None:
+        """Put the wrong code in its place in a fresh copy of the reference module."""
+        owner_name, _, attribute = self.replaces.rpartition(".")
+        if not hasattr(module, (owner_name or attribute).partition(".")[0]):
+            return
+        owner: Any = module
+        for part in owner_name.split(".") if owner_name else []:
+            owner = getattr(owner, part)
+        setattr(owner, attribute, self._compiled(module, owner))
+
+    def definition(self) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef:
+        """The wrong code under the name that it takes, without the mark of a misconception. Its
+        lines are those of the file that it stands in."""
+        source = inspect.unwrap(self.source)
+        lines, first = inspect.getsourcelines(source)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+        definition = tree.body[0]
+        assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        definition.decorator_list = [
+            line
+            for line in definition.decorator_list
+            if "misconception" not in ast.unparse(line).partition("(")[0]
+        ]
+        definition.name = self.replaces.rpartition(".")[2]
+        ast.increment_lineno(tree, first - 1)
+        return definition
+
+    def _compiled(self, module: ModuleType, owner: Any) -> Any:
+        """The wrong code, executed among the reference's names."""
+        definition = self.definition()
+        name = definition.name
+        tree = ast.Module([definition], [])
+        # Evaluated annotations would need this file's own imports.
+        flags = __future__.annotations.compiler_flag
+        file = inspect.getfile(inspect.unwrap(self.source))
+        if owner is module:
+            exec(compile(tree, file, "exec", flags, dont_inherit=True), module.__dict__)
+            return module.__dict__[name]
+        # In a method, `super()` looks for `__class__` around it.
+        around = ast.parse(f"def {_SPLICE}(__class__):\n    return {name}")
+        assert isinstance(around.body[0], ast.FunctionDef)
+        around.body[0].body.insert(0, definition)
+        exec(compile(around, file, "exec", flags, dont_inherit=True), module.__dict__)
+        return module.__dict__.pop(_SPLICE)(owner)
+
+
+class Suite:
+    """Tests and misconceptions of one lab, loaded once."""
+
+    def __init__(self, lab: Lab, package: str) -> None:
+        self.lab = lab
+        trusted = lab.solution if lab.has_solution else lab.exercise
+        given = tuple(name for name in lab.given if name != "pictures.py")
+        self.given = FolderModules(trusted, given)
+        for name in types_files(given):
+            self.given.load(name)
+        self.records = records_of(self.given)
+        self.package = package
+        self.cases: list[Case] = []
+        self.misconceptions: list[Misconception] | None = None
+        self._wrong_rooms: dict[str, LocalRoom] = {}
+        self._wrong_folders: tempfile.TemporaryDirectory[str] | None = None
+        self.replays: dict[tuple[str, str], _Replay] = {}
+        with self.given.visible():
+            for path in sorted(lab.suite.glob("test_*.py")):
+                self._collect(self._import(path.stem), path)
+        if not self.cases:
+            raise LabError(f"{lab.suite} holds no test; add test_*.py with @task(...) functions.")
+        for row in lab.tasks:
+            if not any(case.test.task == row.id for case in self.cases):
+                raise LabError(f"{lab.suite}: no test is marked @task({row.id!r}).")
+            if not any(case.test.gate and case.test.scored for case in self.cases_of(row.id)):
+                raise LabError(
+                    f"{lab.suite}: `{row.id}` has no scored gate, so nobody could earn its points."
+                )
+        probes = lab.suite / "probes.py"
+        self.probes = probes.read_text(encoding="utf-8") if probes.is_file() else ""
+        self.probes_name = str(probes)
+
+    def _import(self, stem: str) -> ModuleType:
+        return importlib.import_module(f"{self.package}.{stem}")
+
+    def _collect(self, module: ModuleType, path: Path) -> None:
+        for name, function in vars(module).items():
+            if not name.startswith("test_") or not callable(function):
+                continue
+            marked = getattr(function, _TASK, None)
+            if marked is None:
+                raise LabError(f"{path}: {name} has no @task(...) and would never be counted.")
+            task_id, gate, extra = marked
+            try:
+                self.lab.task(task_id)
+            except LabError as error:
+                raise LabError(f"{path}: {name}: {error}") from None
+            line = inspect.unwrap(function).__code__.co_firstlineno
+            marks = list(getattr(function, "pytestmark", []))
+            if any(mark.name == "gpu" for mark in marks) and "gpu" not in extra:
+                extra = (*extra, "gpu")
+            test = Test(self.lab.id, task_id, name, function, gate, extra, line)
+            if any(case.test.task == task_id and case.test.name == name for case in self.cases):
+                raise LabError(f"{path}: a second test of `{task_id}` is called {name}.")
+            parametrize = [mark for mark in marks if mark.name == "parametrize"]
+            for suffix, params in _parameter_sets(parametrize):
+                self._check_arguments(path, test, params)
+                self.cases.append(Case(test, suffix, params))
+
+    def _check_arguments(self, path: Path, test: Test, params: dict[str, Any]) -> None:
+        wanted = set(inspect.signature(test.function).parameters)
+        if unknown := sorted(wanted - set(params) - _ARGUMENTS):
+            known = ", ".join(sorted(_ARGUMENTS))
+            raise LabError(f"{path}: {test.name} asks for {unknown}; a test may ask for {known}.")
+
+    def cases_of(self, task_id: str) -> list[Case]:
+        return [case for case in self.cases if case.test.task == task_id]
+
+    def misconceptions_of(self, task_id: str) -> list[Misconception]:
+        """The known wrong answers of a task; read when the first one is needed."""
+        if self.misconceptions is None:
+            self.misconceptions = list(self._read_misconceptions())
+        return [wrong for wrong in self.misconceptions if wrong.task == task_id]
+
+    def _read_misconceptions(self) -> Iterator[Misconception]:
+        if not (self.lab.suite / "misconceptions.py").is_file():
+            return
+        with self.given.visible():
+            module = self._import("misconceptions")
+        for name, value in vars(module).items():
+            value = getattr(value, "fget", None) or value  # a property's function carries the mark
+            if (marked := getattr(value, _MISCONCEPTION, None)) is not None:
+                row, replaces, file = marked
+                self.lab.task(row)
+                sentence = " ".join((inspect.getdoc(value) or "").split())
+                yield Misconception(row, name, replaces, file, sentence, value)
+
+    def kit(self, folder: Path) -> Kit:
+        return Kit(folder, self.lab.edit, self.lab.given, self.probes, self.probes_name)
+
+    def limits(self) -> Limits:
+        return Limits(self.lab.call_seconds)
+
+    def wrong_room(self, wrong: Misconception) -> LocalRoom:
+        """The reference with one misconception spliced in. Trusted code: a local room."""
+        if wrong.name not in self._wrong_rooms:
+            patch = wrong.patch if wrong.file is None else None
+            kit = self.kit(self.wrong_folder(wrong))
+            self._wrong_rooms[wrong.name] = LocalRoom(kit, self.limits(), patch)
+        return self._wrong_rooms[wrong.name]
+
+    def wrong_folder(self, wrong: Misconception) -> Path:
+        """The folder of that room's files: the reference's own, or a copy with a wrong file."""
+        if wrong.file is None:
+            return self.lab.solution
+        if self._wrong_folders is None:  # made where a grading job has its temporary files
+            self._wrong_folders = tempfile.TemporaryDirectory(
+                prefix="infralens-wrong-", ignore_cleanup_errors=True
+            )
+        folder = Path(self._wrong_folders.name) / wrong.name / self.lab.id
+        if not folder.is_dir():
+            self.lab.copy_to(folder)
+            (folder / wrong.file).write_text(wrong.text(self.lab.solution), encoding="utf-8")
+        return folder
+
+
+def _parameter_sets(marks: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every combination of the `parametrize` marks, with its id."""
+    columns: list[list[tuple[str, dict[str, Any]]]] = []
+    for mark in reversed(marks):
+        names = mark.args[0]
+        names = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
+        ids = mark.kwargs.get("ids")
+        column = []
+        for index, row in enumerate(mark.args[1]):
+            values = row.values if hasattr(row, "marks") else row
+            if not hasattr(row, "marks") and len(names) == 1:
+                values = (row,)
+            given = getattr(row, "id", None) if hasattr(row, "marks") else None
+            if given is None and ids is not None:
+                given = ids(values[0]) if callable(ids) else ids[index]
+            texts = [
+                _case_id(name, value, index) for name, value in zip(names, values, strict=True)
+            ]
+            label = str(given) if given is not None else "-".join(texts)
+            column.append((label, dict(zip(names, values, strict=True))))
+        columns.append(_distinct(column))
+    for combination in itertools.product(*columns):
+        merged: dict[str, Any] = {}
+        for _, params in combination:
+            merged |= params
+        yield "-".join(label for label, _ in combination), merged
+
+
+def _distinct(column: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
+    """Labels that stand twice get a number, so that no case's result overwrites another's."""
+    labels = [label for label, _ in column]
+    return [
+        (f"{label}{labels[:index].count(label)}" if labels.count(label) > 1 else label, params)
+        for index, (label, params) in enumerate(column)
+    ]
+
+
+def _case_id(name: str, value: object, index: int) -> str:
+    if isinstance(value, int | float | bool) or value is None:
+        return str(value)
+    plain = value if isinstance(value, str) else getattr(value, "__name__", None)
+    tame = isinstance(plain, str) and len(plain) <= 40 and plain.isprintable()
+    return str(plain) if tame and not set(str(plain)) & set("/\\:[]") else f"{name}{index}"
+
+
+_SUITES: dict[tuple[Path, str], tuple[str, Suite]] = {}
+
+
+def load_suite(lab: Lab) -> Suite:
+    """The suite of a lab, loaded again only when one of its files changed."""
+    key = (lab.root, lab.id)
+    stamp = fingerprint(lab)
+    known = _SUITES.get(key)
+    if known and known[0] == stamp:
+        return known[1]
+    if not lab.suite.is_dir():
+        raise LabError(f"{lab.id} has no suite: {lab.suite} is missing.")
+    package = f"labsuite_{stamp[:12]}"
+    for name in [name for name in sys.modules if name.startswith(f"{package}.")]:
+        del sys.modules[name]
+    holder = ModuleType(package)
+    holder.__path__ = [str(lab.suite)]
+    sys.modules[package] = holder
+    suite = Suite(lab, package)
+    _SUITES[key] = (stamp, suite)
+    return suite
+
+
+def fingerprint(lab: Lab) -> str:
+    """Changes when a file of the suite, the manifest or a given file does."""
+    digest = hashlib.sha256(str(lab.root).encode())
+    parts = [lab.suite.rglob("*"), [lab.exercise / "lab.toml"], map(lab.given_source, lab.given)]
+    files = {path for part in parts for path in part if "__pycache__" not in path.parts}
+    for path in sorted(files):
+        if path.is_file():
+            digest.update(f"{path}:{path.stat().st_mtime_ns}:{path.stat().st_size};".encode())
+    return digest.hexdigest()

@@ -1,0 +1,201 @@
+"""How one test is run. The pytest plugin, the repository check and grading runs all run tests
+through `run_case`."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import inspect
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from grader import capabilities, show, skeleton
+from grader.boundary.errors import (
+    Disturbed,
+    FarSideError,
+    NotStarted,
+    StudentError,
+    SuiteFault,
+)
+from grader.boundary.proxy import Line, Student
+from grader.boundary.rooms import LocalRoom, Room
+from grader.expect import Failure
+from grader.suite.model import Case, Suite
+
+PUBLIC_KEY = b"public"
+
+
+@dataclass
+class Outcome:
+    """How one case went. `lines` is what was observed, `site` where in the suite, `where` where in
+    the student's code (`file:line`)."""
+
+    case: Case
+    status: str
+    lines: list[str] = field(default_factory=list)
+    because: str = ""
+    called: str = ""
+    site: tuple[str, int] = ("", 0)
+    where: str = ""
+    observed: Any = None
+    tolerance: float = 0.0
+    gap: float = 0.0
+    cause: str = ""
+    detail: str = ""
+    seconds: float = 0.0
+    error: BaseException | None = field(default=None, repr=False)
+    disturbed: bool = False
+
+
+def seed_of(case: Case, key: bytes = PUBLIC_KEY, submission: str = "") -> bytes:
+    """The seed of a case's random inputs: public on a learner's machine, keyed in a classroom."""
+    return hmac.new(key, f"{submission}/{case.id}".encode(), hashlib.sha256).digest()[:16]
+
+
+def generator(seed: bytes) -> Any:
+    """The `rng` of a test."""
+    import numpy
+
+    return numpy.random.default_rng(int.from_bytes(seed, "big"))
+
+
+class _Lazy:
+    """The generator of a test that has not asked it for anything yet: a fresh skeleton never needs
+    NumPy."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._seed = seed
+
+    def __getattr__(self, name: str) -> Any:
+        made = generator(self._seed)
+        self.__class__ = _Ready
+        self.__dict__["_made"] = made
+        return getattr(made, name)
+
+
+class _Ready(_Lazy):
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_made"], name)
+
+
+def run_case(
+    suite: Suite,
+    case: Case,
+    room: Room,
+    folder: Path,
+    seed: bytes,
+    tmp_path: Callable[[], Path] | None = None,
+    let_through: tuple[type[BaseException], ...] = (),
+) -> Outcome:
+    """Run one case against a room. Never raises for what student code does."""
+    if reason := capabilities.first_missing(case.test.extra):
+        return Outcome(case, "not_verified", [reason])
+    texts = {name: folder / name for name in suite.lab.edit}
+    task = suite.lab.task(case.test.task)
+    line = Line(room, suite.records, texts, task.name)
+    wanted = inspect.signature(case.test.function).parameters
+    arguments: dict[str, Any] = dict(case.params)
+    if "student" in wanted:
+        arguments["student"] = Student(line)
+    if "rng" in wanted:
+        arguments["rng"] = _Lazy(seed)
+    own = None
+    if "tmp_path" in wanted and tmp_path is None:
+        own = tempfile.TemporaryDirectory(prefix="infralens-", ignore_cleanup_errors=True)
+    if "tmp_path" in wanted:
+        arguments["tmp_path"] = tmp_path() if tmp_path else Path(own.name if own else "")
+    started = time.perf_counter()
+    try:
+        with suite.given.visible():
+            case.test.function(**arguments)
+        outcome = Outcome(case, "passed")
+    except let_through:
+        raise
+    except Failure as error:
+        outcome = _from_failure(case, error)
+    except FarSideError as error:
+        outcome = _from_far_side(suite, case, error)
+    except Exception as error:
+        outcome = _from_suite(suite, case, error, line)
+    finally:
+        room.forget()
+        if own is not None:
+            own.cleanup()
+    if outcome.status == "failed" and (number := skeleton.unbegun(suite.lab, folder, task)):
+        # Another task's mistake came first; of this one there is nothing yet to be wrong.
+        here = NotStarted(task.name, f"{task.file}:{number}")
+        outcome = _from_far_side(suite, case, here)
+    outcome.seconds = time.perf_counter() - started
+    if outcome.status != "passed":
+        outcome.called = line.called()
+    return outcome
+
+
+def _from_failure(case: Case, error: Failure) -> Outcome:
+    return Outcome(
+        case,
+        "failed",
+        list(error.lines),
+        error.because,
+        site=error.site,
+        observed=error.observed,
+        tolerance=error.tolerance,
+        gap=error.gap,
+        error=error,
+    )
+
+
+def _from_far_side(suite: Suite, case: Case, error: FarSideError) -> Outcome:
+    outcome = Outcome(case, error.status, where=error.where, error=error)
+    outcome.site = _suite_line(suite, error)
+    outcome.observed = type(error).__name__
+    outcome.disturbed = isinstance(error, Disturbed)
+    outcome.lines = [error.text]
+    if isinstance(error, StudentError):
+        outcome.lines = [f"raised {error.type_name}: {error.text}"]
+        outcome.observed = error.type_name
+        outcome.detail = " < ".join(reversed(error.trace))
+    return outcome
+
+
+def _from_suite(suite: Suite, case: Case, error: Exception, line: Line) -> Outcome:
+    """The suite tripped over an answer of a form that it cannot use."""
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, SuiteFault | NameError | ImportError | SyntaxError):
+        outcome = Outcome(case, "error", [f"the test itself is at fault, not your code: {text}"])
+        outcome.site, outcome.error = _suite_line(suite, error), error
+        outcome.detail = "".join(traceback.format_exception(error))[-4000:]
+        return outcome
+    lines = [f"returned {show.kind(line.answer)}, which the test could not use ({text})"]
+    outcome = Outcome(case, "failed", lines, error=error, observed=show.kind(line.answer))
+    outcome.site = _suite_line(suite, error)
+    outcome.detail = "".join(traceback.format_exception(error))[-4000:]
+    return outcome
+
+
+def _suite_line(suite: Suite, error: BaseException) -> tuple[str, int]:
+    """The last line of the suite's own that the error passed through."""
+    site = ("", 0)
+    trace = error.__traceback__
+    while trace:
+        name = trace.tb_frame.f_code.co_filename
+        if Path(name).parent == suite.lab.suite and Path(name).name != "probes.py":
+            site = (name, trace.tb_lineno)
+        trace = trace.tb_next
+    return site
+
+
+@contextmanager
+def reference_room(suite: Suite, folder: Path) -> Iterator[LocalRoom]:
+    """A local room on trusted code: the reference or a variant."""
+    room = LocalRoom(suite.kit(folder), suite.limits())
+    try:
+        yield room
+    finally:
+        room.close()
