@@ -9,19 +9,10 @@ from typing import Any
 
 from grader import capabilities, feedback
 from grader.labs import Lab
-from grader.score import NOT_RUN, LabScore, TaskScore, score_lab
+from grader.score import LabScore, TaskScore, score_lab
+from grader.status import TaskStatus, TestStatus
 from grader.suite.model import Suite
 from grader.suite.run import Outcome
-
-_MARKS = {
-    "done": "+",
-    "partial": "~",
-    "wrong": "x",
-    "not_started": "o",
-    "not_verified": "v",
-    "disturbed": "!",
-    "not_run": "-",
-}
 
 
 @dataclass
@@ -35,9 +26,10 @@ class View:
     complete: bool
 
     def ran(self) -> list[TaskScore]:
-        return [row for row in self.score.tasks if row.status != NOT_RUN or self.complete]
+        rows = self.score.tasks
+        return [row for row in rows if row.status != TaskStatus.NOT_RUN or self.complete]
 
-    def statuses(self) -> dict[str, tuple[str, float]]:
+    def statuses(self) -> dict[str, tuple[TaskStatus, float]]:
         """Task id to state and points, for tasks of which every scored test ran."""
         whole = self._whole_tasks()
         return {row.task.id: (row.status, row.points) for row in self.ran() if row.task.id in whole}
@@ -62,20 +54,20 @@ class View:
         return [*out, *self._next(start, root)]
 
     def _row(self, row: TaskScore) -> str:
-        state = feedback.STATES[row.status]
-        if self._timed_out(row.task.id) and row.status == "wrong":
-            state = "timed out"
+        state = row.status.words
+        if self._timed_out(row.task.id) and row.status == TaskStatus.WRONG:
+            state = TestStatus.TIMEOUT.words
         if self._broken(row.task.id):
-            return f" {_MARKS[row.status]} {row.task.id:<24} {row.task.tier:<8}{0:>5g}/" + (
+            return f" {row.status.mark} {row.task.id:<24} {row.task.tier:<8}{0:>5g}/" + (
                 f"{row.task.points:g}  its file does not import"
             )
-        part = (
-            f"{row.passed} of {row.tests} tests pass" if row.status in ("wrong", "partial") else ""
-        )
-        if self._missing[row.task.id] and row.status not in ("not_run", "not_verified"):
+        tried = row.status in (TaskStatus.WRONG, TaskStatus.PARTIAL)
+        part = f"{row.passed} of {row.tests} tests pass" if tried else ""
+        ran = row.status not in (TaskStatus.NOT_RUN, TaskStatus.NOT_VERIFIED)
+        if self._missing[row.task.id] and ran:
             part = f"{part}, not all ran".removeprefix(", ")
         points = f"{row.points:g}/{row.task.points:g}"
-        return f" {_MARKS[row.status]} {row.task.id:<24} {row.task.tier:<8}{points:>7}  {state}" + (
+        return f" {row.status.mark} {row.task.id:<24} {row.task.tier:<8}{points:>7}  {state}" + (
             f"  ({part})" if part else ""
         )
 
@@ -86,7 +78,7 @@ class View:
             f"   {shown}: {self.score.score:g} of {self.score.max_score:g} points (self-check)"
         ]
         if self.score.not_verified:
-            rows = [row for row in self.score.tasks if row.status == "not_verified"]
+            rows = [row for row in self.score.tasks if row.status == TaskStatus.NOT_VERIFIED]
             why = dict.fromkeys(capabilities.first_missing(row.task.needs) for row in rows)
             said = f"   not verified here: {self.score.not_verified:g} points"
             lines.append(": ".join([said, *(["; ".join(filter(None, why))] if any(why) else [])]))
@@ -102,10 +94,10 @@ class View:
         return lines
 
     def _untouched(self) -> bool:
-        return all(row["status"] in ("not_started", "not_verified") for row in self.rows.values())
+        return all(row["status"].may_be_of_a_skeleton for row in self.rows.values())
 
     def _welcome(self, start: Path) -> list[str]:
-        first = next((row.task for row in self.ran() if row.status == "not_started"), None)
+        first = next((row.task for row in self.ran() if row.status == TaskStatus.NOT_STARTED), None)
         if first is None:
             return []
         where = feedback.open_at(first, self.folder, "")
@@ -121,7 +113,7 @@ class View:
     def _next(self, start: Path, root: Path) -> list[str]:
         for row in self.ran():
             failing = self._first_failing(row.task.id)
-            if row.status in ("done", "not_verified") or failing is None:
+            if not row.status.asks_for_work or failing is None:
                 continue
             where = feedback.open_at(row.task, self.folder, failing["where"])
             target = os.path.relpath(self.folder / row.task.file, start)
@@ -134,13 +126,13 @@ class View:
                 *hint,
                 f"   again  pytest {target}::{row.task.id}",
             ]
-        if self.complete and all(row.status in ("done", "not_verified") for row in self.ran()):
+        if self.complete and not any(row.status.asks_for_work for row in self.ran()):
             return ["", "Every task that can be verified here is done."]
         return []
 
     def _first_failing(self, task_id: str) -> dict[str, Any] | None:
         for name, row in self.rows.items():
-            if name.split("/")[1] == task_id and row["status"] not in ("passed", "not_verified"):
+            if name.split("/")[1] == task_id and row["status"].asks_for_work:
                 return row
         return None
 
@@ -151,7 +143,7 @@ class View:
 
     def _timed_out(self, task_id: str) -> bool:
         return any(
-            name.split("/")[1] == task_id and row["status"] == "timeout"
+            name.split("/")[1] == task_id and row["status"] == TestStatus.TIMEOUT
             for name, row in self.rows.items()
         )
 
@@ -166,6 +158,7 @@ def _relative(where: str, start: Path) -> str:
 
 def build(suite: Suite, folder: Path, rows: dict[str, dict[str, Any]]) -> View:
     """The view of a run from the payloads of its reports."""
+    rows = {name: {**row, "status": TestStatus(row["status"])} for name, row in rows.items()}
     cases = {case.id: case for case in suite.cases}
     outcomes = []
     for name, row in rows.items():
@@ -178,7 +171,7 @@ def build(suite: Suite, folder: Path, rows: dict[str, dict[str, Any]]) -> View:
     absent = [
         outcome.case.test.extra
         for outcome in outcomes
-        if outcome.status == "not_verified" and not outcome.case.test.scored
+        if outcome.status == TestStatus.NOT_VERIFIED and not outcome.case.test.scored
     ]
     view._without_data = sum(all(need.startswith("data") for need in extra) for extra in absent)
     view._extras = len(absent) - view._without_data

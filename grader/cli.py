@@ -34,8 +34,8 @@ def board(context: typer.Context) -> None:
     """Without a command: the board, with every lab, its points and the next task."""
     if context.invoked_subcommand is not None:
         return
-    from grader.feedback import STATES
     from grader.learner import overview
+    from grader.status import TaskStatus
 
     root = find_root()
     labs = all_labs(root)
@@ -49,7 +49,7 @@ def board(context: typer.Context) -> None:
         note = "" if ran else "   not run yet: pytest " + _relative(lab.exercise)
         typer.echo(f"{lab.id}  {lab.title:<36} {points:g}/{total:g}{note}")
         for row in rows if ran else []:
-            state = STATES[row.status] if row.status else "not run"
+            state = (row.status or TaskStatus.NOT_RUN).words
             changed = ", edited since" if row.changed else ""
             worth = f"{row.points:g}/{row.task.points:g}"
             typer.echo(f"    {row.task.id:<26} {row.task.tier:<8} {worth:>7}  {state}{changed}")

@@ -9,17 +9,8 @@ from pathlib import Path
 from grader import skeleton
 from grader.boundary.errors import LoadFailed, Missing
 from grader.labs import Task
+from grader.status import TestStatus
 from grader.suite.run import Outcome
-
-STATES = {
-    "done": "done",
-    "partial": "nearly",
-    "wrong": "wrong",
-    "not_started": "not started",
-    "not_verified": "not verified here",
-    "disturbed": "measurement disturbed",
-    "not_run": "not run",
-}
 
 
 def sentence(text: str) -> str:
@@ -29,13 +20,13 @@ def sentence(text: str) -> str:
 
 def message(outcome: Outcome) -> list[str]:
     """The lines of a failing test, without where to go next."""
-    if outcome.status == "not_started":
+    if outcome.status == TestStatus.NOT_STARTED:
         placeholder = f": its placeholder still stands at {outcome.where}" if outcome.where else ""
         return [f"{outcome.lines[0]}{placeholder}."]
     if isinstance(outcome.error, LoadFailed | Missing):
         return [sentence(outcome.lines[0]), *([f"    at {outcome.where}"] if outcome.where else [])]
     lines = [outcome.called] if outcome.called else []
-    if outcome.status == "timeout":
+    if outcome.status == TestStatus.TIMEOUT:
         lines.append(
             f"    {outcome.lines[0]}: a loop that does not end, or work that grows too fast"
         )

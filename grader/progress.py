@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.labs import Lab
+from grader.status import TaskStatus
 
 _PARTIAL = ".partial"
 
@@ -112,7 +113,7 @@ def digests(lab: Lab, folder: Path) -> dict[str, str]:
     return {name: digest(folder / name) for name in lab.edit}
 
 
-def note_run(lab: Lab, statuses: dict[str, tuple[str, float]]) -> None:
+def note_run(lab: Lab, statuses: Mapping[str, tuple[TaskStatus, float]]) -> None:
     """Remember tasks' states and points after a run, with the files that they hold for."""
     data = read(lab.root)
     entry = data.setdefault("labs", {}).setdefault(lab.id, {"tasks": {}})

@@ -24,6 +24,7 @@ from grader.boundary.farside import how_to_restore
 from grader.boundary.rooms import LocalRoom, Room
 from grader.expect import Failure
 from grader.labs import LAB_ID, TRACKS, Lab, LabError, Task, load_lab
+from grader.status import TestStatus
 from grader.suite.diagnose import Budget
 from grader.suite.model import Case, Suite, load_suite
 from grader.suite.run import PUBLIC_KEY, Outcome, run_case, seed_of
@@ -272,9 +273,9 @@ class CaseItem(pytest.Item):
     def runtest(self) -> None:
         unit = unit_of(self)
         self.outcome = unit.run(self)
-        if self.outcome.status == "passed":
+        if self.outcome.status.is_pass:
             return
-        if self.outcome.status == "not_verified":
+        if self.outcome.status == TestStatus.NOT_VERIFIED:
             pytest.skip(f"not verified here: {self.outcome.lines[0]}")
         failure = LabFailure(self.outcome)
         raise failure.with_traceback(_trace_of(self.outcome)) from None
@@ -349,12 +350,14 @@ class Unit:
     def run(self, item: CaseItem) -> Outcome:
         case = item.case
         if reason := capabilities.first_missing((*item.task.needs, *case.test.extra)):
-            return Outcome(case, "not_verified", [reason])
+            return Outcome(case, TestStatus.NOT_VERIFIED, [reason])
         if self.is_untouched(item.task):
             text = f"{item.task.name} is not started"
-            return Outcome(case, "not_started", [text], where=f"{item.task.file}:{item.line}")
+            where = f"{item.task.file}:{item.line}"
+            return Outcome(case, TestStatus.NOT_STARTED, [text], where=where)
         if self.budget.is_spent(case.test.task):
-            return Outcome(case, "not_run", ["two tests of this task ran into their deadline"])
+            text = "two tests of this task ran into their deadline"
+            return Outcome(case, TestStatus.NOT_RUN, [text])
         seed = seed_of(case, self.key)
         factory: pytest.TempPathFactory = item.config._tmp_path_factory  # type: ignore[attr-defined]
         with self._room_of(item) as room:
@@ -406,7 +409,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         "folder": str(item.path.parent),
         "lab": item.suite.lab.id,
         "case": item.case.id,
-        "status": outcome.status,
+        "status": outcome.status.value,  # execnet knows no subclass of str
         "import": outcome.lines[0] if isinstance(outcome.error, LoadFailed) else "",
         "once": outcome.lines[0] if isinstance(outcome.error, LoadFailed | Missing) else "",
         "message": feedback.message(outcome),
@@ -414,13 +417,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         "disturbed": outcome.disturbed,
     }
     setattr(report, _ATTRIBUTE, payload)
-
-
-_LETTERS = {
-    "not_started": ("not started", "o", "NOT STARTED"),
-    "not_run": ("not run", "-", "NOT RUN"),
-    "not_verified": ("not verified here", "v", "NOT VERIFIED"),
-}
 
 
 def pytest_report_teststatus(report: Any, config: pytest.Config) -> tuple[str, str, str] | None:
@@ -431,8 +427,8 @@ def pytest_report_teststatus(report: Any, config: pytest.Config) -> tuple[str, s
         # One message for a file that does not import or a name that is gone, however many tests
         # and workers meet it.
         first = config.stash[_SAID].setdefault((payload["folder"], payload["once"]), report.nodeid)
-        return None if first == report.nodeid else _LETTERS["not_run"]
-    return _LETTERS.get(payload["status"])
+        return None if first == report.nodeid else TestStatus.NOT_RUN.pytest_words
+    return TestStatus(payload["status"]).pytest_words
 
 
 def _payload(report: Any) -> dict[str, Any] | None:

@@ -7,25 +7,18 @@ from dataclasses import dataclass
 
 from grader import capabilities
 from grader.labs import Lab, Task
+from grader.status import TaskStatus, TestStatus
 from grader.suite.model import Suite
 from grader.suite.run import Outcome
-
-DONE, PARTIAL, WRONG = "done", "partial", "wrong"
-NOT_STARTED, NOT_VERIFIED, DISTURBED, NOT_RUN = (
-    "not_started",
-    "not_verified",
-    "disturbed",
-    "not_run",
-)
 
 
 @dataclass(frozen=True)
 class TaskScore:
-    """Points of one task. `status` is one of the constants above."""
+    """Points of one task."""
 
     task: Task
     points: float
-    status: str
+    status: TaskStatus
     passed: int = 0
     tests: int = 0
 
@@ -47,7 +40,7 @@ class LabScore:
 
     @property
     def not_verified(self) -> float:
-        return sum(row.task.points for row in self.tasks if row.status == NOT_VERIFIED)
+        return sum(row.task.points for row in self.tasks if row.status == TaskStatus.NOT_VERIFIED)
 
 
 @dataclass(frozen=True)
@@ -58,12 +51,12 @@ class Verdict:
     task: str
     gate: bool
     scored: bool
-    statuses: tuple[str, ...]
+    statuses: tuple[TestStatus, ...]
     disturbed: bool = False
 
     @property
     def passed(self) -> bool:
-        return all(status == "passed" for status in self.statuses)
+        return all(status.is_pass for status in self.statuses)
 
 
 def verdicts(suite: Suite, outcomes: Iterable[Outcome]) -> list[Verdict]:
@@ -73,7 +66,7 @@ def verdicts(suite: Suite, outcomes: Iterable[Outcome]) -> list[Verdict]:
     for case in suite.cases:
         test = case.test
         outcome = by_case.get(case.id)
-        status = outcome.status if outcome else "not_run"
+        status = outcome.status if outcome else TestStatus.NOT_RUN
         disturbed = outcome is not None and outcome.disturbed
         key = (test.task, test.name)
         before = found.get(key)
@@ -89,21 +82,21 @@ def score_task(task: Task, rows: list[Verdict]) -> TaskScore:
     passed = sum(row.passed for row in rows)
     counts = {"passed": passed, "tests": len(rows)}
     if capabilities.first_missing(task.needs):
-        return TaskScore(task, 0.0, NOT_VERIFIED, **counts)
+        return TaskScore(task, 0.0, TaskStatus.NOT_VERIFIED, **counts)
     if any(row.disturbed for row in rows):
-        return TaskScore(task, 0.0, DISTURBED, **counts)
+        return TaskScore(task, 0.0, TaskStatus.DISTURBED, **counts)
     gates = [row for row in rows if row.gate]
     steps = [row for row in rows if not row.gate]
     statuses = {status for row in rows for status in row.statuses}
     if gates and all(row.passed for row in gates):
         share = sum(row.passed for row in steps) / len(steps) if steps else 1.0
-        status = DONE if share == 1.0 else PARTIAL
+        status = TaskStatus.DONE if share == 1.0 else TaskStatus.PARTIAL
         return TaskScore(task, round(task.points * share, 4), status, **counts)
-    if statuses <= {"not_run"}:
-        return TaskScore(task, 0.0, NOT_RUN, **counts)
-    if "not_started" in statuses and statuses <= {"not_started", "not_run", "not_verified"}:
-        return TaskScore(task, 0.0, NOT_STARTED, **counts)
-    return TaskScore(task, 0.0, WRONG, **counts)
+    if statuses <= {TestStatus.NOT_RUN}:
+        return TaskScore(task, 0.0, TaskStatus.NOT_RUN, **counts)
+    if TestStatus.NOT_STARTED in statuses and not any(status.is_attempt for status in statuses):
+        return TaskScore(task, 0.0, TaskStatus.NOT_STARTED, **counts)
+    return TaskScore(task, 0.0, TaskStatus.WRONG, **counts)
 
 
 def score_lab(suite: Suite, outcomes: Iterable[Outcome]) -> LabScore:

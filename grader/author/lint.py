@@ -32,7 +32,8 @@ from grader.author.new_lab import SECTIONS
 from grader.boundary.proxy import RESERVED
 from grader.boundary.rooms import LocalRoom, Room
 from grader.labs import Lab, LabError, Task, load_lab
-from grader.score import NOT_STARTED, NOT_VERIFIED, score_lab
+from grader.score import score_lab
+from grader.status import TaskStatus, TestStatus
 from grader.suite.diagnose import alike, replay
 from grader.suite.model import Case, Misconception, Suite, load_suite
 from grader.suite.run import Outcome, run_case, seed_of
@@ -530,11 +531,11 @@ class _Dynamic:
             room = LocalRoom(self.suite.kit(folder), self.suite.limits())
             outcomes = [self.run(case, room, folder) for case in self.cases()]
             for outcome in outcomes:
-                if outcome.status not in ("not_started", "not_verified"):
+                if not outcome.status.may_be_of_a_skeleton:
                     text = "; ".join(outcome.lines) or "it passes"
                     self.fault(f"skeleton: {outcome.case.id} is {outcome.status}: {text}")
             for row in score_lab(self.suite, outcomes).tasks:
-                if row.status not in (NOT_STARTED, NOT_VERIFIED):
+                if row.status not in (TaskStatus.NOT_STARTED, TaskStatus.NOT_VERIFIED):
                     self.fault(f"skeleton: task `{row.task.id}` is {row.status}, not not_started.")
 
     def _reference(self) -> None:
@@ -569,9 +570,9 @@ class _Dynamic:
                 continue  # an optional library agrees once; its answers do not depend on seeds
             outcome = self.run(case, room, folder, key)
             self.cost[case.id] = outcome.seconds
-            if outcome.status == "not_verified":
+            if outcome.status == TestStatus.NOT_VERIFIED:
                 missing += 1
-            elif outcome.status != "passed":
+            elif not outcome.status.is_pass:
                 seen = " / ".join([outcome.called, *outcome.lines])
                 self.fault(f"{who}, seed {index}, {threads} threads: {case.id}: {seen}")
         if first:
@@ -593,7 +594,7 @@ class _Dynamic:
         said: list[str] = []
         for case in self._gates(task.id):
             outcome = self._replayed(wrong, case)
-            if outcome.status == "passed":
+            if outcome.status.is_pass:
                 continue
             first = self._diagnosis(task.id, outcome)
             if first is wrong:
@@ -658,7 +659,7 @@ class _Dynamic:
             outcome = self.run(case, room, folder)
             if outcome.disturbed:
                 self.fault(f"fake: {label} is refused unseen by {case.id}: {outcome.lines[0]}")
-            if outcome.status not in ("passed", "not_verified"):
+            if outcome.status.asks_for_work:
                 return
         if self._can_run(task.id):
             self.fault(f"fake: {label} passes every gate of `{task.id}`.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from grader.status import TestStatus
+
 
 class SuiteFault(TypeError):
     """The suite asked for something that the wall does not do: no fault of the student's."""
@@ -10,7 +12,7 @@ class SuiteFault(TypeError):
 class FarSideError(Exception):
     """Base: a call into student code that gave no value. `where` is `file:line` in student code."""
 
-    status = "failed"
+    status = TestStatus.FAILED
 
     def __init__(self, text: str, where: str = "") -> None:
         super().__init__(text)
@@ -41,7 +43,7 @@ class StudentError(FarSideError):
 class NotStarted(FarSideError):
     """The call reached a placeholder; `task` is the name in it (`lab07.merge`)."""
 
-    status = "not_started"
+    status = TestStatus.NOT_STARTED
 
     def __init__(self, task: str, where: str = "") -> None:
         super().__init__(f"{task} is not started", where)
@@ -51,7 +53,7 @@ class NotStarted(FarSideError):
 class LoadFailed(FarSideError):
     """A student's file does not import; the text is the one message that a learner needs."""
 
-    status = "error"
+    status = TestStatus.ERROR
 
 
 class Missing(FarSideError):
@@ -65,14 +67,14 @@ class Refused(FarSideError):
 class Timeout(FarSideError):
     """A call ran into its deadline."""
 
-    status = "timeout"
+    status = TestStatus.TIMEOUT
 
 
 class Crashed(FarSideError):
     """The process of the student's code ended in the middle of a call. `killed`: by a signal that
     could have come from elsewhere; the same again tells."""
 
-    status = "error"
+    status = TestStatus.ERROR
 
     def __init__(self, text: str, where: str = "", killed: bool = False) -> None:
         super().__init__(text, where)
@@ -90,4 +92,4 @@ class WallFailed(Exception):
 class Disturbed(FarSideError):
     """A meter found that what it measures with was tampered with."""
 
-    status = "error"
+    status = TestStatus.ERROR

@@ -7,12 +7,9 @@ import unicodedata
 
 import msgspec
 
+from grader.status import TaskStatus, TestStatus
+
 SCHEMA = 1
-TEST_STATUSES = (
-    *("passed", "failed", "error", "timeout"),
-    *("not_started", "not_run", "not_verified"),
-)
-TASK_STATUSES = ("done", "partial", "wrong", "not_started", "not_verified", "disturbed")
 MAX_TEXT = 6000
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,16}\b")
 _STEERING = frozenset(map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A))))
@@ -24,7 +21,7 @@ class TestRow(msgspec.Struct, frozen=True):
     id: str
     task: str
     gate: bool
-    status: str
+    status: TestStatus
     message: str
     detail: str
     seconds: float
@@ -34,7 +31,7 @@ class TaskRow(msgspec.Struct, frozen=True):
     id: str
     points: float
     max_points: float
-    status: str
+    status: TaskStatus
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -74,10 +71,8 @@ def decode(data: bytes) -> Record:
         raise Invalid(str(error)) from error
     if record.schema != SCHEMA:
         raise Invalid(f"it has schema {record.schema}, this version reads {SCHEMA}")
-    if bad := {row.status for row in record.tests} - set(TEST_STATUSES):
-        raise Invalid(f"unknown test status {sorted(bad)}")
-    if bad := {row.status for row in record.tasks} - set(TASK_STATUSES):
-        raise Invalid(f"unknown task status {sorted(bad)}")
+    if any(row.status == TaskStatus.NOT_RUN for row in record.tasks):
+        raise Invalid(f"unknown task status {[TaskStatus.NOT_RUN.value]}")
     return record
 
 
@@ -86,11 +81,16 @@ def reasons(record: Record) -> list[tuple[str, str]]:
     found: dict[tuple[str, str], None] = {}
     for row in record.tasks:
         if row.points < row.max_points:
-            fine = ("passed",) if row.status == "not_verified" else ("passed", "not_verified")
             for test in record.tests:
-                if test.task == row.id and test.status not in fine:
+                if test.task == row.id and is_told(test, row) and not test.status.is_pass:
                     found[row.id, test.message] = None
     return list(found)
+
+
+def is_told(test: TestRow, task: TaskRow) -> bool:
+    """Tests that are never scored are not worth a learner's time where the task was graded."""
+    graded = task.status != TaskStatus.NOT_VERIFIED
+    return not (graded and test.status == TestStatus.NOT_VERIFIED)
 
 
 def plain(text: str, *folders: str) -> str:

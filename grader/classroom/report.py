@@ -10,8 +10,7 @@ from rich.text import Text
 
 from grader.classroom import records
 from grader.classroom.grading import GradeSummary
-from grader.classroom.records import Record, TaskRow, TestRow
-from grader.feedback import STATES
+from grader.classroom.records import Record, TestRow
 from grader.labs import Lab
 from grader.progress import write_atomically
 
@@ -65,14 +64,10 @@ def page(record: Record, lab: Lab) -> str:
     for row in record.tasks:
         title = f"{row.id}: {titles.get(row.id, '')}"
         marks = f"{points(row.points)} of {points(row.max_points)}"
-        lines += ["", f"## {title}", "", f"{marks}, {STATES.get(row.status, row.status)}."]
-        lines += _reasons(test for test in record.tests if test.task == row.id and _told(test, row))
+        lines += ["", f"## {title}", "", f"{marks}, {row.status.words}."]
+        mine = (test for test in record.tests if test.task == row.id)
+        lines += _reasons(test for test in mine if records.is_told(test, row))
     return "\n".join(lines) + "\n"
-
-
-def _told(test: TestRow, task: TaskRow) -> bool:
-    """Tests that are never scored are not worth a learner's time where the task was graded."""
-    return test.status != "not_verified" or task.status == "not_verified"
 
 
 def _reasons(tests: Iterable[TestRow]) -> list[str]:
@@ -80,7 +75,7 @@ def _reasons(tests: Iterable[TestRow]) -> list[str]:
     made of its own messages, it cannot leave the block."""
     found: dict[str, list[str]] = {}
     for test in tests:
-        if test.status != "passed":
+        if not test.status.is_pass:
             found.setdefault(test.message, []).append(test.id.rpartition("/")[2])
     lines = []
     for message, names in found.items():

@@ -39,6 +39,7 @@ from grader.classroom.errors import Infrastructure
 from grader.classroom.records import Record, TaskRow, TestRow
 from grader.expect import Failure
 from grader.labs import Lab
+from grader.status import TaskStatus, TestStatus
 from grader.suite.diagnose import Budget
 from grader.suite.model import Case, Suite
 from grader.suite.run import PUBLIC_KEY, Outcome, reference_room, run_case, seed_of
@@ -187,7 +188,7 @@ def _changed(unit: Unit, folder: Path) -> str:
 class _Closed:
     """Why nothing of a file can be tested."""
 
-    status: str
+    status: TestStatus
     sentence: str
 
 
@@ -264,7 +265,7 @@ class _Run:
         self.budget = Budget(DIAGNOSIS_SECONDS)
         self.bad_loads = 0
         for name, sentence in unit.refused.items():
-            status = "not_started" if name in unit.missing else "error"
+            status = TestStatus.NOT_STARTED if name in unit.missing else TestStatus.ERROR
             self.closed[name] = _Closed(status, sentence)
         self.room: _Guard | None = None
         self.mechanisms: tuple[str, ...] = ()
@@ -329,14 +330,14 @@ class _Run:
         task = self.lab.task(case.test.task)
         if not case.test.scored:
             # A mark never depends on it, and results should not depend on what is installed here.
-            return Outcome(case, "not_verified", ["Not run: it is never scored."])
+            return Outcome(case, TestStatus.NOT_VERIFIED, ["Not run: it is never scored."])
         if closed := self.closed.get(task.file):
             return Outcome(case, closed.status, [closed.sentence])
         if reason := capabilities.first_missing(task.needs):
-            return Outcome(case, "not_verified", [f"Not verified here: {reason}."])
+            return Outcome(case, TestStatus.NOT_VERIFIED, [f"Not verified here: {reason}."])
         if self.budget.is_spent(task.id):
             text = "Not run: two tests of this task ran into their deadline."
-            return Outcome(case, "not_run", [text])
+            return Outcome(case, TestStatus.NOT_RUN, [text])
         assert self.room is not None
         if self.bad_loads < MAX_LOADS and (fault := _load(self.room)) is not None:
             self._check_the_wall()
@@ -345,7 +346,7 @@ class _Run:
             return Outcome(case, fault.status, [text])
         if self.bad_loads >= MAX_LOADS:
             text = "The files of this submission imported once, and then no more."
-            return Outcome(case, "error", [text])
+            return Outcome(case, TestStatus.ERROR, [text])
         return self._ran(case, self.room)
 
     def _ran(self, case: Case, room: _Guard) -> Outcome:
@@ -354,7 +355,7 @@ class _Run:
             outcome = self._once(case, room, seed)
             if not (isinstance(outcome.error, Crashed) and outcome.error.killed):
                 break  # a signal may have come from anywhere; what the code does, it does again
-        if outcome.status != "passed":
+        if not outcome.status.is_pass:
             self._check_the_disk()
         self._check_the_suite(outcome, seed)
         if isinstance(outcome.error, Crashed):
@@ -395,7 +396,7 @@ class _Run:
             reason = f"the test {outcome.case.id} failed by itself ({text})"
             raise Infrastructure(reason, outcome.detail)
         if isinstance(error, SuiteFault):
-            outcome.status = "failed"
+            outcome.status = TestStatus.FAILED
             outcome.lines = ["returned something that the test could not hand on to another call"]
 
     def _reference_passes(self, case: Case, seed: bytes) -> bool:
@@ -403,7 +404,7 @@ class _Run:
             return True
         with reference_room(self.tests, self.lab.solution) as room:
             again = run_case(self.tests, case, room, self.lab.solution, seed)
-        return again.status == "passed"
+        return again.status.is_pass
 
 
 def _load(room: _Guard) -> FarSideError | None:
@@ -428,16 +429,18 @@ def _without_file(unit: Unit, row: score.TaskScore) -> score.TaskScore:
     """A task whose file was not taken is no open question, whatever this machine lacks."""
     if row.task.file not in unit.refused:
         return row
-    status = score.NOT_STARTED if row.task.file in unit.missing else score.WRONG
+    status = TaskStatus.NOT_STARTED if row.task.file in unit.missing else TaskStatus.WRONG
     return replace(row, points=0.0, status=status)
 
 
 def _task_row(row: score.TaskScore) -> TaskRow:
-    if row.status not in records.TASK_STATUSES:
-        raise Infrastructure(f"{row.task.name} ended as {row.status!r}: its tests did not run")
+    if row.status == TaskStatus.NOT_RUN:
+        raise Infrastructure(
+            f"{row.task.name} ended as {row.status.value!r}: its tests did not run"
+        )
     if row.tests == 0:
         raise Infrastructure(f"{row.task.name} has no scored test")
-    if row.status == score.WRONG and row.passed == row.tests:
+    if row.status == TaskStatus.WRONG and row.passed == row.tests:
         raise Infrastructure(f"{row.task.name} has no gate: no answer could earn its points")
     return TaskRow(row.task.id, row.points, row.task.points, row.status)
 
@@ -456,7 +459,7 @@ def _test_row(outcome: Outcome, level: str, folders: tuple[str, ...]) -> TestRow
 
 
 def _message(outcome: Outcome) -> str:
-    if outcome.status == "passed":
+    if outcome.status.is_pass:
         return ""
     if outcome.error is None:
         return "\n".join(outcome.lines)  # a sentence of this module
@@ -467,7 +470,7 @@ def _for_student(outcome: Outcome, full: str, level: str) -> str:
     """`names` tells which test did not pass, `diagnosis` also the likely cause, `full` also the
     call and the values. What is only about the student's own file is told at every level."""
     own = outcome.error is None or isinstance(outcome.error, LoadFailed | Missing)
-    if level == "full" or own or outcome.status == "not_started":
+    if level == "full" or own or outcome.status == TestStatus.NOT_STARTED:
         return full
     name = f"{outcome.case.name}: {outcome.status}"
     return (
@@ -476,7 +479,7 @@ def _for_student(outcome: Outcome, full: str, level: str) -> str:
 
 
 def _for_instructor(outcome: Outcome, full: str) -> str:
-    if outcome.status == "passed" or outcome.error is None:
+    if outcome.status.is_pass or outcome.error is None:
         return ""
     file, line = outcome.site
     parts = [full, f"({Path(file).name}:{line})" if line else "", outcome.detail]

@@ -8,6 +8,7 @@ from pathlib import Path
 from grader import progress
 from grader.feedback import open_at
 from grader.labs import Lab, Task, all_labs
+from grader.status import TaskStatus
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class Standing:
     its file was edited since."""
 
     task: Task
-    status: str | None
+    status: TaskStatus | None
     points: float
     changed: bool
 
@@ -32,14 +33,15 @@ def standings(lab: Lab) -> list[Standing]:
             rows.append(Standing(task, None, 0.0, False))
         else:
             changed = note["file"] != files[task.file]
-            rows.append(Standing(task, note["status"], float(note["points"]), changed))
+            status = TaskStatus(note["status"])
+            rows.append(Standing(task, status, float(note["points"]), changed))
     return rows
 
 
 def next_task(root: Path) -> Standing | None:
     """The first task, in the labs' order, that is not known to be done; stretch tasks last."""
     rows = [row for lab in all_labs(root) for row in standings(lab)]
-    open_rows = [row for row in rows if row.status not in ("done", "not_verified")]
+    open_rows = [row for row in rows if row.status is None or row.status.asks_for_work]
     ordinary = [row for row in open_rows if row.task.tier != "stretch"]
     return next(iter(ordinary or open_rows), None)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from grader import show
 from grader.boundary.proxy import Handle
+from grader.status import TestStatus
 from grader.suite.model import Case, Misconception, Suite
 from grader.suite.run import Outcome, run_case
 
@@ -27,7 +28,7 @@ def cause_of(
     suite: Suite, outcome: Outcome, seed: bytes, seconds: float, likely: Sequence[str] = ()
 ) -> Misconception | None:
     """That misconception itself. `likely`: names to try first."""
-    if not suite.lab.has_solution or outcome.status not in ("failed", "error"):
+    if not suite.lab.has_solution or not outcome.status.may_be_diagnosed:
         return None
     started = time.perf_counter()
     known = suite.misconceptions_of(outcome.case.test.task)
@@ -90,7 +91,7 @@ class Budget:
 
     def note(self, outcome: Outcome) -> None:
         task = outcome.case.test.task
-        if outcome.status == "timeout":
+        if outcome.status == TestStatus.TIMEOUT:
             self.timeouts[task] = self.timeouts.get(task, 0) + 1
 
     def diagnose(self, suite: Suite, outcome: Outcome, seed: bytes) -> Exception | None:

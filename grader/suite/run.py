@@ -26,6 +26,7 @@ from grader.boundary.errors import (
 from grader.boundary.proxy import Line, Student
 from grader.boundary.rooms import LocalRoom, Room
 from grader.expect import Failure
+from grader.status import TestStatus
 from grader.suite.model import Case, Suite
 
 PUBLIC_KEY = b"public"
@@ -37,7 +38,7 @@ class Outcome:
     the student's code (`file:line`)."""
 
     case: Case
-    status: str
+    status: TestStatus
     lines: list[str] = field(default_factory=list)
     because: str = ""
     called: str = ""
@@ -95,7 +96,7 @@ def run_case(
 ) -> Outcome:
     """Run one case against a room. Never raises for what student code does."""
     if reason := capabilities.first_missing(case.test.extra):
-        return Outcome(case, "not_verified", [reason])
+        return Outcome(case, TestStatus.NOT_VERIFIED, [reason])
     texts = {name: folder / name for name in suite.lab.edit}
     task = suite.lab.task(case.test.task)
     line = Line(room, suite.records, texts, task.name)
@@ -114,7 +115,7 @@ def run_case(
     try:
         with suite.given.visible():
             case.test.function(**arguments)
-        outcome = Outcome(case, "passed")
+        outcome = Outcome(case, TestStatus.PASSED)
     except let_through:
         raise
     except Failure as error:
@@ -127,12 +128,14 @@ def run_case(
         room.forget()
         if own is not None:
             own.cleanup()
-    if outcome.status == "failed" and (number := skeleton.unbegun(suite.lab, folder, task)):
+    if outcome.status == TestStatus.FAILED and (
+        number := skeleton.unbegun(suite.lab, folder, task)
+    ):
         # Another task's mistake came first; of this one there is nothing yet to be wrong.
         here = NotStarted(task.name, f"{task.file}:{number}")
         outcome = _from_far_side(suite, case, here)
     outcome.seconds = time.perf_counter() - started
-    if outcome.status != "passed":
+    if not outcome.status.is_pass:
         outcome.called = line.called()
     return outcome
 
@@ -140,7 +143,7 @@ def run_case(
 def _from_failure(case: Case, error: Failure) -> Outcome:
     return Outcome(
         case,
-        "failed",
+        TestStatus.FAILED,
         list(error.lines),
         error.because,
         site=error.site,
@@ -168,12 +171,14 @@ def _from_suite(suite: Suite, case: Case, error: Exception, line: Line) -> Outco
     """The suite tripped over an answer of a form that it cannot use."""
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, SuiteFault | NameError | ImportError | SyntaxError):
-        outcome = Outcome(case, "error", [f"the test itself is at fault, not your code: {text}"])
+        lines = [f"the test itself is at fault, not your code: {text}"]
+        outcome = Outcome(case, TestStatus.ERROR, lines)
         outcome.site, outcome.error = _suite_line(suite, error), error
         outcome.detail = "".join(traceback.format_exception(error))[-4000:]
         return outcome
     lines = [f"returned {show.kind(line.answer)}, which the test could not use ({text})"]
-    outcome = Outcome(case, "failed", lines, error=error, observed=show.kind(line.answer))
+    outcome = Outcome(case, TestStatus.FAILED, lines, error=error)
+    outcome.observed = show.kind(line.answer)
     outcome.site = _suite_line(suite, error)
     outcome.detail = "".join(traceback.format_exception(error))[-4000:]
     return outcome

@@ -16,6 +16,7 @@ import torch
 from grader import capabilities, score
 from grader.boundary.rooms import LocalRoom
 from grader.labs import Lab, load_lab
+from grader.status import TestStatus
 from grader.suite.model import Case, Suite, load_suite
 from grader.suite.run import Outcome, run_case, seed_of
 
@@ -79,9 +80,9 @@ def test_without_a_gpu_they_are_counted_apart(lab_id: str, monkeypatch: pytest.M
     empty = LocalRoom(suite.kit(ROOT / "nowhere"), suite.limits())
     found = [run_case(suite, c, empty, suite.lab.solution, seed_of(c)) for c in extras(lab_id)]
     assert {(each.status, *each.lines) for each in found} == {("not_verified", "no GPU here")}
-    others = [Outcome(case, "passed") for case in suite.cases if case.test.scored]
+    others = [Outcome(case, TestStatus.PASSED) for case in suite.cases if case.test.scored]
     full = sum(task.points for task in suite.lab.tasks)
-    failed = [Outcome(case, "failed") for case in extras(lab_id)]
+    failed = [Outcome(case, TestStatus.FAILED) for case in extras(lab_id)]
     for apart in ([], found, failed):
         assert score.score_lab(suite, [*others, *apart]).score == full
 

@@ -11,6 +11,7 @@ import pytest
 from grader import expect
 from grader.boundary.rooms import LocalRoom
 from grader.labs import load_lab
+from grader.status import TestStatus
 from grader.suite import diagnose as diagnosis
 from grader.suite.diagnose import alike, diagnose, replay
 from grader.suite.model import Case, Misconception, Suite, load_suite
@@ -252,7 +253,7 @@ def test_a_coarse_tolerance_does_not_make_every_fault_alike(suite: Suite) -> Non
         with pytest.raises(expect.Failure) as caught:
             expect.close(np.array(values), want, "because", dtype="bfloat16", scale=2.6)
         error = caught.value
-        outcome = Outcome(case, "failed", site=("suite.py", 7), observed=error.observed)
+        outcome = Outcome(case, TestStatus.FAILED, site=("suite.py", 7), observed=error.observed)
         outcome.tolerance, outcome.gap = error.tolerance, error.gap
         return outcome
 
@@ -270,7 +271,7 @@ def test_a_loose_published_figure_does_not_make_every_figure_alike(suite: Suite)
         with pytest.raises(expect.Failure) as caught:
             expect.published(value, row)
         error = caught.value
-        outcome = Outcome(case, "failed", site=("suite.py", 7), observed=error.observed)
+        outcome = Outcome(case, TestStatus.FAILED, site=("suite.py", 7), observed=error.observed)
         outcome.tolerance, outcome.gap = error.tolerance, error.gap
         return outcome
 

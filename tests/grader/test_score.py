@@ -10,6 +10,7 @@ import pytest
 from grader import capabilities
 from grader.labs import Lab, Task
 from grader.score import Verdict, score_lab, score_task
+from grader.status import TestStatus
 from grader.suite.model import Case, Suite, Test
 from grader.suite.run import Outcome
 
@@ -36,7 +37,7 @@ def rows(gates: str, steps: str = "", extra: str = "", disturbed: bool = False) 
                     "mean",
                     kind == "gate",
                     kind != "extra",
-                    (names[letter],),
+                    (TestStatus(names[letter]),),
                     disturbed and kind == "gate",
                 )
             )
@@ -109,11 +110,11 @@ def case(name: str, suffix: str = "", gate: bool = True, task: str = "mean") -> 
 def test_parametrised_cases_are_one_test_and_all_must_pass() -> None:
     cases = [case("test_a", "1"), case("test_a", "2"), case("test_b", gate=False)]
     suite = suite_of((TASK,), cases)
-    done = score_lab(suite, [Outcome(one, "passed") for one in cases])
+    done = score_lab(suite, [Outcome(one, TestStatus.PASSED) for one in cases])
     assert (done.score, done.tasks[0].tests) == (6.0, 2)
-    one_wrong = [Outcome(cases[0], "passed"), Outcome(cases[1], "failed")]
+    one_wrong = [Outcome(cases[0], TestStatus.PASSED), Outcome(cases[1], TestStatus.FAILED)]
     assert score_lab(suite, one_wrong).score == 0.0
-    half_run = [Outcome(cases[0], "passed"), Outcome(cases[2], "passed")]
+    half_run = [Outcome(cases[0], TestStatus.PASSED), Outcome(cases[2], TestStatus.PASSED)]
     assert score_lab(suite, half_run).tasks[0].status == "wrong"
     assert score_lab(suite, []).tasks[0].status == "not_run"
 
@@ -122,12 +123,15 @@ def test_tests_of_one_name_in_two_tasks_are_two(monkeypatch: pytest.MonkeyPatch)
     other = Task(**{**TASK.__dict__, "id": "other", "points": 2.0, "needs": ("gpu",)})
     monkeypatch.setattr(capabilities, "first_missing", lambda needs: "no" if needs else "")
     cases = [case("test_a"), case("test_a", task="other")]
-    score = score_lab(suite_of((TASK, other), cases), [Outcome(cases[0], "passed")])
+    score = score_lab(suite_of((TASK, other), cases), [Outcome(cases[0], TestStatus.PASSED)])
     assert (score.score, score.max_score, score.not_verified) == (6.0, 8.0, 2.0)
     assert [row.status for row in score.tasks] == ["done", "not_verified"]
 
 
 def test_a_disturbed_case_marks_its_test() -> None:
     cases = [case("test_a", "1"), case("test_a", "2")]
-    outcomes = [Outcome(cases[0], "error", disturbed=True), Outcome(cases[1], "passed")]
+    outcomes = [
+        Outcome(cases[0], TestStatus.ERROR, disturbed=True),
+        Outcome(cases[1], TestStatus.PASSED),
+    ]
     assert score_lab(suite_of((TASK,), cases), outcomes).tasks[0].status == "disturbed"
