@@ -322,14 +322,17 @@ class Unit:
         self.let_through = (pytest.exit.Exception, bdb.BdbQuit)
         self.room = LocalRoom(suite.kit(folder), suite.limits(), let_through=self.let_through)
         self.budget = Budget(DIAGNOSIS_SECONDS)
-        self.untouched: dict[str, frozenset[str]] = {}
+        self.attempts: dict[str, skeleton.Attempt] = {}
 
-    def is_untouched(self, task: Task) -> bool:
-        """Whether a task's file is the skeleton as shipped: then nothing of it need be run."""
-        if task.file not in self.untouched:
-            found = skeleton.untouched(self.suite.lab, self.folder, task.file)
-            self.untouched[task.file] = found
-        return task.id in self.untouched[task.file]
+    def unbegun(self, task: Task) -> int | None:
+        """The line of a task's placeholder, if its file is the skeleton as shipped: then nothing of
+        it need be run."""
+        if task.file not in self.attempts:
+            found = skeleton.Attempt(self.suite.lab, self.folder, task.file)
+            self.attempts[task.file] = found
+        attempt = self.attempts[task.file]
+        line = attempt.not_started(task)
+        return line if attempt.is_untouched else None
 
     @contextmanager
     def _room_of(self, item: CaseItem) -> Iterator[Room]:
@@ -351,9 +354,8 @@ class Unit:
         case = item.case
         if reason := capabilities.first_missing((*item.task.needs, *case.test.extra)):
             return Outcome(case, TestStatus.NOT_VERIFIED, [reason])
-        if self.is_untouched(item.task):
-            text = f"{item.task.name} is not started"
-            where = f"{item.task.file}:{item.line}"
+        if line := self.unbegun(item.task):
+            text, where = f"{item.task.name} is not started", f"{item.task.file}:{line}"
             return Outcome(case, TestStatus.NOT_STARTED, [text], where=where)
         if self.budget.is_spent(case.test.task):
             text = "two tests of this task ran into their deadline"

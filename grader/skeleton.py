@@ -11,12 +11,14 @@ import re
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from grader.labs import Lab, LabError, Task
 
 BEGIN = re.compile(r"^(?P<indent>[ \t]*)(?P<open>#|//|<!--)[ \t]*BEGIN SOLUTION (?P<task>\w+)\b.*$")
 END = re.compile(r"^[ \t]*(#|//|<!--)[ \t]*END SOLUTION\b[ \t]*(?P<task>\w*).*$")
+_MARKER = re.compile(r"^\s*(#|//|<!--) NOT STARTED ")
 _SLASHES = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp")
 _COMMENTS = {".md": ("<!-- ", " -->"), **dict.fromkeys(_SLASHES, ("// ", ""))}
 
@@ -161,38 +163,53 @@ def wanted(lab: Lab) -> dict[str, str]:
     return texts
 
 
-def untouched(lab: Lab, folder: Path, name: str) -> frozenset[str]:
-    """Tasks whose placeholders stand in a learner's file that is still, to the byte, the skeleton
-    as shipped; none if anything was written in it."""
-    reference = lab.solution / name
-    try:
-        pristine = (folder / name).read_bytes() == skeleton(lab, name).encode()
-    except OSError:
-        return frozenset()
-    return frozenset(block.task for block in blocks(reference)) if pristine else frozenset()
+class Attempt:
+    """A learner's file beside the skeleton that it was shipped as: which of its tasks are not
+    started. Without a file, or without a reference to make the skeleton from, none is known to be.
+    """
 
+    def __init__(self, lab: Lab, folder: Path, name: str) -> None:
+        self.lab = lab
+        self.name = name
+        try:
+            self.data = (folder / name).read_bytes()
+        except OSError:
+            self.data = b""
+        self.text = self.data.decode("utf-8", "replace")
 
-def unbegun(lab: Lab, folder: Path, task: Task) -> int | None:
-    """The line of a task's first placeholder, if all of them still stand in a learner's file as
-    shipped, with nothing written in front of them, and nothing at the top level of a Python file
-    can have taken their place; else None."""
+    @cached_property
+    def shipped(self) -> str:
+        try:
+            return skeleton(self.lab, self.name)
+        except (OSError, LabError):
+            return ""
 
-    def placeholders(text: str) -> Counter[tuple[str, ...]]:
-        lines = text.splitlines()
+    @property
+    def is_untouched(self) -> bool:
+        """Whether the file is the skeleton to the byte."""
+        return bool(self.shipped) and self.data == self.shipped.encode()
+
+    def not_started(self, task: Task) -> int | None:
+        """The line of a task's first placeholder, if all of them still stand as shipped, with
+        nothing written in front of them, and nothing at the top level of a Python file can have
+        taken their place; else None."""
+        number = placeholder_line(task, self.text)
+        if number is None or not self.shipped:
+            return None
+        if self.is_untouched:
+            return number
         todo = f"TODO({task.name})"
-        places = [place for place, line in enumerate(lines) if todo in line]
-        return Counter(tuple(lines[max(0, place - 1) : place + 2]) for place in places)
+        stand = _surroundings(todo, self.shipped) <= _surroundings(todo, self.text)
+        if not stand or (self.name.endswith(".py") and _binds_again(self.shipped, self.text)):
+            return None
+        return number
 
-    try:
-        text = (folder / task.file).read_text(encoding="utf-8", errors="replace")
-        number = placeholder_line(task, text)
-        shipped = skeleton(lab, task.file) if number else ""
-    except (OSError, LabError):
-        return None
-    stand = shipped and placeholders(shipped) <= placeholders(text)
-    if not stand or (task.file.endswith(".py") and _binds_again(shipped, text)):
-        return None
-    return number
+
+def _surroundings(todo: str, text: str) -> Counter[tuple[str, ...]]:
+    """The lines that hold `todo`, each with the one before and the one behind it."""
+    lines = text.splitlines()
+    places = [place for place, line in enumerate(lines) if todo in line]
+    return Counter(tuple(lines[max(0, place - 1) : place + 2]) for place in places)
 
 
 def _binds_again(shipped: str, text: str) -> bool:
@@ -234,5 +251,14 @@ def placeholder_line(task: Task, text: str) -> int | None:
     """The line at which a task's TODO still stands in a learner's file; None if it is gone."""
     for number, line in enumerate(text.splitlines(), start=1):
         if f"TODO({task.name})" in line:
+            return number
+    return None
+
+
+def marker_line(task_name: str, text: str) -> int | None:
+    """The line at which the marker that stands for a raise outside of Python says that a task is
+    not started; None if it is gone."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if _MARKER.match(line) and task_name in line.split():
             return number
     return None

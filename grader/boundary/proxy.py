@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from grader import show
+from grader import show, skeleton
 from grader.boundary import codec
 from grader.boundary.errors import LoadFailed, NotStarted, SuiteFault
 from grader.boundary.rooms import Room
 
-PLACEHOLDER = re.compile(r"^\s*(#|//|<!--) NOT STARTED ")
 MAX_TEXT_BYTES = 256 * 1024
 _COMPILED = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".py")  # their compilers judge bytes
 RESERVED = frozenset({"get", "map", "path", "probe", "read", "peak_memory"})
@@ -156,9 +154,8 @@ class Student:
         if name not in line.texts:
             raise SuiteFault(f"`{name}` is no file that learners edit: {', '.join(line.texts)}")
         text = _text(line.texts[name], name)
-        for number, row in enumerate(text.split("\n"), start=1):
-            if line.task and PLACEHOLDER.search(row) and line.task in row.split():
-                raise NotStarted(line.task, f"{name}:{number}")
+        if line.task and (number := skeleton.marker_line(line.task, text)):
+            raise NotStarted(line.task, f"{name}:{number}")
         line.answer = text
         return text
 

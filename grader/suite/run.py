@@ -128,12 +128,12 @@ def run_case(
         room.forget()
         if own is not None:
             own.cleanup()
-    if outcome.status == TestStatus.FAILED and (
-        number := skeleton.unbegun(suite.lab, folder, task)
-    ):
-        # Another task's mistake came first; of this one there is nothing yet to be wrong.
-        here = NotStarted(task.name, f"{task.file}:{number}")
-        outcome = _from_far_side(suite, case, here)
+    if outcome.status == TestStatus.FAILED:
+        attempt = skeleton.Attempt(suite.lab, folder, task.file)
+        if number := attempt.not_started(task):
+            # Another task's mistake came first; of this one there is nothing yet to be wrong.
+            here = NotStarted(task.name, f"{task.file}:{number}")
+            outcome = _from_far_side(suite, case, here)
     outcome.seconds = time.perf_counter() - started
     if not outcome.status.is_pass:
         outcome.called = line.called()

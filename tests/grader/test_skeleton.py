@@ -21,6 +21,11 @@ def lab(kit: MiniKit) -> Lab:
     return load_lab(kit.root, "lab90")
 
 
+def not_started(kit: MiniKit, lab: Lab) -> int | None:
+    attempt = skeleton.Attempt(lab, kit.exercise, "running_mean.py")
+    return attempt.not_started(lab.task("running_mean"))
+
+
 def reference(kit: MiniKit, text: str) -> None:
     (kit.solution / "running_mean.py").write_text(text, encoding="utf-8")
 
@@ -171,17 +176,16 @@ def test_what_is_changed_stands_there_exactly_once(old: str, count: int) -> None
 
 
 def test_a_task_is_unbegun_while_its_placeholders_stand_as_shipped(kit: MiniKit, lab: Lab) -> None:
-    task = lab.task("running_mean")
     shipped = kit.main.read_text(encoding="utf-8")
     todo = "    # TODO(lab90.running_mean)"
     stop = '    raise NotImplementedError("lab90.running_mean")\n'
     assert todo in shipped
     assert stop in shipped
-    assert skeleton.unbegun(lab, kit.exercise, task) == 11
+    assert not_started(kit, lab) == 11
     kit.write("import math\n" + shipped.replace("\n", "\r\n"))
-    assert skeleton.unbegun(lab, kit.exercise, task) == 12
+    assert not_started(kit, lab) == 12
     kit.write(shipped + "\n\ndef helper():\n    return 1\n")
-    assert skeleton.unbegun(lab, kit.exercise, task) == 11
+    assert not_started(kit, lab) == 11
     for begun in (
         shipped.replace(todo, "    means = []\n" + todo),  # code in front of it
         shipped.replace(stop, "    means = []\n" + stop),
@@ -193,9 +197,9 @@ def test_a_task_is_unbegun_while_its_placeholders_stand_as_shipped(kit: MiniKit,
         shipped + "\n\ndef half(\n",
     ):
         kit.write(begun)
-        assert skeleton.unbegun(lab, kit.exercise, task) is None
+        assert not_started(kit, lab) is None
     kit.main.unlink()
-    assert skeleton.unbegun(lab, kit.exercise, task) is None
+    assert not_started(kit, lab) is None
 
 
 def test_each_of_several_placeholders_has_to_stand(kit: MiniKit, lab: Lab) -> None:
@@ -203,11 +207,11 @@ def test_each_of_several_placeholders_has_to_stand(kit: MiniKit, lab: Lab) -> No
     reference(kit, f"def a():\n{part}\n\ndef b():\n{part}")
     shipped = skeleton.skeleton(lab, "running_mean.py")
     kit.write(shipped)
-    assert skeleton.unbegun(lab, kit.exercise, lab.task("running_mean")) == 2
+    assert not_started(kit, lab) == 2
     head, stop, tail = shipped.rpartition('    raise NotImplementedError("lab90.running_mean")')
     kit.write(f"{head}    return 1{tail}")
     assert stop
-    assert skeleton.unbegun(lab, kit.exercise, lab.task("running_mean")) is None
+    assert not_started(kit, lab) is None
 
 
 ELSEWHERE = """
