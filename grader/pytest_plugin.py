@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from _pytest.assertion.rewrite import AssertionRewritingHook
 
-from grader import board, capabilities, feedback, progress, skeleton
+from grader import board, feedback, progress
 from grader.boundary.alarm import Debugger
 from grader.boundary.errors import LoadFailed, Missing
 from grader.boundary.farside import how_to_restore
@@ -25,11 +25,12 @@ from grader.boundary.rooms import LocalRoom, Room
 from grader.expect import Failure
 from grader.labs import LAB_ID, TRACKS, Lab, LabError, Task, load_lab
 from grader.status import TestStatus
-from grader.suite.diagnose import Budget
+from grader.suite.diagnose import Diagnoser, Replays
 from grader.suite.model import Case, Suite, load_suite
-from grader.suite.run import PUBLIC_KEY, Outcome, run_case, seed_of
+from grader.suite.run import Outcome
+from grader.suite.suite_run import PUBLIC_SEED, SuiteRun
 
-_UNITS = pytest.StashKey[dict[Path, "Unit"]]()
+_RUNS = pytest.StashKey[dict[Path, "FolderRun"]]()
 _RESULTS = pytest.StashKey[dict[Path, dict[str, dict[str, Any]]]]()
 _SAID = pytest.StashKey[dict[tuple[str, str], str]]()
 _ATTRIBUTE = "infralens"
@@ -40,13 +41,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("infralens")
     group.addoption(
         "--seed",
-        default="public",
+        default=PUBLIC_SEED,
         help="seed of the random inputs of lab tests (default: the public one)",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_UNITS] = {}
+    config.stash[_RUNS] = {}
     config.stash[_RESULTS] = {}
     config.stash[_SAID] = {}
     if hasattr(config, "workerinput"):
@@ -271,8 +272,7 @@ class CaseItem(pytest.Item):
             self.add_marker("gpu")
 
     def runtest(self) -> None:
-        unit = unit_of(self)
-        self.outcome = unit.run(self)
+        self.outcome = folder_run_of(self).run(self)
         if self.outcome.status.is_pass:
             return
         if self.outcome.status == TestStatus.NOT_VERIFIED:
@@ -312,27 +312,16 @@ def _trace_of(outcome: Outcome) -> Any:
     return first
 
 
-class Unit:
-    """The code of one folder in this run of pytest: one room, and what its tasks have used up."""
+class FolderRun:
+    """The code of one folder in this run of pytest, in one room."""
 
     def __init__(self, suite: Suite, folder: Path, seed: str) -> None:
-        self.suite = suite
-        self.folder = folder
-        self.key = PUBLIC_KEY if seed == "public" else seed.encode()
-        self.let_through = (pytest.exit.Exception, bdb.BdbQuit)
-        self.room = LocalRoom(suite.kit(folder), suite.limits(), let_through=self.let_through)
-        self.budget = Budget(DIAGNOSIS_SECONDS)
-        self.attempts: dict[str, skeleton.Attempt] = {}
-
-    def unbegun(self, task: Task) -> int | None:
-        """The line of a task's placeholder, if its file is the skeleton as shipped: then nothing of
-        it need be run."""
-        if task.file not in self.attempts:
-            found = skeleton.Attempt(self.suite.lab, self.folder, task.file)
-            self.attempts[task.file] = found
-        attempt = self.attempts[task.file]
-        line = attempt.not_started(task)
-        return line if attempt.is_untouched else None
+        let_through = (pytest.exit.Exception, bdb.BdbQuit)
+        self.kit, self.limits = suite.kit(folder), suite.limits()
+        self.room = LocalRoom(self.kit, self.limits, let_through=let_through)
+        is_reference = folder == suite.lab.solution
+        diagnoser = None if is_reference else Diagnoser(Replays(suite), DIAGNOSIS_SECONDS)
+        self.suite_run = SuiteRun(suite, folder, seed, diagnoser, let_through)
 
     @contextmanager
     def _room_of(self, item: CaseItem) -> Iterator[Room]:
@@ -343,49 +332,33 @@ class Unit:
             return
         from grader.boundary import remote
 
-        kit, limits = self.suite.kit(self.folder), self.suite.limits()
-        room = remote.ProcessRoom(kit, limits, compiled="triton" in item.task.needs)
+        compiled = "triton" in item.task.needs
+        room = remote.ProcessRoom(self.kit, self.limits, compiled=compiled)
         try:
             yield room
         finally:
             room.close()
 
     def run(self, item: CaseItem) -> Outcome:
+        """The outcome of a case. The order matters: what cannot be verified here is not said to be
+        not started."""
         case = item.case
-        if reason := capabilities.first_missing((*item.task.needs, *case.test.extra)):
-            return Outcome(case, TestStatus.NOT_VERIFIED, [reason])
-        if line := self.unbegun(item.task):
-            text, where = f"{item.task.name} is not started", f"{item.task.file}:{line}"
-            return Outcome(case, TestStatus.NOT_STARTED, [text], where=where)
-        if self.budget.is_spent(case.test.task):
-            text = "two tests of this task ran into their deadline"
-            return Outcome(case, TestStatus.NOT_RUN, [text])
-        seed = seed_of(case, self.key)
+        if outcome := self.suite_run.unrun(case) or self.suite_run.untouched(case):
+            return outcome
         factory: pytest.TempPathFactory = item.config._tmp_path_factory  # type: ignore[attr-defined]
         with self._room_of(item) as room:
-            outcome = run_case(
-                self.suite,
-                case,
-                room,
-                self.folder,
-                seed,
-                tmp_path=lambda: factory.mktemp(case.test.name[:30]),
-                let_through=self.let_through,
-            )
-        self.budget.note(outcome)
-        if self.folder == self.suite.lab.solution:
-            return outcome
-        if error := self.budget.diagnose(self.suite, outcome, seed):
+            outcome = self.suite_run.run(case, room, lambda: factory.mktemp(case.test.name[:30]))
+        if error := self.suite_run.finish(outcome):
             item.warn(pytest.PytestWarning(f"no diagnosis: {type(error).__name__}: {error}"))
         return outcome
 
 
-def unit_of(item: CaseItem) -> Unit:
-    units = item.config.stash[_UNITS]
+def folder_run_of(item: CaseItem) -> FolderRun:
+    runs = item.config.stash[_RUNS]
     folder = item.path.parent
-    if folder not in units:
-        units[folder] = Unit(item.suite, folder, str(item.config.getoption("--seed")))
-    return units[folder]
+    if folder not in runs:
+        runs[folder] = FolderRun(item.suite, folder, str(item.config.getoption("--seed")))
+    return runs[folder]
 
 
 def pytest_enter_pdb() -> None:

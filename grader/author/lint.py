@@ -34,7 +34,7 @@ from grader.boundary.rooms import LocalRoom, Room
 from grader.labs import Lab, LabError, Task, load_lab
 from grader.score import score_lab
 from grader.status import TaskStatus, TestStatus
-from grader.suite.diagnose import alike, replay
+from grader.suite.diagnose import Replays, alike
 from grader.suite.model import Case, Misconception, Suite, load_suite
 from grader.suite.run import Outcome, run_case, seed_of
 
@@ -491,7 +491,8 @@ class _Dynamic:
         self.plan = plan
         self.report = report
         self.cost = cost
-        self.replays: dict[tuple[str, str], Outcome] = {}
+        self.replays = Replays(suite)
+        self.replayed: dict[tuple[str, str], Outcome] = {}
 
     def fault(self, text: str) -> None:
         self.report.faults.append(text)
@@ -616,12 +617,12 @@ class _Dynamic:
     def _replayed(self, wrong: Misconception, case: Case) -> Outcome:
         """One misconception on one gate; each pair is run once."""
         key = (wrong.name, case.id)
-        if key not in self.replays:
-            self.replays[key] = replay(self.suite, wrong, case, seed_of(case))
-        return self.replays[key]
+        if key not in self.replayed:
+            self.replayed[key] = self.replays.run(wrong, case, seed_of(case))
+        return self.replayed[key]
 
     def _diagnosis(self, task_id: str, outcome: Outcome) -> Misconception | None:
-        """What `suite.diagnose` would find: the first misconception with the same fault."""
+        """What a `Diagnoser` would find: the first misconception with the same fault."""
         for wrong in self.suite.misconceptions_of(task_id):
             if alike(outcome, self._replayed(wrong, outcome.case)):
                 return wrong

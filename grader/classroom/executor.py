@@ -33,6 +33,7 @@ from grader.classroom.errors import Infrastructure
 from grader.classroom.records import Record
 from grader.classroom.units import UNIT_SECONDS, Unit, Wall, grade_unit
 from grader.labs import load_lab
+from grader.suite.diagnose import Replays
 from grader.suite.model import load_suite
 
 STOP_SECONDS = 2.0
@@ -235,7 +236,7 @@ def _serve(line: Connection, place: Place, parent: int) -> None:
     os.environ.update(preload.settings(place.work))
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
-    suites = {lab: load_suite(load_lab(place.root, lab)) for lab in place.labs}
+    replays = {lab: Replays(load_suite(load_lab(place.root, lab))) for lab in place.labs}
     zygote = None if place.zygote is None else Line(place.zygote, ahead=True)
     wall = Wall(zygote, place.mechanisms)
     while True:
@@ -244,7 +245,7 @@ def _serve(line: Connection, place: Place, parent: int) -> None:
         except (EOFError, OSError):
             return
         unit = msgspec.msgpack.decode(data, type=Unit)
-        answer = _answer(unit, suites[unit.lab], place.work, wall)
+        answer = _answer(unit, replays[unit.lab], place.work, wall)
         left = processes.end_children()
         if left and isinstance(answer, Record):
             note = "For a person to look at: it left processes running, which were ended."
@@ -252,12 +253,12 @@ def _serve(line: Connection, place: Place, parent: int) -> None:
         line.send_bytes(_packed(answer))
 
 
-def _answer(unit: Unit, suite: Any, work: Path, wall: Wall, tries: int = TRIES) -> Answer:
+def _answer(unit: Unit, replays: Replays, work: Path, wall: Wall, tries: int = TRIES) -> Answer:
     try:
-        return grade_unit(unit, suite, work, wall)
+        return grade_unit(unit, replays, work, wall)
     except Infrastructure as error:
         if isinstance(error.__cause__, WallFailed) and tries > 1:
-            return _answer(unit, suite, work, wall, tries - 1)
+            return _answer(unit, replays, work, wall, tries - 1)
         detail = error.detail or "".join(traceback.format_exception(error))
         return Broken(error.reason, records.plain(detail))
     except Exception as error:

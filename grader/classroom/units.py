@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from grader import capabilities, feedback, score
+from grader import feedback, score
 from grader.boundary import codec
 from grader.boundary.errors import (
     Crashed,
@@ -40,9 +40,10 @@ from grader.classroom.records import Record, TaskRow, TestRow
 from grader.expect import Failure
 from grader.labs import Lab
 from grader.status import TaskStatus, TestStatus
-from grader.suite.diagnose import Budget
-from grader.suite.model import Case, Suite
-from grader.suite.run import PUBLIC_KEY, Outcome, reference_room, run_case, seed_of
+from grader.suite.diagnose import Diagnoser, Replays
+from grader.suite.model import Case
+from grader.suite.run import Outcome, reference_room, run_case
+from grader.suite.suite_run import SuiteRun
 
 FEEDBACK = ("full", "diagnosis", "names")
 DIAGNOSIS_SECONDS = 20.0
@@ -89,10 +90,11 @@ def open_room(tier: str, kit: Kit, limits: Limits, wall: Wall | None = None) -> 
     raise Infrastructure(f"there is no tier {tier!r}")
 
 
-def grade_unit(unit: Unit, tests: Suite, work: Path, wall: Wall | None = None) -> Record:
+def grade_unit(unit: Unit, replays: Replays, work: Path, wall: Wall | None = None) -> Record:
     """The result of a unit; raises `Infrastructure` where there can be none."""
+    tests = replays.suite
     with _staged(unit, tests.lab, work) as folder:
-        run = _Run(unit, tests, folder, wall)
+        run = _Run(unit, replays, folder, wall)
         try:
             outcomes = [run.outcome(case) for case in tests.cases]
         finally:
@@ -252,17 +254,17 @@ def _ours() -> Iterator[None]:
 class _Run:
     """One unit in the middle of being graded."""
 
-    def __init__(self, unit: Unit, tests: Suite, folder: Path, wall: Wall | None) -> None:
+    def __init__(self, unit: Unit, replays: Replays, folder: Path, wall: Wall | None) -> None:
         self.unit = unit
         self.wall = wall
-        self.tests = tests
-        self.lab = tests.lab
+        self.tests = replays.suite
+        self.lab = self.tests.lab
         self.folder = folder
-        self.limits = tests.limits()
+        self.limits = self.tests.limits()
         self.deadline = time.monotonic() + UNIT_SECONDS * self.limits.patience
-        self.key = PUBLIC_KEY if unit.seed == "public" else unit.seed.encode()
         self.closed: dict[str, _Closed] = {}
-        self.budget = Budget(DIAGNOSIS_SECONDS)
+        diagnoser = Diagnoser(replays, DIAGNOSIS_SECONDS)
+        self.suite_run = SuiteRun(self.tests, folder, unit.seed, diagnoser, (Infrastructure,))
         self.bad_loads = 0
         for name, sentence in unit.refused.items():
             status = TestStatus.NOT_STARTED if name in unit.missing else TestStatus.ERROR
@@ -333,11 +335,9 @@ class _Run:
             return Outcome(case, TestStatus.NOT_VERIFIED, ["Not run: it is never scored."])
         if closed := self.closed.get(task.file):
             return Outcome(case, closed.status, [closed.sentence])
-        if reason := capabilities.first_missing(task.needs):
-            return Outcome(case, TestStatus.NOT_VERIFIED, [f"Not verified here: {reason}."])
-        if self.budget.is_spent(task.id):
-            text = "Not run: two tests of this task ran into their deadline."
-            return Outcome(case, TestStatus.NOT_RUN, [text])
+        if unrun := self.suite_run.unrun(case):
+            words = unrun.status.words.capitalize()
+            return replace(unrun, lines=[f"{words}: {reason}." for reason in unrun.lines])
         assert self.room is not None
         if self.bad_loads < MAX_LOADS and (fault := _load(self.room)) is not None:
             self._check_the_wall()
@@ -350,18 +350,16 @@ class _Run:
         return self._ran(case, self.room)
 
     def _ran(self, case: Case, room: _Guard) -> Outcome:
-        seed = seed_of(case, self.key)
         for _ in range(KILLED_TRIES):
-            outcome = self._once(case, room, seed)
+            outcome = self.suite_run.run(case, room, self._temporary_folder)
             if not (isinstance(outcome.error, Crashed) and outcome.error.killed):
                 break  # a signal may have come from anywhere; what the code does, it does again
         if not outcome.status.is_pass:
             self._check_the_disk()
-        self._check_the_suite(outcome, seed)
+        self._check_the_suite(outcome)
         if isinstance(outcome.error, Crashed):
             self._check_the_wall()
-        self.budget.note(outcome)
-        if error := self.budget.diagnose(self.tests, outcome, seed):
+        if error := self.suite_run.finish(outcome):
             outcome.detail += f"\nno diagnosis: {type(error).__name__}: {error}"
         return outcome
 
@@ -370,18 +368,10 @@ class _Run:
         if shutil.disk_usage(self.folder).free < MIN_FREE_BYTES:
             raise Infrastructure(f"the disk of temporary files, {tempfile.gettempdir()}, is full")
 
-    def _once(self, case: Case, room: _Guard, seed: bytes) -> Outcome:
-        return run_case(
-            self.tests,
-            case,
-            room,
-            self.folder,
-            seed,
-            tmp_path=lambda: Path(tempfile.mkdtemp(dir=self.folder.parent, prefix="test-")),
-            let_through=(Infrastructure,),
-        )
+    def _temporary_folder(self) -> Path:
+        return Path(tempfile.mkdtemp(dir=self.folder.parent, prefix="test-"))
 
-    def _check_the_suite(self, outcome: Outcome, seed: bytes) -> None:
+    def _check_the_suite(self, outcome: Outcome) -> None:
         """Where a test trips instead of judging, ask whether it trips over an answer or over
         itself: a test that has asked for nothing yet, or that the reference trips over too, is at
         fault, and that is no grade."""
@@ -391,7 +381,7 @@ class _Run:
         if isinstance(error, OSError) and str(error.filename).startswith(str(self.folder)):
             return  # student.read() of a file that was not handed in
         own = not outcome.called or isinstance(error, NameError | ImportError | SyntaxError)
-        if own or not self._reference_passes(outcome.case, seed):
+        if own or not self._reference_passes(outcome.case):
             text = f"{type(error).__name__}: {error}"
             reason = f"the test {outcome.case.id} failed by itself ({text})"
             raise Infrastructure(reason, outcome.detail)
@@ -399,10 +389,11 @@ class _Run:
             outcome.status = TestStatus.FAILED
             outcome.lines = ["returned something that the test could not hand on to another call"]
 
-    def _reference_passes(self, case: Case, seed: bytes) -> bool:
+    def _reference_passes(self, case: Case) -> bool:
         if not self.lab.has_solution:
             return True
         with reference_room(self.tests, self.lab.solution) as room:
+            seed = self.suite_run.seed_of(case)
             again = run_case(self.tests, case, room, self.lab.solution, seed)
         return again.status.is_pass
 

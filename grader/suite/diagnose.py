@@ -2,60 +2,75 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from grader import show
 from grader.boundary.proxy import Handle
-from grader.status import TestStatus
+from grader.boundary.rooms import LocalRoom
 from grader.suite.model import Case, Misconception, Suite
 from grader.suite.run import Outcome, run_case
 
-MAX_TIMEOUTS = 2
 MAX_REMEMBERED_BYTES = 256 * 1024
 
 
-def diagnose(suite: Suite, outcome: Outcome, seed: bytes, seconds: float = 5.0) -> str:
-    """The sentence of the misconception that fails at the same place with the same observed value,
-    or an empty string. Tries no further one after `seconds`."""
-    found = cause_of(suite, outcome, seed, seconds)
-    return found.sentence if found else ""
+class Replays:
+    """A suite's cases on the reference with a misconception in it. What was made and seen for one
+    run is kept for those that come after it."""
 
+    def __init__(self, suite: Suite) -> None:
+        self.suite = suite
+        self._wrong_rooms: dict[str, LocalRoom] = {}
+        self._wrong_folders: tempfile.TemporaryDirectory[str] | None = None
+        self._first: dict[tuple[str, str], _Replay] = {}
 
-def cause_of(
-    suite: Suite, outcome: Outcome, seed: bytes, seconds: float, likely: Sequence[str] = ()
-) -> Misconception | None:
-    """That misconception itself. `likely`: names to try first."""
-    if not suite.lab.has_solution or not outcome.status.may_be_diagnosed:
-        return None
-    started = time.perf_counter()
-    known = suite.misconceptions_of(outcome.case.test.task)
-    for wrong in sorted(known, key=lambda wrong: wrong.name not in likely):
-        if time.perf_counter() - started > seconds:
-            return None
-        if _fails_like(suite, wrong, outcome, seed):
-            return wrong
-    return None
+    def wrong_room(self, wrong: Misconception) -> LocalRoom:
+        """The reference with one misconception spliced in. Trusted code: a local room."""
+        if wrong.name not in self._wrong_rooms:
+            patch = wrong.patch if wrong.file is None else None
+            kit = self.suite.kit(self.wrong_folder(wrong))
+            self._wrong_rooms[wrong.name] = LocalRoom(kit, self.suite.limits(), patch)
+        return self._wrong_rooms[wrong.name]
 
+    def wrong_folder(self, wrong: Misconception) -> Path:
+        """The folder of that room's files: the reference's own, or a copy with a wrong file."""
+        lab = self.suite.lab
+        if wrong.file is None:
+            return lab.solution
+        if self._wrong_folders is None:  # made where a grading job has its temporary files
+            self._wrong_folders = tempfile.TemporaryDirectory(
+                prefix="infralens-wrong-", ignore_cleanup_errors=True
+            )
+        folder = Path(self._wrong_folders.name) / wrong.name / lab.id
+        if not folder.is_dir():
+            lab.copy_to(folder)
+            (folder / wrong.file).write_text(wrong.text(lab.solution), encoding="utf-8")
+        return folder
 
-def _fails_like(suite: Suite, wrong: Misconception, outcome: Outcome, seed: bytes) -> bool:
-    """Whether a misconception fails a case as `outcome` did. Its first replay of each case is
-    remembered: it answers the same seed again, and where it failed elsewhere, or nowhere, other
-    inputs are not tried."""
-    key = (wrong.name, outcome.case.id)
-    known = suite.replays.get(key)
-    if known is None:
-        replayed = replay(suite, wrong, outcome.case, seed)
-        suite.replays[key] = _Replay.of(replayed, seed)
-    elif not _same_place(outcome, known.outcome):
-        return False
-    elif known.seed == seed and known.whole:
-        replayed = known.outcome
-    else:
-        replayed = replay(suite, wrong, outcome.case, seed)
-    return alike(outcome, replayed)
+    def run(self, wrong: Misconception, case: Case, seed: bytes) -> Outcome:
+        """The case again, on the reference with that misconception in it."""
+        return run_case(self.suite, case, self.wrong_room(wrong), self.wrong_folder(wrong), seed)
+
+    def fails_like(self, wrong: Misconception, outcome: Outcome, seed: bytes) -> bool:
+        """Whether a misconception fails a case as `outcome` did. Its first replay of each case is
+        remembered: it answers the same seed again, and where it failed elsewhere, or nowhere, other
+        inputs are not tried."""
+        key = (wrong.name, outcome.case.id)
+        known = self._first.get(key)
+        if known is None:
+            replayed = self.run(wrong, outcome.case, seed)
+            self._first[key] = _Replay.of(replayed, seed)
+        elif not _same_place(outcome, known.outcome):
+            return False
+        elif known.seed == seed and known.whole:
+            replayed = known.outcome
+        else:
+            replayed = self.run(wrong, outcome.case, seed)
+        return alike(outcome, replayed)
 
 
 @dataclass(frozen=True)
@@ -75,49 +90,50 @@ class _Replay:
         return _Replay(seed, slim, whole)
 
 
-class Budget:
-    """What the tasks of one unit have used up of the time that they get: two timeouts, and
-    `diagnosis_seconds` each."""
+class Diagnoser:
+    """Looks for the likely causes of one run's failures, for so many seconds a task."""
 
-    def __init__(self, diagnosis_seconds: float) -> None:
-        self.diagnosis_seconds = diagnosis_seconds
-        self.timeouts: dict[str, int] = {}
-        self.diagnosed: dict[str, float] = {}
-        self.causes: dict[str, list[str]] = {}
+    def __init__(self, replays: Replays, seconds: float) -> None:
+        self.replays = replays
+        self.seconds = seconds
+        self._spent: dict[str, float] = {}
+        self._causes: dict[str, list[str]] = {}
 
-    def is_spent(self, task: str) -> bool:
-        """Whether two tests of a task ran into their deadline: its others are not run."""
-        return self.timeouts.get(task, 0) >= MAX_TIMEOUTS
-
-    def note(self, outcome: Outcome) -> None:
+    def diagnose(self, outcome: Outcome, seed: bytes) -> Exception | None:
+        """Put the sentence of the likely cause into the outcome, if the task has time left. A fault
+        of the kit in that costs nobody a verdict: it is returned."""
         task = outcome.case.test.task
-        if outcome.status == TestStatus.TIMEOUT:
-            self.timeouts[task] = self.timeouts.get(task, 0) + 1
-
-    def diagnose(self, suite: Suite, outcome: Outcome, seed: bytes) -> Exception | None:
-        """Look for the likely cause while the task has time left. A fault of the kit in that costs
-        nobody a verdict: it is returned."""
-        task = outcome.case.test.task
-        left = self.diagnosis_seconds - self.diagnosed.get(task, 0.0)
+        left = self.seconds - self._spent.get(task, 0.0)
         if left <= 0:
             return None
         started = time.perf_counter()
-        causes = self.causes.setdefault(task, [])
+        causes = self._causes.setdefault(task, [])
         try:
-            if found := cause_of(suite, outcome, seed, left, causes):
+            if found := self._cause(outcome, seed, left, causes):
                 outcome.cause = found.sentence
                 causes.append(found.name)
         except Exception as error:
             return error
         finally:
-            spent = time.perf_counter() - started
-            self.diagnosed[task] = self.diagnosed.get(task, 0.0) + spent
+            self._spent[task] = self._spent.get(task, 0.0) + time.perf_counter() - started
         return None
 
-
-def replay(suite: Suite, wrong: Misconception, case: Case, seed: bytes) -> Outcome:
-    """The case again, on the reference with that misconception in it."""
-    return run_case(suite, case, suite.wrong_room(wrong), suite.wrong_folder(wrong), seed)
+    def _cause(
+        self, outcome: Outcome, seed: bytes, seconds: float, likely: Sequence[str]
+    ) -> Misconception | None:
+        """The misconception that fails at the same place with the same observed value. `likely`:
+        names to try first. Tries no further one after `seconds`."""
+        suite = self.replays.suite
+        if not suite.lab.has_solution or not outcome.status.may_be_diagnosed:
+            return None
+        started = time.perf_counter()
+        known = suite.misconceptions_of(outcome.case.test.task)
+        for wrong in sorted(known, key=lambda wrong: wrong.name not in likely):
+            if time.perf_counter() - started > seconds:
+                return None
+            if self.replays.fails_like(wrong, outcome, seed):
+                return wrong
+        return None
 
 
 def alike(mine: Outcome, other: Outcome) -> bool:

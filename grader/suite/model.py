@@ -9,22 +9,18 @@ import importlib
 import inspect
 import itertools
 import sys
-import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from grader.boundary.farside import Kit, records_of, types_files
 from grader.boundary.files import FolderModules
-from grader.boundary.rooms import Limits, LocalRoom
+from grader.boundary.rooms import Limits
 from grader.labs import Lab, LabError
 from grader.suite.api import _MISCONCEPTION, _TASK
-
-if TYPE_CHECKING:
-    from grader.suite.diagnose import _Replay
 
 _ARGUMENTS = {"student", "rng", "tmp_path"}
 _SPLICE = "__infralens_splice__"
@@ -146,9 +142,6 @@ class Suite:
         self.package = package
         self.cases: list[Case] = []
         self.misconceptions: list[Misconception] | None = None
-        self._wrong_rooms: dict[str, LocalRoom] = {}
-        self._wrong_folders: tempfile.TemporaryDirectory[str] | None = None
-        self.replays: dict[tuple[str, str], _Replay] = {}
         with self.given.visible():
             for path in sorted(lab.suite.glob("test_*.py")):
                 self._collect(self._import(path.stem), path)
@@ -225,28 +218,6 @@ class Suite:
 
     def limits(self) -> Limits:
         return Limits(self.lab.call_seconds)
-
-    def wrong_room(self, wrong: Misconception) -> LocalRoom:
-        """The reference with one misconception spliced in. Trusted code: a local room."""
-        if wrong.name not in self._wrong_rooms:
-            patch = wrong.patch if wrong.file is None else None
-            kit = self.kit(self.wrong_folder(wrong))
-            self._wrong_rooms[wrong.name] = LocalRoom(kit, self.limits(), patch)
-        return self._wrong_rooms[wrong.name]
-
-    def wrong_folder(self, wrong: Misconception) -> Path:
-        """The folder of that room's files: the reference's own, or a copy with a wrong file."""
-        if wrong.file is None:
-            return self.lab.solution
-        if self._wrong_folders is None:  # made where a grading job has its temporary files
-            self._wrong_folders = tempfile.TemporaryDirectory(
-                prefix="infralens-wrong-", ignore_cleanup_errors=True
-            )
-        folder = Path(self._wrong_folders.name) / wrong.name / self.lab.id
-        if not folder.is_dir():
-            self.lab.copy_to(folder)
-            (folder / wrong.file).write_text(wrong.text(self.lab.solution), encoding="utf-8")
-        return folder
 
 
 def _parameter_sets(marks: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:

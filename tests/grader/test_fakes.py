@@ -23,7 +23,8 @@ from grader.classroom.grading import GradeSummary, grade
 from grader.classroom.records import Record
 from grader.classroom.units import Unit, Wall
 from grader.labs import load_lab
-from grader.suite.model import Suite, load_suite
+from grader.suite.diagnose import Replays
+from grader.suite.model import load_suite
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKES = {
@@ -145,13 +146,13 @@ def summary(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> GradeSumm
     tasks["forged"] = "Zero1AdamW"
     real = executor.grade_unit
 
-    def faked_task(unit: Unit, tests: Suite, work: Path, wall: Wall | None = None) -> Record:
-        task = tasks[unit.student]
+    def faked_task(unit: Unit, replays: Replays, work: Path, wall: Wall | None = None) -> Record:
+        task, tests = tasks[unit.student], replays.suite
         gates = [case for case in tests.cases_of(task) if case.test.gate and case.test.scored]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(tests, "cases", gates)
             patch.setattr(tests, "lab", replace(tests.lab, tasks=(tests.lab.task(task),)))
-            return real(unit, tests, work, wall)
+            return real(unit, replays, work, wall)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(executor, "grade_unit", faked_task)

@@ -12,8 +12,7 @@ from grader import expect
 from grader.boundary.rooms import LocalRoom
 from grader.labs import load_lab
 from grader.status import TestStatus
-from grader.suite import diagnose as diagnosis
-from grader.suite.diagnose import alike, diagnose, replay
+from grader.suite.diagnose import Diagnoser, Replays, alike
 from grader.suite.model import Case, Misconception, Suite, load_suite
 from grader.suite.run import Outcome, run_case, seed_of
 
@@ -168,6 +167,12 @@ def failing(suite: Suite, kit: MiniKit, text: str, name: str) -> tuple[Outcome, 
     return outcome, seed
 
 
+def cause(replays: Replays, outcome: Outcome, seed: bytes, seconds: float = 5.0) -> str:
+    """The sentence that a failure is explained with, or an empty string."""
+    assert Diagnoser(replays, seconds).diagnose(outcome, seed) is None
+    return outcome.cause
+
+
 def edited(old: str, new: str) -> str:
     assert old in REFERENCE
     return REFERENCE.replace(old, new)
@@ -176,7 +181,7 @@ def edited(old: str, new: str) -> str:
 def test_the_reference_passes(suite: Suite, kit: MiniKit) -> None:
     for name in ("test_adds", "test_helps"):
         outcome, seed = failing(suite, kit, REFERENCE, name)
-        assert (outcome.status, diagnose(suite, outcome, seed)) == ("passed", "")
+        assert (outcome.status, cause(Replays(suite), outcome, seed)) == ("passed", "")
 
 
 FAULTS: dict[str, tuple[str, str, str]] = {
@@ -195,7 +200,7 @@ def test_the_right_one_of_several_is_named(suite: Suite, kit: MiniKit, sentence:
     old, new, name = FAULTS[sentence]
     outcome, seed = failing(suite, kit, edited(old, new), name)
     assert outcome.status == "failed"
-    assert diagnose(suite, outcome, seed) == sentence
+    assert cause(Replays(suite), outcome, seed) == sentence
 
 
 @pytest.mark.parametrize(
@@ -214,22 +219,23 @@ def test_another_fault_is_not_named(
 ) -> None:
     outcome, seed = failing(suite, kit, edited(old, new), name)
     assert outcome.status == "failed"
-    assert diagnose(suite, outcome, seed) == ""
+    assert cause(Replays(suite), outcome, seed) == ""
 
 
 def test_every_misconception_fails_when_it_is_replayed(suite: Suite) -> None:
     known = suite.misconceptions_of("running_mean")
     assert len(known) == 9
+    replays = Replays(suite)
     for wrong in known:
         if wrong.file is None:
-            results = [replay(suite, wrong, case, seed_of(case)).status for case in suite.cases]
+            results = [replays.run(wrong, case, seed_of(case)).status for case in suite.cases]
             assert "failed" in results, wrong.name
             assert set(results) <= {"passed", "failed"}, wrong.name
 
 
 def test_a_splice_leaves_the_reference_as_it_was(suite: Suite, kit: MiniKit) -> None:
     wrong = next(w for w in suite.misconceptions_of("running_mean") if w.name == "starts_one_late")
-    room = suite.wrong_room(wrong)
+    room = Replays(suite).wrong_room(wrong)
     run_case(suite, suite.cases[0], room, kit.solution, seed_of(suite.cases[0]))
     module: Any = room.far.files.modules["running_mean"]
     assert not [name for name in vars(module) if "splice" in name or name == "__init__"]
@@ -239,8 +245,8 @@ def test_a_splice_leaves_the_reference_as_it_was(suite: Suite, kit: MiniKit) -> 
 
 def test_nothing_is_tried_when_the_time_is_up(suite: Suite, kit: MiniKit) -> None:
     outcome, seed = failing(suite, kit, edited("n * SCALE", "n"), "test_adds")
-    assert diagnose(suite, outcome, seed, seconds=-1.0) == ""
-    assert diagnose(suite, outcome, seed) == "Forgets the scale."
+    assert cause(Replays(suite), outcome, seed, seconds=-1.0) == ""
+    assert cause(Replays(suite), outcome, seed) == "Forgets the scale."
 
 
 def test_a_coarse_tolerance_does_not_make_every_fault_alike(suite: Suite) -> None:
@@ -293,22 +299,22 @@ def test_a_misconception_is_replayed_once_for_many_submissions(
     """The same inputs are answered from memory; other inputs are replayed only where the first
     replay failed at the same place."""
     replayed: list[tuple[str, bytes]] = []
-    real = diagnosis.replay
+    real = Replays.run
 
-    def counted(suite: Suite, wrong: Misconception, case: Case, seed: bytes) -> Outcome:
+    def counted(self: Replays, wrong: Misconception, case: Case, seed: bytes) -> Outcome:
         replayed.append((wrong.name, seed))
-        return real(suite, wrong, case, seed)
+        return real(self, wrong, case, seed)
 
-    monkeypatch.setattr(diagnosis, "replay", counted)
+    monkeypatch.setattr(Replays, "run", counted)
     kit.write(WRONG)
     suite = load_suite(load_lab(kit.root, "lab90"))
-    case = suite.cases[0]
+    case, replays = suite.cases[0], Replays(suite)
     causes = []
     for key in (b"one", b"one", b"two", b"two"):
         seed = seed_of(case, key)
         with contextlib.closing(LocalRoom(suite.kit(kit.exercise), suite.limits())) as room:
             outcome = run_case(suite, case, room, kit.exercise, seed)
-        causes.append(diagnose(suite, outcome, seed))
+        causes.append(cause(replays, outcome, seed))
     assert len(set(causes)) == 1
     assert causes[0]
     assert len([name for name, seed in replayed if seed == seed_of(case, b"one")]) == 1

@@ -11,7 +11,7 @@ import pytest
 from grader.author import wrong_answers
 from grader.boundary.rooms import LocalRoom
 from grader.labs import LabError, lab_ids, load_lab
-from grader.suite.diagnose import replay
+from grader.suite.diagnose import Replays
 from grader.suite.model import Suite, load_suite
 from grader.suite.run import run_case, seed_of
 
@@ -46,13 +46,14 @@ def test_a_written_answer_fails_as_the_spliced_one_does(classes: Suite, tmp_path
     wrongs = classes.misconceptions_of("running_mean")
     assert [answer.name for answer in found] == [wrong.name for wrong in wrongs]
     assert len(wrongs) >= 4
+    replays = Replays(classes)
     for wrong in wrongs:
         folder = tmp_path / "out" / wrong.name / lab.id
         assert sorted(path.name for path in folder.iterdir()) == sorted(lab.edit)
         room = LocalRoom(classes.kit(folder), classes.limits())
         for case in classes.cases:
             mine = run_case(classes, case, room, folder, seed_of(case))
-            other = replay(classes, wrong, case, seed_of(case))
+            other = replays.run(wrong, case, seed_of(case))
             assert (mine.status, mine.site) == (other.status, other.site)
             assert mine.lines == other.lines
 

@@ -11,6 +11,7 @@ import pytest
 from grader import capabilities
 from grader.classroom.grading import grade
 from grader.labs import load_lab
+from grader.suite.diagnose import Replays
 from grader.suite.model import load_suite
 from tests.grader.conftest import HERE, needs_sandbox
 
@@ -194,7 +195,8 @@ def test_misconceptions_of_whole_files_run_on_copies(root: Path) -> None:
     suite = load_suite(lab)
     before = (lab.solution / "scale.cu").read_bytes()
     first, second = suite.misconceptions_of("scale")
-    folders = [suite.wrong_folder(wrong) for wrong in (first, second)]
+    replays = Replays(suite)
+    folders = [replays.wrong_folder(wrong) for wrong in (first, second)]
     texts = [(folder / "scale.cu").read_text(encoding="utf-8") for folder in folders]
     assert len({*texts, REFERENCE}) == 3
     assert (lab.solution / "scale.cu").read_bytes() == before

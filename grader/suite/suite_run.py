@@ -1,0 +1,83 @@
+"""A suite on the code of one folder, as a learner's run and a grading run both make it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from grader import capabilities
+from grader.boundary.rooms import Room
+from grader.labs import Task
+from grader.skeleton import Attempt
+from grader.status import TestStatus
+from grader.suite.diagnose import Diagnoser
+from grader.suite.model import Case, Suite
+from grader.suite.run import PUBLIC_KEY, Outcome, run_case, seed_of
+
+PUBLIC_SEED = "public"
+MAX_TIMEOUTS = 2
+
+
+class SuiteRun:
+    """Which cases are not run at all, with which inputs the others are, and what they are likely to
+    have failed from. Whoever asks has the rooms."""
+
+    def __init__(
+        self,
+        suite: Suite,
+        folder: Path,
+        seed: str,
+        diagnoser: Diagnoser | None,
+        let_through: tuple[type[BaseException], ...],
+    ) -> None:
+        self.suite = suite
+        self.folder = folder
+        self.diagnoser = diagnoser
+        self.let_through = let_through
+        self._key = PUBLIC_KEY if seed == PUBLIC_SEED else seed.encode()
+        self._timeouts: Counter[str] = Counter()
+        self._attempts: dict[str, Attempt] = {}
+
+    def seed_of(self, case: Case) -> bytes:
+        return seed_of(case, self._key)
+
+    def unrun(self, case: Case) -> Outcome | None:
+        """The outcome of a case that is not run: this machine lacks what it needs, or two tests of
+        its task have run into their deadline. Its one line is the reason."""
+        task = self.suite.lab.task(case.test.task)
+        if reason := capabilities.first_missing((*task.needs, *case.test.extra)):
+            return Outcome(case, TestStatus.NOT_VERIFIED, [reason])
+        if self._timeouts[task.id] >= MAX_TIMEOUTS:
+            text = "two tests of this task ran into their deadline"
+            return Outcome(case, TestStatus.NOT_RUN, [text])
+        return None
+
+    def untouched(self, case: Case) -> Outcome | None:
+        """The outcome of a case whose task stands in a file that is still the skeleton: nothing of
+        it need be run to say that the task is not started."""
+        task = self.suite.lab.task(case.test.task)
+        if line := self._untouched_line(task):
+            text, where = f"{task.name} is not started", f"{task.file}:{line}"
+            return Outcome(case, TestStatus.NOT_STARTED, [text], where=where)
+        return None
+
+    def _untouched_line(self, task: Task) -> int | None:
+        if task.file not in self._attempts:
+            self._attempts[task.file] = Attempt(self.suite.lab, self.folder, task.file)
+        attempt = self._attempts[task.file]
+        return attempt.not_started(task) if attempt.is_untouched else None
+
+    def run(self, case: Case, room: Room, tmp_path: Callable[[], Path]) -> Outcome:
+        """One case in a room. What is to be made of it is said by `finish`."""
+        seed = self.seed_of(case)
+        return run_case(self.suite, case, room, self.folder, seed, tmp_path, self.let_through)
+
+    def finish(self, outcome: Outcome) -> Exception | None:
+        """Count a timeout, and look for the likely cause of a failure. A fault of the kit in that
+        is returned."""
+        if outcome.status == TestStatus.TIMEOUT:
+            self._timeouts[outcome.case.test.task] += 1
+        if self.diagnoser is None:
+            return None
+        return self.diagnoser.diagnose(outcome, self.seed_of(outcome.case))
