@@ -43,7 +43,13 @@ class Stage:
 COORDINATOR, JOB = "coordinator", "job"
 STAGES = (
     Stage(COORDINATOR, "load the suites", "grader.classroom.grading", "_suite", True),
-    Stage(COORDINATOR, "read submissions, compute keys", "grader.classroom.grading", "_plan", True),
+    Stage(
+        COORDINATOR,
+        "read submissions, compute keys",
+        "grader.classroom.grading",
+        "GradingRun._plan",
+        True,
+    ),
     Stage(COORDINATOR, "start a zygote", "grader.boundary.nursery", "Nursery.start", True),
     Stage(COORDINATOR, "wait for the zygote", "grader.boundary.nursery", "Nursery.wait", True),
     Stage(COORDINATOR, "start jobs", "grader.classroom.executor", "_Job.__init__", True),

@@ -13,7 +13,7 @@ from rich.table import Table
 from grader.boundary import probe as probing
 from grader.classroom import report
 from grader.classroom.errors import CallError
-from grader.classroom.grading import DEFAULT_TIER, GradeSummary, grade
+from grader.classroom.grading import DEFAULT_TIER, GradeSummary, GradingRun
 from grader.labs import LabError
 
 MIN_KEY_BYTES = 16
@@ -35,7 +35,7 @@ def run(
         key = _course_key(course_key_file)
         ids = None if labs is None else [name.strip() for name in labs.split(",") if name.strip()]
         with _Bar() as bar:
-            summary = grade(
+            grading = GradingRun(
                 submissions,
                 out,
                 ids,
@@ -47,6 +47,7 @@ def run(
                 watch=bar.show,
                 hidden=[course_key_file] if course_key_file else [],
             )
+            summary = grading.grade()
         report.write_pages(out, summary)
     except (CallError, LabError) as error:
         print(f"infralens grade: {error}", file=sys.stderr)

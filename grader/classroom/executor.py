@@ -41,7 +41,7 @@ TRIES = 5
 START = "fork" if sys.platform == "linux" else "spawn"
 
 
-class Broken(msgspec.Struct, frozen=True, tag=True):
+class JobFailure(msgspec.Struct, frozen=True, tag=True):
     """No result: the reason, and what the instructor needs to find it."""
 
     reason: str
@@ -52,7 +52,7 @@ class _Graded(msgspec.Struct, frozen=True, tag=True):
     record: Record
 
 
-Answer = Record | Broken
+Answer = Record | JobFailure
 
 
 class Stop:
@@ -96,7 +96,7 @@ class Executor(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class JobConfig:
     """Where jobs find the labs and put what is temporary."""
 
     root: Path
@@ -110,9 +110,9 @@ class LocalExecutor:
     """Processes on this machine: forked on Linux, where the suites that the caller has loaded come
     along, spawned elsewhere."""
 
-    def __init__(self, place: Place, jobs: int, nursery: Nursery | None = None) -> None:
+    def __init__(self, config: JobConfig, jobs: int, nursery: Nursery | None = None) -> None:
         """`nursery`: for the sandbox tier; it is started again when it ends in the middle."""
-        self.place = place
+        self.config = config
         self.jobs = jobs
         self.nursery = nursery
         self.context: Any = multiprocessing.get_context(START)
@@ -123,7 +123,7 @@ class LocalExecutor:
         try:
             while waiting or any(job.unit for job in jobs):
                 while waiting and len(jobs) < min(self.jobs, len(units)):
-                    jobs.append(_Job(self.context, self.place))
+                    jobs.append(_Job(self.context, self.config))
                 for job in jobs:
                     if job.unit is None and waiting:
                         job.give(waiting.popleft())
@@ -156,10 +156,10 @@ class LocalExecutor:
 class _Job:
     """One process, its line, and the unit that it is at."""
 
-    def __init__(self, context: Any, place: Place) -> None:
+    def __init__(self, context: Any, config: JobConfig) -> None:
         self.line, theirs = context.Pipe()
         self.process = context.Process(
-            target=_serve, args=(theirs, place, os.getpid()), daemon=True, name="infralens-job"
+            target=_serve, args=(theirs, config, os.getpid()), daemon=True, name="infralens-job"
         )
         self.unit: Unit | None = None
         self.until = float("inf")
@@ -183,13 +183,13 @@ class _Job:
         self.unit, self.until = None, float("inf")
         if late and not self.line.poll():
             self.over = True
-            return Broken("the unit did not end: a test or an oracle of ours hangs")
+            return JobFailure("the unit did not end: a test or an oracle of ours hangs")
         try:
             return _unpacked(self.line.recv_bytes())
         except (EOFError, OSError):
             self.over = True
             self.process.join(STOP_SECONDS)
-            return Broken(f"the grading process ended with exit code {self.process.exitcode}")
+            return JobFailure(f"the grading process ended with exit code {self.process.exitcode}")
 
     def end(self) -> None:
         self.process.kill()
@@ -216,36 +216,36 @@ def _packed(answer: Answer) -> bytes:
 
 def _unpacked(data: bytes) -> Answer:
     try:
-        tagged = msgspec.msgpack.decode(data, type=_Graded | Broken)
+        tagged = msgspec.msgpack.decode(data, type=_Graded | JobFailure)
     except (msgspec.MsgspecError, ValueError) as error:
-        return Broken(f"the grading process sent no result: {error}")
+        return JobFailure(f"the grading process sent no result: {error}")
     return tagged.record if isinstance(tagged, _Graded) else tagged
 
 
 # -- inside a job ---------------------------------------------------------------------------------
 
 
-def _serve(line: Connection, place: Place, parent: int) -> None:
+def _serve(line: Connection, config: JobConfig, parent: int) -> None:
     """The life of a job: units come over the line, answers go back, its end is the end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of the terminal
     signal.signal(signal.SIGTERM, _leave)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
     processes.bind_to(parent)
-    tempfile.tempdir = str(place.work)
+    tempfile.tempdir = str(config.work)
     os.environ["OMP_NUM_THREADS"] = "1"
-    os.environ.update(preload.settings(place.work))
+    os.environ.update(preload.settings(config.work))
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
-    replays = {lab: Replays(load_suite(load_lab(place.root, lab))) for lab in place.labs}
-    zygote = None if place.zygote is None else Line(place.zygote, ahead=True)
-    wall = Wall(zygote, place.mechanisms)
+    replays = {lab: Replays(load_suite(load_lab(config.root, lab))) for lab in config.labs}
+    zygote = None if config.zygote is None else Line(config.zygote, ahead=True)
+    wall = Wall(zygote, config.mechanisms)
     while True:
         try:
             data = line.recv_bytes()
         except (EOFError, OSError):
             return
         unit = msgspec.msgpack.decode(data, type=Unit)
-        answer = _answer(unit, replays[unit.lab], place.work, wall)
+        answer = _answer(unit, replays[unit.lab], config.work, wall)
         left = processes.end_children()
         if left and isinstance(answer, Record):
             note = "For a person to look at: it left processes running, which were ended."
@@ -260,10 +260,10 @@ def _answer(unit: Unit, replays: Replays, work: Path, wall: Wall, tries: int = T
         if isinstance(error.__cause__, WallFailed) and tries > 1:
             return _answer(unit, replays, work, wall, tries - 1)
         detail = error.detail or "".join(traceback.format_exception(error))
-        return Broken(error.reason, records.plain(detail))
+        return JobFailure(error.reason, records.plain(detail))
     except Exception as error:
         detail = "".join(traceback.format_exception(error))
-        return Broken(f"{type(error).__name__}: {error}", records.plain(detail))
+        return JobFailure(f"{type(error).__name__}: {error}", records.plain(detail))
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:

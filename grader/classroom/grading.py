@@ -24,10 +24,10 @@ from grader.boundary.errors import WallFailed
 from grader.boundary.nursery import Nursery
 from grader.classroom import keys, preload
 from grader.classroom.errors import CallError
-from grader.classroom.executor import Broken, Executor, LocalExecutor, Place, Stop
+from grader.classroom.executor import Executor, JobConfig, JobFailure, LocalExecutor, Stop
 from grader.classroom.records import Record
 from grader.classroom.store import FolderGradebook, Gradebook
-from grader.classroom.submissions import Submissions
+from grader.classroom.submissions import Submissions, Taken
 from grader.classroom.units import FEEDBACK, Unit
 from grader.labs import Lab, LabError, find_root, lab_ids, load_lab
 from grader.progress import write_atomically
@@ -78,48 +78,183 @@ class GradeSummary:
 Watch = Callable[[int, int], None]
 
 
-def grade(
-    submissions: Path,
-    out: Path,
-    labs: list[str] | None = None,
-    jobs: int = 1,
-    tier: str = DEFAULT_TIER,
-    course_key: bytes | None = None,
-    feedback: str = "full",
-    root: Path | None = None,
-    watch: Watch | None = None,
-    hidden: Sequence[Path] = (),
-) -> GradeSummary:
-    """Grade a folder of submissions into the run's folder `out`.
+def _unwatched(_done: int, _planned: int) -> None:
+    """Watches nothing."""
+
+
+@dataclass(frozen=True)
+class GradingRun:
+    """A folder of submissions, to be graded into the run's folder `out`.
 
     `labs`: these, for every student, with zero for what was not handed in; None: what each student
     handed in. `watch(done, planned)` is called as units end. `hidden`: more that no submission may
-    see, such as the file with the course key. Raises `CallError` for what cannot
-    begin.
+    see, such as the file with the course key.
     """
-    _check_call(jobs, tier, feedback, course_key)
-    kit = (root or find_root()).resolve()
-    handed_in = Submissions(submissions)
-    _check_places(submissions, out, kit)
-    chosen = _chosen(kit, handed_in, labs)
-    summary = GradeSummary(chosen, skipped=list(handed_in.skipped))
-    unseen = [kit, submissions, out, Path.home(), *hidden]
-    with _run_folder(out) as work, _nursery(tier, work, chosen, unseen) as nursery:
-        suites = [_suite(lab) for lab in chosen]
-        book = FolderGradebook(out)
-        known, pending = _plan(
-            handed_in, suites, book, summary, labs is not None, course_key, tier, feedback
+
+    submissions: Path
+    out: Path
+    labs: list[str] | None = None
+    jobs: int = 1
+    tier: str = DEFAULT_TIER
+    course_key: bytes | None = None
+    feedback: str = "full"
+    root: Path | None = None
+    watch: Watch = _unwatched
+    hidden: Sequence[Path] = ()
+
+    def grade(self) -> GradeSummary:
+        """Raises `CallError` for what cannot begin."""
+        self._check_call()
+        kit = (self.root or find_root()).resolve()
+        handed_in = Submissions(self.submissions)
+        _check_places(self.submissions, self.out, kit)
+        chosen = _chosen(kit, handed_in, self.labs)
+        summary = GradeSummary(chosen, skipped=list(handed_in.skipped))
+        unseen = [kit, self.submissions, self.out, Path.home(), *self.hidden]
+        with (
+            _run_folder(self.out) as work,
+            _nursery(self.tier, work, chosen, unseen) as nursery,
+        ):
+            suites = [_suite(lab) for lab in chosen]
+            book = FolderGradebook(self.out)
+            results = _Results(book, summary, self.watch)
+            pending = self._plan(handed_in, suites, results)
+            summary.known = len(results.known)
+            if pending:
+                graded = {unit.lab for unit in pending}
+                preload.outside([lab for lab in chosen if lab.id in graded], work)
+            results.carry_out(_executor(kit, chosen, work, self.jobs, nursery), pending)
+            summary.faults = book.faults
+            self._note(summary)
+        return summary
+
+    def _check_call(self) -> None:
+        if self.jobs < 1:
+            raise CallError(f"--jobs is {self.jobs}: give 1 or more.")
+        if self.tier == "sandbox" and sys.platform != "linux":
+            raise CallError(f"The sandbox tier needs Linux, and nothing was graded. {_INSTEAD}")
+        if self.tier not in TIERS:
+            raise CallError(f"There is no tier {self.tier!r}; the tiers are: {', '.join(TIERS)}.")
+        if self.feedback not in FEEDBACK:
+            known = ", ".join(FEEDBACK)
+            raise CallError(f"--feedback is {self.feedback!r}: give one of {known}.")
+        if self.course_key is not None and not self.course_key.strip():
+            raise CallError(
+                "The course key is empty: put a secret in its file, such as what "
+                "`head -c 32 /dev/urandom | base64` prints."
+            )
+
+    def _plan(
+        self, handed_in: Submissions, suites: Sequence[Suite], results: _Results
+    ) -> list[Unit]:
+        """The units to grade; those whose key is in the gradebook are put among the results."""
+        pending: list[Unit] = []
+        digests = {suite.lab.id: keys.suite_digest(suite) for suite in suites}
+        for student in handed_in.students:
+            everything = self.labs is not None
+            mine = [s for s in suites if everything or handed_in.has(student, s.lab.id)]
+            if not mine:
+                results.summary.skipped.append(
+                    f"{student.id} was skipped: it holds no lab of this run, or is gone."
+                )
+            for suite in mine:
+                taken = handed_in.take(student, suite.lab)
+                unit = self._unit(student.id, suite.lab.id, taken, digests[suite.lab.id])
+                if not results.has(unit):
+                    pending.append(unit)
+        return pending
+
+    def _unit(self, student: str, lab: str, taken: Taken, suite_digest: str) -> Unit:
+        seed = keys.seed(self.course_key, taken)
+        return Unit(
+            student=student,
+            lab=lab,
+            files=taken.files,
+            refused=taken.refused,
+            missing=sorted(taken.missing),
+            digests=taken.digests,
+            notes=list(taken.notes),
+            key=keys.unit_key(taken, suite_digest, seed, self.tier, self.feedback),
+            seed=seed,
+            tier=self.tier,
+            feedback=self.feedback,
         )
-        summary.known = len(known)
-        if pending:
-            graded = {unit.lab for unit in pending}
-            preload.outside([lab for lab in chosen if lab.id in graded], work)
-        executor = _executor(kit, chosen, work, jobs, nursery)
-        _carry_out(executor, book, pending, known, summary, watch or (lambda *_: None))
-        summary.records = [known[unit] for unit in sorted(known)]
-        summary.faults = book.faults
-        _note_run(out, submissions, tier, feedback, summary)
-    return summary
+
+    def _note(self, summary: GradeSummary) -> None:
+        """`run.json`: what the last call did, with the units that have no result."""
+        note = {
+            "submissions": str(self.submissions),
+            "labs": [lab.id for lab in summary.labs],
+            "tier": self.tier,
+            "feedback": self.feedback,
+            "units": summary.planned,
+            "results": len(summary.records),
+            "interrupted": summary.interrupted,
+            "failed": [vars(failed) for failed in summary.failed],
+            "skipped": summary.skipped,
+        }
+        write_atomically(self.out / "run.json", json.dumps(note, indent=1) + "\n")
+
+
+class _Results:
+    """The results of a run as they come: stored, counted and shown."""
+
+    def __init__(self, book: Gradebook, summary: GradeSummary, watch: Watch) -> None:
+        self.book = book
+        self.summary = summary
+        self.watch = watch
+        self.known: dict[tuple[str, str], Record] = {}
+
+    def has(self, unit: Unit) -> bool:
+        """Count a unit in, and whether the gradebook has its result."""
+        self.summary.planned += 1
+        before = self.book.find(unit.student, unit.lab)
+        if before is None or before.key != unit.key:
+            return False
+        self.known[unit.student, unit.lab] = before
+        return True
+
+    def carry_out(self, executor: Executor, pending: list[Unit]) -> None:
+        """Grade what is pending and keep each result as it comes; what broke gets a second try."""
+        self.watch(len(self.known), self.summary.planned)
+        with Stop() as stop:
+            broken = dict(self._round(executor, pending, stop))
+            again = [unit for unit in pending if (unit.student, unit.lab) in broken]
+            if again and not stop.requested:
+                broken = dict(self._round(executor, again, stop))
+            self.summary.interrupted = stop.requested
+        for (student, lab), answer in sorted(broken.items()):
+            if (student, lab) not in self.known:
+                failed = Failed(student, lab, answer.reason, answer.detail)
+                self.summary.failed.append(failed)
+        self.summary.records = [self.known[unit] for unit in sorted(self.known)]
+
+    def _round(
+        self, executor: Executor, units: list[Unit], stop: Stop
+    ) -> Iterator[tuple[tuple[str, str], JobFailure]]:
+        """Put the results of one pass into the gradebook; yields the units that have none."""
+        fresh: list[Record] = []
+        stored = -STORE_SECONDS
+        with contextlib.closing(executor.run(units, stop)) as answers:  # type: ignore[type-var]
+            try:
+                for unit, answer in answers:
+                    if isinstance(answer, JobFailure):
+                        yield (unit.student, unit.lab), answer
+                        continue
+                    fresh.append(answer)
+                    if time.monotonic() - stored >= STORE_SECONDS:
+                        self._store(fresh)
+                        stored = time.monotonic()
+            finally:
+                self._store(fresh)
+
+    def _store(self, fresh: list[Record]) -> None:
+        found = fresh.copy()
+        fresh.clear()  # also where they cannot be stored: then the run is over
+        self.book.put(*found)
+        self.known.update({(record.student, record.lab): record for record in found})
+        self.summary.graded += len(found)
+        self.watch(len(self.known), self.summary.planned)
 
 
 @contextlib.contextmanager
@@ -140,7 +275,7 @@ def _executor(
 ) -> LocalExecutor:
     ids = tuple(lab.id for lab in labs)
     if nursery is None:
-        return LocalExecutor(Place(kit, ids, work), jobs)
+        return LocalExecutor(JobConfig(kit, ids, work), jobs)
     try:
         nursery.wait()
     except WallFailed as error:
@@ -148,26 +283,12 @@ def _executor(
             f"The sandbox tier cannot be kept on this machine ({error}), and nothing was graded. "
             f"`infralens probe` says what is missing. {_INSTEAD}"
         ) from error
-    return LocalExecutor(Place(kit, ids, work, nursery.address, nursery.mechanisms), jobs, nursery)
+    return LocalExecutor(
+        JobConfig(kit, ids, work, nursery.address, nursery.mechanisms), jobs, nursery
+    )
 
 
 # -- what cannot begin ----------------------------------------------------------------------------
-
-
-def _check_call(jobs: int, tier: str, feedback: str, course_key: bytes | None) -> None:
-    if jobs < 1:
-        raise CallError(f"--jobs is {jobs}: give 1 or more.")
-    if tier == "sandbox" and sys.platform != "linux":
-        raise CallError(f"The sandbox tier needs Linux, and nothing was graded. {_INSTEAD}")
-    if tier not in TIERS:
-        raise CallError(f"There is no tier {tier!r}; the tiers are: {', '.join(TIERS)}.")
-    if feedback not in FEEDBACK:
-        raise CallError(f"--feedback is {feedback!r}: give one of {', '.join(FEEDBACK)}.")
-    if course_key is not None and not course_key.strip():
-        raise CallError(
-            "The course key is empty: put a secret in its file, such as what "
-            "`head -c 32 /dev/urandom | base64` prints."
-        )
 
 
 def _check_places(submissions: Path, out: Path, kit: Path) -> None:
@@ -265,129 +386,3 @@ def _hold(lock: IO[str], out: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
     except (OSError, ValueError, AttributeError, TypeError):
         return
-
-
-def _note_run(
-    out: Path, submissions: Path, tier: str, feedback: str, summary: GradeSummary
-) -> None:
-    """`run.json`: what the last call did, with the units that have no result."""
-    note = {
-        "submissions": str(submissions),
-        "labs": [lab.id for lab in summary.labs],
-        "tier": tier,
-        "feedback": feedback,
-        "units": summary.planned,
-        "results": len(summary.records),
-        "interrupted": summary.interrupted,
-        "failed": [vars(failed) for failed in summary.failed],
-        "skipped": summary.skipped,
-    }
-    write_atomically(out / "run.json", json.dumps(note, indent=1) + "\n")
-
-
-# -- the units ------------------------------------------------------------------------------------
-
-Known = dict[tuple[str, str], Record]
-
-
-def _plan(
-    handed_in: Submissions,
-    suites: Sequence[Suite],
-    book: Gradebook,
-    summary: GradeSummary,
-    everyone: bool,
-    course_key: bytes | None,
-    tier: str,
-    feedback: str,
-) -> tuple[Known, list[Unit]]:
-    """Every unit of the run: those whose key is in the gradebook, and those to grade."""
-    known: Known = {}
-    pending: list[Unit] = []
-    digests = {suite.lab.id: keys.suite_digest(suite) for suite in suites}
-    for student in handed_in.students:
-        mine = [s for s in suites if everyone or handed_in.has(student, s.lab.id)]
-        if not mine:
-            summary.skipped.append(
-                f"{student.id} was skipped: it holds no lab of this run, or is gone."
-            )
-        for suite in mine:
-            lab = suite.lab
-            taken = handed_in.take(student, lab)
-            seed = keys.seed(course_key, taken)
-            key = keys.unit_key(taken, digests[lab.id], seed, tier, feedback)
-            summary.planned += 1
-            before = book.find(student.id, lab.id)
-            if before is not None and before.key == key:
-                known[student.id, lab.id] = before
-                continue
-            unit = Unit(
-                student=student.id,
-                lab=lab.id,
-                files=taken.files,
-                refused=taken.refused,
-                missing=sorted(taken.missing),
-                digests=taken.digests,
-                notes=list(taken.notes),
-                key=key,
-                seed=seed,
-                tier=tier,
-                feedback=feedback,
-            )
-            pending.append(unit)
-    return known, pending
-
-
-def _carry_out(
-    executor: Executor,
-    book: Gradebook,
-    pending: list[Unit],
-    known: Known,
-    summary: GradeSummary,
-    watch: Watch,
-) -> None:
-    """Grade what is pending and keep each result as it comes; what broke gets a second try."""
-    watch(len(known), summary.planned)
-    with Stop() as stop:
-        broken = dict(_round(executor, book, pending, known, summary, watch, stop))
-        again = [unit for unit in pending if (unit.student, unit.lab) in broken]
-        if again and not stop.requested:
-            broken = dict(_round(executor, book, again, known, summary, watch, stop))
-        summary.interrupted = stop.requested
-    for (student, lab), answer in sorted(broken.items()):
-        if (student, lab) not in known:
-            summary.failed.append(Failed(student, lab, answer.reason, answer.detail))
-
-
-def _round(
-    executor: Executor,
-    book: Gradebook,
-    units: list[Unit],
-    known: Known,
-    summary: GradeSummary,
-    watch: Watch,
-    stop: Stop,
-) -> Iterator[tuple[tuple[str, str], Broken]]:
-    """Put the results of one pass into the gradebook; yields the units that have none."""
-    fresh: list[Record] = []
-    stored = -STORE_SECONDS
-
-    def store() -> None:
-        found = fresh.copy()
-        fresh.clear()  # also where they cannot be stored: then the run is over
-        book.put(*found)
-        known.update({(record.student, record.lab): record for record in found})
-        summary.graded += len(found)
-        watch(len(known), summary.planned)
-
-    with contextlib.closing(executor.run(units, stop)) as answers:  # type: ignore[type-var]
-        try:
-            for unit, answer in answers:
-                if isinstance(answer, Broken):
-                    yield (unit.student, unit.lab), answer
-                    continue
-                fresh.append(answer)
-                if time.monotonic() - stored >= STORE_SECONDS:
-                    store()
-                    stored = time.monotonic()
-        finally:
-            store()

@@ -19,7 +19,7 @@ from grader import capabilities
 from grader.author import wrong_answers
 from grader.boundary.probe import probe
 from grader.classroom import executor, records, units
-from grader.classroom.grading import GradeSummary, grade
+from grader.classroom.grading import GradeSummary, GradingRun
 from grader.classroom.records import Record
 from grader.classroom.units import Unit, Wall
 from grader.labs import load_lab
@@ -159,7 +159,7 @@ def summary(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> GradeSumm
         # Each mistake is looked for among up to twelve; a busy machine must not end that early.
         patch.setattr(units, "DIAGNOSIS_SECONDS", 300.0)
         tier = "sandbox" if probe().tier == "sandbox" else "process"
-        return grade(folder, tmp_path_factory.mktemp("run"), root=ROOT, tier=tier)
+        return GradingRun(folder, tmp_path_factory.mktemp("run"), root=ROOT, tier=tier).grade()
 
 
 def test_the_folder_holds_these_and_no_other(folder: Path) -> None:

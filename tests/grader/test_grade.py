@@ -20,7 +20,7 @@ import pytest
 from grader import capabilities
 from grader.classroom import command, executor, grading, records, units
 from grader.classroom.errors import CallError, Infrastructure
-from grader.classroom.grading import GradeSummary, grade
+from grader.classroom.grading import GradeSummary, GradingRun
 from grader.classroom.records import Record
 from grader.classroom.submissions import MAX_FILE_BYTES, student_id
 from grader.labs import load_lab
@@ -133,7 +133,7 @@ class Class:
 
     def grade(self, **options: Any) -> GradeSummary:
         options = {"root": self.kit.root, "jobs": 2, "tier": "process"} | options
-        return grade(self.submissions, options.pop("out", self.out), **options)
+        return GradingRun(self.submissions, options.pop("out", self.out), **options).grade()
 
     def marks(self, **options: Any) -> dict[str, dict[str, float]]:
         return {r.student: points(r) for r in self.grade(**options).records}
@@ -911,26 +911,26 @@ def test_the_sandbox_needs_linux(course: Class, monkeypatch: pytest.MonkeyPatch)
 def test_wrong_places_are_sentences(course: Class, tmp_path: Path) -> None:
     where: dict[str, Any] = {"root": course.kit.root}
     with pytest.raises(CallError, match="There is no folder"):
-        grade(tmp_path / "nowhere", course.out, **where)
+        GradingRun(tmp_path / "nowhere", course.out, **where).grade()
     with pytest.raises(CallError, match="is a file"):
-        grade(course.kit.exercise / MEAN, course.out, **where)
+        GradingRun(course.kit.exercise / MEAN, course.out, **where).grade()
     course.submissions.mkdir()
     with pytest.raises(CallError, match="holds no student's folder"):
-        grade(course.submissions, course.out, **where)
+        GradingRun(course.submissions, course.out, **where).grade()
     (course.submissions / "alice").mkdir()
     with pytest.raises(CallError, match="holds a lab of this kit"):
-        grade(course.submissions, course.out, **where)
+        GradingRun(course.submissions, course.out, **where).grade()
     course.hand_in("alice")
     with pytest.raises(CallError, match="looks like one student's own folder"):
-        grade(course.submissions / "alice", course.out, **where)
+        GradingRun(course.submissions / "alice", course.out, **where).grade()
     with pytest.raises(CallError, match="lies in the folder of the submissions"):
-        grade(course.submissions, course.submissions / "alice" / "run", **where)
+        GradingRun(course.submissions, course.submissions / "alice" / "run", **where).grade()
     shutil.copytree(course.kit.root / "exercises", course.submissions / "kit" / "exercises")
     with pytest.raises(CallError, match="part of the submissions"):
-        grade(course.submissions, course.out, root=course.submissions / "kit")
+        GradingRun(course.submissions, course.out, root=course.submissions / "kit").grade()
     (course.tmp / "file").touch()
     with pytest.raises(CallError, match="cannot be written to"):
-        grade(course.submissions, course.tmp / "file" / "run", **where)
+        GradingRun(course.submissions, course.tmp / "file" / "run", **where).grade()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")

@@ -33,7 +33,7 @@ from hypothesis import strategies as st
 from grader.author.new_lab import new_lab
 from grader.classroom import archives, entries, submissions, unpacking, zip_entries
 from grader.classroom.errors import CallError
-from grader.classroom.grading import grade
+from grader.classroom.grading import GradingRun
 from grader.classroom.submissions import MAX_FILE_BYTES, Student, Submissions, Taken
 from grader.labs import load_lab
 
@@ -1143,11 +1143,11 @@ def test_hostile_neighbours_change_nobody_s_marks(intake: Intake, tmp_path: Path
     intake.pack("carl.zip", one(data=RIGHT.replace(b"start=1", b"start=2")))
     honest = ("alice", "bob", "carl")
     call: dict[str, Any] = {"root": intake.kit.root, "jobs": 2, "tier": "process", "labs": [LAB]}
-    alone = grade(intake.folder, tmp_path / "alone", **call)
+    alone = GradingRun(intake.folder, tmp_path / "alone", **call).grade()
     for name, (suffix, *_) in REFUSED.items():
         intake.pack(f"x-{name}{suffix}", made(name))
     os.mkfifo(intake.folder / "x-fifo.zip")
-    together = grade(intake.folder, tmp_path / "together", **call)
+    together = GradingRun(intake.folder, tmp_path / "together", **call).grade()
     assert together.exit_code == 0
     marks = {record.student: record for record in together.records}
     for record in alone.records:

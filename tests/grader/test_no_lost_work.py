@@ -24,7 +24,7 @@ import pytest
 from grader import progress
 from grader.boundary import remote
 from grader.classroom import command, records
-from grader.classroom.grading import grade
+from grader.classroom.grading import GradingRun
 from grader.classroom.records import Record, TaskRow
 from grader.classroom.store import FolderGradebook
 from grader.progress import write_atomically
@@ -371,10 +371,10 @@ def test_a_kill_from_outside_costs_no_mark(
     call["submissions"] = hand_in(kit, folder / "submissions", "ab")
     with monkeypatch.context() as patch:
         patch.setattr(remote.RemoteRoom, "_exchange", exchange)
-        summary = grade(out=folder / "run", **call)
+        summary = GradingRun(out=folder / "run", **call).grade()
     assert struck.exists()
     assert (summary.exit_code, summary.graded) == (0, 2)
-    grade(out=folder / "undisturbed", **call)
+    GradingRun(out=folder / "undisturbed", **call).grade()
     assert files_of(folder / "run") == files_of(folder / "undisturbed")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from grader import capabilities
 from grader.classroom import records
-from grader.classroom.grading import GradeSummary, grade
+from grader.classroom.grading import GradeSummary, GradingRun
 from grader.classroom.records import Record
 from grader.labs import load_lab
 
@@ -152,7 +152,9 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> GradeSummary:
     with pytest.MonkeyPatch.context() as patch:
         # Two deadlines of 12 s and not of 20 are enough for a loop that never ends.
         patch.setenv("INFRALENS_PATIENCE", "0.6")
-        return grade(HERE / "submissions", tmp_path_factory.mktemp("run"), jobs=2, root=ROOT)
+        return GradingRun(
+            HERE / "submissions", tmp_path_factory.mktemp("run"), jobs=2, root=ROOT
+        ).grade()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from grader import capabilities
 from grader.classroom import preload
-from grader.classroom.grading import grade
+from grader.classroom.grading import GradingRun
 from grader.labs import load_lab
 from grader.skeleton import skeleton
 from tests.grader.conftest import HERE, needs_sandbox
@@ -197,7 +197,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", params=["process", pytest.param("sandbox", marks=needs_sandbox)])
 def results(root: Path, request: pytest.FixtureRequest) -> dict[str, Any]:
     out = root.parent / f"run-{request.param}"
-    summary = grade(root.parent / "submissions", out, jobs=1, tier=request.param, root=root)
+    summary = GradingRun(
+        root.parent / "submissions", out, jobs=1, tier=request.param, root=root
+    ).grade()
     assert summary.exit_code == 0, summary.failed
     return {
         path.parent.name: json.loads(path.read_text(encoding="utf-8"))
