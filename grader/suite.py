@@ -45,7 +45,7 @@ MAX_TIMEOUTS = 2
 MAX_REMEMBERED_BYTES = 256 * 1024
 _TASK = "__infralens_task__"
 _MISCONCEPTION = "__infralens_misconception__"
-_ARGUMENTS = {"student", "rng", "tmp_path"}
+_ARGUMENTS = {"student", "rng", "task", "tmp_path"}
 _SPLICE = "__infralens_splice__"
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,12 +53,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 # -- what suite modules and misconceptions.py are written with ------------------------------------
 
 
-def task(task_id: str, gate: bool = True, extra: tuple[str, ...] = ()) -> Callable[[F], F]:
-    """Marks a test of a task. `gate`: the task earns nothing unless it passes; otherwise it is a
-    step. `extra`: modules or `gpu` that it needs; such a test is shown, never scored."""
+def task(*task_ids: str, gate: bool = True, extra: tuple[str, ...] = ()) -> Callable[[F], F]:
+    """Marks a test of a task, or of each of several: then its argument `task` is the id of the one
+    that it runs for. `gate`: the task earns nothing unless it passes; otherwise it is a step.
+    `extra`: modules or `gpu` that it needs; such a test is shown, never scored."""
 
     def mark(function: F) -> F:
-        setattr(function, _TASK, (task_id, gate, tuple(extra)))
+        setattr(function, _TASK, (task_ids, gate, tuple(extra)))
         return function
 
     return mark
@@ -242,22 +243,23 @@ class Suite:
             marked = getattr(function, _TASK, None)
             if marked is None:
                 raise LabError(f"{path}: {name} has no @task(...) and would never be counted.")
-            task_id, gate, extra = marked
-            try:
-                self.lab.task(task_id)
-            except LabError as error:
-                raise LabError(f"{path}: {name}: {error}") from None
-            line = inspect.unwrap(function).__code__.co_firstlineno
+            task_ids, gate, extra = marked
             marks = list(getattr(function, "pytestmark", []))
             if any(mark.name == "gpu" for mark in marks) and "gpu" not in extra:
                 extra = (*extra, "gpu")
-            test = Test(self.lab.id, task_id, name, function, gate, extra, line)
-            if any(case.test.task == task_id and case.test.name == name for case in self.cases):
-                raise LabError(f"{path}: a second test of `{task_id}` is called {name}.")
             parametrize = [mark for mark in marks if mark.name == "parametrize"]
-            for suffix, params in _parameter_sets(parametrize):
-                self._check_arguments(path, test, params)
-                self.cases.append(Case(test, suffix, params))
+            line = inspect.unwrap(function).__code__.co_firstlineno
+            for task_id in task_ids:
+                try:
+                    self.lab.task(task_id)
+                except LabError as error:
+                    raise LabError(f"{path}: {name}: {error}") from None
+                test = Test(self.lab.id, task_id, name, function, gate, extra, line)
+                if any(c.test.task == task_id and c.test.name == name for c in self.cases):
+                    raise LabError(f"{path}: a second test of `{task_id}` is called {name}.")
+                for suffix, params in _parameter_sets(parametrize):
+                    self._check_arguments(path, test, params)
+                    self.cases.append(Case(test, suffix, params))
 
     def _check_arguments(self, path: Path, test: Test, params: dict[str, Any]) -> None:
         wanted = set(inspect.signature(test.function).parameters)
@@ -472,6 +474,8 @@ def run_case(
         arguments["student"] = Student(line)
     if "rng" in wanted:
         arguments["rng"] = _Lazy(seed)
+    if "task" in wanted:
+        arguments["task"] = task.id
     own = None
     if "tmp_path" in wanted and tmp_path is None:
         own = tempfile.TemporaryDirectory(prefix="infralens-", ignore_cleanup_errors=True)
