@@ -47,6 +47,8 @@ _TASK = "__infralens_task__"
 _MISCONCEPTION = "__infralens_misconception__"
 _ARGUMENTS = {"student", "rng", "task", "tmp_path"}
 _SPLICE = "__infralens_splice__"
+# What of a suite is sent along, as source, to stand beside the learner's code.
+_SENT = ("probes.py", "models.py")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -229,9 +231,7 @@ class Suite:
                 raise LabError(
                     f"{lab.suite}: `{row.id}` has no scored gate, so nobody could earn its points."
                 )
-        probes = lab.suite / "probes.py"
-        self.probes = probes.read_text(encoding="utf-8") if probes.is_file() else ""
-        self.probes_name = str(probes)
+        self.probes, self.models = (_text(lab.suite / name) for name in _SENT)
 
     def _import(self, stem: str) -> ModuleType:
         return importlib.import_module(f"{self.package}.{stem}")
@@ -290,7 +290,16 @@ class Suite:
                 yield Misconception(row, name, replaces, file, sentence, value)
 
     def kit(self, folder: Path) -> Kit:
-        return Kit(folder, self.lab.edit, self.lab.given, self.probes, self.probes_name)
+        probes, models = (str(self.lab.suite / name) for name in _SENT)
+        return Kit(
+            folder,
+            self.lab.edit,
+            self.lab.given,
+            self.probes,
+            probes,
+            models=self.models,
+            models_name=models,
+        )
 
     def limits(self) -> Limits:
         return Limits(self.lab.call_seconds)
@@ -316,6 +325,10 @@ class Suite:
             self.lab.copy_to(folder)
             (folder / wrong.file).write_text(wrong.text(self.lab.solution), encoding="utf-8")
         return folder
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def _parameter_sets(marks: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -556,7 +569,7 @@ def _suite_line(suite: Suite, error: BaseException) -> tuple[str, int]:
     trace = error.__traceback__
     while trace:
         name = trace.tb_frame.f_code.co_filename
-        if Path(name).parent == suite.lab.suite and Path(name).name != "probes.py":
+        if Path(name).parent == suite.lab.suite and Path(name).name not in _SENT:
             site = (name, trace.tb_lineno)
         trace = trace.tb_next
     return site
