@@ -97,6 +97,20 @@ def adds_up(student, kernel, x, grid, block, because=EXACT, **options):
     return report
 
 
+def rounds_only(got, x, what):
+    """Any order of summation is within n * eps * sum |x| of the sum."""
+    expect.close(
+        got,
+        math.fsum(x.tolist()),
+        because="only the rounding of n additions may be lost",
+        n=len(x),
+        c=1.0,
+        dtype="float32",
+        scale=math.fsum(np.abs(x).tolist()),
+        what=what,
+    )
+
+
 # -- counts -------------------------------------------------------------------------------------
 
 

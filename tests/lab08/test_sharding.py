@@ -166,6 +166,20 @@ def test_every_rank_ends_where_one_process_would(student, rng, world_size):
                 )
 
 
+def _expect_growth(seen, about, limit, because, what):
+    """Of each rank's process, in steps of 16 MiB, which it may grow by for other reasons."""
+    steps = 16 * MIB
+    for rank, got in enumerate(seen["growth_bytes"]):
+        if got is not None:
+            expect.at_most(
+                0 if got <= limit else -(-(got - about) // steps) * steps + about,
+                limit,
+                because=because,
+                what=f"growth of rank {rank}'s process {what} (about; right is {about // MIB} MiB)",
+                unit="bytes",
+            )
+
+
 @task("Zero1AdamW")
 def test_the_process_holds_half_of_the_state(student, rng):
     """12 Mi parameters on two ranks; the memory of each process is read from outside.   Oracle: 48
@@ -184,27 +198,13 @@ def test_the_process_holds_half_of_the_state(student, rng):
             because="what was measured must also have trained",
             what=f"every {stride}th parameter on rank {rank}",
         )
-    for rank, growth in enumerate(seen["growth_bytes"]):
-        if growth is not None:
-            _expect_memory(
-                growth,
-                83 * MIB,
-                101 * MIB,
-                because="half of the moments are 48 MiB, and a step on one of the 12 parameters "
-                "needs a few times 4: the other half, wherever it is kept, is 48 more",
-                what=f"growth of rank {rank}'s process over two steps",
-            )
-
-
-def _expect_memory(got, about, limit, because, what):
-    """In steps of 16 MiB, which is what a process may grow by for other reasons."""
-    steps = 16 * MIB
-    expect.at_most(
-        0 if got <= limit else -(-(got - about) // steps) * steps + about,
-        limit,
-        because=because,
-        what=f"{what} (about; right is {about // MIB} MiB)",
-        unit="bytes",
+    _expect_growth(
+        seen,
+        83 * MIB,
+        101 * MIB,
+        because="half of the moments are 48 MiB, and a step on one of the 12 parameters "
+        "needs a few times 4: the other half, wherever it is kept, is 48 more",
+        what="over two steps",
     )
 
 
@@ -451,16 +451,14 @@ def test_the_process_holds_half_of_the_gradients(student, rng):
                 because="what was measured must also be right",
                 what=f"every {stride}th element of bucket {index} on rank {rank}",
             )
-    for rank, growth in enumerate(seen["growth_bytes"]):
-        if growth is not None:
-            _expect_memory(
-                growth,
-                144 * MIB,
-                162 * MIB,
-                because="moments are 80 MiB, shards 40 and a bucket 4; who keeps every gradient "
-                "until the step holds 80 of these, not 40",
-                what=f"growth of rank {rank}'s process in one backward",
-            )
+    _expect_growth(
+        seen,
+        144 * MIB,
+        162 * MIB,
+        because="moments are 80 MiB, shards 40 and a bucket 4; who keeps every gradient "
+        "until the step holds 80 of these, not 40",
+        what="in one backward",
+    )
 
 
 @task("Zero2", gate=False)
@@ -736,16 +734,14 @@ def test_the_process_holds_half_of_the_model(student, rng):
                 because="what was measured must also be right",
                 what=f"every {stride}th gradient of block {index} on rank {rank}",
             )
-    for rank, growth in enumerate(seen["growth_bytes"]):
-        if growth is not None:
-            _expect_memory(
-                growth,
-                91 * MIB,
-                109 * MIB,
-                because="shards and their gradients are 64 MiB and a block is 4; the other halves "
-                "of all blocks are 32 more, and whole blocks beside their shards 64",
-                what=f"growth of rank {rank}'s process in forward and backward",
-            )
+    _expect_growth(
+        seen,
+        91 * MIB,
+        109 * MIB,
+        because="shards and their gradients are 64 MiB and a block is 4; the other halves "
+        "of all blocks are 32 more, and whole blocks beside their shards 64",
+        what="in forward and backward",
+    )
 
 
 @task("Zero3Module", gate=False)
