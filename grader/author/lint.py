@@ -42,6 +42,11 @@ ALL_SEEDS = 20
 _SHOWN = 12
 _VARIANT, _TASK = "variant ", "task "
 FUZZ_SECONDS = 600.0
+# What is sent along with a suite, and what it may import beside the standard library.
+_SENT = {
+    "models.py": ("numpy", "torch"),
+    "probes.py": ("numpy", "torch", "grader.meters", "grader.kernels", "models"),
+}
 
 
 @dataclass
@@ -476,6 +481,29 @@ def _suite_sources(lab: Lab) -> Iterator[str]:
                 yield f"{where}:{node.lineno}: {node.attr} has no error model; use expect.close."
             if isinstance(node, ast.Attribute) and node.attr in ("sleep", "perf_counter"):
                 yield f"{where}:{node.lineno}: {node.attr}: tests never judge wall-clock time."
+    for name, allowed in _SENT.items():
+        if (lab.suite / name).is_file():
+            yield from _imports(lab, name, allowed)
+
+
+def _imports(lab: Lab, name: str, allowed: tuple[str, ...]) -> Iterator[str]:
+    """What a file that is sent along imports at its top; no other file of the kit goes with it."""
+    files = (*lab.edit, *lab.given)
+    if name == "models.py" and name in files:
+        yield f"tests/{lab.id}/models.py has the name of a file of the lab; rename that one."
+    beside = allowed if name == "models.py" else (*allowed, *(Path(n).stem for n in lab.given))
+    for node in ast.parse((lab.suite / name).read_text(encoding="utf-8")).body:
+        wanted = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            start = "." * node.level + (node.module or "")
+            wanted = [f"{start}.{alias.name}" for alias in node.names]
+        for module in wanted:
+            known = any(f"{module}.".startswith(f"{part}.") for part in beside)
+            if not known and module.partition(".")[0] not in sys.stdlib_module_names:
+                yield (
+                    f"tests/{lab.id}/{name}:{node.lineno}: imports {module}; beside the learner's "
+                    f"code there are the standard library, {', '.join(allowed)}."
+                )
 
 
 # -- what must be run -----------------------------------------------------------------------------

@@ -32,7 +32,8 @@ Reply = tuple[str, Any, Sequence[codec.Buffer]]
 
 @dataclasses.dataclass(frozen=True)
 class Kit:
-    """What a far side is opened with: file names, and the probes as source."""
+    """What a far side is opened with: file names, and the probes as source. `models`: source that
+    the probes, and nothing else, import by that name."""
 
     folder: Path
     edit: tuple[str, ...]
@@ -40,6 +41,8 @@ class Kit:
     probes: str = ""
     probes_name: str = "probes.py"
     load_seconds: float = 60.0
+    models: str = ""
+    models_name: str = "models.py"
 
 
 class LookupFailed(Exception):
@@ -145,9 +148,7 @@ class FarSide:
 
     def probe(self, name: str) -> Callable[..., Any]:
         if self.probe_module is None:
-            code = compile(self.kit.probes, self.kit.probes_name, "exec", dont_inherit=True)
-            self.probe_module = {"__name__": "probes"}
-            exec(code, self.probe_module)
+            self.probe_module = _names_of_probes(self.kit)
         self.load()
         function: Callable[..., Any] = self.probe_module[name]
         namespace = _Names(self)
@@ -236,6 +237,25 @@ class FarSide:
             if own.is_file():
                 text += f" (only {', '.join(self.kit.edit)} count, so {own.name} is not there)"
         return text, self.place(error.__traceback__) or file
+
+
+def _names_of_probes(kit: Kit) -> dict[str, Any]:
+    """Execute the probes. Only meanwhile can `models` be imported: student code has no such file.
+    No process needs the module by its name later: ranks of a probe are forked, not spawned."""
+    models, hidden = ModuleType("models"), sys.modules.get("models")
+    names: dict[str, Any] = {"__name__": "probes"}
+    sys.modules["models"] = models
+    try:
+        for source, file, space in (
+            (kit.models, kit.models_name, vars(models)),
+            (kit.probes, kit.probes_name, names),
+        ):
+            exec(compile(source, file, "exec", dont_inherit=True), space)
+    finally:
+        del sys.modules["models"]
+        if hidden is not None:
+            sys.modules["models"] = hidden
+    return names
 
 
 def how_to_restore(lab: str) -> str:

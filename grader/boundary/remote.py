@@ -328,7 +328,8 @@ class Spawned:
 
 def opening(kit: Kit, folder: str) -> list[Any]:
     """The first message to a worker: what its `Kit` is to be."""
-    return [folder, kit.edit, kit.given, kit.probes, kit.probes_name, kit.load_seconds]
+    sources = [kit.probes, kit.probes_name, kit.models, kit.models_name]
+    return [folder, kit.edit, kit.given, sources, kit.load_seconds]
 
 
 def environment(scratch: Path, threads: int, compiled: bool = False) -> dict[str, str]:

@@ -46,7 +46,8 @@ def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None 
     """Answer requests until the other end closes. `explain` adds a sentence to what student code
     raised when it met a limit of this process."""
     keep_output()
-    (folder, edit, given, probes, probes_name, seconds, *files), _ = channel.receive()
+    (folder, edit, given, sources, seconds, *files), _ = channel.receive()
+    probes, probes_name, models, models_name = sources
     if files:
         Path(folder).mkdir()
         for name, data in files[0].items():
@@ -59,7 +60,8 @@ def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None 
         from grader.kernels import tritons
 
         tritons.preload()
-    kit = Kit(Path(folder), tuple(edit), tuple(given), probes, probes_name, seconds)
+    names = Path(folder), tuple(edit), tuple(given)
+    kit = Kit(*names, probes, probes_name, seconds, models, models_name)
     far = FarSide(kit, explain=explain)
     with far.files.visible():
         while True:

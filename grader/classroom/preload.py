@@ -99,7 +99,7 @@ def _mentions(sources: list[str], pattern: str) -> bool:
 
 def _student_side(lab: Lab) -> Iterable[Path]:
     yield from (lab.solution / name for name in (*lab.edit, *lab.given) if name.endswith(".py"))
-    yield lab.suite / "probes.py"
+    yield from (lab.suite / name for name in ("probes.py", "models.py"))
 
 
 def _texts(paths: Iterable[Path]) -> Iterable[str]:

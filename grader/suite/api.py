@@ -10,12 +10,13 @@ _MISCONCEPTION = "__infralens_misconception__"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def task(task_id: str, gate: bool = True, extra: tuple[str, ...] = ()) -> Callable[[F], F]:
-    """Marks a test of a task. `gate`: the task earns nothing unless it passes; otherwise it is a
-    step. `extra`: modules or `gpu` that it needs; such a test is shown, never scored."""
+def task(*task_ids: str, gate: bool = True, extra: tuple[str, ...] = ()) -> Callable[[F], F]:
+    """Marks a test of a task, or of each of several: then its argument `task` is the id of the one
+    that it runs for. `gate`: the task earns nothing unless it passes; otherwise it is a step.
+    `extra`: modules or `gpu` that it needs; such a test is shown, never scored."""
 
     def mark(function: F) -> F:
-        setattr(function, _TASK, (task_id, gate, tuple(extra)))
+        setattr(function, _TASK, (task_ids, gate, tuple(extra)))
         return function
 
     return mark

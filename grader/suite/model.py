@@ -22,7 +22,9 @@ from grader.boundary.rooms import Limits
 from grader.labs import Lab, LabError
 from grader.suite.api import _MISCONCEPTION, _TASK
 
-_ARGUMENTS = {"student", "rng", "tmp_path"}
+_ARGUMENTS = {"student", "rng", "task", "tmp_path"}
+# What of a suite is sent along, as source, to stand beside the learner's code.
+SENT = ("probes.py", "models.py")
 _SPLICE = "__infralens_splice__"
 
 
@@ -154,9 +156,7 @@ class Suite:
                 raise LabError(
                     f"{lab.suite}: `{row.id}` has no scored gate, so nobody could earn its points."
                 )
-        probes = lab.suite / "probes.py"
-        self.probes = probes.read_text(encoding="utf-8") if probes.is_file() else ""
-        self.probes_name = str(probes)
+        self.probes, self.models = (_text(lab.suite / name) for name in SENT)
 
     def _import(self, stem: str) -> ModuleType:
         return importlib.import_module(f"{self.package}.{stem}")
@@ -168,22 +168,23 @@ class Suite:
             marked = getattr(function, _TASK, None)
             if marked is None:
                 raise LabError(f"{path}: {name} has no @task(...) and would never be counted.")
-            task_id, gate, extra = marked
-            try:
-                self.lab.task(task_id)
-            except LabError as error:
-                raise LabError(f"{path}: {name}: {error}") from None
-            line = inspect.unwrap(function).__code__.co_firstlineno
+            task_ids, gate, extra = marked
             marks = list(getattr(function, "pytestmark", []))
             if any(mark.name == "gpu" for mark in marks) and "gpu" not in extra:
                 extra = (*extra, "gpu")
-            test = Test(self.lab.id, task_id, name, function, gate, extra, line)
-            if any(case.test.task == task_id and case.test.name == name for case in self.cases):
-                raise LabError(f"{path}: a second test of `{task_id}` is called {name}.")
             parametrize = [mark for mark in marks if mark.name == "parametrize"]
-            for suffix, params in _parameter_sets(parametrize):
-                self._check_arguments(path, test, params)
-                self.cases.append(Case(test, suffix, params))
+            line = inspect.unwrap(function).__code__.co_firstlineno
+            for task_id in task_ids:
+                try:
+                    self.lab.task(task_id)
+                except LabError as error:
+                    raise LabError(f"{path}: {name}: {error}") from None
+                test = Test(self.lab.id, task_id, name, function, gate, extra, line)
+                if any(c.test.task == task_id and c.test.name == name for c in self.cases):
+                    raise LabError(f"{path}: a second test of `{task_id}` is called {name}.")
+                for suffix, params in _parameter_sets(parametrize):
+                    self._check_arguments(path, test, params)
+                    self.cases.append(Case(test, suffix, params))
 
     def _check_arguments(self, path: Path, test: Test, params: dict[str, Any]) -> None:
         wanted = set(inspect.signature(test.function).parameters)
@@ -214,10 +215,23 @@ class Suite:
                 yield Misconception(row, name, replaces, file, sentence, value)
 
     def kit(self, folder: Path) -> Kit:
-        return Kit(folder, self.lab.edit, self.lab.given, self.probes, self.probes_name)
+        probes, models = (str(self.lab.suite / name) for name in SENT)
+        return Kit(
+            folder,
+            self.lab.edit,
+            self.lab.given,
+            self.probes,
+            probes,
+            models=self.models,
+            models_name=models,
+        )
 
     def limits(self) -> Limits:
         return Limits(self.lab.call_seconds)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def _parameter_sets(marks: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:

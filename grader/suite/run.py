@@ -27,7 +27,7 @@ from grader.boundary.proxy import Line, Student
 from grader.boundary.rooms import LocalRoom, Room
 from grader.expect import Failure
 from grader.status import TestStatus
-from grader.suite.model import Case, Suite
+from grader.suite.model import SENT, Case, Suite
 
 PUBLIC_KEY = b"public"
 
@@ -106,6 +106,8 @@ def run_case(
         arguments["student"] = Student(line)
     if "rng" in wanted:
         arguments["rng"] = _Lazy(seed)
+    if "task" in wanted:
+        arguments["task"] = task.id
     own = None
     if "tmp_path" in wanted and tmp_path is None:
         own = tempfile.TemporaryDirectory(prefix="infralens-", ignore_cleanup_errors=True)
@@ -190,7 +192,7 @@ def _suite_line(suite: Suite, error: BaseException) -> tuple[str, int]:
     trace = error.__traceback__
     while trace:
         name = trace.tb_frame.f_code.co_filename
-        if Path(name).parent == suite.lab.suite and Path(name).name != "probes.py":
+        if Path(name).parent == suite.lab.suite and Path(name).name not in SENT:
             site = (name, trace.tb_lineno)
         trace = trace.tb_next
     return site

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -198,6 +199,39 @@ def test_faults_of_a_lab_are_sentences(kit: MiniKit) -> None:
         assert "`second.py` is in `edit` but no task has it as its file" in run.out
         assert "Traceback" not in run.out
         assert "INTERNALERROR" not in run.out
+
+
+def test_one_function_is_a_test_of_each_task_that_it_names(kit: MiniKit) -> None:
+    """Each under its own task, with an id and a seed of its own, told which by `task`."""
+    kit.manifest('edit = ["running_mean.py"]', 'edit = ["running_mean.py", "notes.md"]')
+    manifest = kit.exercise / "lab.toml"
+    manifest.write_text(manifest.read_text() + SECOND.format(file="notes.md"), encoding="utf-8")
+    (kit.solution / "notes.md").write_text("The spread.\n", encoding="utf-8")
+    text = """
+import pytest
+
+from grader import expect
+from grader.suite import task
+
+
+@task("notes", "running_mean")
+@pytest.mark.parametrize("n", [1, 2])
+def test_of_both(student, task, rng, n):
+    expect.equal((task, n, float(rng.random())), ("running_mean", 1, 0.0), "that is the one")
+"""
+    path = kit.suite / "test_both.py"
+    path.write_text(text, encoding="utf-8")
+    run = kit.pytest("solutions/lab90", "--collect-only", "-q")
+    want = [f"{task}::test_of_both[{n}]" for task in ("notes", "running_mean") for n in (1, 2)]
+    assert sorted(id.partition("::")[2] for id in run.ids() if "of_both" in id) == want
+    said = kit.pytest("solutions/lab90", "-k", "of_both").out
+    drawn = set(re.findall(r"\('(\w+)', (\d), (0\.\d+)\)", said))
+    assert {(task, n) for task, n, _ in drawn} == {
+        (task, n) for task in ("notes", "running_mean") for n in "12"
+    }
+    assert len({number for *_, number in drawn}) == 4
+    path.write_text(text.replace('"notes", "running_mean"', '"notes", "notes"'), encoding="utf-8")
+    assert "a second test of `notes` is called test_of_both" in kit.pytest("solutions/lab90").out
 
 
 # -- two files, other kinds of files --------------------------------------------------------------

@@ -131,6 +131,14 @@ def _thin_docstring(kit: Path) -> None:
     )
 
 
+def _probes_with_an_oracle(kit: Path) -> None:
+    (kit / f"tests/{LAB}/probes.py").write_text("from .oracles import WANT\n")
+
+
+def _models_with_the_kit(kit: Path) -> None:
+    (kit / f"tests/{LAB}/models.py").write_text("import torch.nn\nfrom grader import expect\n")
+
+
 FAULTS: dict[Callable[[Path], None], str] = {
     _page_without_a_section: "lacks the sections ['Mental model']",
     _no_page: "README.md is missing",
@@ -149,6 +157,8 @@ FAULTS: dict[Callable[[Path], None], str] = {
     _twin_misconception: "twin dies, but not with its sentence",
     _block_of_no_task: "no task `other`",
     _thin_docstring: "`running_mean` has no docstring that is a contract",
+    _probes_with_an_oracle: "probes.py:1: imports .oracles.WANT; beside the learner's code there",
+    _models_with_the_kit: "models.py:2: imports grader.expect; beside the learner's code there",
 }
 
 

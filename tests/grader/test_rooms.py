@@ -126,6 +126,12 @@ def swap(pair):
 def lambda_():
     return lambda x: x + 1
 
+def imports(name):
+    try:
+        __import__(name)
+    except ImportError as error:
+        return str(error)
+
 def path_of(file):
     return [str(file), file.read_text()]
 
@@ -151,12 +157,27 @@ class Pair:
         return self.left + self.right
 """
 PROBES = """
+import sys
+
+from models import Doubled
+
 def uses_the_class(student, n):
     pool = student.Pool(n)
     return [pool.take().left(), student.CALLS is student.CALLS]
 
 def fails_inside(student):
     return student.fails(0)
+
+def uses_a_model(student):
+    return [Doubled(4)(), Doubled.__module__, "models" in sys.modules, student.imports("models")]
+"""
+MODELS = """
+class Doubled:
+    def __init__(self, n):
+        self.n = n
+
+    def __call__(self):
+        return 2 * self.n
 """
 
 
@@ -164,7 +185,7 @@ def kit_of(folder: Path, text: str = STUDENT) -> Kit:
     folder.mkdir(exist_ok=True)
     (folder / "main_file.py").write_text(text, encoding="utf-8")
     (folder / "types_lab.py").write_text(TYPES, encoding="utf-8")
-    return Kit(folder, ("main_file.py",), ("types_lab.py",), PROBES)
+    return Kit(folder, ("main_file.py",), ("types_lab.py",), PROBES, models=MODELS)
 
 
 TIERS = ("local", "process", pytest.param("sandbox", marks=needs_sandbox))
@@ -306,6 +327,13 @@ def test_probes_run_beside_the_code(student: Student) -> None:
     with pytest.raises(StudentError) as caught:
         student.probe.fails_inside()
     assert caught.value.where.startswith("main_file.py:")
+
+
+def test_probes_import_models_and_student_code_cannot(student: Student) -> None:
+    """The source of `models` is sent along; no name of it is left where student code looks."""
+    refused = "No module named 'models'"
+    assert student.imports("models") == refused
+    assert student.probe.uses_a_model() == [8, "models", False, refused]
 
 
 def test_files_are_copied_and_gone_after_the_test(

@@ -665,11 +665,12 @@ from multiprocessing import shared_memory
 
 from grader import meters
 from grader.meters import ranks
+from models import Steps
 
 
 def reduces(student):
     def rank_sum(rank, world_size):
-        value = torch.full((1000,), float(rank + 1))
+        value = Steps(rank + 1)(torch.zeros(1000))
         dist.all_reduce(value)
         return value
 
@@ -696,6 +697,18 @@ def measures(student):
         (x @ x).sum().backward()
     return m.peak_bytes
 """
+MODELS = """
+import torch
+
+
+class Steps(torch.nn.Module):
+    def __init__(self, count):
+        super().__init__()
+        self.count = count
+
+    def forward(self, x):
+        return x + self.count
+"""
 
 
 @pytest.fixture(scope="module")
@@ -707,7 +720,9 @@ def tensors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Student]:
         nursery.wait()
         kit = kit_of(folder / "lab00")
         room = SandboxRoom(
-            Kit(kit.folder, kit.edit, (), PROBES), Limits(60.0), Line(nursery.address)
+            Kit(kit.folder, kit.edit, (), PROBES, models=MODELS),
+            Limits(60.0),
+            Line(nursery.address),
         )
         yield student_of(room)
         room.close()

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from grader import expect
 
-from . import probes
+from . import models
 
 PUBLISHED = {
     row["id"]: row
@@ -38,7 +38,7 @@ def weights(
     width: int = 6,
     dtype: torch.dtype = torch.float64,
 ) -> dict[str, Tensor]:
-    """Weights of a `probes.Net`."""
+    """Weights of a `models.Net`."""
     return {
         "embed.weight": normal(rng, vocab, hidden, dtype=dtype),
         "frozen": normal(rng, hidden, dtype=dtype, size=0.1),
@@ -81,8 +81,8 @@ class Plain:
     def __init__(
         self, weights: dict[str, Tensor], kind: str, lr: float, scale: float | None = None
     ) -> None:
-        self.model = probes.net(weights)
-        self.opt = probes.optimizer(self.model, kind, lr)
+        self.model = models.net(weights)
+        self.opt = models.optimizer(self.model, kind, lr)
         self.scaler = None
         if scale is not None:
             self.scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=3)
@@ -134,7 +134,7 @@ def mean_gradients(
         more = longest - x.shape[1]
         xs.append(functional.pad(x, (0, more)))
         ys.append(functional.pad(y, (0, more), value=ignore))
-    model = probes.net(weights)
+    model = models.net(weights)
     loss = functional.cross_entropy(
         model(torch.cat(xs)).flatten(0, 1), torch.cat(ys).flatten(), ignore_index=ignore
     )
@@ -146,7 +146,7 @@ def plain_segments(
     stack_weights: dict[str, Any], x: Tensor, weight: Tensor, dropout: float, seed: int
 ) -> tuple[Tensor, list[Tensor | None]]:
     """Output and gradients of a stack of segments without any checkpointing."""
-    stack = probes.segments(stack_weights, dropout)
+    stack = models.segments(stack_weights, dropout)
     params = list({id(p): p for segment in stack for p in segment.parameters()}.values())
     torch.manual_seed(seed)
     h = leaf = x.clone().requires_grad_()
@@ -161,7 +161,7 @@ def memtracker(hidden: int, width: int) -> dict[str, int]:
     (private) tool."""
     from torch.distributed._tools.mem_tracker import MemTracker
 
-    model = probes.mlp(hidden, width)
+    model = models.mlp(hidden, width)
     opt = torch.optim.AdamW(model.parameters(), foreach=False)
     tracker = MemTracker()
     tracker.track_external(model, opt)

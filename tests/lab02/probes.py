@@ -15,48 +15,20 @@ from pathlib import Path
 
 import numpy
 import torch
+from models import (
+    mlp,
+    net,
+    optimizer,
+    scaled_steps,
+    segments,
+    through_waves,
+    waves,
+)
 from torch.nn import functional
 
 from grader import meters
 
 IGNORE = -100
-
-
-class Net(torch.nn.Module):
-    """A causal language model with tied weights, a frozen parameter and dropout. x: (B, S)."""
-
-    def __init__(self, vocab, hidden, width, dropout=0.0):
-        super().__init__()
-        self.embed = torch.nn.Embedding(vocab, hidden)
-        self.frozen = torch.nn.Parameter(torch.zeros(hidden), requires_grad=False)
-        self.up = torch.nn.Linear(hidden, width)
-        self.down = torch.nn.Linear(width, hidden)
-        self.dropout = dropout
-
-    def forward(self, x):
-        e = self.embed(x) * (1 + self.frozen)
-        # a running mean over the sequence: what comes later changes nothing before it
-        mixed = (
-            e.cumsum(1) / torch.arange(1, x.shape[1] + 1, dtype=e.dtype, device=e.device)[:, None]
-        )
-        inner = functional.dropout(functional.gelu(self.up(mixed)), self.dropout, self.training)
-        return functional.linear(mixed + self.down(inner), self.embed.weight)
-
-
-def net(weights, dropout=0.0):
-    """A Net with these weights, in their dtype."""
-    vocab, hidden = weights["embed.weight"].shape
-    made = Net(vocab, hidden, len(weights["up.bias"]), dropout).to(weights["up.bias"].dtype)
-    made.load_state_dict(weights)
-    return made
-
-
-def optimizer(model, kind, lr):
-    """One of PyTorch's, over all parameters, frozen ones too."""
-    if kind == "sgd":
-        return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
-    # a large eps: no parameter's step hangs on the rounding of a tiny gradient
-    return torch.optim.AdamW(model.parameters(), lr=lr, eps=1e-2, foreach=False)
 
 
 def loss_of(logits, y):
@@ -438,9 +410,7 @@ def accumulation_peak(student, weights, micro):
 
 
 def scaled(student, values, gradients, settings, explicit, lr=0.5, kind="sgd"):
-    """A LossScaler over a list of gradients for one parameter: after each step the scale, the
-    parameter, the gradient and the number of optimizer steps. `explicit`: steps that call
-    unscale_ themselves."""
+    """`scaled_steps` of a LossScaler for one parameter, beside which a frozen one stands."""
     p = torch.nn.Parameter(values.clone())
     frozen = torch.nn.Parameter(torch.ones(2), requires_grad=False)
     if kind == "sgd":
@@ -448,30 +418,9 @@ def scaled(student, values, gradients, settings, explicit, lr=0.5, kind="sgd"):
     else:
         opt = torch.optim.AdamW([p, frozen], lr=lr, foreach=False)
     scaler = student.LossScaler(**settings)
-    rows = []
-
-    def run():
-        for index, g in enumerate(gradients):
-            opt.zero_grad()
-            scaler.scale((p * g).sum()).backward()
-            raw = p.grad.clone()
-            if index in explicit:
-                scaler.unscale_(opt)
-            taken = scaler.step(opt)
-            scaler.update()
-            state = opt.state[p]
-            rows.append(
-                {
-                    "raw": raw,
-                    "grad": p.grad.clone(),
-                    "param": p.detach().clone(),
-                    "scale": scaler.get_scale(),
-                    "taken": taken,
-                    "count": int(state["step"]) if "step" in state else 0,
-                }
-            )
-
-    _, library = _library(run, "grad_scaler.py")
+    rows, library = _library(
+        lambda: scaled_steps(scaler, opt, p, gradients, explicit), "grad_scaler.py"
+    )
     return {"rows": rows, "library": library}
 
 
@@ -638,38 +587,6 @@ def state_file_bytes(student, hidden, width):
 # --- CheckpointFunction --------------------------------------------------------------------------
 
 
-class Segment(torch.nn.Module):
-    """Wide inside, narrow at its ends, with dropout; counts its calls."""
-
-    def __init__(self, up, down, dropout, shift):
-        super().__init__()
-        self.up, self.down, self.dropout, self.shift = up, down, dropout, shift
-        self.calls = 0
-
-    def forward(self, x, rows=None):
-        self.calls += 1
-        inner = functional.dropout(torch.tanh(self.up(x) + self.shift), self.dropout, True)
-        out = x + self.down(inner)
-        return out if rows is None else out[rows]
-
-
-def segments(weights, dropout):
-    """A stack of Segments; `shift` is frozen; segments with the same numbers share a layer."""
-    layers = []
-    for w_up, w_down in zip(weights["up"], weights["down"]):
-        pair = []
-        for w in (w_up, w_down):
-            layer = torch.nn.Linear(w.shape[1], w.shape[0], bias=False, dtype=w.dtype)
-            with torch.no_grad():
-                layer.weight.copy_(w)
-            pair.append(layer)
-        layers.append(pair)
-    layers += [layers[0]] if weights["tied"] else []
-    width = weights["up"][0].shape[0]
-    shift = torch.nn.Parameter(torch.full((width,), 0.1, dtype=w.dtype), requires_grad=False)
-    return [Segment(up, down, dropout, shift) for up, down in layers]
-
-
 def _through(stack, run, x, seed, weight):
     """Forward through a stack, the sum of the last output times `weight`, backward."""
     params = list({id(p): p for segment in stack for p in segment.parameters()}.values())
@@ -758,30 +675,6 @@ def checkpoint_extras(student, weights, x, seed):
         first.square().sum().backward()
         found.append([leaf.grad, segment.up.weight.grad, second.detach()])
     return found
-
-
-class Wave(torch.nn.Module):
-    """Two products, and between them what is cheap to compute again and large to keep."""
-
-    def __init__(self, w_up, w_down):
-        super().__init__()
-        self.up, self.down = torch.nn.Parameter(w_up.clone()), torch.nn.Parameter(w_down.clone())
-
-    def forward(self, x):
-        return torch.sin(functional.gelu(x @ self.up)) @ self.down
-
-
-def waves(ups, downs):
-    return [Wave(up, down) for up, down in zip(ups, downs)]
-
-
-def through_waves(stack, run, x, weight):
-    """Forward and backward through a stack: the gradients of the input and of the parameters."""
-    h = leaf = x.clone().requires_grad_()
-    for segment in stack:
-        h = run(segment, h)
-    (h * weight).sum().backward()
-    return [leaf.grad, *(p.grad for segment in stack for p in segment.parameters())]
 
 
 def selective(student, ups, downs, x, weight):
@@ -932,12 +825,6 @@ def profiled(student, wait, warmup, active, repeat, skip_first, units):
 
 
 # --- MemoryLedger --------------------------------------------------------------------------------
-
-
-def mlp(hidden, width, dtype="float32"):
-    torch.manual_seed(0)
-    layers = (torch.nn.Linear(hidden, width), torch.nn.ReLU(), torch.nn.Linear(width, hidden))
-    return torch.nn.Sequential(*layers).to(getattr(torch, dtype))
 
 
 class Tied(torch.nn.Module):

@@ -11,6 +11,7 @@ from grader import expect
 from grader.suite import task
 
 from . import oracles
+from .models import scaled_steps
 from .oracles import PUBLISHED, normal
 
 OWN = "this is what the task is about: write it"
@@ -207,26 +208,9 @@ def _torch_scaler(values, gradients, settings, explicit, kind="sgd"):
         if kind == "sgd"
         else torch.optim.AdamW([p], lr=0.5, foreach=False)
     )
-    rows = []
-    for index, g in enumerate(gradients):
-        opt.zero_grad()
-        scaler.scale((p * g).sum()).backward()
-        raw = p.grad.clone()
-        if index in explicit:
-            scaler.unscale_(opt)
-        scaler.step(opt)
-        scaler.update()
-        state = opt.state[p]
-        rows.append(
-            {
-                "raw": raw,
-                "grad": p.grad.clone(),
-                "param": p.detach().clone(),
-                "scale": scaler.get_scale(),
-                "taken": bool(g.isfinite().all()),
-                "count": int(state["step"]) if "step" in state else 0,
-            }
-        )
+    rows = scaled_steps(scaler, opt, p, gradients, explicit)
+    for row, g in zip(rows, gradients, strict=True):
+        row["taken"] = bool(g.isfinite().all())
     return rows
 
 

@@ -7,7 +7,7 @@ import pytest
 from grader import expect
 from grader.suite import task
 
-from . import probes
+from .models import through_waves, waves
 from .oracles import normal
 
 # --- selective_checkpoint ----------------------------------------------------------------------
@@ -23,8 +23,8 @@ def test_products_are_kept_and_the_rest_runs_again(student, rng):
     downs = [normal(rng, width, hidden, size=0.2) for _ in range(count)]
     x, weight = normal(rng, rows, hidden), normal(rng, rows, hidden)
     plain, got = student.probe.selective(ups, downs, x, weight)
-    stack = probes.waves(ups, downs)
-    grads = probes.through_waves(stack, lambda segment, h: segment(h), x, weight)
+    stack = waves(ups, downs)
+    grads = through_waves(stack, lambda segment, h: segment(h), x, weight)
     for index, right in enumerate(grads):
         name = f"gradient {index} (0 is the input's)"
         expect.close(got["grads"][index], right, because="the same function", n=900, what=name)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DistributedSampler
 
+from .models import body
+
 
 def normal(rng: Any, *shape: int, size: float = 1.0) -> Tensor:
     return torch.from_numpy(size * rng.standard_normal(shape)).float()
@@ -55,61 +57,9 @@ def flat(gradients: dict[str, Tensor]) -> Tensor:
     return torch.cat([grad.reshape(-1) for grad in gradients.values()])
 
 
-def tower() -> nn.Module:
-    """The model behind the probe `hooked`."""
-    return nn.Sequential(
-        nn.Linear(12, 24), nn.Tanh(), nn.Linear(24, 24), nn.Tanh(), nn.Linear(24, 7)
-    )
-
-
-class Hard(nn.Module):
-    """The model behind the probe `side_by_side`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.enter = nn.Linear(12, 24)
-        self.norm = nn.BatchNorm1d(24)
-        self.middle = nn.Linear(24, 24)
-        self.frozen = nn.Linear(24, 24).requires_grad_(False)
-        self.again = nn.Linear(24, 24)
-        self.again.weight = self.middle.weight
-        self.leave = nn.Linear(24, 7)
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = torch.tanh(self.norm(self.enter(x)))
-        h = torch.tanh(self.frozen(torch.tanh(self.middle(h))))
-        return self.leave(torch.tanh(self.again(h)))
-
-
 HARD_BYTES = [7 * 4, 24 * 7 * 4, 24 * 4, 24 * 4, 24 * 24 * 4, 24 * 4, 24 * 4, 24 * 4, 24 * 12 * 4]
-"""Bytes of its trainable parameters from the last to the first; `again.weight` is `middle`'s."""
-
-
-class Fork(nn.Module):
-    """The model behind the probe `other_order`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.left = nn.Linear(12, 5)
-        self.right = nn.Linear(12, 9)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.left(x).square().mean() + self.right(x).square().mean()
-
-
-class Branches(nn.Module):
-    """The model behind the probe `branching`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.never = nn.Linear(3, 3)
-        self.trunk = nn.Linear(12, 10)
-        self.left = nn.Linear(10, 7)
-        self.right = nn.Linear(10, 6)
-
-    def forward(self, x: Tensor, ask: Sequence[str]) -> Tensor:
-        h = torch.tanh(self.trunk(x))
-        return sum(getattr(self, name)(h).square().mean() for name in ask)
+"""Bytes of the trainable parameters of `models.Hard` from the last to the first; `again.weight` is
+`middle`'s."""
 
 
 def at_once(
@@ -123,20 +73,20 @@ def at_once(
 ) -> tuple[list[float], dict[str, Tensor]]:
     """Losses and final parameters of one process that reads the batches of all ranks at once."""
     x, y = dataset
-    body = nn.Sequential(nn.Linear(x.shape[1], 8), nn.Tanh(), nn.Linear(8, 1)).double()
-    body.load_state_dict(start)
-    opt = torch.optim.SGD(body.parameters(), lr=lr, momentum=0.9)
+    model = body(x.shape[1])
+    model.load_state_dict(start)
+    opt = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
     losses = []
     for epoch in range(epochs):
         shards = [sampler(len(x), rank, world_size, epoch, seed) for rank in range(world_size)]
         for first in range(0, len(shards[0]), batch_size):
             rows = [row for shard in shards for row in shard[first : first + batch_size]]
             opt.zero_grad()
-            loss = nn.functional.mse_loss(body(x[rows]), y[rows])
+            loss = nn.functional.mse_loss(model(x[rows]), y[rows])
             loss.backward()
             opt.step()
             losses.append(loss.item())
-    return losses, {name: value.detach().clone() for name, value in body.state_dict().items()}
+    return losses, {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
 def buckets_of(nbytes: Sequence[int], caps: Sequence[int]) -> list[list[int]]:

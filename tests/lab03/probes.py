@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 import torch._dynamo  # DDP imports it, for seconds, and a rank would do so for itself alone
 import torch.distributed as dist
+from models import Branches, Fork, Hard, body, tower
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -152,13 +153,6 @@ def ringed(student, inputs, members=None):
 # --- avg_hook ------------------------------------------------------------------------------------
 
 
-def _tower(seed):
-    torch.manual_seed(seed)
-    return nn.Sequential(
-        nn.Linear(12, 24), nn.Tanh(), nn.Linear(24, 24), nn.Tanh(), nn.Linear(24, 7)
-    )
-
-
 def hooked(student, batches, seed, bucket_cap_mb, members=None):
     """DDP with the learner's hook beside DDP without one, on batches[iteration][rank]. members:
     the ranks that average, given as the hook's state; they alone take part."""
@@ -169,7 +163,7 @@ def hooked(student, batches, seed, bucket_cap_mb, members=None):
         group = dist.new_group(members) if members else None
         if members and rank not in members:
             return None
-        plain = _tower(seed + rank)
+        plain = tower(seed + rank)
         mine = copy.deepcopy(plain)
         oracle = DistributedDataParallel(plain, process_group=group, bucket_cap_mb=bucket_cap_mb)
         ours = DistributedDataParallel(mine, process_group=group, bucket_cap_mb=bucket_cap_mb)
@@ -224,7 +218,7 @@ def hook_held(student, batch, seed):
                     flag.touch()
                 return future
 
-            model = _tower(seed + rank)
+            model = tower(seed + rank)
             replica = DistributedDataParallel(model)
             replica.register_comm_hook(None, hook)
             start = _state(model)
@@ -243,7 +237,7 @@ class _Recorder(nn.Module):
     def __init__(self, features, seed):
         super().__init__()
         torch.manual_seed(seed)
-        self.body = nn.Sequential(nn.Linear(features, 8), nn.Tanh(), nn.Linear(8, 1)).double()
+        self.body = body(features)
         self.batches = []
 
     def forward(self, x):
@@ -331,25 +325,6 @@ def torn_down_after_an_error(student, dataset):
 # --- BucketedDDP ---------------------------------------------------------------------------------
 
 
-class Hard(nn.Module):
-    """Tied weights, a frozen layer, batch statistics, and a bias of 7 elements."""
-
-    def __init__(self):
-        super().__init__()
-        self.enter = nn.Linear(12, 24)
-        self.norm = nn.BatchNorm1d(24)
-        self.middle = nn.Linear(24, 24)
-        self.frozen = nn.Linear(24, 24).requires_grad_(False)
-        self.again = nn.Linear(24, 24)
-        self.again.weight = self.middle.weight
-        self.leave = nn.Linear(24, 7)
-
-    def forward(self, x):
-        h = torch.tanh(self.norm(self.enter(x)))
-        h = torch.tanh(self.frozen(torch.tanh(self.middle(h))))
-        return self.leave(torch.tanh(self.again(h)))
-
-
 def _loss(out):
     return out.square().mean()
 
@@ -411,22 +386,6 @@ def side_by_side(student, batches, seed, caps, optimize):
         }
 
     return _run(rank_does, len(batches[0]))
-
-
-class Fork(nn.Module):
-    """Two branches of different sizes; `first` says which one runs first."""
-
-    def __init__(self):
-        super().__init__()
-        self.left = nn.Linear(12, 5)
-        self.right = nn.Linear(12, 9)
-
-    def forward(self, x, first="left", pause_s=0.0):
-        order = ("left", "right") if first == "left" else ("right", "left")
-        outs = {name: getattr(self, name)(x) for name in order}
-        for out in outs.values():
-            out.register_hook(lambda grad: time.sleep(pause_s))
-        return outs["left"].square().mean() + outs["right"].square().mean()
 
 
 def other_order(student, batch, seed):
@@ -539,21 +498,6 @@ def no_sync_ends(student, batch, seed):
 # --- find_unused ---------------------------------------------------------------------------------
 
 
-class Branches(nn.Module):
-    """`ask`: which branches take part. `never` is nobody's."""
-
-    def __init__(self):
-        super().__init__()
-        self.never = nn.Linear(3, 3)
-        self.trunk = nn.Linear(12, 10)
-        self.left = nn.Linear(10, 7)
-        self.right = nn.Linear(10, 6)
-
-    def forward(self, x, ask):
-        h = torch.tanh(self.trunk(x))
-        return sum(_loss(getattr(self, name)(h)) for name in ask)
-
-
 def _named_gradients(module):
     return {
         name: None if p.grad is None else p.grad.clone() for name, p in module.named_parameters()
@@ -645,7 +589,7 @@ def hook_in_bf16(student, seed):
 
     def rank_does(rank, size):
         torch.cuda.set_device(0)
-        plain = _tower(seed + rank).cuda().bfloat16()
+        plain = tower(seed + rank).cuda().bfloat16()
         mine = copy.deepcopy(plain)
         oracle, ours = DistributedDataParallel(plain), DistributedDataParallel(mine)
         ours.register_comm_hook(None, lambda state, bucket: avg_hook(state, bucket))

@@ -12,6 +12,7 @@ from grader import expect
 from grader.suite import task
 
 from . import oracles
+from .models import tower
 from .oracles import normal
 
 PUBLISHED = {
@@ -278,7 +279,7 @@ def _expect_means(found, batches, members):
     for i, batch in enumerate(batches):
         losses = [lambda m, x=batch[r]: m(x.double()).square().sum() for r in members]
         start = found[members[0]]["start"]
-        want = oracles.flat(oracles.mean_gradients(oracles.tower(), start, losses))
+        want = oracles.flat(oracles.mean_gradients(tower(), start, losses))
         for rank in members:
             row = found[rank]["rows"][i]
             expect.close(
@@ -328,7 +329,7 @@ def test_the_hook_returns_while_others_are_still_away(student, rng):
         what="rank 0's hook returned before rank 1 entered its own",
     )
     losses = [lambda m, x=x: m(x.double()).square().sum() for x in batch]
-    want = oracles.flat(oracles.mean_gradients(oracles.tower(), found[0]["start"], losses))
+    want = oracles.flat(oracles.mean_gradients(tower(), found[0]["start"], losses))
     for seen in found:
         expect.close(
             seen["got"], want, because="the future's value is the mean", n=256, dtype="float32"

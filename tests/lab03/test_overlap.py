@@ -9,6 +9,7 @@ from grader import expect
 from grader.suite import task
 
 from . import oracles
+from .models import Branches, Fork, Hard
 from .oracles import flat, mean_gradients, normal
 
 CAPS = (256, 1024)
@@ -21,7 +22,7 @@ def _loss(module, x):
 
 def _hard_means(start, batch):
     losses = [lambda m, x=x: _loss(m, x) for x in batch]
-    return flat(mean_gradients(oracles.Hard(), start, losses))
+    return flat(mean_gradients(Hard(), start, losses))
 
 
 def _planned():
@@ -172,7 +173,7 @@ def test_ranks_whose_gradients_come_in_another_order(student, rng, world_size):
     batch = [normal(rng, 4, 12) for _ in range(world_size)]
     found = expect.returned(student.probe.other_order(batch, int(rng.integers(1000))))
     losses = [lambda m, x=x: m(x.double()) for x in batch]
-    want = flat(mean_gradients(oracles.Fork(), found[0]["start"], losses))
+    want = flat(mean_gradients(Fork(), found[0]["start"], losses))
     for rank, seen in enumerate(found):
         expect.close(
             seen["got"],
@@ -205,7 +206,7 @@ def test_batch_statistics_begin_equal_and_stay_each_ranks_own(student, rng):
                 because="buffers are state as well: the constructor makes them rank 0's",
                 what=f"{name} on rank {rank} after the constructor",
             )
-        model = oracles.Hard().double()
+        model = Hard().double()
         model.load_state_dict(seen["start"], strict=False)
         mean = model.enter(batches[0][rank].double()).mean(0).detach()
         expect.close(
@@ -344,7 +345,7 @@ def _expect_branches(found, batches, asks, exact):
     losses = [
         lambda m, x=x, a=a: m(x.double(), a) for x, a in zip(batches[0], asks[0], strict=True)
     ]
-    means = mean_gradients(oracles.Branches(), found[0]["start"], losses)
+    means = mean_gradients(Branches(), found[0]["start"], losses)
     for rank, seen in enumerate(found):
         for step, row in enumerate(seen["rows"]):
             for name, want in row["ddp"].items():

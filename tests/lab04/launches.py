@@ -19,7 +19,6 @@ SHAPES = ((127, 128), (1, 32), (31, 32), (32, 32), (33, 32), (1000, 256), (4096,
 LARGE = (65536, 128)
 # Halving these comes to an odd number.
 ODD_BLOCKS = ((1000, 96), (777, 160), (2500, 992))
-NOT_HALVED = "96 halves to 48, 24, 12, 6, 3 and then not evenly: no value may be left behind"
 
 _WHY = {
     "race": "nothing orders these two accesses, so on a GPU the value is a matter of luck",
@@ -49,14 +48,6 @@ def whole_numbers(rng, n):
 def mixed(rng, n):
     """Numbers of either sign, from about 1e-2 to 1e2."""
     return (rng.normal(size=n) * 10.0 ** rng.uniform(-2, 2, n)).astype(np.float32)
-
-
-def an_element_a_thread(n, block):
-    return -(-n // block)
-
-
-def two_elements_a_thread(n, block):
-    return -(-n // (2 * block))
 
 
 # -- launches -----------------------------------------------------------------------------------
@@ -106,41 +97,18 @@ def adds_up(student, kernel, x, grid, block, because=EXACT, **options):
     return report
 
 
-def adds_up_everywhere(student, rng, kernel, shapes, grid_of):
-    because = NOT_HALVED if shapes == ODD_BLOCKS else EXACT
-    for n, block in shapes:
-        x = whole_numbers(rng, n)
-        adds_up(student, kernel, x, grid_of(n, block), block, because=because)
-
-
-def rounds_only(student, rng, kernel, grid_of):
+def rounds_only(got, x, what):
     """Any order of summation is within n * eps * sum |x| of the sum."""
-    for n, block in ((127, 32), (3001, 256)):
-        x = mixed(rng, n)
-        _, got = launch(student, kernel, x, grid_of(n, block), block)
-        expect.close(
-            got,
-            math.fsum(x.tolist()),
-            because="only the rounding of n additions may be lost",
-            n=n,
-            c=1.0,
-            dtype="float32",
-            scale=math.fsum(np.abs(x).tolist()),
-            what="out[0]",
-        )
-
-
-def adds_up_in_any_order(student, rng, kernel, grid_of):
-    """A GPU promises no order of blocks and warps."""
-    x = whole_numbers(rng, 1500)
-    for seed in (1, 2, 3):
-        adds_up(student, kernel, x, grid_of(1500, 64), 64, seed=seed)
-
-
-def adds_up_for_random_shapes(student, rng, kernel, grid_of):
-    for _ in range(3):
-        n, block = int(rng.integers(1, 5000)), 32 * int(2 ** rng.integers(0, 6))
-        adds_up(student, kernel, whole_numbers(rng, n), grid_of(n, block), block)
+    expect.close(
+        got,
+        math.fsum(x.tolist()),
+        because="only the rounding of n additions may be lost",
+        n=len(x),
+        c=1.0,
+        dtype="float32",
+        scale=math.fsum(np.abs(x).tolist()),
+        what=what,
+    )
 
 
 # -- counts -------------------------------------------------------------------------------------

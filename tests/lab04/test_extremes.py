@@ -34,6 +34,9 @@ def where(student, x, block, because=WINS, **options):
     return report
 
 
+CHECKED = {"reduce_max": largest, "argmax": where}
+
+
 def floats(values):
     return np.array(values, np.float32)
 
@@ -78,28 +81,6 @@ def test_a_nan_wins(student, rng, at):
     x = rng.normal(size=100).astype(np.float32)
     x[at] = NAN
     largest(student, x, 64)
-
-
-@task("reduce_max")
-def test_the_whole_block_reads(student, rng):
-    """Every element once, coalesced.   Oracle: counts by hand; numpy.max of the same launch."""
-    report = largest(student, rng.normal(size=2048).astype(np.float32), 256)
-    launches.reads_once_coalesced(report, 2048)
-
-
-@task("reduce_max", gate=False)
-def test_max_in_blocks_that_are_no_power_of_two(student, rng):
-    """96, 160 and 992 threads.   Oracle: numpy.max."""
-    for n, block in (*ODD_BLOCKS, (90, 96)):
-        largest(student, rng.normal(size=n).astype(np.float32), block)
-
-
-@task("reduce_max", gate=False)
-def test_max_of_any_permutation(student, rng):
-    """The order of the elements, and of the warps, does not count.   Oracle: numpy.max."""
-    x = rng.normal(size=700).astype(np.float32)
-    for seed in (1, 2, 3):
-        largest(student, rng.permutation(x), 192, seed=seed)
 
 
 # --- argmax ------------------------------------------------------------------------------------
@@ -149,23 +130,27 @@ def test_the_first_nan_wins(student, rng, places):
     where(student, x, 64, because="a NaN beats every number, and the first NaN the others")
 
 
-@task("argmax")
-def test_the_whole_block_looks(student, rng):
-    """Every element once, coalesced.   Oracle: counts by hand; numpy.argmax of the same launch."""
-    report = where(student, rng.permutation(2048).astype(np.float32), 256)
+# --- both --------------------------------------------------------------------------------------
+
+
+@task("reduce_max", "argmax")
+def test_the_whole_block_reads(student, rng, task):
+    """Every element once, coalesced.   Oracle: counts by hand; NumPy on the same launch."""
+    report = CHECKED[task](student, rng.normal(size=2048).astype(np.float32), 256)
     launches.reads_once_coalesced(report, 2048)
 
 
-@task("argmax", gate=False)
-def test_places_in_blocks_that_are_no_power_of_two(student, rng):
-    """96, 160 and 992 threads.   Oracle: numpy.argmax."""
+@task("reduce_max", "argmax", gate=False)
+def test_block_sizes_that_are_no_power_of_two(student, rng, task):
+    """96, 160 and 992 threads.   Oracle: numpy.max, numpy.argmax."""
     for n, block in (*ODD_BLOCKS, (90, 96)):
-        where(student, rng.permutation(n).astype(np.float32), block)
+        CHECKED[task](student, rng.normal(size=n).astype(np.float32), block)
 
 
-@task("argmax", gate=False)
-def test_places_in_any_permutation(student, rng):
-    """The result follows the largest element, however warps run.   Oracle: numpy.argmax."""
-    x = rng.permutation(700).astype(np.float32)
+@task("reduce_max", "argmax", gate=False)
+def test_any_permutation(student, rng, task):
+    """The order of the elements, and of the warps, does not count.   Oracle: numpy.max,
+    numpy.argmax."""
+    x = rng.normal(size=700).astype(np.float32)
     for seed in (1, 2, 3):
-        where(student, rng.permutation(x), 192, seed=seed)
+        CHECKED[task](student, rng.permutation(x), 192, seed=seed)

@@ -67,19 +67,9 @@ def test_two_passes_add_up_exactly(student, rng):
 @task("reduce_two_pass")
 def test_the_same_bits_every_time(student, rng):
     """20 launches, blocks and warps shuffled.   Oracle: the first launch's bits; math.fsum."""
-    n = 2000
-    x = mixed(rng, n)
+    x = mixed(rng, 2000)
     _, first = two_passes(student, x, 8, 64)
-    expect.close(
-        first,
-        math.fsum(x.tolist()),
-        because="only the rounding of n additions may be lost",
-        n=n,
-        c=1.0,
-        dtype="float32",
-        scale=math.fsum(np.abs(x).tolist()),
-        what="the sum",
-    )
+    launches.rounds_only(first, x, "the sum")
     for seed in range(1, 21):
         _, again = two_passes(student, x, 8, 64, seed=seed)
         expect.equal(again, first, because="a fixed order of additions gives the same bits")
@@ -137,19 +127,6 @@ def test_large_parts_that_cancel_between_warps(student, rng):
     sums_closely(student, x.ravel(), 128)
 
 
-@task("reduce_kahan")
-def test_kahan_needs_no_double(student, rng):
-    """The kernel's own text.   Oracle: the word `double`; math.fsum."""
-    names_no_double(student, "reduce_kahan")
-    sums_closely(student, mixed(rng, 300), 64)
-
-
-@task("reduce_kahan")
-def test_kahan_reads_coalesced(student, rng):
-    """Every element once, 4 sectors a request.   Oracle: counts by hand; math.fsum."""
-    launches.reads_once_coalesced(sums_closely(student, mixed(rng, 2048), 256), 2048)
-
-
 # --- welford -----------------------------------------------------------------------------------
 
 
@@ -183,6 +160,9 @@ def spreads(student, x, block):
     return report
 
 
+CHECKED = {"reduce_kahan": sums_closely, "welford": spreads}
+
+
 @task("welford")
 def test_mean_and_spread(student, rng):
     """Any n.   Oracle: mean and squared deviations in float64, in two passes."""
@@ -206,15 +186,18 @@ def test_parts_with_different_means(student, rng):
     spreads(student, x.astype(np.float32), 256)
 
 
-@task("welford")
-def test_welford_needs_no_double(student, rng):
-    """The kernel's own text.   Oracle: the word `double`; two passes in float64."""
-    names_no_double(student, "welford")
-    spreads(student, rng.normal(size=300).astype(np.float32), 64)
+# --- both of one block -------------------------------------------------------------------------
 
 
-@task("welford")
-def test_welford_reads_coalesced(student, rng):
-    """Every element once, 4 sectors a request.   Oracle: counts by hand; two passes in float64."""
-    report = spreads(student, rng.normal(size=2048).astype(np.float32), 256)
-    launches.reads_once_coalesced(report, 2048)
+@task("reduce_kahan", "welford")
+def test_it_needs_no_double(student, rng, task):
+    """The kernel's own text.   Oracle: the word `double`; the same kernel's values."""
+    names_no_double(student, task)
+    CHECKED[task](student, mixed(rng, 300), 64)
+
+
+@task("reduce_kahan", "welford")
+def test_one_block_reads_coalesced(student, rng, task):
+    """Every element once, 4 sectors a request.   Oracle: counts by hand; the same launch's values,
+    against math.fsum and two passes in float64."""
+    launches.reads_once_coalesced(CHECKED[task](student, mixed(rng, 2048), 256), 2048)

@@ -14,8 +14,13 @@ from . import launches
 TRANSPOSE = "out[x * h + y] = in[y * w + x], for every x < w and y < h"
 WHOLE = (64, 96)  # h, w of the launches whose counters are compared
 REQUESTS = 64 * 96 // 32  # by hand: one for each 32 elements
-RAGGED = [(32, 33), (33, 32), (20, 45), (95, 31)]
-THIN = [(1, 1), (1, 100), (100, 1), (31, 5)]
+COALESCED = {
+    "transpose_tiled": "lanes run along a row of `in` while reading, along a row of `out` while "
+    "writing",
+    "transpose_padded": "padding changes the tile, not the traffic to global memory",
+    "transpose_swizzled": "the swizzle moves elements within the tile only",
+}
+KERNELS = ("transpose_naive", *COALESCED)
 
 
 def _values(student, name, h, w, rng, seed=0):
@@ -35,147 +40,7 @@ def _tile(write, read, size):
     return ", ".join(parts)
 
 
-# --- transpose_naive -----------------------------------------------------------------------------
-
-
-@task("transpose_naive")
-def test_naive_transposes_a_rectangle(student, rng):
-    """A 64 x 96 matrix comes out as 96 x 64.   Oracle: NumPy's transpose."""
-    _values(student, "transpose_naive", *WHOLE, rng)
-
-
-@task("transpose_naive")
-@pytest.mark.parametrize(("h", "w"), RAGGED)
-def test_naive_stops_at_ragged_edges(student, rng, h, w):
-    """Sizes that are no multiples of 32.   Oracle: NumPy's transpose."""
-    _values(student, "transpose_naive", h, w, rng)
-
-
-@task("transpose_naive")
-def test_naive_reads_in_rows_and_writes_in_columns(student, rng):
-    """4 sectors a load, 32 a store.   Oracle: 32 lanes x 4 bytes in a row are 128 bytes, 4 sectors;
-    lanes that lie 64 x 4 bytes apart are in 32 sectors."""
-    report = _values(student, "transpose_naive", *WHOLE, rng)
-    _global(
-        report,
-        4,
-        32,
-        because="neighbouring lanes read neighbouring elements of `in`; in `out` those lie h "
-        "floats apart",
-    )
-
-
-@task("transpose_naive", gate=False)
-@pytest.mark.parametrize(("h", "w"), THIN)
-def test_naive_transposes_thin_matrices(student, rng, h, w):
-    """One row, one column, one element.   Oracle: NumPy's transpose."""
-    _values(student, "transpose_naive", h, w, rng)
-
-
-# --- transpose_tiled -----------------------------------------------------------------------------
-
-
-@task("transpose_tiled")
-def test_tiled_transposes_a_rectangle(student, rng):
-    """A 64 x 96 matrix, and no race.   Oracle: NumPy's transpose; the order of all accesses."""
-    _values(student, "transpose_tiled", *WHOLE, rng)
-
-
-@task("transpose_tiled")
-@pytest.mark.parametrize(("h", "w"), RAGGED)
-def test_tiled_stops_at_ragged_edges(student, rng, h, w):
-    """Sizes that are no multiples of 32.   Oracle: NumPy's transpose."""
-    _values(student, "transpose_tiled", h, w, rng)
-
-
-@task("transpose_tiled")
-def test_tiled_is_coalesced_on_both_sides(student, rng):
-    """4 sectors a load, 4 a store.   Oracle: 32 lanes x 4 bytes in a row are 128 bytes."""
-    report = _values(student, "transpose_tiled", *WHOLE, rng)
-    _global(
-        report,
-        4,
-        4,
-        because="lanes run along a row of `in` while reading, along a row of `out` while writing",
-    )
-
-
-@task("transpose_tiled")
-def test_tiled_has_a_32_way_conflict(student, rng):
-    """Rows of the tile take 1 wavefront, columns 32.   Oracle: 32 words that lie 32 words apart are
-    in one bank."""
-    report = _values(student, "transpose_tiled", *WHOLE, rng)
-    want = _tile("1 wavefront", "32 wavefronts", 4096)
-    if launches.wavefronts(report, "write") == 32:  # columns in, rows out: as good
-        want = _tile("32 wavefronts", "1 wavefront", 4096)
-    expect.equal(
-        launches.shared_counters(report),
-        want,
-        because="the tile is 32 x 32 floats; one side of it goes by rows, the other by columns, "
-        "and 32 words that lie 32 words apart are in one bank",
-        what="requests",
-    )
-
-
-@task("transpose_tiled", gate=False)
-@pytest.mark.parametrize(("h", "w"), THIN)
-def test_tiled_transposes_thin_matrices(student, rng, h, w):
-    """One row, one column, one element.   Oracle: NumPy's transpose."""
-    _values(student, "transpose_tiled", h, w, rng)
-
-
-@task("transpose_tiled", gate=False)
-def test_tiled_does_not_depend_on_the_order_of_blocks(student, rng):
-    """Blocks and warps in another order.   Oracle: NumPy's transpose."""
-    seed = int(rng.integers(1, 10_000))
-    _values(student, "transpose_tiled", 70, 45, rng, seed)
-
-
-# --- transpose_padded ----------------------------------------------------------------------------
-
-
-@task("transpose_padded")
-def test_padded_transposes_a_rectangle(student, rng):
-    """A 64 x 96 matrix, and no race.   Oracle: NumPy's transpose; the order of all accesses."""
-    _values(student, "transpose_padded", *WHOLE, rng)
-
-
-@task("transpose_padded")
-@pytest.mark.parametrize(("h", "w"), RAGGED)
-def test_padded_stops_at_ragged_edges(student, rng, h, w):
-    """Sizes that are no multiples of 32.   Oracle: NumPy's transpose."""
-    _values(student, "transpose_padded", h, w, rng)
-
-
-@task("transpose_padded")
-def test_padded_is_coalesced_on_both_sides(student, rng):
-    """4 sectors a load, 4 a store.   Oracle: 32 lanes x 4 bytes in a row are 128 bytes."""
-    report = _values(student, "transpose_padded", *WHOLE, rng)
-    _global(report, 4, 4, because="padding changes the tile, not the traffic to global memory")
-
-
-@task("transpose_padded")
-def test_padded_takes_one_wavefront_everywhere(student, rng):
-    """Rows and columns of the tile without conflict, in at most 4,224 bytes.   Oracle: gcd(33, 32)
-    is 1, so 32 rows begin in 32 banks; 32 x 33 x 4 bytes."""
-    report = _values(student, "transpose_padded", *WHOLE, rng)
-    expect.equal(
-        launches.shared_counters(report),
-        _tile("1 wavefront", "1 wavefront", min(report.shared_bytes, 4224)),
-        because="a column is conflict-free where the length of a row is odd, in words, and one "
-        "word more in each of 32 rows is enough",
-        what="requests",
-    )
-
-
-@task("transpose_padded", gate=False)
-@pytest.mark.parametrize(("h", "w"), THIN)
-def test_padded_transposes_thin_matrices(student, rng, h, w):
-    """One row, one column, one element.   Oracle: NumPy's transpose."""
-    _values(student, "transpose_padded", h, w, rng)
-
-
-# --- transpose_swizzled --------------------------------------------------------------------------
+# --- the rule of transpose_swizzled --------------------------------------------------------------
 
 
 def _columns(student):
@@ -229,24 +94,75 @@ def test_the_swizzle_spreads_each_column_over_all_banks(student):
             )
 
 
-@task("transpose_swizzled")
-def test_swizzled_transposes_a_rectangle(student, rng):
+# --- all four ------------------------------------------------------------------------------------
+
+
+@task(*KERNELS)
+def test_a_rectangle_is_transposed(student, rng, task):
     """A 64 x 96 matrix, and no race.   Oracle: NumPy's transpose; the order of all accesses."""
-    _values(student, "transpose_swizzled", *WHOLE, rng)
+    _values(student, task, *WHOLE, rng)
 
 
-@task("transpose_swizzled")
-@pytest.mark.parametrize(("h", "w"), RAGGED)
-def test_swizzled_stops_at_ragged_edges(student, rng, h, w):
+@task(*KERNELS)
+@pytest.mark.parametrize(("h", "w"), [(32, 33), (33, 32), (20, 45), (95, 31)])
+def test_ragged_edges(student, rng, task, h, w):
     """Sizes that are no multiples of 32.   Oracle: NumPy's transpose."""
-    _values(student, "transpose_swizzled", h, w, rng)
+    _values(student, task, h, w, rng)
 
 
-@task("transpose_swizzled")
-def test_swizzled_is_coalesced_on_both_sides(student, rng):
+# --- what their requests cost --------------------------------------------------------------------
+
+
+@task("transpose_naive")
+def test_naive_reads_in_rows_and_writes_in_columns(student, rng):
+    """4 sectors a load, 32 a store.   Oracle: 32 lanes x 4 bytes in a row are 128 bytes, 4 sectors;
+    lanes that lie 64 x 4 bytes apart are in 32 sectors."""
+    report = _values(student, "transpose_naive", *WHOLE, rng)
+    _global(
+        report,
+        4,
+        32,
+        because="neighbouring lanes read neighbouring elements of `in`; in `out` those lie h "
+        "floats apart",
+    )
+
+
+@task(*COALESCED)
+def test_both_sides_are_coalesced(student, rng, task):
     """4 sectors a load, 4 a store.   Oracle: 32 lanes x 4 bytes in a row are 128 bytes."""
-    report = _values(student, "transpose_swizzled", *WHOLE, rng)
-    _global(report, 4, 4, because="the swizzle moves elements within the tile only")
+    report = _values(student, task, *WHOLE, rng)
+    _global(report, 4, 4, because=COALESCED[task])
+
+
+@task("transpose_tiled")
+def test_tiled_has_a_32_way_conflict(student, rng):
+    """Rows of the tile take 1 wavefront, columns 32.   Oracle: 32 words that lie 32 words apart are
+    in one bank."""
+    report = _values(student, "transpose_tiled", *WHOLE, rng)
+    want = _tile("1 wavefront", "32 wavefronts", 4096)
+    if launches.wavefronts(report, "write") == 32:  # columns in, rows out: as good
+        want = _tile("32 wavefronts", "1 wavefront", 4096)
+    expect.equal(
+        launches.shared_counters(report),
+        want,
+        because="the tile is 32 x 32 floats; one side of it goes by rows, the other by columns, "
+        "and 32 words that lie 32 words apart are in one bank",
+        what="requests",
+    )
+
+
+@task("transpose_padded")
+def test_padded_takes_one_wavefront_everywhere(student, rng):
+    """Rows and columns of the tile without conflict, in at most 4,224 bytes.   Oracle: gcd(33, 32)
+    is 1, so 32 rows begin in 32 banks; 32 x 33 x 4 bytes."""
+    report = _values(student, "transpose_padded", *WHOLE, rng)
+    expect.equal(
+        launches.shared_counters(report),
+        _tile("1 wavefront", "1 wavefront", min(report.shared_bytes, 4224)),
+        because="a column is conflict-free where the length of a row is odd, in words, and one "
+        "word more in each of 32 rows is enough",
+        what="requests",
+    )
 
 
 @task("transpose_swizzled")
@@ -268,11 +184,21 @@ def test_swizzled_takes_one_wavefront_in_4096_bytes(student, rng):
     )
 
 
-@task("transpose_swizzled", gate=False)
-@pytest.mark.parametrize(("h", "w"), THIN)
-def test_swizzled_transposes_thin_matrices(student, rng, h, w):
+# --- steps ---------------------------------------------------------------------------------------
+
+
+@task(*KERNELS, gate=False)
+@pytest.mark.parametrize(("h", "w"), [(1, 1), (1, 100), (100, 1), (31, 5)])
+def test_thin_matrices(student, rng, task, h, w):
     """One row, one column, one element.   Oracle: NumPy's transpose."""
-    _values(student, "transpose_swizzled", h, w, rng)
+    _values(student, task, h, w, rng)
+
+
+@task("transpose_tiled", gate=False)
+def test_tiled_does_not_depend_on_the_order_of_blocks(student, rng):
+    """Blocks and warps in another order.   Oracle: NumPy's transpose."""
+    seed = int(rng.integers(1, 10_000))
+    _values(student, "transpose_tiled", 70, 45, rng, seed)
 
 
 # --- on a GPU ------------------------------------------------------------------------------------
@@ -280,9 +206,7 @@ def test_swizzled_transposes_thin_matrices(student, rng, h, w):
 
 @task("transpose_swizzled", extra=("gpu",))
 @pytest.mark.gpu
-@pytest.mark.parametrize(
-    "name", ["transpose_naive", "transpose_tiled", "transpose_padded", "transpose_swizzled"]
-)
+@pytest.mark.parametrize("name", KERNELS)
 def test_a_gpu_gives_the_same_values(student, rng, name):
     """1,000 x 1,500 floats.   Oracle: NumPy's transpose."""
     student.read("transpose.cu")

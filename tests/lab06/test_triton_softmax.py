@@ -227,14 +227,6 @@ def test_any_leading_shape(student, rng):
 
 
 @task("softmax", gate=False)
-def test_a_tensor_without_elements(student):
-    """(0, 5), (5, 0) and (2, 0, 3).   Oracle: the shape of the input."""
-    for shape in ((0, 5), (5, 0), (2, 0, 3)):
-        (got,) = launches.values(student, "softmax", [(torch.empty(shape),)])
-        expect.shape(got, shape, because="the result has the shape of the input", what="out")
-
-
-@task("softmax", gate=False)
 def test_hidden_logits_have_no_weight(student, rng):
     """-inf among finite logits.   Oracle: torch.softmax in float64."""
     x = normal(rng, 3, 50)
@@ -262,14 +254,6 @@ def test_columns_may_be_exchanged(student, rng):
     x, order = normal(rng, 2, 65, size=3.0), torch.from_numpy(rng.permutation(65))
     p, permuted = launches.values(student, "softmax", [(x,), (x[:, order],)])
     _is(permuted, p[:, order].double(), because="no column is special", n=65)
-
-
-@task("softmax", gate=False)
-def test_the_order_of_programs_does_not_matter(student, rng):
-    """Programs in another order.   Oracle: torch.softmax in float64."""
-    x = uneven(rng, 12, 40)
-    run = launches.run(student, "softmax", x, seed=int(rng.integers(1, 10_000)))
-    _is(run.value, oracles.softmax(x), because="programs own different rows", n=40 + HIGH)
 
 
 @task("softmax", gate=False)
@@ -657,19 +641,24 @@ def test_the_block_does_not_change_the_result(student, rng):
         _is(got, oracles.softmax(x), because="the split of a sum does not change it", n=50)
 
 
-@task("online_softmax", gate=False)
-def test_online_without_elements(student):
-    """No rows and no columns.   Oracle: the shape of the input."""
-    for shape in ((0, 5), (5, 0)):
-        (got,) = launches.values(student, "online_softmax", [(torch.empty(shape), 16)])
+# --- softmax and online_softmax ------------------------------------------------------------------
+
+BLOCK = {"softmax": (), "online_softmax": (16,)}
+
+
+@task(*BLOCK, gate=False)
+def test_a_tensor_without_elements(student, task):
+    """No rows, no columns.   Oracle: the shape of the input."""
+    for shape in ((0, 5), (5, 0), *([(2, 0, 3)] if task == "softmax" else [])):
+        (got,) = launches.values(student, task, [(torch.empty(shape), *BLOCK[task])])
         expect.shape(got, shape, because="the result has the shape of the input", what="out")
 
 
-@task("online_softmax", gate=False)
-def test_online_in_another_order_of_programs(student, rng):
+@task(*BLOCK, gate=False)
+def test_the_order_of_programs_does_not_matter(student, rng, task):
     """Programs in another order.   Oracle: torch.softmax in float64."""
-    x = uneven(rng, 5, 40)
-    run = launches.run(student, "online_softmax", x, 16, seed=int(rng.integers(1, 10_000)))
+    x = uneven(rng, 12, 40)
+    run = launches.run(student, task, x, *BLOCK[task], seed=int(rng.integers(1, 10_000)))
     _is(run.value, oracles.softmax(x), because="programs own different rows", n=40 + HIGH)
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .models import Awkward, Block
+
 
 def normal(rng: Any, *shape: int, size: float = 1.0) -> Tensor:
     return torch.from_numpy(size * rng.standard_normal(shape)).float()
@@ -26,43 +28,6 @@ def each(total: int, world_size: int) -> int:
 def joined(shards: Sequence[Tensor], total: int) -> Tensor:
     """The slices of all ranks end to end, without the padding."""
     return torch.cat([shard.reshape(-1) for shard in shards])[:total]
-
-
-class Awkward(nn.Module):
-    """The model behind the probes `zero1` and `zero2`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.never = nn.Linear(3, 3)
-        self.enter = nn.Linear(5, 6)
-        self.middle = nn.Linear(6, 6)
-        self.frozen = nn.Linear(6, 6).requires_grad_(False)
-        self.again = nn.Linear(6, 6)
-        self.again.weight = self.middle.weight
-        self.leave = nn.Linear(6, 7)
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = torch.tanh(self.middle(torch.tanh(self.enter(x))))
-        return self.leave(torch.tanh(self.again(torch.tanh(self.frozen(h)))))
-
-
-class Block(nn.Module):
-    """The block behind the probe `zero3`."""
-
-    def __init__(self, unused: bool) -> None:
-        super().__init__()
-        self.up = nn.Linear(5, 7)
-        self.middle = nn.Linear(7, 7)
-        self.frozen = nn.Linear(7, 7).requires_grad_(False)
-        self.again = nn.Linear(7, 7)
-        self.again.weight = self.middle.weight
-        self.down = nn.Linear(7, 5)
-        if unused:
-            self.never = nn.Parameter(torch.ones(4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = torch.tanh(self.middle(torch.tanh(self.up(x))))
-        return x + self.down(torch.tanh(self.again(torch.tanh(self.frozen(h)))))
 
 
 def trainable(module: nn.Module) -> list[nn.Parameter]:

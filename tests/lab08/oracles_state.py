@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .oracles_sharding import normal
+from .models import Odd
+from .oracles_sharding import flat, normal
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -30,10 +31,6 @@ def counts(total: int, world_size: int) -> list[int]:
     return [min(each, max(0, total - rank * each)) for rank in range(world_size)]
 
 
-def _flat(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.cat([t.detach().reshape(-1) for t in tensors])
-
-
 def clipped(grads: Sequence[Tensor], max_norm: float) -> tuple[Tensor, list[Tensor]]:
     """What torch.nn.utils.clip_grad_norm_ does to whole gradients, in float64: norm, gradients."""
     params = [nn.Parameter(torch.zeros_like(g, dtype=torch.float64)) for g in grads]
@@ -44,25 +41,6 @@ def clipped(grads: Sequence[Tensor], max_norm: float) -> tuple[Tensor, list[Tens
 
 
 # --- a model with everything that a state dict may hold ------------------------------------------
-
-
-class Odd(nn.Module):
-    """The model behind the probe `full_state`: a tied weight, a frozen layer, batch statistics, a
-    buffer that no state dict lists, and at the end a bias of 7 elements."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(5, 7)
-        self.norm = nn.BatchNorm1d(7)
-        self.frozen = nn.Linear(7, 7).requires_grad_(False)
-        self.head = nn.Linear(7, 5, bias=False)
-        self.head.weight = self.embed.weight
-        self.leave = nn.Linear(5, 7)
-        self.register_buffer("table", torch.zeros(3), persistent=False)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        h = torch.tanh(self.frozen(self.norm(self.embed(ids))))
-        return self.leave(torch.tanh(self.head(h)))
 
 
 TOTAL = 5 * 7 + 2 * 7 + 5 * 7 + 7
@@ -150,7 +128,7 @@ class Run:
         for step in range(first, last):
             self._fill(torch.cat([p.detach() for p in params]))
             self.gradients(step)
-            whole = _flat([p.grad for p in self.trainable() if p.grad is not None])
+            whole = flat([p.grad for p in self.trainable() if p.grad is not None])
             for p, opt, grad in zip(params, opts, cut(whole, len(params)), strict=True):
                 p.grad = grad
                 opt.step()
@@ -171,7 +149,7 @@ class Run:
         optimizer = full["optimizer"]
         rows = {"param": full["model"]} | {key: optimizer[key] for key in MOMENTS}
         pieces = {
-            key: cut(_flat([tensors[name] for name in self.names()]), world_size, filler)
+            key: cut(flat([tensors[name] for name in self.names()]), world_size, filler)
             for key, tensors in rows.items()
         }
         return [
@@ -205,9 +183,9 @@ def master_course(
     params: Sequence[Tensor], grads: Sequence[Sequence[Tensor]], **adamw: Any
 ) -> Iterator[Tensor]:
     """All parameters, flat, in float64, after each step of torch's AdamW; grads[step] are whole."""
-    flat = _flat(params).double().requires_grad_()
-    opt = torch.optim.AdamW([flat], **adamw)
+    whole = flat(params).double().requires_grad_()
+    opt = torch.optim.AdamW([whole], **adamw)
     for step in grads:
-        flat.grad = _flat(step).double()
+        whole.grad = flat(step).double()
         opt.step()
-        yield flat.detach().clone()
+        yield whole.detach().clone()

@@ -10,6 +10,7 @@ import time
 import torch
 import torch._dynamo  # torch.optim and fully_shard import it, for seconds: once, before the ranks
 import torch.distributed as dist
+from models import Awkward, Block, Odd
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
@@ -72,25 +73,6 @@ def _values(params):
 
 
 # --- sharding ------------------------------------------------------------------------------------
-
-
-class Awkward(nn.Module):
-    """Tied weights, a frozen layer in the middle, a bias of 7 elements, and a layer that no rank
-    uses: 145 trainable elements, which neither 2 nor 3 ranks divide."""
-
-    def __init__(self):
-        super().__init__()
-        self.never = nn.Linear(3, 3)
-        self.enter = nn.Linear(5, 6)
-        self.middle = nn.Linear(6, 6)
-        self.frozen = nn.Linear(6, 6).requires_grad_(False)
-        self.again = nn.Linear(6, 6)
-        self.again.weight = self.middle.weight
-        self.leave = nn.Linear(6, 7)
-
-    def forward(self, x):
-        h = torch.tanh(self.middle(torch.tanh(self.enter(x))))
-        return self.leave(torch.tanh(self.again(torch.tanh(self.frozen(h)))))
 
 
 def _awkward(start, dtype):
@@ -380,32 +362,6 @@ def zero2_edges(student, batch, start):
 
 
 # --- sharding: parameters ------------------------------------------------------------------------
-
-
-class Block(nn.Module):
-    """h + a block with tied weights, a frozen layer, a bias of 7 elements and, if asked for, a
-    parameter that no rank uses. It notes at its own calls what `look` returns."""
-
-    def __init__(self, unused):
-        super().__init__()
-        self.up = nn.Linear(5, 7)
-        self.middle = nn.Linear(7, 7)
-        self.frozen = nn.Linear(7, 7).requires_grad_(False)
-        self.again = nn.Linear(7, 7)
-        self.again.weight = self.middle.weight
-        self.down = nn.Linear(7, 5)
-        if unused:
-            self.never = nn.Parameter(torch.ones(4))
-        self.look = None
-
-    def forward(self, x):
-        h = torch.tanh(self.middle(torch.tanh(self.up(x))))
-        h = torch.tanh(self.again(torch.tanh(self.frozen(h))))
-        if self.look:
-            self.look("forward")
-            if h.requires_grad:
-                h.register_hook(lambda grad: self.look("backward"))
-        return x + self.down(h)
 
 
 def _blocks(starts, dtype):
@@ -724,21 +680,6 @@ def clip_shards(student, data, checked=True, members=None):
         return rows
 
     return _ranks(rank_does, data, checked)
-
-
-class Odd(nn.Module):
-    """A tied weight, a frozen layer, batch statistics, a buffer that no state dict lists, and at
-    the end a bias of 7 elements."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Embedding(5, 7)
-        self.norm = nn.BatchNorm1d(7)
-        self.frozen = nn.Linear(7, 7).requires_grad_(False)
-        self.head = nn.Linear(7, 5, bias=False)
-        self.head.weight = self.embed.weight
-        self.leave = nn.Linear(5, 7)
-        self.register_buffer("table", torch.zeros(3), persistent=False)
 
 
 def full_state(student, data, members=None):

@@ -9,6 +9,7 @@ from grader import expect
 from grader.suite import task
 
 from . import oracles_sharding as oracles
+from .models import Awkward, Block
 from .oracles_sharding import each, joined, normal
 
 MIB = 1 << 20
@@ -146,8 +147,8 @@ def test_state_is_a_slice_and_traffic_is_that_of_ddp(student, rng, shapes, world
 def test_every_rank_ends_where_one_process_would(student, rng, world_size):
     """Before each step a rank's own slice is changed by what only it knows, and all that it does
     not own is NaN.   Oracle: torch.optim.AdamW, float64, one process, all rows."""
-    start = oracles.start_of(oracles.Awkward(), rng)
-    total = sum(p.numel() for p in oracles.trainable(oracles.Awkward()))
+    start = oracles.start_of(Awkward(), rng)
+    total = sum(p.numel() for p in oracles.trainable(Awkward()))
     plans = _plans(rng, world_size, total, {})
     found = expect.returned(student.probe.zero1(start, _copied(plans)))
     for number, plan in enumerate(plans):
@@ -163,6 +164,20 @@ def test_every_rank_ends_where_one_process_would(student, rng, world_size):
                     "owns, and brings the rest from its owners",
                     what=f"parameters on rank {rank} after step {step + 1} ({plan['dtype']})",
                 )
+
+
+def _expect_growth(seen, about, limit, because, what):
+    """Of each rank's process, in steps of 16 MiB, which it may grow by for other reasons."""
+    steps = 16 * MIB
+    for rank, got in enumerate(seen["growth_bytes"]):
+        if got is not None:
+            expect.at_most(
+                0 if got <= limit else -(-(got - about) // steps) * steps + about,
+                limit,
+                because=because,
+                what=f"growth of rank {rank}'s process {what} (about; right is {about // MIB} MiB)",
+                unit="bytes",
+            )
 
 
 @task("Zero1AdamW")
@@ -183,37 +198,23 @@ def test_the_process_holds_half_of_the_state(student, rng):
             because="what was measured must also have trained",
             what=f"every {stride}th parameter on rank {rank}",
         )
-    for rank, growth in enumerate(seen["growth_bytes"]):
-        if growth is not None:
-            _expect_memory(
-                growth,
-                83 * MIB,
-                101 * MIB,
-                because="half of the moments are 48 MiB, and a step on one of the 12 parameters "
-                "needs a few times 4: the other half, wherever it is kept, is 48 more",
-                what=f"growth of rank {rank}'s process over two steps",
-            )
-
-
-def _expect_memory(got, about, limit, because, what):
-    """In steps of 16 MiB, which is what a process may grow by for other reasons."""
-    steps = 16 * MIB
-    expect.at_most(
-        0 if got <= limit else -(-(got - about) // steps) * steps + about,
-        limit,
-        because=because,
-        what=f"{what} (about; right is {about // MIB} MiB)",
-        unit="bytes",
+    _expect_growth(
+        seen,
+        83 * MIB,
+        101 * MIB,
+        because="half of the moments are 48 MiB, and a step on one of the 12 parameters "
+        "needs a few times 4: the other half, wherever it is kept, is 48 more",
+        what="over two steps",
     )
 
 
 @task("Zero1AdamW", gate=False)
 def test_a_group_of_some_ranks_and_fewer_elements_than_ranks(student, rng):
     """Ranks 0 and 2 alone; 2 elements on 3 ranks, given twice.   Oracle: AdamW, float64."""
-    start = oracles.start_of(oracles.Awkward(), rng)
+    start = oracles.start_of(Awkward(), rng)
     batch = [normal(rng, 4, 5) for _ in range(3)]
     found = expect.returned(student.probe.zero1_edges([x.clone() for x in batch], start))
-    total = sum(p.numel() for p in oracles.trainable(oracles.Awkward()))
+    total = sum(p.numel() for p in oracles.trainable(Awkward()))
     pair = oracles.one_process(start, [[batch[0], batch[2]]], [torch.zeros(total)], {"lr": 0.05})
     because = "ranks, their number and every collective are those of the group pg"
     for rank in (0, 2):
@@ -252,7 +253,7 @@ BUCKET = 256
 
 
 def _zero2_sizes(dtype):
-    params = oracles.trainable(oracles.Awkward())[::-1]
+    params = oracles.trainable(Awkward())[::-1]
     return oracles.cut(params, BUCKET, torch.empty((), dtype=dtype).element_size())
 
 
@@ -261,8 +262,8 @@ def _zero2_sizes(dtype):
 def test_values_and_shards_are_those_of_one_process(student, rng, world_size):
     """As for Zero1AdamW, and the shards before the step.   Oracle: torch.optim.AdamW and its
     gradients, float64, one process, all rows."""
-    start = oracles.start_of(oracles.Awkward(), rng)
-    total = sum(p.numel() for p in oracles.trainable(oracles.Awkward()))
+    start = oracles.start_of(Awkward(), rng)
+    total = sum(p.numel() for p in oracles.trainable(Awkward()))
     plans = _plans(rng, world_size, total, {"bucket_bytes": BUCKET})
     found = expect.returned(student.probe.zero2(start, _copied(plans)))
     for number, plan in enumerate(plans):
@@ -313,8 +314,8 @@ def test_buckets_leave_during_backward(student, rng):
     """What was sent where, and what is left in `.grad`.   Oracle: the plan of the buckets by hand;
     the kit's log; values as in the test above."""
     world_size = 2
-    start = oracles.start_of(oracles.Awkward(), rng)
-    total = sum(p.numel() for p in oracles.trainable(oracles.Awkward()))
+    start = oracles.start_of(Awkward(), rng)
+    total = sum(p.numel() for p in oracles.trainable(Awkward()))
     plans = _plans(rng, world_size, total, {"bucket_bytes": BUCKET})[1:]
     found = expect.returned(student.probe.zero2(start, _copied(plans)))
     sizes = _zero2_sizes(torch.float32)
@@ -368,7 +369,7 @@ def test_buckets_leave_during_backward(student, rng):
 
 def _members(sizes):
     """Which parameters, counted from the last one, lie in each bucket."""
-    numels = [p.numel() for p in oracles.trainable(oracles.Awkward())[::-1]]
+    numels = [p.numel() for p in oracles.trainable(Awkward())[::-1]]
     found, at = [], 0
     for size in sizes:
         members = []
@@ -381,7 +382,7 @@ def _members(sizes):
 
 def _first_waiting(members):
     """The first bucket with a parameter of the layer `never`, which nobody uses."""
-    model = oracles.Awkward()
+    model = Awkward()
     params = oracles.trainable(model)[::-1]
     never = {id(p) for p in model.never.parameters()}
     return next(i for i, bucket in enumerate(members) if never & {id(params[j]) for j in bucket})
@@ -450,22 +451,20 @@ def test_the_process_holds_half_of_the_gradients(student, rng):
                 because="what was measured must also be right",
                 what=f"every {stride}th element of bucket {index} on rank {rank}",
             )
-    for rank, growth in enumerate(seen["growth_bytes"]):
-        if growth is not None:
-            _expect_memory(
-                growth,
-                144 * MIB,
-                162 * MIB,
-                because="moments are 80 MiB, shards 40 and a bucket 4; who keeps every gradient "
-                "until the step holds 80 of these, not 40",
-                what=f"growth of rank {rank}'s process in one backward",
-            )
+    _expect_growth(
+        seen,
+        144 * MIB,
+        162 * MIB,
+        because="moments are 80 MiB, shards 40 and a bucket 4; who keeps every gradient "
+        "until the step holds 80 of these, not 40",
+        what="in one backward",
+    )
 
 
 @task("Zero2", gate=False)
 def test_a_second_backward_is_an_error_and_zero_grad_forgets(student, rng):
     """Backward twice, then zero_grad() and again.   Oracle: gradients of one process, float64."""
-    start = oracles.start_of(oracles.Awkward(), rng)
+    start = oracles.start_of(Awkward(), rng)
     batch = [normal(rng, 4, 5) for _ in range(2)]
     found = expect.returned(student.probe.zero2_edges([x.clone() for x in batch], start))
     sizes = _zero2_sizes(torch.float64)
@@ -490,12 +489,12 @@ def test_a_second_backward_is_an_error_and_zero_grad_forgets(student, rng):
 
 
 def _chain(rng, unused):
-    return [oracles.start_of(oracles.Block(has), rng) for has in unused]
+    return [oracles.start_of(Block(has), rng) for has in unused]
 
 
 def _sizes(starts):
     """Trainable and frozen elements of each block."""
-    blocks = [oracles.Block("never" in start) for start in starts]
+    blocks = [Block("never" in start) for start in starts]
     trained = [sum(p.numel() for p in oracles.trainable(block)) for block in blocks]
     frozen = [sum(p.numel() for p in block.frozen.parameters()) for block in blocks]
     return trained, frozen
@@ -735,16 +734,14 @@ def test_the_process_holds_half_of_the_model(student, rng):
                 because="what was measured must also be right",
                 what=f"every {stride}th gradient of block {index} on rank {rank}",
             )
-    for rank, growth in enumerate(seen["growth_bytes"]):
-        if growth is not None:
-            _expect_memory(
-                growth,
-                91 * MIB,
-                109 * MIB,
-                because="shards and their gradients are 64 MiB and a block is 4; the other halves "
-                "of all blocks are 32 more, and whole blocks beside their shards 64",
-                what=f"growth of rank {rank}'s process in forward and backward",
-            )
+    _expect_growth(
+        seen,
+        91 * MIB,
+        109 * MIB,
+        because="shards and their gradients are 64 MiB and a block is 4; the other halves "
+        "of all blocks are 32 more, and whole blocks beside their shards 64",
+        what="in forward and backward",
+    )
 
 
 @task("Zero3Module", gate=False)

@@ -239,6 +239,19 @@ SHAPES = "padding belongs to the layout of a run, not to a parameter"
 PLACES = "shards lie end to end in the order of their ranks, cut at the parameters' sizes"
 
 
+def _expect_the_same_run(run, whole, how):
+    """After 8 steps, of which `whole` has made none yet."""
+    for name, want in whole.steps(0, 8).parameters().items():
+        expect.close(
+            run.parameters()[name],
+            want,
+            because="with every number in its place, AdamW's moments and step among them, the run "
+            "does not notice",
+            n=1000,
+            what=f"{name} after 8 steps {how}",
+        )
+
+
 def _others(run):
     """What a rank has besides its shard: buffers and frozen parameters."""
     names = [name for name, p in run.model.named_parameters() if not p.requires_grad]
@@ -289,15 +302,7 @@ def test_a_run_goes_on_from_checkpoints_of_4_2_and_3_ranks(student, rng):
         found = _gathered(student, run, world_size)
         _expect_full(found[0]["full"], run.full(), run.names())
         run = run.restored(found[0]["full"]).steps(2 * number + 2, 2 * number + 4)
-    for name, want in whole.steps(0, 8).parameters().items():
-        expect.close(
-            run.parameters()[name],
-            want,
-            because="with every number in its place, AdamW's moments and step among them, the run "
-            "does not notice",
-            n=1000,
-            what=f"{name} after 8 steps with 3 interruptions",
-        )
+    _expect_the_same_run(run, whole, "with 3 interruptions")
 
 
 @task("full_state_dict")
@@ -423,15 +428,7 @@ def test_a_run_goes_on_at_4_2_and_3_ranks(student, rng):
         _expect_shards(shards, run.recut(full, world_size))
         first = 2 * number + 2
         full = run.merged(run.go_on_in_shards(shards, first, first + 2))
-    for name, want in whole.steps(0, 8).parameters().items():
-        expect.close(
-            run.parameters()[name],
-            want,
-            because="with every number in its place, AdamW's moments and step among them, the run "
-            "does not notice",
-            n=1000,
-            what=f"{name} after 8 steps on 1, 4, 2 and 3 ranks",
-        )
+    _expect_the_same_run(run, whole, "on 1, 4, 2 and 3 ranks")
 
 
 @task("reshard")

@@ -80,22 +80,26 @@ def _written(step):
     ]
 
 
+def _stepped(scheduler, requests, most):
+    """Each step, written, until everything that came is done, but no more than so many."""
+    added = ended = count = 0
+    while ended < len(requests) and count < most:
+        while added < len(requests) and requests[added][0] <= count:
+            scheduler.add(requests[added][1])
+            added += 1
+        step = _written(scheduler.step(float(count)))
+        count += 1
+        ended += len(step[2])
+        yield step
+
+
 def replay(student, cases):
     """Each case (config, [(arrival step, Req), ...], most steps): its steps, as JSON, until
     everything that came is done. With a step too many the record ends."""
-    records = []
-    for config, requests, most in cases:
-        scheduler = student.Scheduler(config)
-        steps = []
-        added = ended = 0
-        while ended < len(requests) and len(steps) < most:
-            while added < len(requests) and requests[added][0] <= len(steps):
-                scheduler.add(requests[added][1])
-                added += 1
-            steps.append(_written(scheduler.step(float(len(steps)))))
-            ended += len(steps[-1][2])
-        records.append(json.dumps(steps))
-    return records
+    return [
+        json.dumps(list(_stepped(student.Scheduler(config), requests, most)))
+        for config, requests, most in cases
+    ]
 
 
 def audit(student, config, requests, most):
@@ -103,13 +107,8 @@ def audit(student, config, requests, most):
     num_free, as the scheduler's pool tells them."""
     scheduler = student.Scheduler(config)
     steps, books = [], []
-    added = ended = 0
-    while ended < len(requests) and len(steps) < most:
-        while added < len(requests) and requests[added][0] <= len(steps):
-            scheduler.add(requests[added][1])
-            added += 1
-        steps.append(_written(scheduler.step(float(len(steps)))))
-        ended += len(steps[-1][2])
+    for step in _stepped(scheduler, requests, most):
+        steps.append(step)
         pool = scheduler.pool
         counts = [int(pool.references(block)) for block in range(config.num_blocks)]
         books.append((counts, int(pool.num_free)))

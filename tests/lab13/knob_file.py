@@ -6,10 +6,13 @@ What a cell should say comes from measurements (oracles_knobs.py), given here as
 from __future__ import annotations
 
 import re
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from grader import texts
 from grader.texts import Cell, Row
+
+if TYPE_CHECKING:  # torch comes with it
+    from .oracles_knobs import Facts
 
 FILE = "memory_optimization.md"
 COLUMNS = ("knob", "does", "tensor", "of", "gains at batch 1", "copies", "image", "costs")
@@ -60,19 +63,6 @@ MEANINGS = {
     "launches": "the same work comes in more calls",
 }
 
-
-class Fact(Protocol):
-    """What was measured of one knob."""
-
-    does: str
-    tensors: frozenset[str]
-    parts: frozenset[str]
-    gains: bool
-    copies: int
-    changed: bool
-    costs: frozenset[str]
-
-
 Rows = dict[str, Row]
 
 
@@ -113,7 +103,7 @@ def _listed(words) -> str:
     return ", ".join(sorted(words)) or "nothing"
 
 
-def judge_what(rows: Rows, facts: dict[str, Fact]) -> None:
+def judge_what(rows: Rows, facts: dict[str, Facts]) -> None:
     """`does`, `tensor` and `of`."""
     for name in KNOBS:
         row, fact = rows[name], facts[name]
@@ -134,7 +124,7 @@ def judge_what(rows: Rows, facts: dict[str, Fact]) -> None:
             raise row["of"].fault(text + _listed(fact.parts), f"of {name} {_listed(parts)}")
 
 
-def judge_gains(rows: Rows, facts: dict[str, Fact]) -> None:
+def judge_gains(rows: Rows, facts: dict[str, Facts]) -> None:
     for name in KNOBS:
         cell, fact = rows[name]["gains at batch 1"], facts[name]
         if _one_of(cell, YES, "gains at batch 1") != fact.gains:
@@ -143,7 +133,7 @@ def judge_gains(rows: Rows, facts: dict[str, Fact]) -> None:
             raise cell.fault(text, f"gains {name}")
 
 
-def judge_copies(rows: Rows, facts: dict[str, Fact]) -> None:
+def judge_copies(rows: Rows, facts: dict[str, Facts]) -> None:
     for name in KNOBS:
         cell, fact = rows[name]["copies"], facts[name]
         if not re.fullmatch(r"\d+", cell.text):
@@ -154,7 +144,7 @@ def judge_copies(rows: Rows, facts: dict[str, Fact]) -> None:
             raise cell.fault(text, f"copies {name} {int(cell.text)}")
 
 
-def judge_image(rows: Rows, facts: dict[str, Fact]) -> None:
+def judge_image(rows: Rows, facts: dict[str, Facts]) -> None:
     for name in KNOBS:
         cell, fact = rows[name]["image"], facts[name]
         if _one_of(cell, IMAGE, "image") != fact.changed:
@@ -163,7 +153,7 @@ def judge_image(rows: Rows, facts: dict[str, Fact]) -> None:
             raise cell.fault(text, f"image {name}")
 
 
-def judge_costs(rows: Rows, facts: dict[str, Fact]) -> None:
+def judge_costs(rows: Rows, facts: dict[str, Facts]) -> None:
     """Every cost that is named was measured, and every one that was measured is named; launches
     only where there is nothing else to pay with."""
     for name in KNOBS:

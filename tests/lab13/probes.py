@@ -188,21 +188,26 @@ def large_tiles(student, z, tile, overlap, scale):
     return image[:, :, scale - 1 :: scale, scale - 1 :: scale].contiguous()
 
 
+def _autoencoder(tile, scale, width, groups):
+    """A random AutoencoderKL of diffusers, which makes `scale` pixels of a latent one."""
+    from diffusers import AutoencoderKL
+
+    stages = scale.bit_length()
+    return AutoencoderKL(
+        down_block_types=("DownEncoderBlock2D",) * stages,
+        up_block_types=("UpDecoderBlock2D",) * stages,
+        block_out_channels=(width,) * stages,
+        norm_num_groups=groups,
+        sample_size=tile * scale,
+    ).eval()
+
+
 def autoencoder_kl(student, batch, latents, tile, scale):
     """A random AutoencoderKL of diffusers with groups, attention and `scale`: for latents of each
     (height, width), its own tiled_decode at its overlap of 0.25, the learner's, and what slices
     give by its own switch and by the learner's."""
-    from diffusers import AutoencoderKL
-
-    stages = scale.bit_length()
     torch.manual_seed(3)
-    vae = AutoencoderKL(
-        down_block_types=("DownEncoderBlock2D",) * stages,
-        up_block_types=("UpDecoderBlock2D",) * stages,
-        block_out_channels=(8,) * stages,
-        norm_num_groups=4,
-        sample_size=tile * scale,
-    ).eval()
+    vae = _autoencoder(tile, scale, width=8, groups=4)
     found = []
     with torch.no_grad():
         for height, width in latents:
@@ -230,16 +235,7 @@ def autoencoder_kl(student, batch, latents, tile, scale):
 def upstream_corner(student, z, tile, scale):
     """Flat tiles, each at its own level, by AutoencoderKL's own tiled_decode at its overlap of 0.25
     and by the learner's."""
-    from diffusers import AutoencoderKL
-
-    stages = scale.bit_length()
-    vae = AutoencoderKL(
-        down_block_types=("DownEncoderBlock2D",) * stages,
-        up_block_types=("UpDecoderBlock2D",) * stages,
-        block_out_channels=(4,) * stages,
-        norm_num_groups=2,
-        sample_size=tile * scale,
-    ).eval()
+    vae = _autoencoder(tile, scale, width=4, groups=2)
     vae.register_to_config(use_post_quant_conv=False)
 
     class Flat(nn.Module):
@@ -255,16 +251,7 @@ def upstream_corner(student, z, tile, scale):
 def upstream_sizes(student, latent, tile, scale, overlaps):
     """Height of the image that AutoencoderKL's own tiled_decode makes of a square latent, for each
     overlap factor."""
-    from diffusers import AutoencoderKL
-
-    stages = scale.bit_length()
-    vae = AutoencoderKL(
-        down_block_types=("DownEncoderBlock2D",) * stages,
-        up_block_types=("UpDecoderBlock2D",) * stages,
-        block_out_channels=(4,) * stages,
-        norm_num_groups=2,
-        sample_size=tile * scale,
-    ).eval()
+    vae = _autoencoder(tile, scale, width=4, groups=2)
     sizes = []
     with torch.no_grad():
         for overlap in overlaps:

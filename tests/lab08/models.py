@@ -1,0 +1,72 @@
+"""Lab 08's models: trained in shards beside the learner's code, and whole by the oracles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+
+class Awkward(nn.Module):
+    """Tied weights, a frozen layer in the middle, a bias of 7 elements, and a layer that no rank
+    uses: 145 trainable elements, which neither 2 nor 3 ranks divide."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.never = nn.Linear(3, 3)
+        self.enter = nn.Linear(5, 6)
+        self.middle = nn.Linear(6, 6)
+        self.frozen = nn.Linear(6, 6).requires_grad_(False)
+        self.again = nn.Linear(6, 6)
+        self.again.weight = self.middle.weight
+        self.leave = nn.Linear(6, 7)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(self.middle(torch.tanh(self.enter(x))))
+        return self.leave(torch.tanh(self.again(torch.tanh(self.frozen(h)))))
+
+
+class Block(nn.Module):
+    """h + a block with tied weights, a frozen layer, a bias of 7 elements and, if asked for, a
+    parameter that no rank uses. It calls `look`, where that is set, in its forward and backward."""
+
+    def __init__(self, unused: bool) -> None:
+        super().__init__()
+        self.up = nn.Linear(5, 7)
+        self.middle = nn.Linear(7, 7)
+        self.frozen = nn.Linear(7, 7).requires_grad_(False)
+        self.again = nn.Linear(7, 7)
+        self.again.weight = self.middle.weight
+        self.down = nn.Linear(7, 5)
+        if unused:
+            self.never = nn.Parameter(torch.ones(4))
+        self.look: Callable[[str], None] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(self.middle(torch.tanh(self.up(x))))
+        h = torch.tanh(self.again(torch.tanh(self.frozen(h))))
+        if self.look:
+            self.look("forward")
+            if h.requires_grad:
+                h.register_hook(lambda grad: self.look("backward"))
+        return x + self.down(h)
+
+
+class Odd(nn.Module):
+    """A tied weight, a frozen layer, batch statistics, a buffer that no state dict lists, and at
+    the end a bias of 7 elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(5, 7)
+        self.norm = nn.BatchNorm1d(7)
+        self.frozen = nn.Linear(7, 7).requires_grad_(False)
+        self.head = nn.Linear(7, 5, bias=False)
+        self.head.weight = self.embed.weight
+        self.leave = nn.Linear(5, 7)
+        self.register_buffer("table", torch.zeros(3), persistent=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        h = torch.tanh(self.frozen(self.norm(self.embed(ids))))
+        return self.leave(torch.tanh(self.head(h)))
