@@ -33,7 +33,7 @@ from grader.boundary.errors import (
     StudentError,
     SuiteFault,
 )
-from grader.boundary.farside import Kit, records_of, types_files
+from grader.boundary.farside import Kit, records_of
 from grader.boundary.files import FolderModules
 from grader.boundary.proxy import Handle, Line, Student
 from grader.boundary.rooms import Limits, LocalRoom, Room
@@ -204,12 +204,12 @@ class Suite:
 
     def __init__(self, lab: Lab, package: str) -> None:
         self.lab = lab
-        trusted = lab.solution if lab.has_solution else lab.exercise
-        given = tuple(name for name in lab.given if name != "pictures.py")
-        self.given = FolderModules(trusted, given)
-        for name in types_files(given):
-            self.given.load(name)
-        self.records = records_of(self.given)
+        self.given = FolderModules(
+            lab.given_source(name) for name in lab.given if name != lab.pictures
+        )
+        for name in lab.crossing:
+            self._load_given(name)
+        self.records = records_of(self.given, lab.crossing)
         self.package = package
         self.cases: list[Case] = []
         self.misconceptions: list[Misconception] | None = None
@@ -231,6 +231,15 @@ class Suite:
         probes = lab.suite / "probes.py"
         self.probes = probes.read_text(encoding="utf-8") if probes.is_file() else ""
         self.probes_name = str(probes)
+
+    def _load_given(self, name: str) -> None:
+        try:
+            self.given.load(name)
+        except (Exception, SystemExit) as error:
+            raise LabError(
+                f"{self.lab.given_source(name)} does not import: {type(error).__name__}: {error}; "
+                f"{self.lab.how_to_restore_given(name)}."
+            ) from error
 
     def _import(self, stem: str) -> ModuleType:
         return importlib.import_module(f"{self.package}.{stem}")
@@ -288,7 +297,16 @@ class Suite:
                 yield Misconception(row, name, replaces, file, sentence, value)
 
     def kit(self, folder: Path) -> Kit:
-        return Kit(folder, self.lab.edit, self.lab.given, self.probes, self.probes_name)
+        """The code in `folder` with the lab's given files, which lie beside the exercises."""
+        return Kit(
+            folder,
+            self.lab.edit,
+            self.lab.given,
+            self.probes,
+            self.probes_name,
+            crossing=self.lab.crossing,
+            given_folder=self.lab.exercise,
+        )
 
     def limits(self) -> Limits:
         return Limits(self.lab.call_seconds)

@@ -304,7 +304,7 @@ class Spawned:
         assert self.process.stdout is not None
         self.captured = Capture(os.dup(self.process.stdout.fileno()))
         self.process.stdout.close()
-        self.opening: list[Any] | None = opening(kit, str(kit.folder))
+        self.opening: list[Any] | None = opening(kit)
 
     def pid(self) -> int:
         return self.process.pid
@@ -326,9 +326,11 @@ class Spawned:
         return self.captured.take()
 
 
-def opening(kit: Kit, folder: str) -> list[Any]:
+def opening(kit: Kit) -> list[Any]:
     """The first message to a worker: what its `Kit` is to be."""
-    return [folder, kit.edit, kit.given, kit.probes, kit.probes_name, kit.load_seconds]
+    folders = [str(kit.folder), str(kit.given_folder or kit.folder)]
+    probes = [kit.probes, kit.probes_name, kit.load_seconds]
+    return [*folders, kit.edit, kit.given, kit.crossing, *probes]
 
 
 def environment(scratch: Path, threads: int, compiled: bool = False) -> dict[str, str]:

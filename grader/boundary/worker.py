@@ -46,7 +46,8 @@ def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None 
     """Answer requests until the other end closes. `explain` adds a sentence to what student code
     raised when it met a limit of this process."""
     keep_output()
-    (folder, edit, given, probes, probes_name, seconds, *files), _ = channel.receive()
+    (folder, given_folder, edit, given, crossing, *rest), _ = channel.receive()
+    probes, probes_name, seconds, *files = rest
     if files:
         Path(folder).mkdir()
         for name, data in files[0].items():
@@ -59,7 +60,16 @@ def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None 
         from grader.kernels import tritons
 
         tritons.preload()
-    kit = Kit(Path(folder), tuple(edit), tuple(given), probes, probes_name, seconds)
+    kit = Kit(
+        Path(folder),
+        tuple(edit),
+        tuple(given),
+        probes,
+        probes_name,
+        seconds,
+        tuple(crossing),
+        Path(given_folder),
+    )
     far = FarSide(kit, explain=explain)
     with far.files.visible():
         while True:
