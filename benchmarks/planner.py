@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "planner.md"
 GIB = 1024**3
 LIMIT_S = 2.0
-sys.path[:0] = [str(ROOT), str(ROOT / "solutions" / "lab12")]
+sys.path[:0] = [str(ROOT), str(ROOT / "solutions/lab12"), str(ROOT / "exercises/lab12")]
 
 cases: Any = importlib.import_module("cases_lab12")
 types: Any = importlib.import_module("types_lab12")

@@ -34,13 +34,14 @@ import results_page
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "trace-loading.md"
+FOLDERS = [str(ROOT / track / "lab09") for track in ("solutions", "exercises")]
 CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cpu_op", "user_annotation")
 
 LOADER = """
 import gc, json, resource, sys, time
 from pathlib import Path
 
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[1].split(":")
 way, path, limit = sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
 import trace_analysis
 
@@ -122,7 +123,7 @@ def write_large(path: Path, megabytes: int) -> tuple[dict[str, int], float]:
 
 
 def load(way: str, path: Path, limit: int = 0) -> dict[str, Any]:
-    words = [sys.executable, "-c", LOADER, str(ROOT / "solutions/lab09"), way, str(path)]
+    words = [sys.executable, "-c", LOADER, ":".join(FOLDERS), way, str(path)]
     done = subprocess.run([*words, str(limit)], capture_output=True, text=True, check=False)
     if done.returncode:
         return {"error": f"exit status {done.returncode}", "text": done.stderr[-300:]}
@@ -183,7 +184,7 @@ def _wrong(file: Path, found: dict[str, Any], counts: dict[str, int], busy: floa
 
 def broken(folder: Path, large: Path) -> tuple[list[str], list[str]]:
     """Every kind of broken file, with what became of it."""
-    sys.path.insert(0, str(ROOT / "solutions/lab09"))
+    sys.path[:0] = FOLDERS
     import trace_analysis  # type: ignore[import-not-found]
 
     rank = generator().generate(None, 2, style="floats").ranks[0]

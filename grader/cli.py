@@ -147,11 +147,15 @@ def reset(lab: Annotated[str, typer.Argument(help="a lab, as in lab07")]) -> Non
     """A lab's files as they were shipped; what you wrote is kept in a folder that is named."""
     from grader.learner import reset as fresh
 
-    names, backup = fresh.reset(load_lab(find_root(), lab))
-    if not names:
+    found = load_lab(find_root(), lab)
+    names, backup = fresh.reset(found)
+    left = fresh.not_reset(found)
+    for text in left:
+        typer.echo(text)
+    if names:
+        typer.echo(f"Fresh again: {', '.join(names)}.")
+    elif not left:
         typer.echo(f"{lab} is as it was shipped; nothing was changed.")
-        return
-    typer.echo(f"Fresh again: {', '.join(names)}.")
     if backup is not None:
         typer.echo(f"What stood there is kept in {_relative(backup)}.")
 
@@ -183,6 +187,9 @@ def sync(
     from grader.author import sync as syncing
 
     root = find_root()
+    misplaced = syncing.misplaced(root)
+    for text in misplaced:
+        typer.echo(text)
     changes = syncing.differing(root)
     old_tables = overview.stale(root)
     for path in old_tables:
@@ -193,14 +200,16 @@ def sync(
     if check:
         if changes or old_tables:
             typer.echo("Type: infralens sync", err=True)
+        if changes or old_tables or misplaced:
             raise typer.Exit(1)
         typer.echo(f"{len(lab_ids(root))} labs: every skeleton is what its reference demands.")
         return
-    if not changes and not old_tables:
+    if not changes and not old_tables and not misplaced:
         typer.echo("Nothing to do.")
     overview.write(root)
     for text in syncing.write(changes, force):
         typer.echo(text)
+    raise typer.Exit(1 if misplaced else 0)
 
 
 @app.command()

@@ -23,6 +23,7 @@ LAB_ID = re.compile(r"lab\d\d\Z")
 _TASK_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _TAKEN = {*sys.stdlib_module_names, "grader", "numpy", "pytest", "torch", "triton"}
 _TOP_KEYS = {"id", "title", "edit", "given", "call_seconds", "task"}
+_GIVEN_KEYS = {"file", "crosses", "for"}
 _TASK_KEYS = {"id", "title", "tier", "points", "minutes", "file", "hints", "needs"}
 
 Tier = Literal["core", "hard", "stretch"]
@@ -54,7 +55,9 @@ class Task:
 
 @dataclass(frozen=True)
 class Lab:
-    """A lab of one kit: `root` is the kit's folder, the rest comes from the manifest."""
+    """A lab of one kit: `root` is the kit's folder, the rest comes from the manifest. Of the files
+    `given`, those `crossing` define the dataclasses that cross the wall, and `pictures` is the one
+    that `infralens show` draws from, if there is one."""
 
     root: Path
     id: str
@@ -63,6 +66,8 @@ class Lab:
     given: tuple[str, ...]
     call_seconds: float
     tasks: tuple[Task, ...] = field(repr=False)
+    crossing: tuple[str, ...] = ()
+    pictures: str = ""
 
     def track(self, name: str) -> Path:
         """Folder of this lab in `exercises` or `solutions`."""
@@ -85,15 +90,18 @@ class Lab:
         return self.solution.is_dir()
 
     def given_source(self, name: str) -> Path:
-        """Where the kit's own copy of a given file is: the reference tree, or a release's."""
-        source = self.solution / name
-        return source if source.is_file() else self.exercise / name
+        """Where a given file is: beside the exercises, and nowhere else."""
+        return self.exercise / name
+
+    def how_to_restore_given(self, name: str) -> str:
+        """A given file is made from nothing: the kit's repository has it."""
+        return f"`git checkout -- exercises/{self.id}/{name}` restores the kit's own"
 
     def copy_to(self, folder: Path, instead: Path | None = None) -> None:
-        """Put the reference's files, those under `edit` and `given`, into `folder`, which is made
-        if need be. A file that the folder `instead` has is taken from there."""
+        """Put the reference's files into `folder`, which is made if need be. A file that the folder
+        `instead` has is taken from there."""
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (*self.edit, *self.given):
+        for name in self.edit:
             other = instead / name if instead else None
             source = other if other and other.is_file() else self.solution / name
             shutil.copy(source, folder / name)
@@ -168,7 +176,8 @@ class _Reader:
         edit = self.names("edit", data.get("edit"))
         if not edit:
             raise self.fail("`edit` must list at least one file.")
-        given = self.names("given", data.get("given", []))
+        shipped = self.given(data.get("given", []))
+        given = self.names("given", [row["file"] for row in shipped])
         if both := set(edit) & set(given):
             raise self.fail(
                 f"{sorted(both)} stand in `edit` and in `given`; a file is one of them."
@@ -187,7 +196,35 @@ class _Reader:
             if not any(task.file == name for task in tasks):
                 raise self.fail(f"`{name}` is in `edit` but no task has it as its file.")
         title = self.text("title", data.get("title"))
-        return Lab(root, lab_id, title, edit, given, float(seconds), tasks)
+        crossing = tuple(row["file"] for row in shipped if row.get("crosses"))
+        pictures = "".join(row["file"] for row in shipped if row.get("for") == "pictures")
+        return Lab(root, lab_id, title, edit, given, float(seconds), tasks, crossing, pictures)
+
+    def given(self, rows: object) -> list[dict[str, Any]]:
+        """The rows under `given`, each with a file and what it is for."""
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise self.fail('write each file of `given` as a table, as in { file = "limits.py" }.')
+        for row in rows:
+            self.given_file(row)
+        drawn = [row["file"] for row in rows if row.get("for") == "pictures"]
+        if len(drawn) > 1:
+            raise self.fail(f"{drawn} are all for pictures; a lab has one such file.")
+        return rows
+
+    def given_file(self, row: dict[str, Any]) -> None:
+        name, crosses, use = row.get("file"), row.get("crosses", False), row.get("for")
+        if not isinstance(name, str):
+            raise self.fail(f"a row of `given` has the file {name!r}; write the file's name.")
+        where = f"given file `{name}`"
+        self.keys(where, row, _GIVEN_KEYS)
+        if not isinstance(crosses, bool):
+            raise self.fail(f"{where}: crosses is {crosses!r}; write true, or leave it out.")
+        if use not in (None, "pictures"):
+            raise self.fail(f'{where}: for is {use!r}; write "pictures", or leave it out.')
+        if (crosses or use) and not name.endswith(".py"):
+            raise self.fail(f"{where}: only a Python file has dataclasses or pictures.")
+        if crosses and use:
+            raise self.fail(f"{where}: pictures stay on the trusted side; leave out `crosses`.")
 
     def task(self, lab_id: str, edit: tuple[str, ...], row: dict[str, Any]) -> Task:
         name = row.get("id")

@@ -96,10 +96,15 @@ def _refuse_missing_files(path: Path) -> None:
         found = lab_folder(folder / "lab.toml")
         if found is None or not folder.is_dir():
             continue
-        for name in load_lab(*found).edit:
+        lab = load_lab(*found)
+        for name in lab.edit:
             if not (folder / name).exists():
                 shown = f"{folder.parent.name}/{folder.name}/{name}"
                 raise pytest.UsageError(f"{shown} is missing; {how_to_restore(folder.name)}")
+        for name in lab.given:
+            if not lab.given_source(name).exists():
+                shown = f"exercises/{lab.id}/{name}"
+                raise pytest.UsageError(f"{shown} is missing; {lab.how_to_restore_given(name)}")
 
 
 def lab_folder(path: Path) -> tuple[Path, str] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -153,14 +153,23 @@ def undone(lab: Lab, name: str, text: str, tasks: Collection[str] | None = None)
 
 def wanted(lab: Lab) -> dict[str, str]:
     """Every generated file of a lab: name to text."""
-    texts: dict[str, str] = {}
-    for name in (*lab.edit, *lab.given):
-        path = lab.solution / name
+    for name in lab.edit:
+        if not (lab.solution / name).is_file():
+            raise LabError(f"{lab.solution / name} is missing, but {lab.id}'s manifest lists it.")
+    return {name: skeleton(lab, name) for name in lab.edit}
+
+
+def misplaced(lab: Lab) -> Iterator[str]:
+    """A sentence for each given file that is not in `exercises/`, or is in `solutions/` as well."""
+    for name in lab.given:
+        path, copy = lab.given_source(name), lab.solution / name
         if not path.is_file():
-            raise LabError(f"{path} is missing, but {lab.id}'s manifest lists it.")
-        given = name in lab.given
-        texts[name] = path.read_text(encoding="utf-8") if given else skeleton(lab, name)
-    return texts
+            yield (
+                f"{path} is missing, but {lab.id}'s manifest lists it; "
+                f"{lab.how_to_restore_given(name)}."
+            )
+        if copy.exists():
+            yield f"{copy} is a second copy of a given file, and nothing reads it: remove it."
 
 
 class Attempt:

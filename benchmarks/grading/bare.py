@@ -187,8 +187,6 @@ def counted(tests: Suite, folder: Path) -> Verdicts:
     with tempfile.TemporaryDirectory(prefix="infralens-bench-") as name:
         staged = Path(name) / tests.lab.id
         shutil.copytree(folder, staged)
-        for given in tests.lab.given:
-            shutil.copy(tests.lab.given_source(given), staged / given)
         room = _Counted(tests.kit(staged), tests.limits())
         for case in tests.cases:
             if runs_here(tests, case):

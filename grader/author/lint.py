@@ -404,9 +404,10 @@ def static_faults(lab: Lab) -> Iterator[str]:
 
 
 def _files(lab: Lab) -> Iterator[str]:
+    yield from skeleton.misplaced(lab)
     expected = {
         lab.exercise: {*lab.edit, *lab.given, "README.md", "lab.toml", "reports"},
-        lab.solution: {*lab.edit, *lab.given},
+        lab.solution: {*lab.edit, *lab.given},  # `misplaced` has said the latter
     }
     for folder, names in expected.items():
         for path in sorted(folder.iterdir()):

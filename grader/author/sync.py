@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 from grader import progress, skeleton
 from grader.labs import Lab, all_labs
-from grader.learner.reset import reset
+from grader.learner.reset import changed_since_commit, reset
 
 
 def differing(root: Path) -> list[tuple[Lab, list[str]]]:
     """Labs with generated files that are missing or differ, and those files' names."""
     found = [(lab, skeleton.stale(lab)) for lab in all_labs(root) if lab.has_solution]
     return [(lab, names) for lab, names in found if names]
+
+
+def misplaced(root: Path) -> list[str]:
+    """What is wrong with the places of given files, a sentence each; no sync can mend it."""
+    return [text for lab in all_labs(root) for text in skeleton.misplaced(lab)]
 
 
 def write(changes: list[tuple[Lab, list[str]]], force: bool = False) -> list[str]:
@@ -53,11 +57,4 @@ def _edited(lab: Lab, name: str) -> bool:
     written = progress.read(lab.root).get("synced", {}).get(f"{lab.id}/{name}")
     if not path.is_file() or progress.digest(path) == written:
         return False
-    done = subprocess.run(
-        ["git", "status", "--porcelain", "--", path.name],
-        cwd=path.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode == 0 and done.stdout[:2].strip() == "M"
+    return name in changed_since_commit(lab, (name,))

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace, TracebackType
 from typing import Any
 
+import msgspec
+
 from grader.boundary import codec, leftovers
 from grader.boundary.alarm import DeadlineHit, deadline
 from grader.boundary.errors import Refused
@@ -32,8 +34,9 @@ Reply = tuple[str, Any, Sequence[codec.Buffer]]
 
 @dataclasses.dataclass(frozen=True)
 class Kit:
-    """What a far side is opened with: file names, and the probes as source. `models`: source that
-    the probes, and nothing else, import by that name."""
+    """What a far side is opened with: file names, and the source of the probes. `models`: source
+    that the probes, and nothing else, import by that name. The files `given` lie in `given_folder`,
+    or beside those under `edit`; the dataclasses of those `crossing` are known on both sides."""
 
     folder: Path
     edit: tuple[str, ...]
@@ -43,6 +46,28 @@ class Kit:
     load_seconds: float = 60.0
     models: str = ""
     models_name: str = "models.py"
+    crossing: tuple[str, ...] = ()
+    given_folder: Path | None = None
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """What the paths of its files begin with."""
+        return tuple(f"{path}{os.sep}" for path in (self.folder, self.given_folder or self.folder))
+
+    def path(self, name: str) -> Path:
+        """Where a file of it lies."""
+        apart = self.given_folder if name in self.given else None
+        return (apart or self.folder) / name
+
+    def packed(self) -> dict[str, Any]:
+        """As plain data, for the first message to a worker."""
+        data = dataclasses.asdict(self)
+        return {name: str(part) if isinstance(part, Path) else part for name, part in data.items()}
+
+    @staticmethod
+    def unpacked(data: dict[str, Any]) -> Kit:
+        """What `packed` gave."""
+        return msgspec.convert(data, Kit, dec_hook=lambda kind, part: kind(part))
 
 
 class LookupFailed(Exception):
@@ -73,8 +98,8 @@ class FarSide:
         self.explain = explain
         self.patch = patch
         self.let_through = let_through
-        FOLDERS.add(f"{kit.folder}{os.sep}")
-        self.files = FolderModules(kit.folder, (*kit.edit, *kit.given))
+        FOLDERS.update(kit.folders)
+        self.files = FolderModules(map(kit.path, (*kit.edit, *kit.given)))
         self.failed: dict[str, BaseException] = {}
         self.sound: list[ModuleType] = []
         self.held: dict[int, object] = {}
@@ -117,7 +142,7 @@ class FarSide:
         if self.loaded:
             return
         self.loaded = True
-        for name in (*types_files(self.kit.given), *self.kit.edit):
+        for name in (*self.kit.crossing, *self.kit.edit):
             if not name.endswith(".py"):
                 continue
             try:
@@ -133,7 +158,7 @@ class FarSide:
                 self.failed[name] = error
         stems = [Path(name).stem for name in self.kit.edit if name not in self.failed]
         self.sound = [self.files.modules[s] for s in stems if s in self.files.modules]
-        self.side.records = records_of(self.files)
+        self.side.records = records_of(self.files, self.kit.crossing)
 
     def find(self, name: str) -> Any:
         """The learner's function or class of that name."""
@@ -206,11 +231,11 @@ class FarSide:
         return "error", [kind, type(error).__name__, text[:4000], bases, where, trace], []
 
     def place(self, trace: TracebackType | None) -> str:
-        """`file:line` of the innermost frame in the learner's own folder."""
+        """`file:line` of the innermost frame in the learner's own files, or the given ones."""
         found = ""
         while trace:
             path = trace.tb_frame.f_code.co_filename
-            if path.startswith(f"{self.kit.folder}{os.sep}"):
+            if path.startswith(self.kit.folders):
                 found = f"{Path(path).name}:{trace.tb_lineno}"
             trace = trace.tb_next
         return found
@@ -221,7 +246,7 @@ class FarSide:
         return [f"{Path(f.filename).name}:{f.lineno} in {f.name}" for f in frames]
 
     def _import_failure(self, file: str, error: BaseException) -> tuple[str, str]:
-        if isinstance(error, FileNotFoundError) and not (self.kit.folder / file).is_file():
+        if isinstance(error, FileNotFoundError) and not self.kit.path(file).is_file():
             return f"{file} is missing; {how_to_restore(self.kit.folder.name)}", file
         if isinstance(error, SyntaxError):
             line = (error.text or "").strip()
@@ -291,20 +316,12 @@ def refuse_the_kit(path: Path) -> None:
             )
 
 
-def types_files(given: tuple[str, ...]) -> tuple[str, ...]:
-    """The given files whose dataclasses both sides know."""
-    return tuple(name for name in given if name.startswith("types_") and name.endswith(".py"))
-
-
-def records_of(files: FolderModules) -> dict[str, type]:
-    """Dataclasses defined in the loaded types files, by name."""
-    found: dict[str, type] = {}
-    for stem, module in files.modules.items():
-        if stem.startswith("types_"):
-            for value in vars(module).values():
-                if isinstance(value, type) and dataclasses.is_dataclass(value):
-                    found[value.__name__] = value
-    return found
+def records_of(files: FolderModules, crossing: tuple[str, ...]) -> dict[str, type]:
+    """Dataclasses of the crossing files that are loaded, by name."""
+    loaded = [files.modules.get(Path(name).stem) for name in crossing]
+    values = [value for module in loaded if module for value in vars(module).values()]
+    kinds = [value for value in values if isinstance(value, type)]
+    return {kind.__name__: kind for kind in kinds if dataclasses.is_dataclass(kind)}
 
 
 def _text(error: BaseException) -> str:
@@ -336,7 +353,7 @@ class _Names(SimpleNamespace):
         kit: Kit = self._far.kit
         if name not in (*kit.edit, *kit.given):
             raise LookupFailed(f"{name} is not there: it was not handed in, or is no file of this")
-        return kit.folder / name
+        return kit.path(name)
 
     def __getattr__(self, name: str) -> Any:
         return self._far.find(name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -33,12 +33,11 @@ def compiled(path: Path) -> CodeType:
 
 
 class FolderModules(MetaPathFinder, Loader):
-    """Modules of the files `names` in `folder`, under their plain names while `visible()`."""
+    """Modules of Python files, under their plain names while `visible()`; other files are left
+    out."""
 
-    def __init__(self, folder: Path, names: tuple[str, ...]) -> None:
-        self.folder = folder
-        self.names = tuple(name for name in names if name.endswith(".py"))
-        self.stems = {Path(name).stem: folder / name for name in self.names}
+    def __init__(self, files: Iterable[Path]) -> None:
+        self.stems = {file.stem: file for file in files if file.suffix == ".py"}
         self.modules: dict[str, ModuleType] = {}
 
     @contextmanager

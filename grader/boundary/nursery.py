@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -362,9 +363,10 @@ SCM_CREDENTIALS = getattr(socket, "SCM_CREDENTIALS", 2)
 
 def _opening(kit: Kit) -> list[Any]:
     """The files travel as bytes: no folder of this machine is visible to a worker."""
-    names = [*kit.edit, *kit.given]
-    found = {n: (kit.folder / n).read_bytes() for n in names if (kit.folder / n).is_file()}
-    return [*opening(kit, str(house.UNIT / kit.folder.name)), found]
+    paths = map(kit.path, (*kit.edit, *kit.given))
+    found = {path.name: path.read_bytes() for path in paths if path.is_file()}
+    inside = replace(kit, folder=house.UNIT / kit.folder.name, given_folder=None)
+    return [*opening(inside), found]
 
 
 def _fate(message: dict[str, Any] | None, allowance: Allowance) -> Crashed:

@@ -304,7 +304,7 @@ class Spawned:
         assert self.process.stdout is not None
         self.captured = Capture(os.dup(self.process.stdout.fileno()))
         self.process.stdout.close()
-        self.opening: list[Any] | None = opening(kit, str(kit.folder))
+        self.opening: list[Any] | None = opening(kit)
 
     def pid(self) -> int:
         return self.process.pid
@@ -326,10 +326,9 @@ class Spawned:
         return self.captured.take()
 
 
-def opening(kit: Kit, folder: str) -> list[Any]:
+def opening(kit: Kit) -> list[Any]:
     """The first message to a worker: what its `Kit` is to be."""
-    sources = [kit.probes, kit.probes_name, kit.models, kit.models_name]
-    return [folder, kit.edit, kit.given, sources, kit.load_seconds]
+    return [kit.packed()]
 
 
 def environment(scratch: Path, threads: int, compiled: bool = False) -> dict[str, str]:

@@ -13,7 +13,6 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from grader.boundary import codec, linux
@@ -46,22 +45,20 @@ def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None 
     """Answer requests until the other end closes. `explain` adds a sentence to what student code
     raised when it met a limit of this process."""
     keep_output()
-    (folder, edit, given, sources, seconds, *files), _ = channel.receive()
-    probes, probes_name, models, models_name = sources
+    (packed, *files), _ = channel.receive()
+    kit = Kit.unpacked(packed)
     if files:
-        Path(folder).mkdir()
+        kit.folder.mkdir()
         for name, data in files[0].items():
-            (Path(folder) / name).write_bytes(data)
-    if "meters" in probes:  # before any student code, which might keep torch's own functions
+            (kit.folder / name).write_bytes(data)
+    if "meters" in kit.probes:  # before any student code, which might keep torch's own functions
         from grader import meters
 
         meters.preload()
-    if "watched" in probes and "kernels" in probes:
+    if "watched" in kit.probes and "kernels" in kit.probes:
         from grader.kernels import tritons
 
         tritons.preload()
-    names = Path(folder), tuple(edit), tuple(given)
-    kit = Kit(*names, probes, probes_name, seconds, models, models_name)
     far = FarSide(kit, explain=explain)
     with far.files.visible():
         while True:

@@ -98,7 +98,8 @@ def _mentions(sources: list[str], pattern: str) -> bool:
 
 
 def _student_side(lab: Lab) -> Iterable[Path]:
-    yield from (lab.solution / name for name in (*lab.edit, *lab.given) if name.endswith(".py"))
+    paths = [*(lab.solution / name for name in lab.edit), *map(lab.given_source, lab.given)]
+    yield from (path for path in paths if path.suffix == ".py")
     yield from (lab.suite / name for name in ("probes.py", "models.py"))
 
 

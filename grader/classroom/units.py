@@ -309,7 +309,7 @@ class _Run:
             self.room = None
 
     def _room(self, names: tuple[str, ...]) -> _Guard:
-        kit = replace(self.tests.kit(self.folder), edit=names)
+        kit = replace(self.tests.kit(self.folder), edit=names, given_folder=self.folder)
         with _ours():
             return _Guard(open_room(self.unit.tier, kit, self.limits, self.wall), self.deadline)
 

@@ -1,6 +1,6 @@
 """`infralens show lab04`: pictures of what the learner's own code does, as one HTML file.
 
-A lab's `pictures.py` is a given file of the kit: it runs here, on the trusted side, and reaches the
+A lab's file for pictures is a given file: it runs here, on the trusted side, and reaches the
 learner's code through `student` alone, as a suite does. What goes wrong on the way becomes a
 sentence in the place of that drawing; the others are drawn all the same.
 """
@@ -32,7 +32,6 @@ from grader.learner import drawing
 from grader.learner.drawing import Drawing, Legend, Lines, Note, Panel, Picture, Sheet
 from grader.suite.model import Suite, load_suite
 
-FILE = "pictures.py"
 # Of a whole file, whichever task asks; the text says all there is to say.
 _FILE_FAULTS = ("CompileError", "Unsupported")
 _CALL_FAULTS = ("LaunchError", "LookupError", "TritonUnsupported")
@@ -101,11 +100,12 @@ def show(lab: Lab, task: str, out: Path | None, png: bool, solution: bool) -> To
 
 def draw(lab: Lab, folder: Path, task: str = "") -> list[Result]:
     """The pictures of a lab, drawn from the code in `folder`; with `task`, only that task's."""
-    if FILE not in lab.given:
+    if not lab.pictures:
         raise LabError(f"{lab.id} has no pictures; labs with pictures: {_labs_with(lab.root)}.")
-    source = lab.given_source(FILE)
+    source = lab.given_source(lab.pictures)
     if not source.is_file():
-        raise LabError(f"{lab.id}: {source} is missing.")
+        restore = lab.how_to_restore_given(lab.pictures)
+        raise LabError(f"{lab.id}: {source} is missing; {restore}.")
     if any("cxx" in row.needs for row in lab.tasks):
         # The first compilation on a machine takes seconds, which no call's deadline should pay.
         from grader import kernels
@@ -114,10 +114,10 @@ def draw(lab: Lab, folder: Path, task: str = "") -> list[Result]:
     suite = load_suite(lab)
     room = LocalRoom(suite.kit(folder), suite.limits())
     line = Line(room, suite.records, {name: folder / name for name in lab.edit})
-    given = FolderModules(source.parent, lab.given)
+    given = FolderModules(map(lab.given_source, lab.given))
     try:
         with given.visible():
-            pictures = _pictures(given, source, Student(line))
+            pictures = _pictures(lab, given, Student(line))
             chosen = list(_chosen(lab, pictures, task))
             return [Result(one, _drawn(suite, line, one, panels)) for one, panels in chosen]
     finally:
@@ -125,16 +125,17 @@ def draw(lab: Lab, folder: Path, task: str = "") -> list[Result]:
 
 
 def _labs_with(root: Path) -> str:
-    found = [name for name in lab_ids(root) if FILE in load_lab(root, name).given]
+    found = [name for name in lab_ids(root) if load_lab(root, name).pictures]
     return ", ".join(found) or "none"
 
 
-def _pictures(given: FolderModules, source: Path, student: Student) -> list[Picture]:
+def _pictures(lab: Lab, given: FolderModules, student: Student) -> list[Picture]:
     try:
-        return list(given.load(FILE).pictures(student))
-    except Exception as error:
+        return list(given.load(lab.pictures).pictures(student))
+    except (Exception, SystemExit) as error:
         raise LabError(
-            f"{source} is at fault, not your code: {type(error).__name__}: {error}"
+            f"{lab.given_source(lab.pictures)} is at fault, not your code: "
+            f"{type(error).__name__}: {error}; {lab.how_to_restore_given(lab.pictures)}."
         ) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import time
 from pathlib import Path
 
@@ -33,3 +34,26 @@ def reset(lab: Lab) -> tuple[list[str], Path | None]:
     data.get("labs", {}).pop(lab.id, None)
     progress.save(lab.root, data)
     return names, backup
+
+
+def not_reset(lab: Lab) -> list[str]:
+    """A sentence for each given file that is missing, or that was edited: it is made from nothing,
+    so that only its commit has it."""
+    missing = {name for name in lab.given if not lab.given_source(name).is_file()}
+    edited = changed_since_commit(lab, lab.given) - missing
+    return [
+        f"{name} is {'missing' if name in missing else 'edited'}, and a reset leaves given files "
+        f"alone: {lab.how_to_restore_given(name)}."
+        for name in lab.given
+        if name in missing | edited
+    ]
+
+
+def changed_since_commit(lab: Lab, names: tuple[str, ...]) -> set[str]:
+    """Those files of an exercise that are not what was committed; none where there is no git."""
+    words = ["git", "diff", "HEAD", "--name-only", "--relative", "--diff-filter=MD", "--", *names]
+    try:
+        done = subprocess.run(words, cwd=lab.exercise, capture_output=True, text=True, check=False)
+    except OSError:
+        return set()
+    return set(done.stdout.splitlines()) & set(names) if done.returncode == 0 else set()

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from grader.boundary.farside import Kit, records_of, types_files
+from grader.boundary.farside import Kit, records_of
 from grader.boundary.files import FolderModules
 from grader.boundary.rooms import Limits
 from grader.labs import Lab, LabError
@@ -135,12 +135,12 @@ class Suite:
 
     def __init__(self, lab: Lab, package: str) -> None:
         self.lab = lab
-        trusted = lab.solution if lab.has_solution else lab.exercise
-        given = tuple(name for name in lab.given if name != "pictures.py")
-        self.given = FolderModules(trusted, given)
-        for name in types_files(given):
-            self.given.load(name)
-        self.records = records_of(self.given)
+        self.given = FolderModules(
+            lab.given_source(name) for name in lab.given if name != lab.pictures
+        )
+        for name in lab.crossing:
+            self._load_given(name)
+        self.records = records_of(self.given, lab.crossing)
         self.package = package
         self.cases: list[Case] = []
         self.misconceptions: list[Misconception] | None = None
@@ -157,6 +157,15 @@ class Suite:
                     f"{lab.suite}: `{row.id}` has no scored gate, so nobody could earn its points."
                 )
         self.probes, self.models = (_text(lab.suite / name) for name in SENT)
+
+    def _load_given(self, name: str) -> None:
+        try:
+            self.given.load(name)
+        except (Exception, SystemExit) as error:
+            raise LabError(
+                f"{self.lab.given_source(name)} does not import: {type(error).__name__}: {error}; "
+                f"{self.lab.how_to_restore_given(name)}."
+            ) from error
 
     def _import(self, stem: str) -> ModuleType:
         return importlib.import_module(f"{self.package}.{stem}")
@@ -215,6 +224,7 @@ class Suite:
                 yield Misconception(row, name, replaces, file, sentence, value)
 
     def kit(self, folder: Path) -> Kit:
+        """The code in `folder` with the lab's given files, which lie beside the exercises."""
         probes, models = (str(self.lab.suite / name) for name in SENT)
         return Kit(
             folder,
@@ -224,6 +234,8 @@ class Suite:
             probes,
             models=self.models,
             models_name=models,
+            crossing=self.lab.crossing,
+            given_folder=self.lab.exercise,
         )
 
     def limits(self) -> Limits:

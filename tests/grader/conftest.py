@@ -156,6 +156,12 @@ class MiniKit:
         assert old in text
         path.write_text(text.replace(old, new), encoding="utf-8")
 
+    def give(self, name: str, text: str, use: str = "") -> None:
+        """Add a given file; `use`: what the manifest says that it is for."""
+        (self.exercise / name).write_text(text, encoding="utf-8")
+        row = f'{{ file = "{name}"{f", {use}" if use else ""} }}'
+        self.manifest("given = []", f"given = [{row}]")
+
     def pytest(self, *arguments: str, cwd: Path | None = None, cache: bool = False) -> Run:
         """`pytest` with these arguments in a fork of this process: a whole session of its own,
         without the second that a new interpreter takes."""

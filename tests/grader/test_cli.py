@@ -117,6 +117,56 @@ def test_reset_brings_a_deleted_file_back(kit: Path) -> None:
     assert path.read_text() == skeleton
 
 
+def committed(kit: Path) -> None:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init"], ["add", "."], ["commit", "-m", "all"]):
+        subprocess.run(["git", *identity, *words], cwd=kit, check=True, capture_output=True)
+
+
+def test_a_reset_leaves_given_files_alone_and_says_what_restores_them(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path)
+    kit.give("limits.py", "FIRST = 1\n")
+    given = kit.exercise / "limits.py"
+    committed(kit.root)
+    assert "nothing was changed" in run(kit.root, "reset", "lab90").stdout
+    kit.main.write_text("# my work\n", encoding="utf-8")
+    given.write_text("FIRST = 2\n", encoding="utf-8")
+    said = run(kit.root, "reset", "lab90").stdout
+    alone = (
+        "limits.py is {}, and a reset leaves given files alone: "
+        "`git checkout -- exercises/lab90/limits.py` restores the kit's own.\n"
+    )
+    assert alone.format("edited") in said
+    assert "Fresh again: running_mean.py." in said
+    assert given.read_text(encoding="utf-8") == "FIRST = 2\n"
+    assert run(kit.root, "reset", "lab90").stdout == alone.format("edited")
+    given.unlink()
+    assert run(kit.root, "reset", "lab90").stdout == alone.format("missing")
+    subprocess.run(["git", "checkout", "--", "exercises/lab90/limits.py"], cwd=kit.root, check=True)
+    assert given.read_text(encoding="utf-8") == "FIRST = 1\n"
+
+
+def test_sync_refuses_a_given_file_in_the_wrong_place(tmp_path: Path) -> None:
+    kit = make_kit(tmp_path)
+    kit.give("limits.py", "FIRST = 1\n")
+    assert run(kit.root, "sync", "--check").returncode == 0
+    shutil.copy(kit.exercise / "limits.py", kit.solution)
+    kit.main.write_text("# stale\n", encoding="utf-8")
+    for words in (["sync", "--check"], ["sync"], ["sync", "--check"]):
+        done = run(kit.root, *words)
+        assert done.returncode == 1
+        assert f"{kit.solution / 'limits.py'} is a second copy of a given file" in done.stdout
+        assert "every skeleton" not in done.stdout
+    assert "Type: infralens sync" not in done.stderr  # which cannot mend it
+    assert "TODO(lab90.running_mean)" in kit.main.read_text(encoding="utf-8")
+    (kit.solution / "limits.py").unlink()
+    assert run(kit.root, "sync", "--check").returncode == 0
+    (kit.exercise / "limits.py").unlink()
+    done = run(kit.root, "sync", "--check")
+    assert done.returncode == 1
+    assert f"{kit.exercise / 'limits.py'} is missing, but lab90's manifest lists" in done.stdout
+
+
 def test_sync_check_reports_and_changes_nothing(kit: Path) -> None:
     path = kit / "exercises/lab90/running_mean.py"
     assert run(kit, "sync", "--check").returncode == 0

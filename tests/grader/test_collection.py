@@ -139,9 +139,7 @@ def test_the_hidden_suite_is_refused_with_the_command_to_type(kit: MiniKit) -> N
 
 
 def test_files_that_are_not_graded_are_named(kit: MiniKit) -> None:
-    kit.manifest("given = []", 'given = ["harness.py"]')
-    for folder in (kit.solution, kit.exercise):
-        (folder / "harness.py").write_text("def test_x():\n    pass\n", encoding="utf-8")
+    kit.give("harness.py", "def test_x():\n    pass\n")
     for name in ("harness.py", "lab.toml", "README.md"):
         run = kit.pytest(f"exercises/lab90/{name}")
         assert run.code == 4
@@ -353,6 +351,29 @@ def test_a_deleted_function_is_named(kit: MiniKit) -> None:
     assert run.code != 0
     assert "exercises/lab90/running_mean.py is missing; `infralens reset lab90` puts" in run.out
     assert "Traceback" not in run.out
+
+
+def test_given_files_are_those_beside_the_exercises_for_both_trees(kit: MiniKit) -> None:
+    kit.give("limits.py", "FIRST = 1\n", "crosses = true")
+    for file in (kit.solution / "running_mean.py", kit.main):
+        text = file.read_text(encoding="utf-8")
+        file.write_text(text.replace("import annotations", "import annotations\nimport limits"))
+    kit.solve()
+    run = kit.pytest("exercises", "solutions")
+    assert run.counts() == {"passed": 8}
+    (kit.exercise / "limits.py").write_text("FIRST = = 1\n", encoding="utf-8")
+    restore = "`git checkout -- exercises/lab90/limits.py` restores the kit's own"
+    for track in ("exercises", "solutions"):
+        run = kit.pytest(track)
+        assert run.code != 0
+        assert "limits.py does not import: SyntaxError: invalid syntax" in run.out
+        assert restore in run.out
+        assert "Traceback" not in run.out
+    (kit.exercise / "limits.py").unlink()
+    for track in ("exercises", "solutions"):
+        run = kit.pytest(track)
+        assert run.code == 4
+        assert f"exercises/lab90/limits.py is missing; {restore}" in run.out
 
 
 @pytest.mark.parametrize(

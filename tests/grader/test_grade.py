@@ -715,8 +715,7 @@ def test_stray_files_are_listed_and_never_used(course: Class) -> None:
 
 
 def test_given_files_come_from_the_kit(course: Class) -> None:
-    course.kit.manifest("given = []", 'given = ["limits.py"]')
-    (course.kit.solution / "limits.py").write_text("COUNT_FROM = 1\n")
+    course.kit.give("limits.py", "COUNT_FROM = 1\n")
     mean = RIGHT.replace("start=1", "start=COUNT_FROM")
     folder = course.hand_in("alice", mean=f"from limits import COUNT_FROM\n{mean}")
     (folder / "limits.py").write_text("COUNT_FROM = 7\n")

@@ -702,8 +702,7 @@ def test_a_missing_file_is_missing(intake: Intake) -> None:
 
 
 def test_given_files_are_compared(intake: Intake) -> None:
-    intake.kit.manifest("given = []", 'given = ["limits.py"]')
-    (intake.kit.solution / "limits.py").write_text("COUNT_FROM = 1\n")
+    intake.kit.give("limits.py", "COUNT_FROM = 1\n")
     other = Row(b"lab90/limits.py", b"COUNT_FROM = 7\n")
     intake.pack("alice.zip", raw_zip([Row(PATH.encode()), other]))
     same = Row(b"lab90/limits.py", b"COUNT_FROM = 1\n")

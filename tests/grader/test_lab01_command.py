@@ -16,16 +16,24 @@ from grader.labs import load_lab
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture
+def solved(tmp_path: Path) -> Path:
+    """A folder with the solved file and what it imports."""
+    lab = load_lab(ROOT, "lab01")
+    shutil.copytree(lab.exercise, tmp_path / "lab01")
+    lab.copy_to(tmp_path / "lab01")
+    return tmp_path / "lab01"
+
+
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "memory_accounting.py", *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_the_notebooks_figures_and_table(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "solutions/lab01", tmp_path / "lab01")
+def test_the_notebooks_figures_and_table(solved: Path) -> None:
     words = ["--params", "6.74e9", "--layers", "32", "--hidden", "4096", "--heads", "32"]
     words += ["--head-dim", "128", "--batch", "4", "--seq", "4096", "--plot", "kv.png"]
-    done = run(tmp_path / "lab01", *words)
+    done = run(solved, *words)
     assert done.returncode == 0
     training, inference = done.stdout.split("Inference")
     for figure in ("128.4 GiB", "states 100.4 GiB", "28.0 GiB"):
@@ -36,12 +44,11 @@ def test_the_notebooks_figures_and_table(tmp_path: Path) -> None:
         assert f"{tokens} tokens {gib:>9.2f} GiB" in inference
 
 
-def test_the_plot_or_a_sentence(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "solutions/lab01", tmp_path / "lab01")
-    done = run(tmp_path / "lab01", "--params", "6.74e9", "--plot", "kv.png")
+def test_the_plot_or_a_sentence(solved: Path) -> None:
+    done = run(solved, "--params", "6.74e9", "--plot", "kv.png")
     assert done.returncode == 0
     if importlib.util.find_spec("matplotlib"):
-        assert (tmp_path / "lab01/kv.png").read_bytes().startswith(b"\x89PNG")
+        assert (solved / "kv.png").read_bytes().startswith(b"\x89PNG")
     else:
         assert "matplotlib" in done.stdout + done.stderr
         assert "16384 tokens" in done.stdout
@@ -50,6 +57,8 @@ def test_the_plot_or_a_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [[], ["--model", "Llama-3-8B"]])
 def test_a_fresh_file_says_what_is_missing(tmp_path: Path, words: list[str]) -> None:
     lab = load_lab(ROOT, "lab01")
+    for name in lab.given:
+        shutil.copy(lab.given_source(name), tmp_path)
     for name, text in skeleton.wanted(lab).items():
         (tmp_path / name).write_text(text)
     done = run(tmp_path, *words)
@@ -58,9 +67,8 @@ def test_a_fresh_file_says_what_is_missing(tmp_path: Path, words: list[str]) -> 
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_an_unknown_model_is_a_sentence(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "solutions/lab01", tmp_path / "lab01")
-    done = run(tmp_path / "lab01", "--model", "Llama-9")
+def test_an_unknown_model_is_a_sentence(solved: Path) -> None:
+    done = run(solved, "--model", "Llama-9")
     assert done.returncode != 0
     assert "No model named 'Llama-9' here" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr

@@ -60,6 +60,16 @@ def _stray_file(kit: Path) -> None:
     (kit / f"exercises/{LAB}/notes.txt").write_text("mine")
 
 
+def _second_copy(kit: Path) -> None:
+    edit(kit / f"exercises/{LAB}/lab.toml", "given = []", 'given = [{ file = "limits.py" }]')
+    for track in ("exercises", "solutions"):
+        (kit / track / LAB / "limits.py").write_text("FIRST = 1\n")
+
+
+def _no_given_file(kit: Path) -> None:
+    edit(kit / f"exercises/{LAB}/lab.toml", "given = []", 'given = [{ file = "limits.py" }]')
+
+
 def _edited_skeleton(kit: Path) -> None:
     edit(kit / f"exercises/{LAB}/running_mean.py", "Means of prefixes", "Means of prefixes!")
 
@@ -143,6 +153,8 @@ FAULTS: dict[Callable[[Path], None], str] = {
     _page_without_a_section: "lacks the sections ['Mental model']",
     _no_page: "README.md is missing",
     _stray_file: "stray file exercises/lab90/notes.txt",
+    _second_copy: "solutions/lab90/limits.py is a second copy of a given file",
+    _no_given_file: "exercises/lab90/limits.py is missing, but lab90's manifest lists it",
     _edited_skeleton: "running_mean.py is not what its reference demands: infralens sync",
     _bare_assert: "a bare assert explains nothing",
     _allclose: "allclose has no error model",

@@ -28,7 +28,62 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     "edit hides": ('edit = ["running_mean.py"]', 'edit = ["json.py"]', "hide the module `json`"),
     "edit torch": ('edit = ["running_mean.py"]', 'edit = ["torch.py"]', "hide the module `torch`"),
     "edit name": ('edit = ["running_mean.py"]', 'edit = ["my-file.py"]', "no file could import"),
-    "both": ("given = []", 'given = ["running_mean.py"]', "stand in `edit` and in `given`"),
+    "both": (
+        "given = []",
+        'given = [{ file = "running_mean.py" }]',
+        "stand in `edit` and in `given`",
+    ),
+    "given name": (
+        "given = []",
+        'given = ["limits.py"]',
+        'write each file of `given` as a table, as in { file = "limits.py" }',
+    ),
+    "given bracket": (
+        "given = []",
+        'given = { file = "limits.py" }',
+        'write each file of `given` as a table, as in { file = "limits.py" }',
+    ),
+    "given no file": (
+        "given = []",
+        "given = [{ crosses = true }]",
+        "a row of `given` has the file None; write the file's name",
+    ),
+    "given path": ("given = []", 'given = [{ file = "../x.py" }]', "`given` lists '../x.py'; give"),
+    "given twice": (
+        "given = []",
+        'given = [{ file = "limits.py" }, { file = "limits.py" }]',
+        "`given` lists 'limits.py' twice",
+    ),
+    "given key": (
+        "given = []",
+        'given = [{ file = "limits.py", cross = true }]',
+        "given file `limits.py` has unknown keys ['cross']; known are",
+    ),
+    "given crosses": (
+        "given = []",
+        'given = [{ file = "limits.py", crosses = 1 }]',
+        "given file `limits.py`: crosses is 1; write true, or leave it out",
+    ),
+    "given for": (
+        "given = []",
+        'given = [{ file = "limits.py", for = "drawing" }]',
+        "given file `limits.py`: for is 'drawing'; write \"pictures\", or leave it out",
+    ),
+    "given kind": (
+        "given = []",
+        'given = [{ file = "limits.json", crosses = true }]',
+        "given file `limits.json`: only a Python file has dataclasses or pictures",
+    ),
+    "given both": (
+        "given = []",
+        'given = [{ file = "limits.py", crosses = true, for = "pictures" }]',
+        "given file `limits.py`: pictures stay on the trusted side; leave out `crosses`",
+    ),
+    "given pictures": (
+        "given = []",
+        'given = [{ file = "a.py", for = "pictures" }, { file = "b.py", for = "pictures" }]',
+        "['a.py', 'b.py'] are all for pictures; a lab has one such file",
+    ),
     "no task": (
         'edit = ["running_mean.py"]',
         'edit = ["running_mean.py", "b.py"]',
@@ -91,6 +146,24 @@ def test_a_lab_is_what_its_manifest_says(kit: MiniKit) -> None:
         lab.task("mean")
     kit.manifest("points = 2", "points = 7")
     assert load_lab(kit.root, "lab90").task("running_mean").points == 7
+
+
+GIVEN = """given = [
+    { file = "points.py", crosses = true },
+    { file = "limits.json" },
+    { file = "drawn.py", for = "pictures" },
+]"""
+
+
+def test_given_files_are_marked_by_what_they_are_for(kit: MiniKit) -> None:
+    kit.manifest("given = []", GIVEN)
+    lab = load_lab(kit.root, "lab90")
+    assert lab.given == ("points.py", "limits.json", "drawn.py")
+    assert (lab.crossing, lab.pictures) == (("points.py",), "drawn.py")
+    assert lab.given_source("points.py") == kit.exercise / "points.py"
+    kit.manifest(GIVEN, "")
+    lab = load_lab(kit.root, "lab90")
+    assert (lab.given, lab.crossing, lab.pictures) == ((), (), "")
 
 
 def test_labs_are_found_from_anywhere_in_a_kit(kit: MiniKit, tmp_path: Path) -> None:

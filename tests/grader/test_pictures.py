@@ -84,7 +84,7 @@ KERNEL_MANIFEST = """
 id = "lab91"
 title = "Kernels"
 edit = ["scale.cu"]
-given = ["pictures.py"]
+given = [{ file = "pictures.py", for = "pictures" }]
 call_seconds = 20
 """
 
@@ -172,9 +172,7 @@ def pictures(student):
 @pytest.fixture
 def means(kit: MiniKit) -> MiniKit:
     """The mini kit with pictures of its function."""
-    (kit.solution / "pictures.py").write_text(MEANS)
-    shutil.copy(kit.solution / "pictures.py", kit.exercise)
-    kit.manifest("given = []", 'given = ["pictures.py"]')
+    kit.give("pictures.py", MEANS, 'for = "pictures"')
     return kit
 
 
@@ -187,7 +185,7 @@ def kernels(kit: MiniKit) -> MiniKit:
     (kit.root / "exercises/lab91/lab.toml").write_text(KERNEL_MANIFEST + tasks)
     for track in ("exercises", "solutions"):
         (kit.root / track / "lab91" / "scale.cu").write_text(KERNELS)
-        (kit.root / track / "lab91" / "pictures.py").write_text(KERNEL_PICTURES)
+    (kit.root / "exercises/lab91/pictures.py").write_text(KERNEL_PICTURES)
     (kit.root / "tests/lab91/probes.py").write_text(KERNEL_PROBES)
     (kit.root / "tests/lab91/test_kernels.py").write_text(KERNEL_TESTS)
     return kit
@@ -316,12 +314,16 @@ def test_solution_draws_the_reference(means: MiniKit) -> None:
     assert "from the code in solutions/lab90" in page(told)
 
 
-def test_the_kits_own_pictures_are_drawn_whatever_the_learner_made_of_the_file(
-    means: MiniKit,
-) -> None:
+def test_an_edited_pictures_file_is_named_with_what_restores_it(means: MiniKit) -> None:
     means.solve()
-    (means.exercise / "pictures.py").write_text("raise SystemExit('changed')\n")
     assert show(means).drawn == 3
+    (means.exercise / "pictures.py").write_text("raise SystemExit('changed')\n")
+    with pytest.raises(LabError) as caught:
+        show(means)
+    assert str(caught.value) == (
+        f"{means.exercise / 'pictures.py'} is at fault, not your code: SystemExit: changed; "
+        "`git checkout -- exercises/lab90/pictures.py` restores the kit's own."
+    )
 
 
 def test_a_release_without_the_reference_draws_from_the_given_file(means: MiniKit) -> None:
@@ -370,7 +372,7 @@ def test_panels_that_are_drawn_together_are_one_and_the_faulty_one_is_a_sentence
     means: MiniKit,
 ) -> None:
     means.solve()
-    (means.solution / "pictures.py").write_text(TOGETHER)
+    (means.exercise / "pictures.py").write_text(TOGETHER)
     told = show(means)
     assert told.drawn == 2
     assert told.sentences == [
@@ -386,7 +388,7 @@ def test_panels_that_are_drawn_together_are_one_and_the_faulty_one_is_a_sentence
 def test_panels_that_are_drawn_together_are_sentences_where_none_can_be_drawn(
     means: MiniKit,
 ) -> None:
-    (means.solution / "pictures.py").write_text(TOGETHER)
+    (means.exercise / "pictures.py").write_text(TOGETHER)
     told = show(means)
     assert (told.drawn, told.sentences[-1]) == (0, "0 of 3 drawings of lab90 were made.")
     assert re.findall("<h3>(.*)</h3>", page(told)) == ["first", "wrong", "second"]
@@ -461,7 +463,9 @@ def test_a_lab_without_pictures_names_those_that_have_some(
     means: MiniKit, kernels: MiniKit
 ) -> None:
     manifest = kernels.root / "exercises/lab91/lab.toml"
-    manifest.write_text(manifest.read_text().replace('"pictures.py"', ""))
+    manifest.write_text(
+        manifest.read_text().replace('{ file = "pictures.py", for = "pictures" }', "")
+    )
     done = typed(kernels, "lab91")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "infralens: lab91 has no pictures; labs with pictures: lab90.\n"
@@ -495,13 +499,12 @@ def test_a_wrong_call_is_a_sentence_and_status_2(
 def test_a_faulty_pictures_file_is_not_the_learners_fault(
     means: MiniKit, text: str, sentence: str
 ) -> None:
-    (means.solution / "pictures.py").write_text(text)
+    (means.exercise / "pictures.py").write_text(text)
     with pytest.raises(LabError, match=sentence):
         show(means)
 
 
 def test_a_missing_pictures_file_is_named(means: MiniKit) -> None:
-    (means.solution / "pictures.py").unlink()
     (means.exercise / "pictures.py").unlink()
     with pytest.raises(LabError, match=r"pictures\.py is missing"):
         show(means)
@@ -531,9 +534,8 @@ def test_one_tasks_pictures_only(kernels: MiniKit) -> None:
 
 
 def test_a_task_without_a_picture_names_those_that_have_one(kernels: MiniKit) -> None:
-    for track in ("solutions", "exercises"):
-        file = kernels.root / track / "lab91/pictures.py"
-        file.write_text(file.read_text().replace('("scale", "shift")', '("scale",)'))
+    file = kernels.root / "exercises/lab91/pictures.py"
+    file.write_text(file.read_text().replace('("scale", "shift")', '("scale",)'))
     with pytest.raises(LabError, match=r"No picture shows `shift`; .* picture: scale"):
         show(kernels, "lab91", "shift")
 
@@ -590,7 +592,7 @@ def test_without_a_compiler_pictures_of_kernels_say_so(
 
 # -- the labs' own --------------------------------------------------------------------------------
 
-WITH_PICTURES = [lab for lab in all_labs(ROOT) if pictures.FILE in lab.given]
+WITH_PICTURES = [lab for lab in all_labs(ROOT) if lab.pictures]
 
 
 @functools.cache
@@ -601,7 +603,7 @@ def of_reference(lab_id: str) -> list[pictures.Result]:
 
 @pytest.mark.parametrize("lab", WITH_PICTURES, ids=lambda lab: lab.id)
 def test_pictures_of_a_lab_import_only_what_they_may(lab: Any) -> None:
-    tree = ast.parse(lab.given_source(pictures.FILE).read_text(encoding="utf-8"))
+    tree = ast.parse(lab.given_source(lab.pictures).read_text(encoding="utf-8"))
     allowed = {*sys.stdlib_module_names, "numpy", *(name[:-3] for name in lab.given)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
@@ -636,8 +638,7 @@ def drawings(lab_id: str, picture: int) -> list[Any]:
 def changed(tmp_path: Path, lab_id: str, *edits: tuple[str, str, str]) -> Path:
     """A copy of the reference in which each file's first text is another one, once."""
     lab = load_lab(ROOT, lab_id)
-    for name in (*lab.edit, *lab.given):
-        shutil.copy(lab.solution / name, tmp_path)
+    lab.copy_to(tmp_path)
     for name, old, new in edits:
         text = (tmp_path / name).read_text(encoding="utf-8")
         assert old in text

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from tests.grader.conftest import needs_sandbox
 
 STUDENT = """
 import os, sys, time
-from types_lab import Pair
+from pairs import Pair
 
 CALLS = []
 __doc__ = "the learner's"
@@ -184,8 +185,9 @@ class Doubled:
 def kit_of(folder: Path, text: str = STUDENT) -> Kit:
     folder.mkdir(exist_ok=True)
     (folder / "main_file.py").write_text(text, encoding="utf-8")
-    (folder / "types_lab.py").write_text(TYPES, encoding="utf-8")
-    return Kit(folder, ("main_file.py",), ("types_lab.py",), PROBES, models=MODELS)
+    (folder / "pairs.py").write_text(TYPES, encoding="utf-8")
+    given = ("pairs.py",)
+    return Kit(folder, ("main_file.py",), given, PROBES, models=MODELS, crossing=given)
 
 
 TIERS = ("local", "process", pytest.param("sandbox", marks=needs_sandbox))
@@ -302,14 +304,14 @@ def test_handles(student: Student, room: Room) -> None:
 def test_known_types_cross_as_themselves(student: Student, room: Room) -> None:
     import importlib.util
 
-    spec = importlib.util.spec_from_loader("types_lab", loader=None)
+    spec = importlib.util.spec_from_loader("pairs", loader=None)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["types_lab"] = module
+    sys.modules["pairs"] = module
     try:
         exec(TYPES, module.__dict__)
     finally:
-        del sys.modules["types_lab"]
+        del sys.modules["pairs"]
     friend = Student(Line(room, {"Pair": module.Pair}, {}))
     got = friend.swap(module.Pair(1, 2))
     assert type(got) is module.Pair
@@ -641,6 +643,25 @@ def test_a_worker_outlives_the_thread_that_started_it(hostile: ProcessRoom) -> N
     assert student.pid() == pids[0]
 
 
+@pytest.mark.parametrize("tier", TIERS)
+def test_given_files_may_lie_elsewhere(
+    tier: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """They are imported by plain name, and a probe finds the path of each."""
+    kit = kit_of(tmp_path / "lab")
+    (tmp_path / "given").mkdir()
+    (tmp_path / "lab" / "pairs.py").rename(tmp_path / "given" / "pairs.py")
+    probes = "def second_lines(student, *names):\n"
+    probes += "    return [student.path(n).read_text().splitlines()[1] for n in names]\n"
+    kit = replace(kit, probes=probes, given_folder=tmp_path / "given")
+    room = room_of(tier, kit, PATIENT, request)
+    student = student_of(room)
+    assert student.echo(1) == 1
+    said = student.probe.second_lines("main_file.py", "pairs.py")
+    assert said == [text.splitlines()[1] for text in (STUDENT, TYPES)]
+    room.close()
+
+
 PARENT = """
 import sys
 from pathlib import Path
@@ -648,7 +669,7 @@ from grader.boundary.farside import Kit
 from grader.boundary.proxy import Line, Student
 from grader.boundary.remote import ProcessRoom
 from grader.boundary.rooms import Limits
-room = ProcessRoom(Kit(Path(sys.argv[1]), ("main_file.py",), ("types_lab.py",)), Limits(60.0))
+room = ProcessRoom(Kit(Path(sys.argv[1]), ("main_file.py",), ("pairs.py",)), Limits(60.0))
 student = Student(Line(room, {}, {}))
 print(student.pid(), flush=True)
 student.loops()
@@ -677,7 +698,7 @@ def test_local_loading_leaves_nothing_behind(tmp_path: Path) -> None:
     room.close()
     assert list(sys.path) == paths
     assert list(sys.meta_path) == finders
-    assert not {"main_file", "types_lab"} & (set(sys.modules) - modules)
+    assert not {"main_file", "pairs"} & (set(sys.modules) - modules)
 
 
 def _alive(pid: int) -> bool:

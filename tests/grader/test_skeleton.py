@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shutil
 
 import pytest
 
@@ -127,17 +128,32 @@ def test_other_languages(kit: MiniKit, file: str, opening: str, closing: str) ->
 
 
 def test_stale_names_what_differs_or_is_missing(kit: MiniKit) -> None:
-    kit.manifest("given = []", 'given = ["types_lab90.py"]')
-    (kit.solution / "types_lab90.py").write_text("x = 1\n", encoding="utf-8")
     lab = load_lab(kit.root, "lab90")
-    assert skeleton.stale(lab) == ["types_lab90.py"]
-    skeleton.write(lab, ["types_lab90.py"])
+    assert skeleton.stale(lab) == []
+    kit.main.unlink()
+    assert skeleton.stale(lab) == ["running_mean.py"]
+    skeleton.write(lab, ["running_mean.py"])
     assert skeleton.stale(lab) == []
     kit.main.write_bytes(b"\xff not utf-8")
     assert skeleton.stale(lab) == ["running_mean.py"]
-    (kit.solution / "types_lab90.py").unlink()
-    with pytest.raises(LabError, match=r"types_lab90.py is missing, but lab90's manifest lists it"):
+    (kit.solution / "running_mean.py").unlink()
+    with pytest.raises(LabError, match=r"running_mean.py is missing, but lab90's manifest lists"):
         skeleton.wanted(lab)
+
+
+def test_a_given_file_is_beside_the_exercises_and_nowhere_else(kit: MiniKit) -> None:
+    kit.give("types_lab90.py", "x = 1\n", "crosses = true")
+    lab = load_lab(kit.root, "lab90")
+    assert list(skeleton.misplaced(lab)) == []
+    assert skeleton.stale(lab) == []  # it is made from nothing
+    shutil.copy(kit.exercise / "types_lab90.py", kit.solution)
+    (kit.exercise / "types_lab90.py").unlink()
+    assert list(skeleton.misplaced(lab)) == [
+        f"{kit.exercise / 'types_lab90.py'} is missing, but lab90's manifest lists it; "
+        "`git checkout -- exercises/lab90/types_lab90.py` restores the kit's own.",
+        f"{kit.solution / 'types_lab90.py'} is a second copy of a given file, and nothing reads "
+        "it: remove it.",
+    ]
 
 
 def test_a_placeholder_is_found_while_it_stands(kit: MiniKit, lab: Lab) -> None:

@@ -18,7 +18,7 @@ TARGET = Path(__file__).with_name("config_grid.json")
 
 
 def main() -> None:
-    sys.path[:0] = [str(ROOT), str(ROOT / "solutions" / "lab10")]
+    sys.path[:0] = [str(ROOT), str(ROOT / "exercises" / "lab10")]
     from workload_lab10 import GRID, PROBLEM
 
     config_file = importlib.import_module("tests.lab10.config_file")

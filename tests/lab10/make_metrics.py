@@ -54,7 +54,7 @@ def ask(outputs: list[Any], duration_s: float, slo: Any) -> dict[str, float]:
 
 
 def main() -> None:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "solutions" / "lab10"))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "exercises" / "lab10"))
     import vllm
     from types_lab10 import Output, Slo
 

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "solutions" / "lab11"))
+sys.path.insert(0, str(HERE.parents[1] / "exercises" / "lab11"))
 
 
 def main() -> None:

@@ -76,11 +76,12 @@ class Stage:
     def _kit(self) -> None:
         for folder, pattern in (
             ("exercises", "lab.toml"),
+            ("exercises", "given/*.py"),
             ("solutions", "solution/*.py"),
             ("tests", "suite/*.py"),
         ):
             target = self.kit / folder / "lab91"
-            target.mkdir(parents=True)
+            target.mkdir(parents=True, exist_ok=True)
             for file in (HERE / "kit").glob(pattern):
                 text = file.read_text(encoding="utf-8")
                 text = text.replace("@PASSPHRASE@", self.words["passphrase"])

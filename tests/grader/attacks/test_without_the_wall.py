@@ -48,7 +48,7 @@ class Plain:
         stage = Stage(self.folder)
         stage.known = {"kit": str(self.folder), "out": str(self.folder), "pid_namespace": ""}
         (self.folder / "submission.py").write_bytes(stage.armed("half", code, attack))
-        types = (HERE / "kit" / "solution" / "types_lab91.py").read_text(encoding="utf-8")
+        types = (HERE / "kit" / "given" / "types_lab91.py").read_text(encoding="utf-8")
         (self.folder / "types_lab91.py").write_text(types, encoding="utf-8")
         (self.folder / "test_submission.py").write_text(tests, encoding="utf-8")
 
