@@ -56,9 +56,9 @@ def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None 
 
         meters.preload()
     if "watched" in probes and "kernels" in probes:
-        from grader.kernels import tritons
+        from grader.kernels.triton import watch
 
-        tritons.preload()
+        watch.preload()
     kit = Kit(Path(folder), tuple(edit), tuple(given), probes, probes_name, seconds)
     far = FarSide(kit, explain=explain)
     with far.files.visible():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from grader.kernels.source import Array, Kernel, Source
+from grader.kernels.cuda.source import Array, Kernel, Source
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ import pytest
 
 from grader import capabilities, kernels
 from grader.boundary.alarm import DeadlineHit, deadline
-from grader.kernels import build, cuda
+from grader.kernels.cuda import compile as build
+from grader.kernels.cuda import launch as cuda
 
 pytestmark = pytest.mark.skipif(
     bool(capabilities.missing("cxx")), reason=capabilities.missing("cxx")
@@ -295,7 +296,7 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
 
 
 def _runtime_key() -> str:
-    text = (ROOT / "grader" / "kernels" / "runtime.cpp").read_text(encoding="utf-8")
+    text = (ROOT / "grader/kernels/cuda/runtime/runtime.cpp").read_text(encoding="utf-8")
     return build._key(build.compiler(), text, build._RUNTIME_FLAGS)
 
 

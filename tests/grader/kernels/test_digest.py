@@ -11,7 +11,9 @@ import grader
 from grader.classroom import keys
 
 
-@pytest.mark.parametrize("name", ["kernels/runtime.cpp", "kernels/shim.h", "suite.py"])
+@pytest.mark.parametrize(
+    "name", ["kernels/cuda/runtime/runtime.cpp", "kernels/cuda/runtime/shim.h", "suite.py"]
+)
 def test_a_change_of_the_engine_is_another_grader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

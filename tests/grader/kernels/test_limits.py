@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from grader import capabilities, kernels
-from grader.kernels import cuda
+from grader.kernels.cuda import launch as cuda
 
 pytestmark = pytest.mark.skipif(
     bool(capabilities.missing("cxx")), reason=capabilities.missing("cxx")

@@ -14,7 +14,7 @@ import triton.language as tl
 
 from grader import expect
 from grader.kernels import Access, Report, Visit, watched
-from grader.kernels.triton_guard import MAX_VISITS, Area, Launch, Memory
+from grader.kernels.triton.guard import MAX_VISITS, Area, Launch, Memory
 from tests.grader.kernels.triton import samples
 from tests.grader.kernels.triton.samples import line
 
@@ -599,7 +599,7 @@ def test_products_that_no_gpu_takes(dtype: Any, m: int, n: int, k: int, begins: 
 def test_the_least_product_is_the_backends_own() -> None:
     from triton.backends.nvidia.compiler import min_dot_size
 
-    from grader.kernels.triton_touch import SMALLEST_K
+    from grader.kernels.triton.patches import SMALLEST_K
 
     kinds = {8: tl.int8, 16: tl.float16, 32: tl.float32, 64: tl.float64}
     found = {bits: min_dot_size(None)(kind, kind) for bits, kind in kinds.items()}

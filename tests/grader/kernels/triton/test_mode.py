@@ -19,7 +19,8 @@ from grader.boundary.farside import Kit
 from grader.boundary.proxy import Line, Student
 from grader.boundary.remote import ProcessRoom, environment
 from grader.boundary.rooms import Limits, LocalRoom
-from grader.kernels import Report, triton_touch, tritons, watched
+from grader.kernels import Report, watched
+from grader.kernels.triton import patches, watch
 from tests.grader.kernels.triton import samples
 
 STUDENT = """
@@ -152,7 +153,7 @@ def test_a_compiled_launch_has_a_name_and_a_grid(
     monkeypatch: pytest.MonkeyPatch, callable_grid: bool
 ) -> None:
     monkeypatch.setattr(jit.JITFunction, "run", Compiled.run)
-    monkeypatch.setattr(triton_touch, "WATCH", SimpleNamespace(problems=list))
+    monkeypatch.setattr(patches, "WATCH", SimpleNamespace(problems=list))
     kernel = object.__new__(jit.JITFunction)
     kernel.__name__ = "add_kernel"
     x, out = torch.ones(20), torch.empty(20)
@@ -165,18 +166,18 @@ def test_a_compiled_launch_has_a_name_and_a_grid(
 
 
 def test_a_compiling_process_is_not_tried_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tritons, "_fault", None)
-    monkeypatch.setattr(triton_touch, "interprets", lambda: False)
-    from grader.kernels import triton_self_test
+    monkeypatch.setattr(watch, "_fault", None)
+    monkeypatch.setattr(patches, "interprets", lambda: False)
+    from grader.kernels.triton import self_test
 
     def fails() -> str:
         raise AssertionError
 
-    monkeypatch.setattr(triton_self_test, "fault", fails)
+    monkeypatch.setattr(self_test, "fault", fails)
     assert watched(lambda: 3) == (3, [])
-    monkeypatch.setattr(tritons, "_fault", None)
+    monkeypatch.setattr(watch, "_fault", None)
 
 
 def test_kernels_here_are_interpreted() -> None:
     assert type(samples.add_kernel).__name__ == "InterpretedFunction"
-    assert triton_touch.interprets()
+    assert patches.interprets()

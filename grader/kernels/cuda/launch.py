@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy
 
-from grader.kernels import build, gpu, source
+from grader.kernels.cuda import gpu, source
+from grader.kernels.cuda.compile import LEARNERS, MAX_SHARED, program
+from grader.kernels.cuda.source import Kernel, Parameter, Source
 from grader.kernels.report import Report, Words, report_of
-from grader.kernels.source import Kernel, Parameter, Source
 
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -90,7 +91,7 @@ class Module:
 
     def __init__(self, read: Source) -> None:
         self.source = read
-        self.program = build.program(read)
+        self.program = program(read)
         self.lines: dict[int, int] = {}
 
     def launch(
@@ -122,8 +123,8 @@ class Module:
         sizes = _sizes("grid", grid, MAX_GRID), _sizes("block", block, MAX_BLOCK)
         if sizes[1][0] * sizes[1][1] * sizes[1][2] > MAX_BLOCK[0]:
             raise LaunchError(f"a block of {sizes[1]} threads is larger than {MAX_BLOCK[0]}")
-        if not 0 <= shared_bytes <= build.MAX_SHARED:
-            limit = f"a block has at most {build.MAX_SHARED}"
+        if not 0 <= shared_bytes <= MAX_SHARED:
+            limit = f"a block has at most {MAX_SHARED}"
             raise LaunchError(f"shared_bytes is {shared_bytes}: {limit}")
         checked = _arguments(kernel, args)
         if device == "gpu":
@@ -385,6 +386,6 @@ def _source_lines(program: Path, pcs: Iterable[int]) -> dict[int, int]:
     for row in done.stdout.splitlines():
         if row.startswith("0x"):
             address = int(row, 16) + 1
-        elif match := re.search(rf"(?:^|/){re.escape(build.LEARNERS)}:(\d+)", row):
+        elif match := re.search(rf"(?:^|/){re.escape(LEARNERS)}:(\d+)", row):
             found.setdefault(address, int(match[1]))
     return found

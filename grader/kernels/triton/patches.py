@@ -22,7 +22,7 @@ from triton._C.libtriton import ir
 from triton.runtime import autotuner, interpreter, jit
 
 from grader.kernels.report import Report, Size
-from grader.kernels.triton_guard import Area, Launch, Memory, Stop
+from grader.kernels.triton.guard import Area, Launch, Memory, Stop
 from grader.meters.evidence import Journal, Watch
 
 VERSION = str(triton.__version__)
@@ -32,7 +32,7 @@ SMALLEST_K = {8: 32, 16: 16, 32: 16, 64: 16}
 _HERE = Path(__file__).parent
 _FOREIGN = (
     str(Path(triton.__file__).parent),
-    *(str(_HERE / f"{name}.py") for name in ("triton_touch", "tritons", "triton_guard")),
+    *(str(_HERE / f"{name}.py") for name in ("patches", "watch", "guard")),
 )
 _ABSENT = object()
 # Types that the interpreter holds as bit patterns.

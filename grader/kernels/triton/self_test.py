@@ -12,8 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
-from grader.kernels.triton_guard import Stop
-from grader.kernels.triton_touch import Hooks
+from grader.kernels.triton.guard import Stop
+from grader.kernels.triton.patches import Hooks
 
 
 @triton.jit  # type: ignore[untyped-decorator]
