@@ -1,7 +1,7 @@
 """What a Triton launch does to memory: whose elements, how many, in which order. No Triton here.
 
-The programs of a launch run one after another; `Launch.access` is told of every load, store and
-atomic before it happens, and raises `Stop` for one that must not.
+The programs of a launch run one after another; `Launch.access` sees every load, store and atomic
+before it happens, and raises `KernelFault` for one that must not.
 """
 
 from __future__ import annotations
@@ -13,7 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from grader.kernels.report import Access, Report, Size, Visit, place
+from grader.kernels.findings import (
+    AccessKind,
+    Actor,
+    Detail,
+    Element,
+    KernelFinding,
+    Size,
+    position,
+)
+from grader.kernels.report import Access, Report, Visit
+from grader.kernels.sentences import FindingKind
 from grader.meters.evidence import Journal, MeasurementDisturbed
 
 Array = np.ndarray[Any, Any]
@@ -26,12 +36,9 @@ MAX_KEPT = 8  # unordered programs that are remembered of each piece of memory, 
 MAX_ASIDE = 1 << 23  # pieces of memory whose readers are noted only if somebody writes
 _SITES = 4096  # a mark in a shadow is event * _SITES + site
 
-DOES = {"read": "reads", "write": "writes", "atomic": "changes"}
-DID = {"read": "read", "write": "wrote", "atomic": "changed by an atomic"}
 
-
-class Stop(BaseException):
-    """A launch ends here, with its sentence. No `except Exception` of a learner's takes it."""
+class KernelFault(BaseException):
+    """A launch ends here, with its finding. No `except Exception` of a learner's takes it."""
 
 
 class Memory:
@@ -110,7 +117,7 @@ class Memory:
                 return
 
 
-class Area:
+class TensorArgument:
     """A tensor argument: the parameter's name, where its elements lie, which were touched."""
 
     def __init__(
@@ -150,7 +157,7 @@ class Area:
         """Whether the bytes from one address up to another lie in it."""
         return self.first <= low and high <= self.first + self.bytes
 
-    def touch(self, kind: str, index: Index) -> None:
+    def touch(self, kind: AccessKind, index: Index) -> None:
         if kind != "write":
             if self.read is None:
                 self.read = np.zeros(self.extent, bool)
@@ -166,15 +173,12 @@ class Area:
         )
         return read, written
 
-    def has(self) -> str:
-        """`x has 1,600 elements`, and its shape where that is not the same."""
-        many = f"{self.name} has {_many(self.count)}"
-        if self.contiguous and len(self.shape) == 1:
-            return many
-        shape = f"shape {list(self.shape)}"
+    def layout(self) -> dict[str, tuple[int, ...]]:
+        """Its shape, unless that is the number of its elements, and strides that the shape does
+        not say."""
         if self.contiguous:
-            return f"{many} ({shape})"
-        return f"{many} ({shape}, strides {list(self.strides)})"
+            return {} if len(self.shape) == 1 else {"shape": self.shape}
+        return {"shape": self.shape, "strides": self.strides}
 
 
 def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
@@ -186,17 +190,13 @@ def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
-def _many(count: int) -> str:
-    return f"{count:,} element{'' if count == 1 else 's'}"
-
-
 @dataclass
 class Site:
     """All requests of one kind by one line to one array, as they add up."""
 
     number: int
     line: int
-    kind: str
+    kind: AccessKind
     array: str
     size: int
     requests: int = 0
@@ -224,19 +224,27 @@ class Site:
 class Race:
     """A pair of lines of two programs, or of two lanes, whose accesses nothing orders."""
 
-    area: Area
-    kind: str
+    area: TensorArgument
+    kind: AccessKind
     line: int
     program: int
-    other_kind: str
+    other_kind: AccessKind
     other_line: int
     other_program: int
     element: int
     pieces: list[Array] = field(default_factory=list)
 
-    def many(self) -> int:
+    def finding(self, grid: Size) -> KernelFinding:
         each = max(1, self.area.size // self.area.memory.piece)
-        return -(-int(np.unique(np.concatenate(self.pieces)).size) // each)
+        many = -(-int(np.unique(np.concatenate(self.pieces)).size) // each)
+        same = self.program == self.other_program
+        return KernelFinding(
+            FindingKind.RACE_OF_LANES if same else FindingKind.RACE_OF_PROGRAMS,
+            Actor(self.line, self.kind, position(self.program, grid)),
+            Actor(self.other_line, self.other_kind, position(self.other_program, grid)),
+            Element(self.area.name, (self.element,)),
+            {"count": many},
+        )
 
 
 @dataclass
@@ -260,7 +268,7 @@ class Launch:
     """One launch and what it has done so far."""
 
     def __init__(
-        self, kernel: str, grid: Size, areas: Sequence[Area] = (), trace: bool = False
+        self, kernel: str, grid: Size, areas: Sequence[TensorArgument] = (), trace: bool = False
     ) -> None:
         self.kernel = kernel
         self.grid = grid
@@ -271,9 +279,9 @@ class Launch:
         self.programs = 0
         self.flops = 0
         self.again = False
-        self.errors: list[str] = []
+        self.errors: list[KernelFinding] = []
         self.visits: list[Visit] = []
-        self.sites: dict[tuple[int, str, str, int], Site] = {}
+        self.sites: dict[tuple[int, AccessKind, str, int], Site] = {}
         self.by_number: list[Site] = []
         self.races: dict[tuple[int, int, bool], Race] = {}
         self.stopped = False
@@ -319,24 +327,32 @@ class Launch:
         self.flops += flops
         self.journal.append("flops", flops)
 
-    def stop(self, sentence: str) -> Stop:
+    def stop(
+        self,
+        kind: FindingKind,
+        line: int = 0,
+        access: AccessKind | None = None,
+        element: Element = Element(),  # noqa: B008  # frozen
+        /,
+        **details: Detail,
+    ) -> KernelFault:
         self.stopped = True
-        self.errors.insert(0, sentence)
-        return Stop(sentence)
-
-    def where(self, program: int | None = None) -> str:
-        return f"program {place(self.program if program is None else program, self.grid)}"
+        place = position(self.program, self.grid) if self.programs else ()
+        by = Actor(line, access or "", place)
+        finding = KernelFinding(kind, by, element=element, details=details)
+        self.errors.insert(0, finding)
+        return KernelFault(finding)
 
     # -- one access
 
     def access(
         self,
-        kind: str,
+        kind: AccessKind,
         pointers: Array,
         mask: Array | None,
         size: int,
         line: int,
-        area: Area | None,
+        area: TensorArgument | None,
         values: Array | None = None,
         again: bool = False,
     ) -> None:
@@ -359,15 +375,15 @@ class Launch:
                 return
         self._one(kind, flat, lanes, on, size, line, area, values)
 
-    def _around(self, flat: Array, size: int) -> Area | None:
+    def _around(self, flat: Array, size: int) -> TensorArgument | None:
         """The argument that all these addresses lie in; None where there is none."""
         if not flat.size:
-            return Area("", 0, size, (0,), (1,), Memory(0, size))
+            return TensorArgument("", 0, size, (0,), (1,), Memory(0, size))
         low, high = int(flat.min()), int(flat.max()) + size
         return next((area for area in self.areas if area.holds(low, high)), None)
 
     def _piecewise(
-        self, kind: str, flat: Array, masked: int, size: int, line: int, values: Array | None
+        self, kind: AccessKind, flat: Array, masked: int, size: int, line: int, values: Array | None
     ) -> None:
         """Lanes that point into several arguments, each told of its own; those that are off go to
         the first."""
@@ -381,10 +397,7 @@ class Launch:
                 found.append((area, mine))
         if rest.any():
             lost = int(rest.sum())
-            raise self.stop(
-                f"out of bounds: {self.where()} {DOES[kind]} memory that no argument of the launch "
-                f"has (line {line}; {lost:,} of {flat.size:,} lanes)"
-            )
+            raise self.stop(FindingKind.OUT_OF_ARGUMENTS, line, kind, wrong=lost, lanes=flat.size)
         for area, mine in found:
             own = None if values is None else values[mine]
             self._one(kind, flat[mine], int(mine.sum()) + masked, None, size, line, area, own)
@@ -392,13 +405,13 @@ class Launch:
 
     def _one(
         self,
-        kind: str,
+        kind: AccessKind,
         flat: Array,
         lanes: int,
         on: Array | None,
         size: int,
         line: int,
-        area: Area,
+        area: TensorArgument,
         values: Array | None,
     ) -> None:
         many = flat.size
@@ -434,12 +447,12 @@ class Launch:
         if not self.alone:
             self._shadow(site, asked, area)
 
-    def _site(self, line: int, kind: str, array: str, size: int) -> Site:
+    def _site(self, line: int, kind: AccessKind, array: str, size: int) -> Site:
         key = (line, kind, array, size)
         found = self.sites.get(key)
         if found is None:
             if len(self.by_number) >= _SITES:
-                raise self.stop(f"the kernel accesses memory on more than {_SITES:,} lines")
+                raise self.stop(FindingKind.TOO_MANY_LINES, limit=_SITES)
             found = self.sites[key] = Site(len(self.by_number), line, kind, array, size)
             self.by_number.append(found)
         return found
@@ -475,7 +488,9 @@ class Launch:
             row = (self.program, site.line, site.kind, site.array, first, last, lanes, masked)
             self.visits.append(Visit(*row))
 
-    def _check(self, kind: str, asked: Asked, line: int, area: Area, lanes: int) -> None:
+    def _check(
+        self, kind: AccessKind, asked: Asked, line: int, area: TensorArgument, lanes: int
+    ) -> None:
         """Every lane lies in the tensor, or the launch ends with a sentence."""
         offsets = asked.offsets
         outside = (offsets < 0) | (offsets + asked.size > area.bytes)
@@ -485,26 +500,27 @@ class Launch:
         if not outside.any():
             return
         at, wrong = int(offsets[outside][0]), int(outside.sum())
-        between = ""
-        if area.members is not None and 0 <= at < area.bytes:
-            between = ", and this one lies between them"
-        lie = f"{wrong:,} of {_lanes(lanes)} lie{'s' if wrong == 1 else ''} outside"
+        between = area.members is not None and 0 <= at < area.bytes
         raise self.stop(
-            f"out of bounds: {self.where()} {DOES[kind]} {area.name}[{at // area.size}] "
-            f"(line {line}; {lie}): {area.has()}{between}"
+            FindingKind.BETWEEN_ELEMENTS if between else FindingKind.OUT_OF_ARGUMENT,
+            line,
+            kind,
+            Element(area.name, (at // area.size,)),
+            wrong=wrong,
+            lanes=lanes,
+            elements=area.count,
+            **area.layout(),
         )
 
-    def _aligned(self, kind: str, asked: Asked, line: int, area: Area) -> None:
+    def _aligned(self, kind: AccessKind, asked: Asked, line: int, area: TensorArgument) -> None:
         wrong = (asked.offsets + area.within) % asked.size != 0
         at = int(asked.offsets[wrong][0])
-        raise self.stop(
-            f"misaligned: {self.where()} {DOES[kind]} {asked.size} bytes at byte {at} of "
-            f"{area.name} (line {line}), whose address is no multiple of {asked.size}"
-        )
+        array = Element(area.name)
+        raise self.stop(FindingKind.MISALIGNED_BLOCK, line, kind, array, size=asked.size, byte=at)
 
     # -- races
 
-    def _within(self, site: Site, flat: Array, values: Array | None, area: Area) -> None:
+    def _within(self, site: Site, flat: Array, values: Array | None, area: TensorArgument) -> None:
         """Two lanes of one store that give one element different values."""
         assert values is not None
         bits = np.ascontiguousarray(values)
@@ -517,7 +533,7 @@ class Launch:
             pieces = (offsets + area.within) // area.memory.piece
             self._race(site, site, self.program, pieces, int(offsets[0]), area)
 
-    def _shadow(self, site: Site, asked: Asked, area: Area) -> None:
+    def _shadow(self, site: Site, asked: Asked, area: TensorArgument) -> None:
         """Compare with what other programs did to these elements, and leave a mark."""
         memory, size = area.memory, asked.size
         if size % memory.piece:
@@ -544,7 +560,7 @@ class Launch:
         else:
             memory.leave("atomic", mark, index, self.program_of, self.ordered)
 
-    def _against(self, site: Site, shadow: Array, index: Index, area: Area) -> None:
+    def _against(self, site: Site, shadow: Array, index: Index, area: TensorArgument) -> None:
         there = shadow[index]
         if not there.any():
             return
@@ -562,7 +578,13 @@ class Launch:
             self._race(site, self.by_number[int(number)], program, pieces[same], offset, area)
 
     def _race(
-        self, site: Site, other: Site, program: int, pieces: Array, offset: int, area: Area
+        self,
+        site: Site,
+        other: Site,
+        program: int,
+        pieces: Array,
+        offset: int,
+        area: TensorArgument,
     ) -> None:
         key = (site.number, other.number, program == self.program)
         found = self.races.get(key)
@@ -580,12 +602,14 @@ class Launch:
         self._verify()
         order = {"read": 0, "write": 1, "atomic": 2}
         sites = sorted(self.sites.values(), key=lambda s: (s.line, order[s.kind], s.array))
+        # Those between a read and a write first, as one that also writes has both.
+        races = sorted(self.races.values(), key=lambda race: race.kind != "read")
         return Report(
             self.kernel,
             self.grid,
             (1, 1, 1),
             accesses=[site.row() for site in sites],
-            errors=[*self.errors, *self._sentences()],
+            errors=[*self.errors, *(race.finding(self.grid) for race in races)],
             blocks=self.programs,
             races=len(self.races),
             kind="triton",
@@ -613,25 +637,6 @@ class Launch:
                 "Measurement disturbed: the counts of a launch were changed after they were made."
             )
 
-    def _sentences(self) -> list[str]:
-        """Races between a read and a write first, as one that also writes has both."""
-        races = sorted(self.races.values(), key=lambda race: race.kind != "read")
-        return [self._sentence(race) for race in races]
-
-    def _sentence(self, race: Race) -> str:
-        element = f"{race.area.name}[{race.element}]"
-        count = _many(race.many())
-        if race.program == race.other_program:
-            return (
-                f"race: lanes of {self.where(race.program)} write different values to {element} "
-                f"(line {race.line}): which of them stays is open ({count})"
-            )
-        return (
-            f"race: {self.where(race.program)} {DOES[race.kind]} {element} (line {race.line}) "
-            f"which {self.where(race.other_program)} {DID[race.other_kind]} (line "
-            f"{race.other_line}): nothing orders two programs of a launch ({count})"
-        )
-
 
 def _values_of(values: Array | None, lanes: int, on: Array | None) -> Array | None:
     """The values of the lanes that are on, one after another."""
@@ -647,10 +652,6 @@ def _spread(offsets: Array, on: Array | None) -> tuple[int | None, ...]:
         return tuple(offsets[:MAX_OFFSETS].tolist())
     rest = iter(offsets.tolist())
     return tuple(next(rest) if lane else None for lane in on[:MAX_OFFSETS].tolist())
-
-
-def _lanes(count: int) -> str:
-    return f"{count:,} lane{'' if count == 1 else 's'}"
 
 
 _ROWS: dict[tuple[int, int], bytes] = {}

@@ -43,7 +43,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from grader.kernels.triton.guard import Stop
+from grader.kernels.triton.guard import KernelFault
 from grader.meters.evidence import (
     MeasurementDisturbed,
     alarm_position,
@@ -124,7 +124,7 @@ def _ready() -> Any:
                 from grader.kernels.triton import self_test
 
                 _fault = self_test.fault()
-            except (Exception, Stop) as error:
+            except (Exception, KernelFault) as error:
                 _fault = f"{type(error).__name__}: {error}"
     if _fault:
         raise TritonUnsupported(f"{_version_text(patches.VERSION)} ({_fault})")
@@ -159,7 +159,7 @@ def _called(hooks: Hooks, call: Callable[[], Any]) -> Any:
         try:
             with _poisoned():
                 value = call()
-        except Stop:
+        except KernelFault:
             value = None
         problems = hooks.problems()
     problems += alarm_problems(alarm)

@@ -146,7 +146,7 @@ def test_a_file_of_a_strange_name(tmp_path: Path, name: str) -> None:
     path.write_text(FINE.replace("x[threadIdx.x]", "x[9]"))
     x = np.zeros(4, np.float32)
     report = kernels.compile(path, name=name).launch("k", 1, 1, [x])
-    assert "writes x[9] (line 1)" in report.errors[0]
+    assert "writes x[9] (line 1)" in report.sentences[0]
 
 
 # -- the cache ------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
         "import sys, numpy as np\n"
         "from grader import kernels\n"
         "x = np.zeros(4, np.float32)\n"
-        "print(kernels.compile(sys.argv[1]).launch('k', 1, 4, [x]).errors, x.sum())\n"
+        "print(kernels.compile(sys.argv[1]).launch('k', 1, 4, [x]).sentences, x.sum())\n"
     )
     # The runtime's object lies there already, so that this takes half a second.
     cache = tmp_path / "cache"

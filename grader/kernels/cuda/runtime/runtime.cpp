@@ -542,13 +542,14 @@ void out_of_bounds(Address a, u32 size, Kind kind, Address pc) {
         u64 distance = a < r.base ? r.base - a : a >= r.base + r.bytes ? a - (r.base + r.bytes) + 1 : 0;
         if (distance < least || (distance == least && a == r.base)) least = distance, nearest = &r;
     }
-    std::string text = here("out_of_bounds", pc) + format(", \"access\": \"%s\", \"size\": %u", KINDS[kind], size);
-    if (a < 4096) text += ", \"null\": true";
-    else if (current && a - (Address)current->stack + (1u << 20) < (2u << 20)) text += ", \"local\": true";
-    else if (nearest && least < (64u << 20))
-        text += format(", \"array\": %s, \"offset\": %lld, \"element\": %u, \"bytes\": %zu, \"space\": \"%s\"",
-                       quoted(nearest->name).c_str(), (long long)(a - nearest->base), nearest->element,
-                       nearest->bytes, SPACES[nearest->space]);
+    const bool local = current && a - (Address)current->stack + (1u << 20) < (2u << 20);
+    const bool near = nearest && least < (64u << 20);
+    const bool shared = near && nearest->space == SHARED;
+    const char *what = a < 4096 ? "null_pointer" : local ? "local_memory" : !near ? "no_array" : !shared ? "out_of_bounds" : nearest->bytes ? "out_of_shared" : "no_dynamic_shared";
+    std::string text = here(what, pc) + format(", \"access\": \"%s\"", KINDS[kind]);
+    if (a >= 4096 && !local && near)
+        text += format(", \"array\": %s, \"offset\": %lld, \"element\": %u, \"bytes\": %zu", quoted(nearest->name).c_str(),
+                       (long long)(a - nearest->base), nearest->element, nearest->bytes);
     end_launch(text + "}");
 }
 
@@ -1490,9 +1491,8 @@ std::vector<u32> order_of(u32 many, u64 seed) {
     return order;
 }
 
-std::string waiting(const Lane &l) {
-    const char *where = l.state == DONE ? "end" : l.state == AT_BARRIER ? "barrier" : "collective";
-    return format("{\"thread\": %u, \"at\": \"%s\", \"pc\": %llu}", l.thread, where, (unsigned long long)l.waits_at);
+std::string with_other(const Lane &l) {
+    return format(", \"other_thread\": %u, \"other_pc\": %llu", l.thread, (unsigned long long)l.waits_at);
 }
 
 // Nobody can run any more: all wait at one barrier, or the kernel is stuck. Whether it goes on.
@@ -1513,26 +1513,27 @@ bool pass_barrier() {
                 (other.state != AT_COLLECTIVE || other.mask != stuck->mask || other.collective != stuck->collective))
                 missing = &other;
         }
-        std::string text = format("{\"kind\": \"stuck_collective\", \"pc\": %llu, \"thread\": %u, \"block\": %u, \"mask\": %u",
+        const char *why = !missing                          ? "stuck_collective"
+                          : missing->state == AT_BARRIER    ? "partner_at_barrier"
+                          : missing->mask != stuck->mask    ? "partner_with_other_mask"
+                                                            : "partner_elsewhere";
+        std::string text = format("{\"kind\": \"%s\", \"pc\": %llu, \"thread\": %u, \"block\": %u, \"mask\": %u", why,
                                   (unsigned long long)stuck->waits_at, stuck->thread, block_number, stuck->mask);
-        if (missing) {
-            text += ", \"missing\": " + waiting(*missing);
-            if (missing->state == AT_COLLECTIVE) text += format(", \"missing_mask\": %u", missing->mask);
-        }
+        if (missing) text += with_other(*missing) + format(", \"other_mask\": %u", missing->mask);
         end_launch(text + "}");
         return false;
     }
     if (!first) return false; // all have ended
     if (done) {
-        end_launch(format("{\"kind\": \"ended_before_barrier\", \"pc\": %llu, \"thread\": %u, \"block\": %u, \"ended\": %u, \"gone\": %u}",
+        end_launch(format("{\"kind\": \"ended_before_barrier\", \"pc\": %llu, \"thread\": %u, \"block\": %u, \"ended\": %u, \"other_thread\": %u}",
                           (unsigned long long)first->waits_at, first->thread, block_number, done, gone->thread));
         return false;
     }
     for (const Lane &l : lanes)
         if (l.waits_at != first->waits_at) {
-            end_launch(format("{\"kind\": \"divergent_barrier\", \"pc\": %llu, \"thread\": %u, \"block\": %u, \"other\": ",
+            end_launch(format("{\"kind\": \"divergent_barrier\", \"pc\": %llu, \"thread\": %u, \"block\": %u",
                               (unsigned long long)first->waits_at, first->thread, block_number) +
-                       waiting(l) + "}");
+                       with_other(l) + "}");
             return false;
         }
     return true;

@@ -88,7 +88,7 @@ def test_a_worker_interprets(tmp_path: Path) -> None:
         got, reports = student.probe.filled(100)
         report = Report.from_plain(reports[0])
         assert got.tolist() == list(range(100))
-        assert (report.errors, report.total("lanes"), report.blocks) == ([], 100, 4)
+        assert (report.sentences, report.total("lanes"), report.blocks) == ([], 100, 4)
 
 
 def test_a_worker_for_the_gpu_compiles(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_compiled_launch_has_a_name_and_a_grid(
     report = Report.from_plain(reports[0])
     assert value.tolist() == [2.0] * 20
     assert (report.kernel, report.grid, report.kind) == ("add_kernel", (3, 2, 1), "triton")
-    assert (report.accesses, report.errors, report.blocks, report.flops) == ([], [], 0, 0)
+    assert (report.accesses, report.sentences, report.blocks, report.flops) == ([], [], 0, 0)
 
 
 def test_a_compiling_process_is_not_tried_out(monkeypatch: pytest.MonkeyPatch) -> None:
