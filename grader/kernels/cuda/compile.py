@@ -137,7 +137,7 @@ def runtime_object() -> bytes:
 
 
 def _runtime_key() -> str:
-    return _key(compiler(), _shipped("runtime.cpp"), _RUNTIME_FLAGS)
+    return _key(compiler(), "", _RUNTIME_FLAGS)
 
 
 def ready_runtime() -> bytes:
@@ -187,15 +187,16 @@ def _wrapped(source: Source) -> str:
 
 def _key(found: Compiler, text: str, flags: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
-    for part in (found.version, *flags, *(_shipped(name) for name in ("shim.h", "runtime.cpp"))):
+    for part in (found.version, *flags, *_shipped()):
         digest.update(part.encode() + b"\0")
     digest.update(text.encode())
     return digest.hexdigest()[:32]
 
 
-@lru_cache(maxsize=4)
-def _shipped(name: str) -> str:
-    return (_RUNTIME / name).read_text(encoding="utf-8")
+@lru_cache(maxsize=1)
+def _shipped() -> tuple[str, ...]:
+    """The texts of the shim and of the runtime."""
+    return tuple(path.read_text(encoding="utf-8") for path in sorted(_RUNTIME.iterdir()))
 
 
 @lru_cache(maxsize=1)
