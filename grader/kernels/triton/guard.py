@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -22,202 +21,17 @@ from grader.kernels.findings import (
     Size,
     position,
 )
-from grader.kernels.report import Access, Report, Visit
+from grader.kernels.report import Report, Visit
 from grader.kernels.sentences import FindingKind
+from grader.kernels.triton.arguments import SITES, Array, Index, Memory, TensorArgument
+from grader.kernels.triton.requests import SECTOR, Asked, Site, values_of
 from grader.meters.evidence import Journal, MeasurementDisturbed
 
-Array = np.ndarray[Any, Any]
-Index = slice | Array  # which of a row of elements: contiguous ones, or one by one
-
-SECTOR = 32
 MAX_VISITS = 20_000
-MAX_OFFSETS = 4096
-MAX_KEPT = 8  # unordered programs that are remembered of each piece of memory, a role
-MAX_ASIDE = 1 << 23  # pieces of memory whose readers are noted only if somebody writes
-_SITES = 4096  # a mark in a shadow is event * _SITES + site
 
 
 class KernelFault(BaseException):
     """A launch ends here, with its finding. No `except Exception` of a learner's takes it."""
-
-
-class Memory:
-    """The storage that one or several arguments lie in, and who touched its pieces last.
-
-    A shadow holds a mark for each piece, 0 for nobody. Kept are some readers, and some atomics, of
-    programs that nothing orders, and the last of those who write. Who only reads is put aside until
-    somebody writes.
-    """
-
-    def __init__(self, first: int, size: int) -> None:
-        self.first = first
-        self.size = size
-        self.piece = 0  # bytes
-        self.shadows: dict[str, Array] = {}
-        self.aside: list[tuple[int, Index]] | None = []
-        self.aside_pieces = 0
-
-    def fit(self, first: int, size: int) -> None:
-        """Make the pieces small enough for these elements to be whole ones."""
-        self.piece = math.gcd(self.piece, size, first - self.first) or 1
-
-    def shadow(self, role: str) -> Array:
-        found = self.shadows.get(role)
-        if found is None:
-            found = self.shadows[role] = np.zeros(-(-self.size // self.piece), np.int64)
-        return found
-
-    def refine(self, size: int, program_of: Array) -> None:
-        """Smaller pieces, for an access through a pointer to a smaller type."""
-        self.settle(program_of)
-        many = self.piece // math.gcd(self.piece, size)
-        self.piece //= many
-        pieces = -(-self.size // self.piece)
-        self.shadows = {r: np.repeat(a, many)[:pieces] for r, a in self.shadows.items()}
-
-    def readers(self, mark: int, index: Index, program_of: Array, ordered: Array) -> None:
-        if self.aside is None:
-            self.leave("read", mark, index, program_of, ordered)
-            return
-        self.aside.append((mark, index))
-        self.aside_pieces += (
-            index.stop - index.start if isinstance(index, slice) else int(index.size)
-        )
-        if self.aside_pieces > MAX_ASIDE:
-            self.settle(program_of)
-
-    def settle(self, program_of: Array) -> None:
-        """Note the readers that were put aside: from now on it matters who they were."""
-        aside, self.aside = self.aside, None
-        for mark, index in aside or ():
-            self.leave("read", mark, index, program_of)
-
-    def leave(
-        self, role: str, mark: int, index: Index, program_of: Array, ordered: Array | None = None
-    ) -> None:
-        """Put the mark in the place of one of this program's, or of one that is `ordered` before
-        it: who races with that one races with this one, too. `program_of`: of each event."""
-        me = program_of[mark // _SITES]
-        left: Array | None = None
-        for number in range(MAX_KEPT):
-            shadow = self.shadow(f"{role} {number}")
-            there = shadow[index]
-            if left is None and not there.any():
-                shadow[index] = mark
-                return
-            events = there // _SITES
-            free = (there == 0) | (program_of[events] == me)
-            if ordered is not None:
-                free |= ordered[events]
-            if left is not None:
-                free &= left
-            shadow[index] = np.where(free, mark, there)
-            left = ~free if left is None else left & ~free
-            if not left.any():
-                return
-
-
-class TensorArgument:
-    """A tensor argument: the parameter's name, where its elements lie, which were touched."""
-
-    def __init__(
-        self,
-        name: str,
-        first: int,
-        size: int,
-        shape: Sequence[int],
-        strides: Sequence[int],
-        memory: Memory,
-    ) -> None:
-        self.name = name
-        self.first = first
-        self.size = size
-        self.shape = tuple(shape)
-        self.strides = tuple(strides)
-        self.count = math.prod(self.shape)
-        steps = zip(self.shape, self.strides, strict=True)
-        self.extent = 1 + sum((n - 1) * step for n, step in steps) if self.count else 0
-        self.bytes = self.extent * size
-        self.memory = memory
-        self.within = first - memory.first if self.count else 0  # bytes
-        if self.count:
-            memory.fit(first, size)
-        self.contiguous = _is_contiguous(self.shape, self.strides)
-        self.members: Array | None = None if self.contiguous else self._members()
-        self.read: Array | None = None
-        self.written: Array | None = None
-
-    def _members(self) -> Array | None:
-        """Which elements from the first to the last belong to the tensor; None where all do."""
-        found = np.zeros(self.extent, bool)
-        np.lib.stride_tricks.as_strided(found, self.shape, self.strides)[...] = True
-        return None if found.all() else found
-
-    def holds(self, low: int, high: int) -> bool:
-        """Whether the bytes from one address up to another lie in it."""
-        return self.first <= low and high <= self.first + self.bytes
-
-    def touch(self, kind: AccessKind, index: Index) -> None:
-        if kind != "write":
-            if self.read is None:
-                self.read = np.zeros(self.extent, bool)
-            self.read[index] = True
-        if kind != "read":
-            if self.written is None:
-                self.written = np.zeros(self.extent, bool)
-            self.written[index] = True
-
-    def touched(self) -> tuple[int, int]:
-        read, written = (
-            0 if seen is None else int(np.count_nonzero(seen)) for seen in (self.read, self.written)
-        )
-        return read, written
-
-    def layout(self) -> dict[str, tuple[int, ...]]:
-        """Its shape, unless that is the number of its elements, and strides that the shape does
-        not say."""
-        if self.contiguous:
-            return {} if len(self.shape) == 1 else {"shape": self.shape}
-        return {"shape": self.shape, "strides": self.strides}
-
-
-def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    step = 1
-    for n, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if n != 1 and stride != step:
-            return math.prod(shape) == 0
-        step *= n
-    return True
-
-
-@dataclass
-class Site:
-    """All requests of one kind by one line to one array, as they add up."""
-
-    number: int
-    line: int
-    kind: AccessKind
-    array: str
-    size: int
-    requests: int = 0
-    lanes: int = 0
-    masked: int = 0
-    sectors: int = 0
-    ideal_sectors: int = 0
-    worst: int = 0
-    worst_same: int = 0
-    most_masked: int = -1
-    offsets: tuple[int | None, ...] = ()
-    kept: int = 0
-    before: tuple[int, tuple[int | None, ...]] = (-1, ())
-
-    def row(self) -> Access:
-        return Access(
-            self.line, self.kind, "global", self.array, self.size, self.requests, self.lanes,
-            sectors=self.sectors, ideal_sectors=self.ideal_sectors, worst=self.worst,
-            operations=self.lanes if self.kind == "atomic" else 0, worst_same=self.worst_same,
-            worst_offsets=self.offsets, masked=self.masked,
-        )  # fmt: skip
 
 
 @dataclass
@@ -245,23 +59,6 @@ class Race:
             Element(self.area.name, (self.element,)),
             {"count": many},
         )
-
-
-@dataclass
-class Asked:
-    """One access: the lanes that are on, as offsets in bytes from the tensor's beginning.
-
-    `row`: they are neighbours in order. `once`: the offsets with none twice where `distinct` was
-    found by sorting, otherwise as they came.
-    """
-
-    offsets: Array
-    size: int
-    row: bool
-    low: int
-    high: int
-    distinct: int = 0
-    once: Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 class Launch:
@@ -370,7 +167,7 @@ class Launch:
         if area is None:
             area = self._around(flat, size)
             if area is None:
-                values = _values_of(values, lanes, on)
+                values = values_of(values, lanes, on)
                 self._piecewise(kind, flat, lanes - flat.size, size, line, values)
                 return
         self._one(kind, flat, lanes, on, size, line, area, values)
@@ -417,33 +214,30 @@ class Launch:
         many = flat.size
         if many == 0:
             site = self._counted(self._site(line, kind, area.name, size), 0, lanes, 0, 0)
-            self._keep(site, flat.view(np.int64), lanes, on)
+            site.keep(flat.view(np.int64), lanes, on, self.again)
             if self.trace and kind != "atomic":
                 self._visit(site, -1, -1, 0, lanes)
             return
         offsets = (flat - np.uint64(area.first)).view(np.int64)
-        first, last = int(offsets[0]), int(offsets[-1])
-        if last - first == (many - 1) * size and _is_row(offsets, first, size):
-            asked = Asked(offsets, size, True, first, last)
-        else:
-            asked = Asked(offsets, size, False, int(offsets.min()), int(offsets.max()))
+        asked = Asked.of(offsets, size)
         if asked.low < 0 or asked.high + size > area.bytes or area.members is not None:
             self._check(kind, asked, line, area, lanes)
         if (asked.low + area.within) % size or (asked.high + area.within) % size:
             self._aligned(kind, asked, line, area)
-        sectors = _sectors(asked, area.within)
+        sectors = asked.sectors(area.within)
         ideal = -(-asked.distinct * size // SECTOR)
         site = self._site(line, kind, area.name, size)
         self._counted(site, many, lanes - many, sectors, ideal)
-        self._keep(site, offsets, lanes, on)
+        site.keep(offsets, lanes, on, self.again)
         if kind == "atomic":
-            same = 1 if asked.distinct == many else _most_equal(offsets)
+            same = 1 if asked.distinct == many else asked.most_equal()
             site.worst_same = max(site.worst_same, same)
         elif self.trace:
-            self._visit(site, first // area.size, last // area.size, many, lanes - many)
-        area.touch(kind, _elements(asked, area.size))
+            first, last = int(offsets[0]) // area.size, int(offsets[-1]) // area.size
+            self._visit(site, first, last, many, lanes - many)
+        area.touch(kind, asked.elements(area.size))
         if values is not None and asked.distinct < many:
-            self._within(site, flat, _values_of(values, lanes, on), area)
+            self._within(site, flat, values_of(values, lanes, on), area)
         if not self.alone:
             self._shadow(site, asked, area)
 
@@ -451,8 +245,8 @@ class Launch:
         key = (line, kind, array, size)
         found = self.sites.get(key)
         if found is None:
-            if len(self.by_number) >= _SITES:
-                raise self.stop(FindingKind.TOO_MANY_LINES, limit=_SITES)
+            if len(self.by_number) >= SITES:
+                raise self.stop(FindingKind.TOO_MANY_LINES, limit=SITES)
             found = self.sites[key] = Site(len(self.by_number), line, kind, array, size)
             self.by_number.append(found)
         return found
@@ -469,19 +263,6 @@ class Launch:
         site.worst = max(site.worst, sectors)
         self.journal.append(site.number, requests, lanes, masked, sectors, ideal)
         return site
-
-    def _keep(self, site: Site, offsets: Array, lanes: int, on: Array | None) -> None:
-        """This request's offsets, if no other has had as many lanes switched off."""
-        masked = lanes - offsets.size
-        if self.again and site.kept == site.requests:
-            both = zip(site.offsets, _spread(offsets, on), strict=False)
-            merged = tuple(other if one is None else one for one, other in both)
-            now = site.most_masked - offsets.size, merged
-            site.most_masked, site.offsets = max(site.before, now, key=lambda pair: pair[0])
-        elif not self.again and masked > site.most_masked:
-            site.before = site.most_masked, site.offsets
-            site.kept = site.requests
-            site.most_masked, site.offsets = masked, _spread(offsets, on)
 
     def _visit(self, site: Site, first: int, last: int, lanes: int, masked: int) -> None:
         if len(self.visits) < MAX_VISITS:
@@ -547,7 +328,7 @@ class Launch:
             index = (asked.once + base) // piece
             if wide > 1:
                 index = (index[:, None] + np.arange(wide)).reshape(-1)
-        mark = self.event * _SITES + site.number
+        mark = self.event * SITES + site.number
         if site.kind != "read" and memory.aside is not None:
             memory.settle(self.program_of)
         for role in memory.shadows:
@@ -564,16 +345,16 @@ class Launch:
         there = shadow[index]
         if not there.any():
             return
-        racing = ~self.ordered[there // _SITES]
+        racing = ~self.ordered[there // SITES]
         if not racing.any():
             return
         where = np.flatnonzero(racing)
         pieces = where + index.start if isinstance(index, slice) else index[where]
         marks = there[racing]
-        for number in np.unique(marks % _SITES):
-            same = marks % _SITES == number
+        for number in np.unique(marks % SITES):
+            same = marks % SITES == number
             first = int(np.argmin(pieces[same]))
-            program = int(self.program_of[int(marks[same][first]) // _SITES])
+            program = int(self.program_of[int(marks[same][first]) // SITES])
             offset = int(pieces[same][first]) * area.memory.piece - area.within
             self._race(site, self.by_number[int(number)], program, pieces[same], offset, area)
 
@@ -636,71 +417,3 @@ class Launch:
             raise MeasurementDisturbed(
                 "Measurement disturbed: the counts of a launch were changed after they were made."
             )
-
-
-def _values_of(values: Array | None, lanes: int, on: Array | None) -> Array | None:
-    """The values of the lanes that are on, one after another."""
-    if values is None:
-        return None
-    every = np.broadcast_to(values.reshape(-1), (lanes,))
-    return every if on is None else every[on]
-
-
-def _spread(offsets: Array, on: Array | None) -> tuple[int | None, ...]:
-    """The offset of each lane, None for one that is off."""
-    if on is None:
-        return tuple(offsets[:MAX_OFFSETS].tolist())
-    rest = iter(offsets.tolist())
-    return tuple(next(rest) if lane else None for lane in on[:MAX_OFFSETS].tolist())
-
-
-_ROWS: dict[tuple[int, int], bytes] = {}
-
-
-def _is_row(offsets: Array, first: int, size: int) -> bool:
-    """Whether each offset is the one before and `size` more; compared as bytes, which is fast."""
-    key = (offsets.size, size)
-    row = _ROWS.get(key)
-    if row is None:
-        if len(_ROWS) > 256:
-            _ROWS.clear()
-        row = _ROWS[key] = (np.arange(offsets.size, dtype=np.int64) * size).tobytes()
-    return (offsets - first).tobytes() == row
-
-
-def _sectors(asked: Asked, within: int) -> int:
-    """How many sectors an access touches; fills in `distinct` and `once`."""
-    offsets, size, low, high = asked.offsets, asked.size, asked.low, asked.high
-    if asked.row:
-        asked.distinct, asked.once = offsets.size, offsets
-        return (within + high + size - 1) // SECTOR - (within + low) // SECTOR + 1
-    steps = offsets[1:] - offsets[:-1]
-    if bool((steps >= 0).all()):
-        asked.distinct, asked.once = int(np.count_nonzero(steps)) + 1, offsets
-    else:
-        span = (high - low) // size + 1
-        if span <= 64 * offsets.size + 4096:
-            seen = np.zeros(span, bool)
-            seen[(offsets - low) // size] = True
-            asked.once = np.flatnonzero(seen) * size + low
-        else:
-            asked.once = np.unique(offsets)
-        asked.distinct = asked.once.size
-    pieces = (asked.once + within) // SECTOR
-    return int(np.count_nonzero(pieces[1:] - pieces[:-1])) + 1
-
-
-def _elements(asked: Asked, item: int) -> Index:
-    """The elements of a tensor that an access touches."""
-    if asked.row:
-        return slice(asked.low // item, (asked.high + asked.size - 1) // item + 1)
-    found: Array = asked.once // item
-    if asked.size > item:
-        found = (found[:, None] + np.arange(asked.size // item)).reshape(-1)
-    return found
-
-
-def _most_equal(offsets: Array) -> int:
-    """How often the most frequent offset is there."""
-    _, counts = np.unique(offsets, return_counts=True)
-    return int(counts.max())

@@ -24,7 +24,8 @@ from triton.runtime import autotuner, interpreter, jit
 from grader.kernels.findings import AccessKind, Size
 from grader.kernels.report import Report
 from grader.kernels.sentences import FindingKind
-from grader.kernels.triton.guard import KernelFault, Launch, Memory, TensorArgument
+from grader.kernels.triton.arguments import Memory, TensorArgument
+from grader.kernels.triton.guard import KernelFault, Launch
 from grader.meters.evidence import Journal, Watch
 
 VERSION = str(triton.__version__)

@@ -200,8 +200,11 @@ def _poisoned() -> Iterator[None]:
         settings.fill_uninitialized_memory = fills
 
 
-_WATCHES = (
-    watch_package(__name__),
-    watch_package("grader.kernels.triton.guard"),
-    watch_package("grader.kernels.report"),
+_WATCHES = tuple(
+    watch_package(name)
+    for name in (
+        __name__,
+        *(f"grader.kernels.{name}" for name in ("findings", "report", "sentences")),
+        *(f"grader.kernels.triton.{name}" for name in ("arguments", "guard", "requests")),
+    )
 )
