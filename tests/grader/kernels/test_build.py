@@ -208,7 +208,7 @@ def test_the_key_holds_flags_and_the_kits_own_files(monkeypatch: pytest.MonkeyPa
     found = build.compiler()
     keys = {build._key(found, "text", ("-O0",)), build._key(found, "text", ("-O1",))}
     keys.add(build._key(found, "other", ("-O0",)))
-    monkeypatch.setattr(build, "_shipped", lambda name: name)
+    monkeypatch.setattr(build, "_shipped", lambda: ("other", "files"))
     keys.add(build._key(found, "text", ("-O0",)))
     keys.add(build._key(build.Compiler(found.path, "13", False), "text", ("-O0",)))
     assert len(keys) == 5
