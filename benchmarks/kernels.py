@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from grader import kernels  # noqa: E402
-from grader.kernels import build  # noqa: E402
+from grader.kernels.cuda import compile as build  # noqa: E402
 
 TARGET = 500
 BLOCK = 256
@@ -123,7 +123,7 @@ for line in sys.stdin:
 COMPILED = """
 import json, sys, time
 from grader import kernels
-from grader.kernels import cuda
+from grader.kernels.cuda import launch as cuda
 from pathlib import Path
 taken = []
 path = Path(sys.argv[1])

@@ -136,9 +136,9 @@ def kernel(
 ) -> None:
     """Launch a CUDA kernel on the CPU: requests, sectors, wavefronts and conflicts by line, and
     what is wrong with it."""
-    from grader.kernels import command
+    from grader.kernels import launch_command
 
-    code = command.run(file, name, arguments or [], grid, block, shared, seed)
+    code = launch_command.run(file, name, arguments or [], grid, block, shared, seed)
     raise typer.Exit(code)
 
 

@@ -8,14 +8,16 @@ misconception that produces the same value at the same place.
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grader import show
 from grader.boundary.errors import StudentError, SuiteFault
+
+if TYPE_CHECKING:
+    from grader.kernels.findings import KernelFinding
 
 # Machine epsilon: the distance from 1 to the next number of the dtype.
 EPS = {
@@ -558,20 +560,26 @@ _LAUNCHES = {
 
 
 def launched(
-    errors: Sequence[str], because: Mapping[str, str] | None = None, exactly: bool = False
+    errors: Sequence[KernelFinding],
+    because: Mapping[str, str] | None = None,
+    exactly: bool = False,
 ) -> None:
     """A kernel's launch ran to its end without a fault: `errors` are those of its report, of which
-    the first is shown. `because`: a clause for an error that begins so, where the suite knows a
+    the first is shown. `because`: a clause for errors that begin so, where the suite knows a
     better one. `exactly`: mistakes whose races touch other threads or elements are different ones,
     which finds a cause only for a learner who names arrays as the reference does."""
     if not errors:
         return
     first = errors[0]
     clauses = [*(because or {}).items(), *_LAUNCHES.items()]
-    clause = next((why for start, why in clauses if first.startswith(start)), "")
+    clause = next((why for start, why in clauses if first.kind.wording.startswith(start)), "")
     more = f"and {len(errors) - 1} more of the kind" if len(errors) > 1 else ""
     raise _fail(
-        "launch", _bare(first, exactly), clause or "a launch must run to its end", first, more
+        "launch",
+        first.signature(exactly),
+        clause or "a launch must run to its end",
+        str(first),
+        more,
     )
 
 
@@ -586,25 +594,6 @@ def returned(outcome: Mapping[str, Any]) -> list[Any]:
         what=f"the ranks{where}",
     )
     return list(outcome["ranks"])
-
-
-def _bare(error: str, exactly: bool) -> str:
-    """A launch's error without what two authors of one mistake need not share: lines and counts,
-    and unless `exactly`, the names of shared arrays and which threads came up in a race. Of a
-    Triton kernel, what depends on the size of a block goes, too."""
-    text = re.sub(r"line \d+", "a line", error)
-    if re.search(r"program(s of a launch| \(?\d)", text):
-        text = re.sub(r"program (?:\([\d, ]+\)|\d+)", "program", text)
-        text = re.sub(r" \([\d,]+ elements?\)$", "", text)
-        text = re.sub(r"[\d,]+ of [\d,]+ lanes?( lies?)?", "lanes", text)
-        return re.sub(r"\[-?\d+\]", "", text) if text.startswith("race") else text
-    text = re.sub(r"[\d,]+ such access(es)?", "such accesses", text)
-    if not exactly and text.startswith(("race", "uninitialized", "misaligned")):
-        text = re.sub(r"\(block.*\)$", "", text)
-        text = re.sub(r"(?:thread|block) (?:\([\d, ]+\)|\d+)", "thread", text)
-        text = re.sub(r"\b(?!in\b|out\b)\w+((?:\[\d+\])+)", "shared", text)
-        text = re.sub(r"(?:\[\d+\])+", "", text)
-    return text
 
 
 def true(condition: object, because: str, observed: object = None) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy
 
-from grader.learner.drawing import Bar, Bars, Cell, Fault, Grid, Key, Panel, Picture
+from grader.learner.drawing import Bar, Bars, Cell, Fault, Grid, Key, Panel, Picture, launched
 
 BLOCK = 256
 WARP = 32
@@ -57,8 +57,7 @@ def _report(student: Any, kernel: str) -> Row:
     values = numpy.arange(1, BLOCK + 1, dtype=numpy.float32)
     args = [values, numpy.zeros(1, numpy.float32), BLOCK]
     report, out = student.probe.launch(kernel, 1, BLOCK, args, 4 * BLOCK)
-    if report["errors"]:
-        raise Fault(report["errors"][0])
+    launched(report)
     if out[0] != values.sum():
         raise Fault(f"the sum of 1, 2, ..., 256 came out as {out[0]:.9g} instead of 32896")
     if not report["steps"]:

@@ -21,6 +21,7 @@ from grader.learner.drawing import (
     Picture,
     Stack,
     shade,
+    launched,
 )
 
 SIDE = 32
@@ -68,8 +69,7 @@ def _report(student: Any, kernel: str) -> dict[str, Any]:
     matrix = numpy.arange(SIDE * SIDE, dtype=numpy.float32).reshape(SIDE, SIDE)
     args = [matrix, numpy.full_like(matrix, numpy.nan), SIDE, SIDE]
     report, arrays = student.probe.launch(kernel, [1, 1], [SIDE, 8], args)
-    if report["errors"]:
-        raise Fault(report["errors"][0])
+    launched(report)
     if not numpy.array_equal(arrays[1], matrix.T):
         y, x = numpy.argwhere(arrays[1] != matrix.T)[0]
         raise Fault(

@@ -24,6 +24,7 @@ from grader.learner.drawing import (
     Panel,
     Picture,
     Series,
+    launched,
 )
 
 LENGTHS = (64, 128, 256, 512, 1024)
@@ -365,8 +366,7 @@ def _launched(
     With `v`, the inputs are those of the walk."""
     value, reports = student.probe.drawn_launches("flash_kernel", args, settings)
     for report in reports:
-        if report["errors"]:
-            raise Fault(report["errors"][0])
+        launched(report)
     if len(reports) != 1:
         raise Fault(f"{len(reports)} launches of a Triton kernel instead of one")
     if v is None:

@@ -56,9 +56,9 @@ def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None 
 
         meters.preload()
     if "watched" in kit.probes and "kernels" in kit.probes:
-        from grader.kernels import tritons
+        from grader.kernels.triton import watch
 
-        tritons.preload()
+        watch.preload()
     far = FarSide(kit, explain=explain)
     with far.files.visible():
         while True:

@@ -98,9 +98,9 @@ def _import(name: str, settings: dict[str, Any]) -> None:
 
         kernels.preload(base64.b64decode(settings["runtime"]))
     elif name == "triton guard":
-        from grader.kernels import tritons
+        from grader.kernels.triton import watch
 
-        tritons.preload()
+        watch.preload()
     else:
         importlib.import_module(name)
 

@@ -11,11 +11,12 @@ The launches of Triton kernels in a function, interpreted under guard:
 Importing this imports NumPy, neither torch nor Triton, and no compiler runs before `compile`.
 """
 
-from grader.kernels.build import CompileError, preload, ready_runtime
-from grader.kernels.cuda import LaunchError, Module, Pointer, compile
+from grader.kernels.cuda import gpu, source
+from grader.kernels.cuda.compile import CompileError, preload, ready_runtime
+from grader.kernels.cuda.launch import LaunchError, Module, Pointer, compile
+from grader.kernels.cuda.source import Unsupported
 from grader.kernels.report import Access, Report, Step, Visit
-from grader.kernels.source import Unsupported
-from grader.kernels.tritons import TritonUnsupported, watched
+from grader.kernels.triton.watch import TritonUnsupported, watched
 
 __all__ = [
     "Access",
@@ -29,7 +30,9 @@ __all__ = [
     "Unsupported",
     "Visit",
     "compile",
+    "gpu",
     "preload",
     "ready_runtime",
+    "source",
     "watched",
 ]

@@ -44,6 +44,15 @@ class Fault(Exception):
     """Raised by a picture in place of a drawing: the text is the sentence to show there."""
 
 
+def launched(report: dict[str, Any]) -> None:
+    """Raise `Fault` with the first thing that is wrong with a kernel's launch, if any is; the
+    report is plain data, as a probe returns it."""
+    from grader.kernels import Report
+
+    for sentence in Report.from_plain(report).sentences:
+        raise Fault(sentence)
+
+
 def shade(index: int, count: int) -> str:
     """Colour `index` of `count` on a scale from dark to light, in whose order lightness grows."""
     if not 0 <= index < count:

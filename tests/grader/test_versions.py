@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from grader.kernels import tritons
+from grader.kernels.triton import watch
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,4 +23,4 @@ def ranges(name: str) -> dict[str, str]:
 
 def test_the_guards_triton_is_the_one_that_the_extras_install() -> None:
     """The extra for learners, the one for developers, and what a refusal tells to install."""
-    assert ranges("triton") == {"triton": tritons.WANTED, "dev": tritons.WANTED}
+    assert ranges("triton") == {"triton": watch.WANTED, "dev": watch.WANTED}

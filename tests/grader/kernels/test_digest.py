@@ -10,8 +10,12 @@ import pytest
 import grader
 from grader.classroom import keys
 
+RUNTIME = ("runtime.cpp", "races.h", "shim.h")
 
-@pytest.mark.parametrize("name", ["kernels/runtime.cpp", "kernels/shim.h", "suite.py"])
+
+@pytest.mark.parametrize(
+    "name", [*(f"kernels/cuda/runtime/{name}" for name in RUNTIME), "suite.py"]
+)
 def test_a_change_of_the_engine_is_another_grader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -186,8 +186,8 @@ def module(cu: Callable[[str], kernels.Module]) -> kernels.Module:
 
 
 def only(report: kernels.Report) -> str:
-    assert len(report.errors) == 1, report.errors
-    return report.errors[0]
+    assert len(report.sentences) == 1, report.sentences
+    return report.sentences[0]
 
 
 # -- out of bounds --------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_an_offset_pointer_counts_from_the_arrays_beginning(module: kernels.Modu
 
 def test_dynamic_shared_memory_ends_where_the_launch_says(module: kernels.Module) -> None:
     out = np.zeros(32, np.float32)
-    errors = module.launch("dynamic", 1, 32, [out, 0], shared_bytes=100).errors
+    errors = module.launch("dynamic", 1, 32, [out, 0], shared_bytes=100).sentences
     assert errors[0] == (
         f"out of bounds: thread 25 of block 0 writes room[25] (line {line('dynamic')}), "
         "but room has 100 bytes"
@@ -290,7 +290,7 @@ def test_memory_that_is_no_array(module: kernels.Module) -> None:
 
 def test_a_missing_barrier_names_both_lines(module: kernels.Module) -> None:
     report = module.launch("shared_race", 1, 64, [np.zeros(64, np.float32)])
-    error, other = report.errors
+    error, other = report.sentences
     assert error.startswith("race: thread ")
     assert f"(line {line('race_read')}) which thread" in error
     assert f"wrote at line {line('race_write')} with no __syncthreads() between" in error
@@ -311,7 +311,7 @@ def _race_parts(error: str) -> tuple[int, str, int]:
 
 
 def test_a_race_in_a_tile_names_row_and_column(module: kernels.Module) -> None:
-    error = module.launch("tile_race", 1, (8, 8), [np.zeros(64, np.float32)]).errors[0]
+    error = module.launch("tile_race", 1, (8, 8), [np.zeros(64, np.float32)]).sentences[0]
     assert f"(line {line('tile_read')}) which thread (" in error
     head, _, rest = error.partition(" reads tile[")
     x, y = head.removeprefix("race: thread (").rstrip(")").split(", ")
@@ -320,7 +320,7 @@ def test_a_race_in_a_tile_names_row_and_column(module: kernels.Module) -> None:
 
 
 def test_a_race_in_global_memory(module: kernels.Module) -> None:
-    error = module.launch("global_race", 1, 64, [np.zeros(128, np.int32)]).errors[0]
+    error = module.launch("global_race", 1, 64, [np.zeros(128, np.int32)]).sentences[0]
     assert f"(line {line('global_read')})" in error
     assert f"wrote at line {line('global_write')} with no __syncthreads() between" in error
     assert " reads data[" in error
@@ -329,17 +329,17 @@ def test_a_race_in_global_memory(module: kernels.Module) -> None:
 def test_a_race_between_blocks(module: kernels.Module) -> None:
     report = module.launch("block_race", 2, 32, [np.zeros(1, np.int32)])
     at = line("block_race")
-    assert report.errors[0] == (
+    assert report.sentences[0] == (
         f"race: thread 0 reads data[0] (line {at}) which thread 0 of block 0 wrote at line {at}: "
         "nothing orders two blocks of a launch (block 1; 1 such access)"
     )
-    assert report.races == len(report.errors) == 2
+    assert report.races == len(report.sentences) == 2
 
 
 def test_different_values_written_by_all(module: kernels.Module) -> None:
     report = module.launch("write_write", 1, 32, [np.zeros(1, np.int32)])
     at = line("write_write")
-    assert report.errors == [
+    assert report.sentences == [
         f"race: thread 1 writes data[0] (line {at}) which thread 0 wrote at line {at} with no "
         "__syncwarp() or __syncthreads() between: lanes of a warp need not run in step (block 0; "
         "31 such accesses)"
@@ -348,7 +348,7 @@ def test_different_values_written_by_all(module: kernels.Module) -> None:
 
 def test_a_plain_write_races_with_an_atomic(module: kernels.Module) -> None:
     report = module.launch("plain_and_atomic", 1, 64, [np.zeros(1, np.int32)])
-    assert report.errors[0].startswith(
+    assert report.sentences[0].startswith(
         f"race: thread 32 writes data[0] (line {line('the_plain')}) which thread 31 changed by "
         f"an atomic at line {line('the_atomic')} with no __syncthreads() between"
     )
@@ -362,17 +362,17 @@ def test_a_tile_is_overwritten_while_it_is_read(module: kernels.Module) -> None:
         "writes right[" in error
         and f"(line {line('right')})" in error
         and f"read at line {line('product')} with no __syncthreads() between" in error
-        for error in report.errors
-    ), report.errors
+        for error in report.sentences
+    ), report.sentences
     np.testing.assert_array_equal(c, a @ b)  # the values do not show it
 
 
 def test_the_old_warp_synchronous_tail(module: kernels.Module) -> None:
     report = module.launch("tail", 1, 64, [np.ones(64, np.float32), np.zeros(1, np.float32)])
-    assert report.errors
-    assert all(f"line {line('tail')}" in error for error in report.errors)
-    assert "with no __syncwarp() or __syncthreads() between" in report.errors[0]
-    assert "lanes of a warp need not run in step" in report.errors[0]
+    assert report.sentences
+    assert all(f"line {line('tail')}" in error for error in report.sentences)
+    assert "with no __syncwarp() or __syncthreads() between" in report.sentences[0]
+    assert "lanes of a warp need not run in step" in report.sentences[0]
 
 
 def test_races_can_be_left_out(module: kernels.Module) -> None:

@@ -131,7 +131,7 @@ def test_sizes_name_and_dynamic_shared_memory(module: kernels.Module, cupy: Fake
     function, grid, block, _, shared = cupy.launches[0]
     assert (function.name, grid, block, shared) == ("scale", (4, 2, 1), (32, 8, 1), 49153)
     assert function.max_dynamic_shared_size_bytes == 49153
-    assert (report.grid, report.block, report.accesses, report.errors) == (grid, block, [], [])
+    assert (report.grid, report.block, report.accesses, report.sentences) == (grid, block, [], [])
     module.launch("scale", 1, 32, args, 1024, device="gpu")
     assert cupy.launches[1][0].max_dynamic_shared_size_bytes == 0
     assert cupy.launches[1][4] == 1024

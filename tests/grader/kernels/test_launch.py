@@ -221,10 +221,10 @@ def test_a_pointer_into_an_array(module: kernels.Module) -> None:
 def test_empty_arrays_and_null_pointers(module: kernels.Module) -> None:
     empty, other = np.zeros(0, np.float32), np.zeros(0, np.float32)
     assert not module.launch("fill", 1, 8, [empty, 0, 1.0]).errors
-    (error,) = module.launch("fill", 1, 8, [empty, 1, 1.0]).errors
+    (error,) = module.launch("fill", 1, 8, [empty, 1, 1.0]).sentences
     assert "writes out[0]" in error
     assert "but out has 0 elements" in error
-    (error,) = module.launch("halves", 1, 1, [empty, other]).errors
+    (error,) = module.launch("halves", 1, 1, [empty, other]).sentences
     assert "reads from[0]" in error
     out = np.zeros(1, np.int32)
     assert not module.launch("is_null", 1, 1, [None, out]).errors
@@ -342,5 +342,5 @@ def test_a_report_with_a_part_missing(plain: dict[str, Any], name: str) -> None:
 def test_a_struct_of_the_wrong_size_is_refused(module: kernels.Module) -> None:
     """A type that this side does not know is checked by the side that does."""
     report = module.launch("vector_by_value", 1, 1, [np.float64(1.0), X.copy()])
-    assert report.errors == ["argument 1 has 16 bytes, 8 were given"]
+    assert report.sentences == ["argument 1 has 16 bytes, 8 were given"]
     assert struct.calcsize("4f") == 16

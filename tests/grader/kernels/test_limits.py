@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from grader import capabilities, kernels
-from grader.kernels import cuda
+from grader.kernels.cuda import launch as cuda
 
 pytestmark = pytest.mark.skipif(
     bool(capabilities.missing("cxx")), reason=capabilities.missing("cxx")
@@ -134,7 +134,7 @@ def test_all_threads_together_have_a_limit(module: kernels.Module) -> None:
     def launched(turns: int) -> tuple[list[str], list[int]]:
         out = np.zeros(64, np.int32)
         report = module.launch("busy", 64, 32, [turns, out], max_total_steps=200_000)
-        return report.errors, out.tolist()
+        return report.sentences, out.tolist()
 
     errors, out = launched(1000)
     assert errors == [
@@ -148,7 +148,9 @@ def test_all_threads_together_have_a_limit(module: kernels.Module) -> None:
 
 def test_barriers_do_not_begin_the_count_anew(module: kernels.Module) -> None:
     report = module.launch("busy_with_barriers", 1, 256, [10_000], max_total_steps=100_000)
-    assert report.errors[0].startswith("too long: the threads of this launch take more than 100,")
+    assert report.sentences[0].startswith(
+        "too long: the threads of this launch take more than 100,"
+    )
     assert not module.launch("busy_with_barriers", 1, 64, [100]).errors
 
 
@@ -158,7 +160,7 @@ def test_a_huge_launch_ends_before_it_begins(
     module: kernels.Module, watch: Watch, grid: Any, seed: int
 ) -> None:
     report = module.launch("idle", grid, 1024, [], seed=seed)
-    assert report.errors == [
+    assert report.sentences == [
         "too long: the threads of this launch take more than 536,870,912 steps together; launch "
         "fewer threads or a smaller input"
     ]
@@ -169,7 +171,7 @@ def test_seconds_are_the_last_limit(module: kernels.Module) -> None:
     out = np.zeros(64, np.int32)
     started = time.monotonic()
     report = module.launch("busy", 100_000, 256, [1, out], seconds=0.3)
-    assert report.errors == ["the kernel did not end within 0.3 s"]
+    assert report.sentences == ["the kernel did not end within 0.3 s"]
     assert time.monotonic() - started < 10
     assert not out.any()
 
@@ -180,14 +182,14 @@ def test_seconds_are_the_last_limit(module: kernels.Module) -> None:
 def test_a_million_accesses_between_two_barriers(module: kernels.Module, watch: Watch) -> None:
     x, out = np.ones(64, np.float32), np.zeros(1024, np.float32)
     report = module.launch("many_reads", 1, 1, [x, out, 1_000_000])
-    assert len(report.errors) == 1
-    assert report.errors[0].startswith(
+    assert len(report.sentences) == 1
+    assert report.sentences[0].startswith(
         "too long between two barriers: the warps of block 0 made more than 524,288 requests to "
         "memory (line "
     )
     assert watch.resident_bytes < 600 * MIB
     report = module.launch("spread_reads", 1, 64, [x, out, 1_000_000])
-    assert len(report.errors) == 1
+    assert len(report.sentences) == 1
     assert watch.resident_bytes < 600 * MIB
 
 
@@ -201,14 +203,14 @@ def test_a_hundred_thousand_are_counted(module: kernels.Module) -> None:
 
 def test_an_endless_loop_takes_bounded_memory(module: kernels.Module, watch: Watch) -> None:
     report = module.launch("busy", 2, 1024, [2**31 - 1, np.zeros(64, np.int32)])
-    assert report.errors[0].startswith("endless: thread 0 of block 0 took more than ")
+    assert report.sentences[0].startswith("endless: thread 0 of block 0 took more than ")
     assert watch.resident_bytes < 600 * MIB
 
 
 def test_lanes_that_all_go_their_own_way_take_bounded_memory(
     module: kernels.Module, watch: Watch
 ) -> None:
-    (error,) = module.launch("apart", 1, 256, [np.zeros(256, np.int32)]).errors
+    (error,) = module.launch("apart", 1, 256, [np.zeros(256, np.int32)]).sentences
     assert error.startswith(
         "too long between two barriers: the warps of block 0 made more than 4,194,304 different "
         "steps (line "
@@ -226,7 +228,7 @@ def test_printing_does_not_fill_the_disk(module: kernels.Module, watch: Watch) -
     assert len(report.printed) < 70_000
     assert report.printed.splitlines()[0].split() == ["0"]
     report = module.launch("prints_for_ever", 1, 1, [], max_steps=100_000)
-    assert report.errors[0].startswith("endless")
+    assert report.sentences[0].startswith("endless")
     assert watch.printed_bytes <= 16 * MIB
 
 
@@ -245,7 +247,7 @@ def test_arrays_may_be_larger_than_any_file(module: kernels.Module) -> None:
 
 
 def test_a_jump_to_nowhere_ends_that_process_only(module: kernels.Module) -> None:
-    (error,) = module.launch("jumps", 1, 1, []).errors
+    (error,) = module.launch("jumps", 1, 1, []).sentences
     assert error.startswith("thread 0 of block 0 touched memory that it may not, near line ")
 
 
@@ -287,6 +289,6 @@ def test_the_order_shows_what_races(module: kernels.Module) -> None:
     last = set()
     for seed in range(6):
         out = np.zeros(1, np.int32)
-        assert module.launch("last_wins", 8, 32, [out], seed=seed).errors
+        assert module.launch("last_wins", 8, 32, [out], seed=seed).sentences
         last.add(int(out[0]))
     assert len(last) > 1

@@ -110,7 +110,7 @@ def module(cu: Callable[[str], kernels.Module]) -> kernels.Module:
 
 
 def error(module: kernels.Module, name: str, args: list[object], block: int = 1) -> str:
-    return module.launch(name, 1, block, args, shared_bytes=256).errors[0]
+    return module.launch(name, 1, block, args, shared_bytes=256).sentences[0]
 
 
 @pytest.mark.parametrize("number", range(len(SHARED)), ids=[row[0] for row in SHARED])
@@ -150,7 +150,7 @@ def test_variables_of_the_device(module: kernels.Module) -> None:
 
 
 def test_one_byte_written_twice_is_a_race(module: kernels.Module) -> None:
-    errors = module.launch("same_byte", 1, 32, [np.zeros(32, np.uint8)]).errors
+    errors = module.launch("same_byte", 1, 32, [np.zeros(32, np.uint8)]).sentences
     assert len(errors) == 2
     assert any("thread 1 writes cells[0] " in text and "16 such" in text for text in errors)
     assert any("thread 1 writes out[8] " in text and "24 such" in text for text in errors)
@@ -159,5 +159,5 @@ def test_one_byte_written_twice_is_a_race(module: kernels.Module) -> None:
 def test_a_neighbours_byte_is_read_too_early(module: kernels.Module) -> None:
     report = module.launch("next_byte", 1, 64, [np.zeros(64, np.uint8)])
     assert report.races == 64
-    assert " reads cells[0] " in report.errors[0]
-    assert "thread 1 " in report.errors[0]
+    assert " reads cells[0] " in report.sentences[0]
+    assert "thread 1 " in report.sentences[0]

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from grader import kernels
-from grader.kernels import CompileError, Unsupported, nvrtc, source
-from grader.kernels.build import compiler
+from grader.kernels import CompileError, Unsupported, source
+from grader.kernels.cuda.compile import compiler
 from grader.labs import Lab, all_labs
 from grader.suite.model import load_suite
+from tests.grader.kernels import nvrtc_oracle as nvrtc
 
 from .ptx import Kernel
 
@@ -144,7 +145,7 @@ def test_without_the_library_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 # -- the shim's words are CUDA's ------------------------------------------------------------------
 
-SHIM = (Path(source.__file__).parent / "shim.h").read_text(encoding="utf-8")
+SHIM = (Path(source.__file__).parent / "runtime/shim.h").read_text(encoding="utf-8")
 BY_HAND = """
     printf("%d", warpSize); assert(n > 0); if (n < 0) __trap();
     __syncthreads(); __syncwarp(); __threadfence(); __threadfence_block();

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from grader import kernels
-from grader.kernels import CompileError, Report, nvrtc
-from grader.kernels.build import compiler
+from grader.kernels import CompileError, Report
+from grader.kernels.cuda.compile import compiler
+from tests.grader.kernels import nvrtc_oracle as nvrtc
 
 from . import ptx
 from .ptx import Kernel, PtxError, Run

@@ -163,27 +163,27 @@ def test_a_write_races_with_the_second_reader(
     """The first one is the writer itself."""
     report = module.launch(kernel, 1, 32, [np.ones(32, np.float32)])
     assert report.races == 1
-    assert report.errors[0].startswith(f"race: thread 1 writes {array}[0]")
-    assert "which thread 2 read" in report.errors[0]
+    assert report.sentences[0].startswith(f"race: thread 1 writes {array}[0]")
+    assert "which thread 2 read" in report.sentences[0]
 
 
 def test_a_race_with_the_last_word_of_a_wide_read(module: kernels.Module) -> None:
     report = module.launch("last_word_of_four", 1, 32, [np.zeros(8, np.float32)])
     assert report.races == 1
-    assert "thread 1 reads data[3]" in report.errors[0]
+    assert "thread 1 reads data[3]" in report.sentences[0]
 
 
 def test_a_race_of_a_byte_with_its_word(module: kernels.Module) -> None:
     report = module.launch("bytes_after_words", 1, 64, [np.zeros(4, np.int32)])
     assert report.races == 1
-    assert "thread 40 writes data[0]" in report.errors[0]
+    assert "thread 40 writes data[0]" in report.sentences[0]
 
 
 def test_what_a_block_left_in_shared_memory_is_not_written(module: kernels.Module) -> None:
     for seed in (0, 1, 2):
         report = module.launch("first_block_writes", 3, 32, [np.zeros(96, np.float32)], seed=seed)
-        assert report.errors[0].startswith("uninitialized: ")
-        assert "block 0" not in report.errors[0]
+        assert report.sentences[0].startswith("uninitialized: ")
+        assert "block 0" not in report.sentences[0]
 
 
 def test_followers_leave_the_leader_after_a_barrier(module: kernels.Module) -> None:
@@ -214,7 +214,7 @@ def test_steps_of_followers_count_as_the_leaders(module: kernels.Module) -> None
     assert not ends(32, 32 * one - 1)
     assert not ends(64, 64 * one - 1)
     again = module.launch("loops", 1, 64, [np.zeros(64, np.float32), 9], max_steps=one - 1)
-    assert again.errors[0].startswith("endless: thread 0 ")
+    assert again.sentences[0].startswith("endless: thread 0 ")
 
 
 @pytest.mark.parametrize("lanes", [9, 32])
@@ -223,7 +223,7 @@ def test_bounds_of_a_follower(module: kernels.Module, lanes: int) -> None:
     report = module.launch(
         "over_the_edge", 1, 16, [np.zeros(24, np.float32)] * 1 + [np.zeros(48, np.float32), lanes]
     )
-    assert report.errors[0].startswith("out of bounds: thread 8 of block 0 reads in[24]")
+    assert report.sentences[0].startswith("out of bounds: thread 8 of block 0 reads in[24]")
 
 
 def _asks_for_a_loader(program: bytes) -> bool:
@@ -237,4 +237,4 @@ def test_a_librarys_variable_is_no_array(module: kernels.Module) -> None:
     if _asks_for_a_loader(module.program.read_bytes()):
         pytest.skip("linked with shared libraries: no static ones here")
     report = module.launch("librarys", 1, 1, [np.zeros(1, np.float32)])
-    assert report.errors[0].startswith("out of bounds: thread 0 of block 0 reads")
+    assert report.sentences[0].startswith("out of bounds: thread 0 of block 0 reads")

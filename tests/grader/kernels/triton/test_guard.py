@@ -14,7 +14,8 @@ import triton.language as tl
 
 from grader import expect
 from grader.kernels import Access, Report, Visit, watched
-from grader.kernels.triton_guard import MAX_VISITS, Area, Launch, Memory
+from grader.kernels.triton.arguments import Memory, TensorArgument
+from grader.kernels.triton.guard import MAX_VISITS, Launch
 from tests.grader.kernels.triton import samples
 from tests.grader.kernels.triton.samples import line
 
@@ -48,7 +49,7 @@ def test_counts_of_a_masked_kernel_by_line_and_array() -> None:
         *("add_kernel", (8, 1, 1), (1, 1, 1)),
         "triton",
     )
-    assert (report.errors, report.blocks, report.flops) == ([], 8, 0)
+    assert (report.sentences, report.blocks, report.flops) == ([], 8, 0)
     found = {
         (row.line, row.kind, row.array): (row.requests, row.lanes, row.masked, row.size)
         for row in report.accesses
@@ -169,7 +170,7 @@ def test_a_visit_without_lanes_and_the_limit() -> None:
     assert (last.program, last.first, last.last, last.lanes, last.masked) == (1, -1, -1, 0, 16)
     made = Launch("k", (1, 1, 1), trace=True)
     made.begin(0)
-    area = Area("x", 1 << 20, 4, (4,), (1,), Memory(1 << 20, 16))
+    area = TensorArgument("x", 1 << 20, 4, (4,), (1,), Memory(1 << 20, 16))
     pointers = torch.arange(1 << 20, (1 << 20) + 16, 4).numpy().astype("uint64")
     for _ in range(MAX_VISITS + 3):
         made.access("read", pointers, None, 4, 1, area)
@@ -230,7 +231,7 @@ def test_a_missing_mask_is_caught_before_the_access() -> None:
     out = memory[:20]
     value, report = run(samples.write, out, 8)
     assert value is None
-    assert report.errors == [
+    assert report.sentences == [
         f"out of bounds: program 0 writes out[20] (line {line('write')}; 4 of 16 lanes lie "
         "outside): out has 20 elements"
     ]
@@ -241,14 +242,14 @@ def test_a_missing_mask_is_caught_before_the_access() -> None:
 def test_the_program_and_the_first_wrong_element_are_named() -> None:
     x = torch.zeros(40)
     report = run(samples.copy, x, torch.zeros(64), 0, 16, 4)[1]
-    assert report.errors == [
+    assert report.sentences == [
         f"out of bounds: program 2 reads x[40] (line {line('copy')}; 8 of 16 lanes lie outside): "
         "x has 40 elements"
     ]
     assert report.blocks == 3
     report = run(samples.copy, x, torch.zeros(64), -1)[1]
-    assert "reads x[-1]" in report.errors[0]
-    assert "1 of 16 lanes lies outside" in report.errors[0]
+    assert "reads x[-1]" in report.sentences[0]
+    assert "1 of 16 lanes lies outside" in report.sentences[0]
 
 
 def test_programs_of_two_axes_are_named_by_both() -> None:
@@ -258,8 +259,8 @@ def test_programs_of_two_axes_are_named_by_both() -> None:
         samples.matmul_kernel[(1, 2)](a, b, torch.empty(4, 16), 20, 16, 16, TILE=16)
 
     report = run(wrong)[1]
-    assert report.errors[0].startswith("out of bounds: program (0, 0) writes c[64] (line ")
-    assert report.errors[0].endswith("c has 64 elements (shape [4, 16])")
+    assert report.sentences[0].startswith("out of bounds: program (0, 0) writes c[64] (line ")
+    assert report.sentences[0].endswith("c has 64 elements (shape [4, 16])")
 
 
 def test_elements_between_the_rows_of_a_view_do_not_belong_to_it() -> None:
@@ -269,7 +270,7 @@ def test_elements_between_the_rows_of_a_view_do_not_belong_to_it() -> None:
     assert report.errors == []
     assert torch.equal(got[:, :6], view)
     report = run(samples.rows, view, 8, 7)[1]
-    assert report.errors == [
+    assert report.sentences == [
         f"out of bounds: program 0 reads x[6] (line {line('rows')}; 4 of 32 lanes lie outside): x "
         "has 24 elements (shape [4, 6], strides [8, 1]), and this one lies between them"
     ]
@@ -280,8 +281,8 @@ def test_a_pointer_that_reaches_into_another_argument_is_out_of_bounds() -> None
     memory = torch.zeros(64)
     x, out = memory[:16], memory[16:]
     report = run(samples.copy, x, out, 16)[1]
-    assert report.errors[0].startswith("out of bounds: program 0 reads x[16]")
-    assert "16 of 16" in report.errors[0]
+    assert report.sentences[0].startswith("out of bounds: program 0 reads x[16]")
+    assert "16 of 16" in report.sentences[0]
 
 
 def test_offsets_scalars_empty_and_expanded_tensors() -> None:
@@ -291,15 +292,15 @@ def test_offsets_scalars_empty_and_expanded_tensors() -> None:
     assert report.errors == []
     assert only(report, "read").sectors == 3  # byte 28 to 92: its sectors are the memory's
     assert run(samples.write, torch.zeros(()), 0, 1)[1].errors == []
-    scalar = run(samples.write, torch.zeros(()), 0, 2)[1].errors[0]
+    scalar = run(samples.write, torch.zeros(()), 0, 2)[1].sentences[0]
     assert scalar.endswith("out has 1 element (shape [])")
-    empty = run(samples.write, torch.empty(0), 0, 1)[1].errors[0]
+    empty = run(samples.write, torch.empty(0), 0, 1)[1].sentences[0]
     assert "writes out[0]" in empty
     assert empty.endswith("out has 0 elements")
     expanded = torch.tensor([3.0]).expand(16)
     got, report = run(samples.gather, expanded, torch.zeros(16, dtype=torch.int64))
-    assert (got.tolist(), report.errors) == ([3.0] * 16, [])
-    assert "reads x[1]" in run(samples.copy, expanded, torch.empty(16))[1].errors[0]
+    assert (got.tolist(), report.sentences) == ([3.0] * 16, [])
+    assert "reads x[1]" in run(samples.copy, expanded, torch.empty(16))[1].sentences[0]
 
 
 @pytest.mark.parametrize(
@@ -316,7 +317,7 @@ def test_elements_of_every_type(dtype: torch.dtype) -> None:
     assert torch.equal(got.view(torch.uint8), x[4:].view(torch.uint8))
     assert {row.size for row in report.accesses} == {x.element_size()}
     assert report.bytes("read") == 16 * x.element_size()
-    wrong = run(samples.copy, x, torch.empty(16, dtype=dtype), 5)[1].errors[0]
+    wrong = run(samples.copy, x, torch.empty(16, dtype=dtype), 5)[1].sentences[0]
     assert "reads x[20]" in wrong
     assert "1 of 16 lanes lies outside" in wrong
 
@@ -335,7 +336,7 @@ def test_a_pointer_remembers_its_argument_through(how: str) -> None:
     assert report.errors == []
     assert got.max() <= 19
     assert only(report, "read").array == "x"
-    wrong = run(samples.through, how, x, other, 5)[1].errors
+    wrong = run(samples.through, how, x, other, 5)[1].sentences
     assert wrong[0].startswith("out of bounds: program 0 reads x[20] (line ")
 
 
@@ -346,7 +347,7 @@ def test_a_pointer_of_two_arguments_is_told_by_its_address() -> None:
     assert torch.equal(out, torch.cat([x[:8], y[8:]]))
     assert [(row.array, row.lanes) for row in report.of("read")] == [("x", 8), ("y", 8)]
     report = launch(samples.either_kernel, (1,), x, y[:10], out)
-    assert report.errors == [
+    assert report.sentences == [
         "out of bounds: program 0 reads memory that no argument of the launch has (line "
         f"{line('either')}; 6 of 16 lanes)"
     ]
@@ -355,15 +356,19 @@ def test_a_pointer_of_two_arguments_is_told_by_its_address() -> None:
 def test_a_pointer_made_of_a_number_is_told_by_its_address() -> None:
     x, out = torch.arange(20.0), torch.empty(16)
     report = launch(samples.lost_kernel, (1,), x, out, 16)
-    assert (report.errors, only(report, "read").array) == ([], "x")
+    assert (report.sentences, only(report, "read").array) == ([], "x")
     assert torch.equal(out, x[4:])
     report = launch(samples.lost_kernel, (1,), x, out, 2)
-    assert report.errors[0].startswith("misaligned: program 0 reads 4 bytes at byte 2 of x (line ")
+    assert report.sentences[0].startswith(
+        "misaligned: program 0 reads 4 bytes at byte 2 of x (line "
+    )
     report = launch(samples.wide_kernel, (1,), torch.arange(40.0)[1:], out)
-    assert report.errors[0].startswith("misaligned: program 0 reads 8 bytes at byte 0 of x (line ")
+    assert report.sentences[0].startswith(
+        "misaligned: program 0 reads 8 bytes at byte 0 of x (line "
+    )
     assert launch(samples.wide_kernel, (1,), torch.arange(40.0)[2:], out).errors == []
     report = launch(samples.lost_kernel, (1,), x, out, 1 << 40)
-    assert "memory that no argument of the launch has" in report.errors[0]
+    assert "memory that no argument of the launch has" in report.sentences[0]
 
 
 def test_one_tensor_under_two_names() -> None:
@@ -372,16 +377,16 @@ def test_one_tensor_under_two_names() -> None:
     assert report.errors == []
     assert report.touched == {"x": (20, 0), "y": (20, 0), "out": (0, 20)}
     report = launch(samples.add_kernel, (2,), q, q, q[:20], 32, BLOCK=32)
-    assert "writes out[20]" in report.errors[0]
+    assert "writes out[20]" in report.sentences[0]
 
 
 @pytest.mark.parametrize(("start", "wrong"), [(-16, ""), (0, "x[20]"), (5, "x[21]")])
 def test_block_pointers(start: int, wrong: str) -> None:
     x, out = torch.arange(20.0), torch.empty(16)
     report = launch(samples.block_kernel, (1,), x, out, 20, START=start, CHECK=False)
-    assert bool(report.errors) == bool(wrong)
+    assert bool(report.sentences) == bool(wrong)
     if wrong:
-        assert f"reads {wrong} (line {line('block')}" in report.errors[0]
+        assert f"reads {wrong} (line {line('block')}" in report.sentences[0]
     report = launch(samples.block_kernel, (1,), x, out, 20, START=start, CHECK=True)
     inside = min(16, max(0, 20 - start - 16))
     assert report.errors == []
@@ -399,13 +404,13 @@ def test_descriptors() -> None:
         ("write", "out", 16, 16),
     ]
     report = launch(samples.descriptor_kernel, (1,), x, out, 8, 16)
-    assert f"reads x[104] (line {line('descriptor')}; 16 of 32" in report.errors[0]
+    assert f"reads x[104] (line {line('descriptor')}; 16 of 32" in report.sentences[0]
 
 
 def test_tensors_in_a_tuple_have_names() -> None:
     xs, out = (torch.ones(16), torch.ones(12)), torch.empty(16)
     report = launch(samples.tuple_kernel, (1,), xs, out)
-    assert report.errors[0].startswith("out of bounds: program 0 reads xs[1][12] (line ")
+    assert report.sentences[0].startswith("out of bounds: program 0 reads xs[1][12] (line ")
 
 
 # -- races -----------------------------------------------------------------------------------------
@@ -414,7 +419,7 @@ def test_tensors_in_a_tuple_have_names() -> None:
 def test_a_sum_without_an_atomic_races() -> None:
     report = launch(samples.total_kernel, (4,), torch.ones(64), torch.zeros(1), 64, BLOCK=16)
     here = line("total")
-    assert report.errors == [
+    assert report.sentences == [
         f"race: program 1 reads out[0] (line {here}) which program 0 wrote (line {here}): nothing "
         "orders two programs of a launch (1 element)",
         f"race: program 1 writes out[0] (line {here}) which program 0 read (line {here}): nothing "
@@ -429,7 +434,7 @@ def test_a_sum_without_an_atomic_races() -> None:
 
 def test_overlapping_writes_are_counted_once_an_element() -> None:
     report = launch(samples.overlap_kernel, (3,), torch.zeros(64), STEP=12, BLOCK=16)
-    assert report.errors == [
+    assert report.sentences == [
         f"race: program 1 writes out[12] (line {line('overlap')}) which program 0 wrote (line "
         f"{line('overlap')}): nothing orders two programs of a launch (8 elements)"
     ]
@@ -439,10 +444,10 @@ def test_overlapping_writes_are_counted_once_an_element() -> None:
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
 def test_a_neighbour_is_read_before_or_after_it_is_written(seed: int) -> None:
     report = launch(samples.shift_kernel, (4,), torch.ones(64), 64, seed=seed, BLOCK=16)
-    counts = [int(text.rpartition("(")[2].split()[0]) for text in report.errors]
+    counts = [int(text.rpartition("(")[2].split()[0]) for text in report.sentences]
     assert sum(counts) == 3  # one element at each of three borders
-    assert all(" reads " in text or " writes " in text for text in report.errors)
-    kinds = {text.split(" which ")[1].split()[2] for text in report.errors}
+    assert all(" reads " in text or " writes " in text for text in report.sentences)
+    kinds = {text.split(" which ")[1].split()[2] for text in report.sentences}
     assert kinds <= {"read", "wrote"}
     if seed == 0:
         assert kinds == {"read"}
@@ -450,7 +455,7 @@ def test_a_neighbour_is_read_before_or_after_it_is_written(seed: int) -> None:
 
 def test_two_lanes_of_one_store() -> None:
     report = launch(samples.clash_kernel, (1,), torch.zeros(8), SAME=False)
-    assert report.errors == [
+    assert report.sentences == [
         f"race: lanes of program 0 write different values to out[0] (line {line('clash')}): which "
         "of them stays is open (8 elements)"
     ]
@@ -459,7 +464,7 @@ def test_two_lanes_of_one_store() -> None:
 
 def test_an_atomic_and_a_plain_access_race() -> None:
     sentences = {
-        what: launch(samples.mixed_kernel, (3,), torch.zeros(8), WHAT=what).errors
+        what: launch(samples.mixed_kernel, (3,), torch.zeros(8), WHAT=what).sentences
         for what in ("read", "write", "atomic")
     }
     assert "reads out[0]" in sentences["read"][0]
@@ -471,8 +476,8 @@ def test_an_atomic_and_a_plain_access_race() -> None:
 def test_the_last_of_many_readers_writes() -> None:
     for seed in range(4):
         report = launch(samples.many_readers_kernel, (5,), torch.zeros(1), seed=seed)
-        assert len(report.errors) in (1, 2)
-        assert "race: program" in report.errors[0]
+        assert len(report.sentences) in (1, 2)
+        assert "race: program" in report.sentences[0]
 
 
 def test_a_lock_orders_programs() -> None:
@@ -482,7 +487,7 @@ def test_a_lock_orders_programs() -> None:
     assert report.errors == []
     assert out.tolist() == [4.0] * 16
     report = launch(samples.locked_kernel, (4,), x, out, lock, HOLD=False, BLOCK=16)
-    assert len(report.errors) == 3
+    assert len(report.sentences) == 3
 
 
 @pytest.mark.parametrize(
@@ -493,14 +498,14 @@ def test_a_counter_orders_programs_if_it_says_so(sem: str, races: int, seed: int
     count, out = torch.zeros(1, dtype=torch.int32), torch.zeros(1)
     given = (torch.ones(64), torch.zeros(4), count, out, 64)
     report = launch(samples.last_kernel, (4,), *given, seed=seed, SEM=sem, BLOCK=16)
-    assert len(report.errors) == races
+    assert len(report.sentences) == races
     assert out.item() == 64
 
 
 def test_a_reader_that_the_counter_does_not_know_of() -> None:
     count = torch.zeros(1, dtype=torch.int32)
     report = launch(samples.left_out_kernel, (3,), torch.ones(1), torch.zeros(3), count)
-    (text,) = report.errors
+    (text,) = report.sentences
     assert f"program 2 writes x[0] (line {line('left out writes')})" in text
     assert f"program 1 read (line {line('left out reads')})" in text
 
@@ -517,7 +522,7 @@ def test_arguments_that_share_memory_race_under_both_names() -> None:
     def overlapping() -> None:
         samples.copy_kernel[(2,)](memory, memory[16:], 0, BLOCK=16)
 
-    (text,) = run(overlapping)[1].errors
+    (text,) = run(overlapping)[1].sentences
     assert f"program 1 reads x[16] (line {line('copy')}) which program 0 wrote" in text
 
 
@@ -533,14 +538,14 @@ def test_arithmetic_on_bit_patterns_is_refused(how: str, dtype: torch.dtype) -> 
     )
     name = "bf16" if dtype == torch.bfloat16 else "fp8"
     assert value is None
-    assert report.errors[0].startswith(f"{name}: line ")
-    assert report.errors[0].endswith("convert to tl.float32 first")
+    assert report.sentences[0].startswith(f"{name}: line ")
+    assert report.sentences[0].endswith("convert to tl.float32 first")
 
 
 def test_an_atomic_on_bit_patterns_is_refused() -> None:
     x = torch.ones(16).bfloat16()
     report = launch(samples.bits_kernel, (1,), x, x.clone(), torch.empty(16), HOW="atomic")
-    assert report.errors[0].startswith("bf16: line ")
+    assert report.sentences[0].startswith("bf16: line ")
     assert x.tolist() == [1.0] * 16
 
 
@@ -588,9 +593,9 @@ DOTS = [
 def test_products_that_no_gpu_takes(dtype: Any, m: int, n: int, k: int, begins: str) -> None:
     a, b, out = torch.ones(m, k).to(dtype), torch.ones(k, n).to(dtype), torch.zeros(m, n)
     report = launch(samples.dot_kernel, (1,), a, b, out, M=m, N=n, K=k)
-    assert len(report.errors) == bool(begins)
+    assert len(report.sentences) == bool(begins)
     if begins:
-        assert report.errors[0].startswith(begins)
+        assert report.sentences[0].startswith(begins)
         assert report.flops == 0
     else:
         assert (report.flops, out[0, 0].item()) == (2 * m * n * k, k)
@@ -599,7 +604,7 @@ def test_products_that_no_gpu_takes(dtype: Any, m: int, n: int, k: int, begins: 
 def test_the_least_product_is_the_backends_own() -> None:
     from triton.backends.nvidia.compiler import min_dot_size
 
-    from grader.kernels.triton_touch import SMALLEST_K
+    from grader.kernels.triton.patches import SMALLEST_K
 
     kinds = {8: tl.int8, 16: tl.float16, 32: tl.float32, 64: tl.float64}
     found = {bits: min_dot_size(None)(kind, kind) for bits, kind in kinds.items()}
@@ -609,10 +614,10 @@ def test_the_least_product_is_the_backends_own() -> None:
 @pytest.mark.parametrize("how", ["if", "while", "and"])
 def test_a_block_is_no_condition(how: str) -> None:
     report = launch(samples.branch_kernel, (1,), torch.ones(16), torch.empty(16), HOW=how)
-    assert report.errors[0].startswith("condition: line ")
-    assert "a block of 16 elements" in report.errors[0]
+    assert report.sentences[0].startswith("condition: line ")
+    assert "a block of 16 elements" in report.sentences[0]
     if how == "if":
-        assert f"line {line('branch if')} " in report.errors[0]
+        assert f"line {line('branch if')} " in report.sentences[0]
 
 
 def test_a_scalar_is_a_condition() -> None:
@@ -624,7 +629,7 @@ def test_a_scalar_is_a_condition() -> None:
 @pytest.mark.parametrize("how", ["asm", "library"])
 def test_what_only_a_gpu_has(how: str) -> None:
     report = launch(samples.only_gpu_kernel, (1,), torch.ones(16), HOW=how)
-    assert report.errors[0].startswith("not interpreted: ")
+    assert report.sentences[0].startswith("not interpreted: ")
 
 
 @pytest.mark.parametrize("grid", [None, "call"])
@@ -633,14 +638,14 @@ def test_a_launch_without_a_grid(grid: str | None) -> None:
     kernel = samples.raises_kernel
     value, report = run(lambda: (kernel(x) if grid else kernel[None](x), 1))
     assert value is None
-    assert report.errors == [
+    assert report.sentences == [
         "grid: raises_kernel is called without a grid: write raises_kernel[grid](...), with a tuple"
     ]
 
 
 def test_an_array_of_numpy_is_no_argument() -> None:
     report = launch(samples.copy_kernel, (1,), torch.ones(16).numpy(), torch.ones(16), 0, BLOCK=16)
-    assert report.errors[0].startswith("argument: `x` of copy_kernel is a NumPy array")
+    assert report.sentences[0].startswith("argument: `x` of copy_kernel is a NumPy array")
 
 
 def test_of_several_configurations_the_first_is_taken() -> None:
@@ -687,7 +692,7 @@ def test_a_learner_who_catches_everything_does_not_catch_a_fault() -> None:
 
     value, report = run(stubborn)
     assert value is None
-    assert report.errors[0].startswith("out of bounds: ")
+    assert report.sentences[0].startswith("out of bounds: ")
 
 
 # -- poison, order, operations ---------------------------------------------------------------------
@@ -765,7 +770,7 @@ def test_the_operations_that_torch_ran() -> None:
 
 def test_an_empty_grid_runs_nothing() -> None:
     report = launch(samples.raises_kernel, (0,), torch.ones(16))
-    assert (report.grid, report.blocks, report.errors, report.accesses) == ((0, 1, 1), 0, [], [])
+    assert (report.grid, report.blocks, report.sentences, report.accesses) == ((0, 1, 1), 0, [], [])
 
 
 # -- what people read ------------------------------------------------------------------------------

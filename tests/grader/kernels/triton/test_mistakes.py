@@ -79,7 +79,7 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Mistake, bool], 
 
 
 def errors_of(reports: list[dict[str, object]]) -> list[str]:
-    return [text for report in reports for text in kernels.Report.from_plain(report).errors]
+    return [text for report in reports for text in kernels.Report.from_plain(report).sentences]
 
 
 @each

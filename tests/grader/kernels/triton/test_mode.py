@@ -19,7 +19,8 @@ from grader.boundary.farside import Kit
 from grader.boundary.proxy import Line, Student
 from grader.boundary.remote import ProcessRoom, environment
 from grader.boundary.rooms import Limits, LocalRoom
-from grader.kernels import Report, triton_touch, tritons, watched
+from grader.kernels import Report, watched
+from grader.kernels.triton import patches, watch
 from tests.grader.kernels.triton import samples
 
 STUDENT = """
@@ -87,7 +88,7 @@ def test_a_worker_interprets(tmp_path: Path) -> None:
         got, reports = student.probe.filled(100)
         report = Report.from_plain(reports[0])
         assert got.tolist() == list(range(100))
-        assert (report.errors, report.total("lanes"), report.blocks) == ([], 100, 4)
+        assert (report.sentences, report.total("lanes"), report.blocks) == ([], 100, 4)
 
 
 def test_a_worker_for_the_gpu_compiles(tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_a_compiled_launch_has_a_name_and_a_grid(
     monkeypatch: pytest.MonkeyPatch, callable_grid: bool
 ) -> None:
     monkeypatch.setattr(jit.JITFunction, "run", Compiled.run)
-    monkeypatch.setattr(triton_touch, "WATCH", SimpleNamespace(problems=list))
+    monkeypatch.setattr(patches, "WATCH", SimpleNamespace(problems=list))
     kernel = object.__new__(jit.JITFunction)
     kernel.__name__ = "add_kernel"
     x, out = torch.ones(20), torch.empty(20)
@@ -161,22 +162,22 @@ def test_a_compiled_launch_has_a_name_and_a_grid(
     report = Report.from_plain(reports[0])
     assert value.tolist() == [2.0] * 20
     assert (report.kernel, report.grid, report.kind) == ("add_kernel", (3, 2, 1), "triton")
-    assert (report.accesses, report.errors, report.blocks, report.flops) == ([], [], 0, 0)
+    assert (report.accesses, report.sentences, report.blocks, report.flops) == ([], [], 0, 0)
 
 
 def test_a_compiling_process_is_not_tried_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tritons, "_fault", None)
-    monkeypatch.setattr(triton_touch, "interprets", lambda: False)
-    from grader.kernels import triton_self_test
+    monkeypatch.setattr(watch, "_fault", None)
+    monkeypatch.setattr(patches, "interprets", lambda: False)
+    from grader.kernels.triton import self_test
 
     def fails() -> str:
         raise AssertionError
 
-    monkeypatch.setattr(triton_self_test, "fault", fails)
+    monkeypatch.setattr(self_test, "fault", fails)
     assert watched(lambda: 3) == (3, [])
-    monkeypatch.setattr(tritons, "_fault", None)
+    monkeypatch.setattr(watch, "_fault", None)
 
 
 def test_kernels_here_are_interpreted() -> None:
     assert type(samples.add_kernel).__name__ == "InterpretedFunction"
-    assert triton_touch.interprets()
+    assert patches.interprets()

@@ -17,7 +17,7 @@ def test_a_right_kernel_is_not_blamed(case: right_kernels.Case) -> None:
         value, reports = kernels.watched(case, seed=seed)
         found = [kernels.Report.from_plain(report) for report in reports]
         assert found, "nothing was launched"
-        assert [text for report in found for text in report.errors] == []
+        assert [text for report in found for text in report.sentences] == []
         assert value is not None
         got, want = value
         torch.testing.assert_close(got, want, equal_nan=False)

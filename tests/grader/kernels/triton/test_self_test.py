@@ -13,8 +13,9 @@ import pytest
 import torch
 from triton.runtime import interpreter
 
-from grader.kernels import TritonUnsupported, triton_self_test, tritons, watched
-from grader.kernels.triton_touch import BUILDER, VERSION, WATCH
+from grader.kernels import TritonUnsupported, watched
+from grader.kernels.triton import self_test, watch
+from grader.kernels.triton.patches import BUILDER, VERSION, WATCH
 from grader.meters import MeasurementDisturbed
 from tests.grader.conftest import HERE
 from tests.grader.kernels.triton import samples
@@ -25,24 +26,24 @@ SENTENCE = f"this Triton version ({VERSION}) is not supported: pip install 'trit
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """As if nothing had been watched in this process yet."""
-    monkeypatch.setattr(tritons, "_fault", None)
+    monkeypatch.setattr(watch, "_fault", None)
     yield monkeypatch
-    monkeypatch.setattr(tritons, "_fault", None)
+    monkeypatch.setattr(watch, "_fault", None)
 
 
 def test_it_passes_here_in_a_blink() -> None:
-    assert triton_self_test.fault() == ""
+    assert self_test.fault() == ""
     times = []
     for _ in range(5):
         start = time.perf_counter()
-        triton_self_test.fault()
+        self_test.fault()
         times.append(time.perf_counter() - start)
     assert min(times) < 0.2
 
 
 def test_it_runs_once_a_process(fresh: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    fresh.setattr(triton_self_test, "fault", lambda: calls.append(1) or "")
+    fresh.setattr(self_test, "fault", lambda: calls.append(1) or "")
     watched(lambda: 1)
     watched(lambda: 1)
     assert calls == [1]

@@ -181,12 +181,12 @@ def agrees(load: Callable[[str], ModuleType], made: Made, event: Callable[[str],
     if account.fault:
         event("out of bounds")
         assert value is None
-        assert report.errors[0].startswith(account.fault), context
-        assert report.errors[0][len(account.fault) :][:1] in ("", " ", ","), report.errors[0]
-        races = report.errors[1:]
+        assert report.sentences[0].startswith(account.fault), context
+        assert report.sentences[0][len(account.fault) :][:1] in ("", " ", ","), report.sentences[0]
+        races = report.sentences[1:]
     else:
-        assert value == "returned", report.errors
-        races = report.errors
+        assert value == "returned", report.sentences
+        races = report.sentences
     assert counts(report) == accounted(account), context
     for row in report.accesses:
         wanted = account.rows[row.line, row.kind, row.array, row.size]
@@ -530,7 +530,7 @@ def test_triton_and_torch_are_left_as_they_were(
     if raises is None:
         _, reports = kernels.watched(watch)
         assert len(reports) == 1
-        errors = reports[0]["errors"]
+        errors = Report.from_plain(reports[0]).sentences
         assert [text[:14] for text in errors] == ["out of bounds:"] * (case == "fault")
     else:
         with pytest.raises(raises):

@@ -21,8 +21,11 @@ import triton.language as tl
 from triton._C.libtriton import ir
 from triton.runtime import autotuner, interpreter, jit
 
-from grader.kernels.report import Report, Size
-from grader.kernels.triton_guard import Area, Launch, Memory, Stop
+from grader.kernels.findings import AccessKind, Size
+from grader.kernels.report import Report
+from grader.kernels.sentences import FindingKind
+from grader.kernels.triton.arguments import Memory, TensorArgument
+from grader.kernels.triton.guard import KernelFault, Launch
 from grader.meters.evidence import Journal, Watch
 
 VERSION = str(triton.__version__)
@@ -32,7 +35,7 @@ SMALLEST_K = {8: 32, 16: 16, 32: 16, 64: 16}
 _HERE = Path(__file__).parent
 _FOREIGN = (
     str(Path(triton.__file__).parent),
-    *(str(_HERE / f"{name}.py") for name in ("triton_touch", "tritons", "triton_guard")),
+    *(str(_HERE / f"{name}.py") for name in ("patches", "watch", "guard")),
 )
 _ABSENT = object()
 # Types that the interpreter holds as bit patterns.
@@ -135,7 +138,7 @@ class Hooks:
 
         def call(function: Any, *args: Any, **kwargs: Any) -> Any:
             if hooks.now is None:
-                raise hooks.refuse(function.__name__, _no_grid(function.__name__))
+                raise hooks.refuse(function.__name__, FindingKind.NO_GRID)
             hooks.patch(function.fn)
             return function.rewrite()(*args, **kwargs)
 
@@ -177,9 +180,9 @@ class Hooks:
             (jit.JITFunction, "run", run),
         ]
 
-    def refuse(self, kernel: str, sentence: str) -> Stop:
+    def refuse(self, kernel: str, kind: FindingKind, **details: str) -> KernelFault:
         """A launch that does not begin."""
-        return self._noted(Launch(kernel, (0, 0, 0))).stop(sentence)
+        return self._noted(Launch(kernel, (0, 0, 0))).stop(kind, kernel=kernel, **details)
 
     def _noted(self, launch: Launch) -> Launch:
         self.launches.append(launch)
@@ -231,13 +234,9 @@ class Hooks:
         given = inspect.getcallargs(executor.fn, *there, **more)
         for name, value in given.items():
             if isinstance(value, np.ndarray):
-                raise self.refuse(
-                    kernel,
-                    f"argument: `{name}` of {kernel} is a NumPy array, which no GPU reads: give a "
-                    "tensor (torch.from_numpy)",
-                )
+                raise self.refuse(kernel, FindingKind.NUMPY_ARGUMENT, argument=name)
         with self._language(executor.fn):
-            areas: list[Area] = []
+            areas: list[TensorArgument] = []
             memories: dict[int, Memory] = {}
             inside = {}
             for name, value in given.items():
@@ -248,7 +247,7 @@ class Hooks:
                     _mark(name, value, inside[name], areas, memories)
             grid = executor.grid(given) if callable(executor.grid) else executor.grid
             if grid is None:
-                raise self.refuse(kernel, _no_grid(kernel))
+                raise self.refuse(kernel, FindingKind.NO_GRID)
             launch = self._noted(Launch(kernel, _three(grid), areas, self.trace))
             self._run(executor.fn, inside, launch)
         if not here:
@@ -301,7 +300,7 @@ class Hooks:
         rmw, cas, dot = BUILDER.create_atomic_rmw, BUILDER.create_atomic_cas, BUILDER.create_dot
 
         def see(
-            kind: str, pointers: Any, mask: Any, values: Any = None, again: bool = False
+            kind: AccessKind, pointers: Any, mask: Any, values: Any = None, again: bool = False
         ) -> None:
             launch = self.now
             if launch is None:
@@ -349,17 +348,12 @@ class Hooks:
         def create_dot(a: Any, b: Any, *rest: Any) -> Any:
             if self.now is not None:
                 if a.dtype.scalar == tl.bfloat16 or b.dtype.scalar == tl.bfloat16:
-                    raise self.now.stop(
-                        f"bf16: tl.dot of bfloat16 (line {self.line()}): the interpreter takes its "
-                        "bit patterns for numbers; convert both blocks to tl.float32 first"
-                    )
+                    raise self.now.stop(FindingKind.BF16_DOT, self.line())
                 (m, k), n = a.data.shape[-2:], b.data.shape[-1]
                 least = SMALLEST_K.get(a.dtype.scalar.primitive_bitwidth, 16)
                 if k < least:
-                    raise self.now.stop(
-                        f"dot: tl.dot of {m} x {k} and {k} x {n} (line {self.line()}): a GPU takes "
-                        f"no K below {least}, which is {k} here"
-                    )
+                    sizes = {"m": m, "k": k, "n": n, "least": least}
+                    raise self.now.stop(FindingKind.SMALL_DOT, self.line(), **sizes)
                 self.now.multiply(2 * a.data.size * n)
             return dot(a, b, *rest)
 
@@ -375,11 +369,8 @@ class Hooks:
             return
         kind = handle.dtype.scalar
         if kind in _BITS:
-            name = "bf16" if kind == tl.bfloat16 else "fp8"
-            raise self.now.stop(
-                f"{name}: line {self.line()} {does} in {kind}, of which the interpreter takes the "
-                "bit patterns for numbers; convert to tl.float32 first"
-            )
+            found = FindingKind.BF16 if kind == tl.bfloat16 else FindingKind.FP8
+            raise self.now.stop(found, self.line(), computes=does, type=str(kind))
 
     def _truth(self, tensor: Any) -> bool:
         data = tensor.handle.data
@@ -387,11 +378,7 @@ class Hooks:
             return bool(data)
         if self.now is None or self._is_foreign(sys._getframe(2).f_code):
             return True  # Triton asks so whether there is a tensor at all
-        shape = " x ".join(map(str, data.shape))
-        raise self.now.stop(
-            f"condition: line {self.line()} asks whether a block of {shape} elements is true, and "
-            "no GPU can branch on a block: choose with tl.where, and join masks with & | ~"
-        )
+        raise self.now.stop(FindingKind.CONDITION, self.line(), shape=data.shape)
 
     def _refusals(self) -> dict[str, Callable[..., Any]]:
         cast, binary, unary = BUILDER.cast_impl, BUILDER.binary_op, BUILDER.unary_op
@@ -454,7 +441,8 @@ class Hooks:
     def _refusing(self, what: str, instead: str) -> Callable[..., Any]:
         def refused(*args: Any, **kwargs: Any) -> Any:
             assert self.now is not None
-            raise self.now.stop(f"not interpreted: {what} (line {self.line()}): {instead}")
+            kind = FindingKind.NOT_INTERPRETED
+            raise self.now.stop(kind, self.line(), what=what, instead=instead)
 
         return refused
 
@@ -477,10 +465,6 @@ _ONLY_ON_A_GPU = (
     ("extern_elementwise", *_LIBRARY),
     ("dot_scaled", "tl.dot_scaled", "scale the blocks and use tl.dot"),
 )
-
-
-def _no_grid(kernel: str) -> str:
-    return f"grid: {kernel} is called without a grid: write {kernel}[grid](...), with a tuple"
 
 
 def _three(grid: Sequence[Any]) -> Size:
@@ -512,7 +496,7 @@ def _bfloat16(data: Any) -> Any:
 
 
 def _mark(
-    name: str, value: Any, converted: Any, areas: list[Area], memories: dict[int, Memory]
+    name: str, value: Any, converted: Any, areas: list[TensorArgument], memories: dict[int, Memory]
 ) -> None:
     """Let an argument's pointer remember the argument."""
     if isinstance(value, tuple):
@@ -530,7 +514,7 @@ def _mark(
     first = storage.data_ptr()
     memory = memories.setdefault(first, Memory(first, max(1, storage.nbytes())))
     size, shape, strides = tensor.element_size(), tuple(tensor.shape), tuple(tensor.stride())
-    handle.origin = Area(name, tensor.data_ptr(), size, shape, strides, memory)
+    handle.origin = TensorArgument(name, tensor.data_ptr(), size, shape, strides, memory)
     areas.append(handle.origin)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 
-from grader.kernels.source import Source
+from grader.kernels.cuda.source import Source
 
 
 class NoGpu(RuntimeError):

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from grader.kernels.source import Source
+from grader.kernels.cuda.source import Source
 
-_HERE = Path(__file__).parent
+_RUNTIME = Path(__file__).parent / "runtime"
 COMPILE_SECONDS = 60
 LEARNERS = "learner.cu"  # what the compiler is told that the file is called
 _COMMON = ("-std=c++17", "-fno-pie", "-fno-exceptions", "-fno-rtti", "-ffp-contract=off", "-w")
@@ -85,7 +85,7 @@ def program(source: Source) -> Path:
         (folder / "runtime.o").write_bytes(runtime_object())
         _run(
             source.name,
-            [found.path, *flags, "-I", str(_HERE), "-c", "kernel.cpp", "-o", "kernel.o"],
+            [found.path, *flags, "-I", str(_RUNTIME), "-c", "kernel.cpp", "-o", "kernel.o"],
             folder,
         )
         _link(source.name, found, folder)
@@ -128,7 +128,7 @@ def runtime_object() -> bytes:
         path = _cache() / key / "runtime.o"
         if not path.is_file():
             with tempfile.TemporaryDirectory(prefix="infralens-build-") as name:
-                source = str(_HERE / "runtime.cpp")
+                source = str(_RUNTIME / "runtime.cpp")
                 call = [found.path, *_RUNTIME_FLAGS, "-c", source, "-o", "runtime.o"]
                 _run("runtime.cpp", call, Path(name))
                 _keep(Path(name) / "runtime.o", path)
@@ -137,7 +137,7 @@ def runtime_object() -> bytes:
 
 
 def _runtime_key() -> str:
-    return _key(compiler(), _shipped("runtime.cpp"), _RUNTIME_FLAGS)
+    return _key(compiler(), "", _RUNTIME_FLAGS)
 
 
 def ready_runtime() -> bytes:
@@ -187,15 +187,16 @@ def _wrapped(source: Source) -> str:
 
 def _key(found: Compiler, text: str, flags: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
-    for part in (found.version, *flags, *(_shipped(name) for name in ("shim.h", "runtime.cpp"))):
+    for part in (found.version, *flags, *_shipped()):
         digest.update(part.encode() + b"\0")
     digest.update(text.encode())
     return digest.hexdigest()[:32]
 
 
-@lru_cache(maxsize=4)
-def _shipped(name: str) -> str:
-    return (_HERE / name).read_text(encoding="utf-8")
+@lru_cache(maxsize=1)
+def _shipped() -> tuple[str, ...]:
+    """The texts of the shim and of the runtime."""
+    return tuple(path.read_text(encoding="utf-8") for path in sorted(_RUNTIME.iterdir()))
 
 
 @lru_cache(maxsize=1)

@@ -21,9 +21,13 @@ from typing import Any
 
 import numpy
 
-from grader.kernels import build, gpu, source
-from grader.kernels.report import Report, Words, report_of
-from grader.kernels.source import Kernel, Parameter, Source
+from grader.kernels.cuda import gpu, source
+from grader.kernels.cuda.compile import LEARNERS, MAX_SHARED, program
+from grader.kernels.cuda.source import Kernel, Parameter, Source
+from grader.kernels.cuda.symbolize import report_of
+from grader.kernels.findings import KernelFinding
+from grader.kernels.report import Report
+from grader.kernels.sentences import FindingKind
 
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -90,7 +94,7 @@ class Module:
 
     def __init__(self, read: Source) -> None:
         self.source = read
-        self.program = build.program(read)
+        self.program = program(read)
         self.lines: dict[int, int] = {}
 
     def launch(
@@ -113,7 +117,7 @@ class Module:
         `grid`, `block`: up to three sizes, x first. `shared_bytes`: dynamic shared memory. `seed`:
         0 runs blocks, warps and lanes in their order, another one shuffles blocks and warps.
         `max_steps`: basic blocks that one thread may run, `max_total_steps`: that all may.
-        `device="gpu"` gives values only. What goes wrong in the kernel is a sentence of
+        `device="gpu"` gives values only. What goes wrong in the kernel is a finding in
         `report.errors`; raises LaunchError for a call that is wrong in itself.
         """
         kernel = self._kernel(name)
@@ -122,8 +126,8 @@ class Module:
         sizes = _sizes("grid", grid, MAX_GRID), _sizes("block", block, MAX_BLOCK)
         if sizes[1][0] * sizes[1][1] * sizes[1][2] > MAX_BLOCK[0]:
             raise LaunchError(f"a block of {sizes[1]} threads is larger than {MAX_BLOCK[0]}")
-        if not 0 <= shared_bytes <= build.MAX_SHARED:
-            limit = f"a block has at most {build.MAX_SHARED}"
+        if not 0 <= shared_bytes <= MAX_SHARED:
+            limit = f"a block has at most {MAX_SHARED}"
             raise LaunchError(f"shared_bytes is {shared_bytes}: {limit}")
         checked = _arguments(kernel, args)
         if device == "gpu":
@@ -134,11 +138,10 @@ class Module:
         limits += [f"steps {max_steps}", f"total {max_total_steps}"]
         with tempfile.TemporaryDirectory(prefix="infralens-launch-") as folder:
             found = order.run(self.program, Path(folder), limits, seconds)
-        if isinstance(found, str):
+        if isinstance(found, KernelFinding):
             return Report(name, *sizes, errors=[found])
         data, printed = found
-        words = Words(self.source, kernel, self._lines_of(data))
-        return report_of(data, words, sizes, printed)
+        return report_of(data, self.source, kernel, self._lines_of(data), sizes, printed)
 
     def _kernel(self, name: str) -> Kernel:
         if name not in self.source.kernels:
@@ -297,7 +300,7 @@ class _Order:
 
     def run(
         self, program: Path, folder: Path, limits: list[str], seconds: float
-    ) -> tuple[dict[str, Any], str] | str:
+    ) -> tuple[dict[str, Any], str] | KernelFinding:
         """The program's report and what the kernel printed; or why there is none."""
         text = "\n".join([*limits, *self.rows]) + "\n"
         spec, data, report = (folder / name for name in ("spec", "data", "report"))
@@ -323,11 +326,11 @@ class _Order:
                 faults.seek(0)
                 said = faults.read(2000).decode("utf-8", "replace").strip()
         except subprocess.TimeoutExpired:
-            return f"the kernel did not end within {seconds:g} s"
+            return KernelFinding(FindingKind.TIMEOUT, details={"seconds": seconds})
         if code == 3:
-            return said
+            return KernelFinding(FindingKind.REFUSED, details={"text": said})
         if code or not report.is_file():
-            return f"the kernel ended its process with exit code {code} {said}".strip()
+            return KernelFinding(FindingKind.EXITED, details={"code": code, "text": said})
         with data.open("rb") as file:
             for array, offset in self.arrays.values():
                 if array.size and array.flags.writeable:
@@ -337,7 +340,7 @@ class _Order:
         try:
             return json.loads(report.read_bytes()), printed
         except ValueError:
-            return "the kernel left no readable report: it wrote where nothing of its own is"
+            return KernelFinding(FindingKind.NO_REPORT)
 
 
 def _finished(call: list[str], seconds: float, **options: Any) -> int:
@@ -363,9 +366,7 @@ def _finished(call: list[str], seconds: float, **options: Any) -> int:
 
 def _pcs(data: dict[str, Any]) -> Iterable[int]:
     """The instructions that a report names: of accesses, of races, and of what ended the launch."""
-    rows = [*data["sites"], *data["races"]]
-    if data["error"]:
-        rows += [data["error"], *(row for row in data["error"].values() if isinstance(row, dict))]
+    rows = [*data["sites"], *data["races"], *([data["error"]] if data["error"] else [])]
     return [row[key] for row in rows for key in ("pc", "other_pc") if key in row]
 
 
@@ -385,6 +386,6 @@ def _source_lines(program: Path, pcs: Iterable[int]) -> dict[int, int]:
     for row in done.stdout.splitlines():
         if row.startswith("0x"):
             address = int(row, 16) + 1
-        elif match := re.search(rf"(?:^|/){re.escape(build.LEARNERS)}:(\d+)", row):
+        elif match := re.search(rf"(?:^|/){re.escape(LEARNERS)}:(\d+)", row):
             found.setdefault(address, int(match[1]))
     return found

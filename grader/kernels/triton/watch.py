@@ -43,7 +43,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from grader.kernels.triton_guard import Stop
+from grader.kernels.triton.guard import KernelFault
 from grader.meters.evidence import (
     MeasurementDisturbed,
     alarm_position,
@@ -53,7 +53,7 @@ from grader.meters.evidence import (
 )
 
 if TYPE_CHECKING:
-    from grader.kernels.triton_touch import Hooks
+    from grader.kernels.triton.patches import Hooks
 
 WANTED = "triton>=3.7.1,<3.8"
 
@@ -81,13 +81,13 @@ def watched(
     only. Raises TritonUnsupported; MeasurementDisturbed where the guard was tampered with.
     """
     refuse_students(sys._getframe(1))
-    touch = _ready()
+    patches = _ready()
     global _open
     if _open:
         raise RuntimeError("`watched` is already at work")
     _open = True
     try:
-        hooks = touch.Hooks(seed, trace)
+        hooks = patches.Hooks(seed, trace)
         if not ops:
             value = _called(hooks, lambda: function(*args, **kwargs))
             return value, _reports(hooks)
@@ -114,21 +114,21 @@ def _ready() -> Any:
     """The touch points of a Triton that was tried out, once a process."""
     global _fault
     try:
-        from grader.kernels import triton_touch
+        from grader.kernels.triton import patches
     except (ImportError, AttributeError) as error:
         raise TritonUnsupported(_unsupported(error)) from error
     if _fault is None:
         _fault = ""
-        if triton_touch.interprets():
+        if patches.interprets():
             try:
-                from grader.kernels import triton_self_test
+                from grader.kernels.triton import self_test
 
-                _fault = triton_self_test.fault()
-            except (Exception, Stop) as error:
+                _fault = self_test.fault()
+            except (Exception, KernelFault) as error:
                 _fault = f"{type(error).__name__}: {error}"
     if _fault:
-        raise TritonUnsupported(f"{_version_text(triton_touch.VERSION)} ({_fault})")
-    return triton_touch
+        raise TritonUnsupported(f"{_version_text(patches.VERSION)} ({_fault})")
+    return patches
 
 
 def _unsupported(error: Exception) -> str:
@@ -149,9 +149,9 @@ def _version_text(version: str) -> str:
 
 def _called(hooks: Hooks, call: Callable[[], Any]) -> Any:
     """The value of the call, None where a launch was stopped."""
-    from grader.kernels import triton_touch
+    from grader.kernels.triton import patches
 
-    watches = [triton_touch.WATCH, *_WATCHES]
+    watches = [patches.WATCH, *_WATCHES]
     _complain([text for watch in watches for text in watch.problems()])
     alarm = alarm_position()
     value = None
@@ -159,7 +159,7 @@ def _called(hooks: Hooks, call: Callable[[], Any]) -> Any:
         try:
             with _poisoned():
                 value = call()
-        except Stop:
+        except KernelFault:
             value = None
         problems = hooks.problems()
     problems += alarm_problems(alarm)
@@ -200,8 +200,11 @@ def _poisoned() -> Iterator[None]:
         settings.fill_uninitialized_memory = fills
 
 
-_WATCHES = (
-    watch_package(__name__),
-    watch_package("grader.kernels.triton_guard"),
-    watch_package("grader.kernels.report"),
+_WATCHES = tuple(
+    watch_package(name)
+    for name in (
+        __name__,
+        *(f"grader.kernels.{name}" for name in ("findings", "report", "sentences")),
+        *(f"grader.kernels.triton.{name}" for name in ("arguments", "guard", "requests")),
+    )
 )
