@@ -10,7 +10,6 @@ import ast
 import dataclasses
 import os
 import re
-import sys
 import tempfile
 import time
 import traceback
@@ -21,7 +20,7 @@ from typing import Any
 
 from grader.boundary import codec, leftovers
 from grader.boundary.alarm import DeadlineHit, deadline
-from grader.boundary.errors import Refused
+from grader.boundary.errors import MeasurementDisturbed, Refused
 from grader.boundary.files import FolderModules
 
 # Where student code was loaded from in this process: meters answer nobody there.
@@ -196,7 +195,7 @@ class FarSide:
             kind, text = "refused", error.text
         elif isinstance(error, NotImplementedError) and PLACEHOLDER.match(text):
             kind = "not_started"
-        elif _is_disturbed(error):
+        elif isinstance(error, MeasurementDisturbed):
             kind = "disturbed"
         elif self.explain is not None:
             text = f"{text}{self.explain(error, text)}"
@@ -248,8 +247,6 @@ def own(value: Any, name: str) -> Any:
     made_of = type.mro(value) if issubclass(type(value), type) else [value]
     modules = [getattr(part, "__module__", None) for part in made_of]
     if any(type(module) is str and module.partition(".")[0] == "grader" for module in modules):
-        from grader.meters.evidence import MeasurementDisturbed
-
         raise MeasurementDisturbed(f"`{name}` is one of the kit's own, not an answer")
     return value
 
@@ -296,12 +293,6 @@ def _text(error: BaseException) -> str:
         return "(its message could not be read)"
     # A text that is no valid Unicode could not be sent.
     return text.encode("utf-8", "replace").decode() if text else "(no message)"
-
-
-def _is_disturbed(error: BaseException) -> bool:
-    meters = sys.modules.get("grader.meters")
-    kind = getattr(meters, "MeasurementDisturbed", None)
-    return isinstance(kind, type) and isinstance(error, kind)
 
 
 class _Names(SimpleNamespace):

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from grader.boundary.errors import MeasurementDisturbed
 from grader.kernels.report import Access, Report, Size, Visit, place
-from grader.meters.evidence import Journal, MeasurementDisturbed
+from grader.meters.evidence import SignedLog
 
 Array = np.ndarray[Any, Any]
 Index = slice | Array  # which of a row of elements: contiguous ones, or one by one
@@ -277,7 +278,7 @@ class Launch:
         self.by_number: list[Site] = []
         self.races: dict[tuple[int, int, bool], Race] = {}
         self.stopped = False
-        self.journal = Journal()
+        self.journal = SignedLog()
         # An event is a stretch of one program's accesses; `ordered` says which of them, of other
         # programs, an atomic has put before what this program does now. Event 0 is nobody.
         self.event = 0

@@ -23,7 +23,7 @@ from triton.runtime import autotuner, interpreter, jit
 
 from grader.kernels.report import Report, Size
 from grader.kernels.triton_guard import Area, Launch, Memory, Stop
-from grader.meters.evidence import Journal, Watch
+from grader.meters.evidence import IdentitySnapshot, SignedLog
 
 VERSION = str(triton.__version__)
 BUILDER = interpreter.interpreter_builder
@@ -42,7 +42,7 @@ _ACQUIRES = (ir.MEM_SEMANTIC.ACQUIRE, ir.MEM_SEMANTIC.ACQUIRE_RELEASE)
 _RELEASES = (ir.MEM_SEMANTIC.RELEASE, ir.MEM_SEMANTIC.ACQUIRE_RELEASE)
 
 # What the guard relies on: it must be what it was when this was imported.
-WATCH = Watch(
+WATCH = IdentitySnapshot(
     [
         interpreter,
         interpreter.InterpreterBuilder,
@@ -73,7 +73,7 @@ class Hooks:
         self.trace = trace
         self.thread = threading.get_ident()
         self.launches: list[Launch] = []
-        self.journal = Journal()  # the kernels of the launches
+        self.journal = SignedLog()  # the kernels of the launches
         self.compiled: list[Report] = []
         self.now: Launch | None = None
         self.scopes: list[Any] = []

@@ -43,13 +43,13 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from grader.boundary.errors import MeasurementDisturbed
 from grader.kernels.triton_guard import Stop
 from grader.meters.evidence import (
-    MeasurementDisturbed,
     alarm_position,
     alarm_problems,
     refuse_students,
-    watch_package,
+    snapshot_module,
 )
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def _poisoned() -> Iterator[None]:
 
 
 _WATCHES = (
-    watch_package(__name__),
-    watch_package("grader.kernels.triton_guard"),
-    watch_package("grader.kernels.report"),
+    snapshot_module(__name__),
+    snapshot_module("grader.kernels.triton_guard"),
+    snapshot_module("grader.kernels.report"),
 )

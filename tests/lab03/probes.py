@@ -15,8 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from grader import meters
-from grader.meters import ranks
+from grader import meters, ranks
 
 SECONDS = 24.0
 
