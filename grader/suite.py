@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from grader import capabilities, show, skeleton
+from grader import capabilities, preloads, show, skeleton
 from grader.boundary.errors import (
     Disturbed,
     FarSideError,
@@ -231,6 +231,7 @@ class Suite:
         probes = lab.suite / "probes.py"
         self.probes = probes.read_text(encoding="utf-8") if probes.is_file() else ""
         self.probes_name = str(probes)
+        self.preload = tuple(preloads.of_texts([self.probes]))
 
     def _import(self, stem: str) -> ModuleType:
         return importlib.import_module(f"{self.package}.{stem}")
@@ -288,7 +289,8 @@ class Suite:
                 yield Misconception(row, name, replaces, file, sentence, value)
 
     def kit(self, folder: Path) -> Kit:
-        return Kit(folder, self.lab.edit, self.lab.given, self.probes, self.probes_name)
+        probes = (self.probes, self.probes_name)
+        return Kit(folder, self.lab.edit, self.lab.given, *probes, preload=self.preload)
 
     def limits(self) -> Limits:
         return Limits(self.lab.call_seconds)

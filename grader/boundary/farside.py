@@ -31,7 +31,8 @@ Reply = tuple[str, Any, Sequence[codec.Buffer]]
 
 @dataclasses.dataclass(frozen=True)
 class Kit:
-    """What a far side is opened with: file names, and the probes as source."""
+    """What a far side is opened with: file names, the probes as source, and what a process of its
+    own loads first (`entry_points`)."""
 
     folder: Path
     edit: tuple[str, ...]
@@ -39,6 +40,7 @@ class Kit:
     probes: str = ""
     probes_name: str = "probes.py"
     load_seconds: float = 60.0
+    preload: tuple[str, ...] = ()
 
 
 class LookupFailed(Exception):

@@ -328,7 +328,8 @@ class Spawned:
 
 def opening(kit: Kit, folder: str) -> list[Any]:
     """The first message to a worker: what its `Kit` is to be."""
-    return [folder, kit.edit, kit.given, kit.probes, kit.probes_name, kit.load_seconds]
+    probes = (kit.probes, kit.probes_name)
+    return [folder, kit.edit, kit.given, *probes, kit.load_seconds, kit.preload]
 
 
 def environment(scratch: Path, threads: int, compiled: bool = False) -> dict[str, str]:

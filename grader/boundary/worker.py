@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from grader.boundary import codec, linux
+from grader.boundary import codec, entry_points, linux
 from grader.boundary.channel import Arena, Channel, Closed
 from grader.boundary.errors import Refused
 from grader.boundary.farside import FarSide, Kit
@@ -46,19 +46,13 @@ def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None 
     """Answer requests until the other end closes. `explain` adds a sentence to what student code
     raised when it met a limit of this process."""
     keep_output()
-    (folder, edit, given, probes, probes_name, seconds, *files), _ = channel.receive()
+    (folder, edit, given, probes, probes_name, seconds, preload, *files), _ = channel.receive()
     if files:
         Path(folder).mkdir()
         for name, data in files[0].items():
             (Path(folder) / name).write_bytes(data)
-    if "meters" in probes:  # before any student code, which might keep torch's own functions
-        from grader import meters
-
-        meters.preload()
-    if "watched" in probes and "kernels" in probes:
-        from grader.kernels import tritons
-
-        tritons.preload()
+    for name in preload:  # before any student code, which might keep torch's own functions
+        entry_points.load(name)
     kit = Kit(Path(folder), tuple(edit), tuple(given), probes, probes_name, seconds)
     far = FarSide(kit, explain=explain)
     with far.files.visible():
