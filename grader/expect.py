@@ -583,16 +583,22 @@ def launched(
     )
 
 
-def returned(outcome: Mapping[str, Any]) -> list[Any]:
-    """What each rank of a probe's `meters.ranks.outcome` gave: all of them returned. Where one did
-    not, its sentence is shown."""
-    where = f" ({outcome['where']})" if outcome["where"] else ""
-    equal(
-        outcome["failure"],
-        "",
-        because="every rank must come to the same collectives, in the same order, and return",
-        what=f"the ranks{where}",
-    )
+_ALL_RETURN = "every rank must come to the same collectives, in the same order, and return"
+
+
+def returned(
+    outcome: Mapping[str, Any], because: str = _ALL_RETURN, place: bool = True
+) -> list[Any]:
+    """What each rank of a probe's `ranks.outcome` gave: all of them returned. Where one did not,
+    its sentence is shown, and `place` says at which line of the learner's."""
+    from grader.ranks import rank_faults
+
+    said = where = ""
+    if outcome["fault"] is not None:
+        fault = rank_faults.from_plain(outcome["fault"])
+        said, where = rank_faults.sentence(fault, places=False), rank_faults.place(fault)
+    what = f"the ranks ({where})" if where and place else "the ranks"
+    equal(said, "", because=because, what=what)
     return list(outcome["ranks"])
 
 

@@ -89,6 +89,10 @@ class WallFailed(Exception):
     """What stands around student code failed: no fault of the student's."""
 
 
+class MeasurementDisturbed(Exception):
+    """A meter was tampered with, or was kept from seeing; the text says what was noticed."""
+
+
 class Disturbed(FarSideError):
     """A meter found that what it measures with was tampered with."""
 

@@ -23,7 +23,7 @@ import msgspec
 
 from grader.boundary import codec, leftovers
 from grader.boundary.alarm import DeadlineHit, deadline
-from grader.boundary.errors import Refused
+from grader.boundary.errors import MeasurementDisturbed, Refused
 from grader.boundary.files import FolderModules
 
 # Where student code was loaded from in this process: meters answer nobody there.
@@ -36,7 +36,8 @@ Reply = tuple[str, Any, Sequence[codec.Buffer]]
 class Kit:
     """What a far side is opened with: file names, and the source of the probes. `models`: source
     that the probes, and nothing else, import by that name. The files `given` lie in `given_folder`,
-    or beside those under `edit`; the dataclasses of those `crossing` are known on both sides."""
+    or beside those under `edit`; the dataclasses of those `crossing` are known on both sides.
+    `preload`: what a process of its own loads first (`entry_points`)."""
 
     folder: Path
     edit: tuple[str, ...]
@@ -48,6 +49,7 @@ class Kit:
     models_name: str = "models.py"
     crossing: tuple[str, ...] = ()
     given_folder: Path | None = None
+    preload: tuple[str, ...] = ()
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -222,7 +224,7 @@ class FarSide:
             kind, text = "refused", error.text
         elif isinstance(error, NotImplementedError) and PLACEHOLDER.match(text):
             kind = "not_started"
-        elif _is_disturbed(error):
+        elif isinstance(error, MeasurementDisturbed):
             kind = "disturbed"
         elif self.explain is not None:
             text = f"{text}{self.explain(error, text)}"
@@ -293,8 +295,6 @@ def own(value: Any, name: str) -> Any:
     made_of = type.mro(value) if issubclass(type(value), type) else [value]
     modules = [getattr(part, "__module__", None) for part in made_of]
     if any(type(module) is str and module.partition(".")[0] == "grader" for module in modules):
-        from grader.meters.evidence import MeasurementDisturbed
-
         raise MeasurementDisturbed(f"`{name}` is one of the kit's own, not an answer")
     return value
 
@@ -333,12 +333,6 @@ def _text(error: BaseException) -> str:
         return "(its message could not be read)"
     # A text that is no valid Unicode could not be sent.
     return text.encode("utf-8", "replace").decode() if text else "(no message)"
-
-
-def _is_disturbed(error: BaseException) -> bool:
-    meters = sys.modules.get("grader.meters")
-    kind = getattr(meters, "MeasurementDisturbed", None)
-    return isinstance(kind, type) and isinstance(error, kind)
 
 
 class _Names(SimpleNamespace):

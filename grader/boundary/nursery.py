@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,25 +43,24 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class Nursery:
-    """A zygote and the address under which jobs reach it. `preload`: modules that it imports;
-    `hidden`: paths that student code must not see, wherever they lie; `runtime`: what kernels are
-    linked with, if it preloads `kernels`."""
+    """A zygote and the address under which jobs reach it. `preload`: what it loads first
+    (`entry_points`); `hidden`: paths that student code must not see, wherever they lie;
+    `arguments`: what functions among `preload` are called with."""
 
     def __init__(
         self,
         folder: Path,
         preload: Iterable[str],
         hidden: Iterable[Path],
-        runtime: bytes = b"",
+        arguments: Mapping[str, bytes] | None = None,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(dir=folder, prefix="zygote-"))
         (self.folder / "root").mkdir()
         self.address = self.folder / "line"
         self.settings = {
             "root": str(self.folder / "root"),
-            "preload": list(preload),
+            "preload": [[name, *_encoded(name, arguments or {})] for name in preload],
             "hidden": [str(path.resolve()) for path in hidden],
-            "runtime": base64.b64encode(runtime).decode(),
         }
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with _short(self.address) as name:
@@ -168,6 +167,10 @@ class Nursery:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _encoded(name: str, arguments: Mapping[str, bytes]) -> list[str]:
+    return [base64.b64encode(arguments[name]).decode()] if name in arguments else []
 
 
 # What a worker's environment says besides: there is no name service and no /sys in the sandbox.

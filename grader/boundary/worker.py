@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from grader.boundary import codec, linux
+from grader.boundary import codec, entry_points, linux
 from grader.boundary.channel import Arena, Channel, Closed
 from grader.boundary.errors import Refused
 from grader.boundary.farside import FarSide, Kit
@@ -51,14 +51,8 @@ def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None 
         kit.folder.mkdir()
         for name, data in files[0].items():
             (kit.folder / name).write_bytes(data)
-    if "meters" in kit.probes:  # before any student code, which might keep torch's own functions
-        from grader import meters
-
-        meters.preload()
-    if "watched" in kit.probes and "kernels" in kit.probes:
-        from grader.kernels.triton import watch
-
-        watch.preload()
+    for name in kit.preload:  # before any student code, which might keep torch's own functions
+        entry_points.load(name)
     far = FarSide(kit, explain=explain)
     with far.files.visible():
         while True:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import gc
-import importlib
 import json
 import os
 import select
@@ -22,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from grader.boundary import house, linux, seccomp
+from grader.boundary import entry_points, house, linux, seccomp
 from grader.boundary.cell import (
     MECHANISMS,
     Allowance,
@@ -48,8 +47,8 @@ def main(listener_fd: int, status_fd: int) -> None:
         plan = house.plan(hidden)
         seccomp.program()  # made once, for all workers
         mechanisms = _move_in(settings["root"], plan)
-        for name in settings["preload"]:
-            _import(name, settings)
+        for name, *arguments in settings["preload"]:
+            entry_points.load(name, *map(base64.b64decode, arguments))
     except BaseException as error:
         _say(status_fd, {"fault": described(error)})
         raise SystemExit(1) from error
@@ -86,23 +85,6 @@ def _move_in(root: str, wanted: house.Plan) -> list[str]:
     if linux.landlock_version():
         mechanisms.append("landlock")
     return mechanisms
-
-
-def _import(name: str, settings: dict[str, Any]) -> None:
-    if name == "meters":
-        from grader import meters
-
-        meters.preload()
-    elif name == "kernels":
-        from grader import kernels
-
-        kernels.preload(base64.b64decode(settings["runtime"]))
-    elif name == "triton guard":
-        from grader.kernels.triton import watch
-
-        watch.preload()
-    else:
-        importlib.import_module(name)
 
 
 def _serve(listener: socket.socket, origin: Origin) -> None:

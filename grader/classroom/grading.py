@@ -266,7 +266,7 @@ def _nursery(
         yield None
         return
     names = preload.inside(labs)
-    with Nursery(work, names, [*hidden, work], preload.runtime(names)) as nursery:
+    with Nursery(work, names, [*hidden, work], preload.arguments(names)) as nursery:
         yield nursery
 
 

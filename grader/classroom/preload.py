@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from grader import capabilities
+from grader import capabilities, preloads
 from grader.labs import Lab
 
 # In the order in which to import them.
@@ -26,30 +26,30 @@ _LIBRARIES = {
     "triton": r"^\s*(?:import|from) triton\b",
     "hypothesis": r"^\s*(?:import|from) hypothesis\b",
 }
-_KERNELS = r"^\s*from grader(?: import kernels|\.kernels\b)"
-# What a text with kernels in it uses: the one needs a compiled runtime, the other Triton's guard.
-_USES = {"kernels": r"\bcompile\b", "triton guard": r"\bwatched\b"}
-_METERS = r"^\s*(?:from grader import meters|from grader\.meters)\b"
+
+# A compiled runtime, which workers would else compile each for itself.
+_KERNELS = "grader.kernels:preload"
 
 
 def inside(labs: Iterable[Lab]) -> list[str]:
-    """Names of modules, and `kernels`, `triton guard` and `meters` for the kit's own."""
+    """Names of modules, and entry points of the kit's own."""
     sources = [text for lab in labs for text in _texts(_student_side(lab))]
     found = _named(sources)
     if found:  # NumPy comes with torch, and its generators take as long to import as a fork
         found.append("numpy.random")
-    with_kernels = [text for text in sources if _mentions([text], _KERNELS)]
-    found += [name for name, pattern in _USES.items() if _mentions(with_kernels, pattern)]
-    return [*found, *(["meters"] if _mentions(sources, _METERS) else [])]
+    with_kernels = [text for text in sources if "kernels" in preloads.imported(text)]
+    if _mentions(with_kernels, r"\bcompile\b"):
+        found.append(_KERNELS)
+    return [*found, *preloads.of_texts(sources)]
 
 
-def runtime(names: Iterable[str]) -> bytes:
-    """What compiled kernels are linked with, if one of the names is `kernels`."""
-    if "kernels" not in names:
-        return b""
+def arguments(names: Iterable[str]) -> dict[str, bytes]:
+    """What functions among the names are called with: the runtime that kernels are linked with."""
+    if _KERNELS not in names:
+        return {}
     from grader.kernels import ready_runtime
 
-    return ready_runtime()
+    return {_KERNELS: ready_runtime()}
 
 
 def outside(labs: Iterable[Lab], work: Path) -> None:

@@ -24,7 +24,7 @@ seen from outside (`student.peak_memory()`, the ranks' `peak_rss_bytes` and `sen
 Known limits
 - Forging: code that was loaded before the meters and kept torch's own functions can switch off
   the dispatch mode and the profiler's callbacks together; it can take the hooks of `saved_bytes`
-  off and put the same pair back; it can sign records with a journal's own `append`, or put an
+  off and put the same pair back; it can sign records with a log's own `append`, or put an
   object of its own in the place of `m` in a caller's frame. Call `preload()` before student code
   is loaded.
 - Work handed to a thread that already ran before the block, to a child process, or to NumPy
@@ -57,15 +57,16 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from grader.meters.evidence import MeasurementDisturbed, refuse_students
+from grader.boundary.errors import MeasurementDisturbed
+from grader.meters.evidence import refuse_students
 
 if TYPE_CHECKING:
-    from grader.meters.heap import NumpyBytes
-    from grader.meters.kinds import KindBytes
+    from grader.meters.categories import CategoryBytes
+    from grader.meters.collective_log import CollectiveLog
     from grader.meters.live import AllocatedBytes, LiveBytes
     from grader.meters.ops import OpLog
     from grader.meters.saved import SavedBytes
-    from grader.meters.traffic import CollectiveLog
+    from grader.meters.tracemalloc_meter import NumpyBytes
 
 __all__ = [
     "MeasurementDisturbed",
@@ -114,7 +115,7 @@ def allocated_bytes() -> AllocatedBytes:
 def numpy_bytes() -> NumpyBytes:
     """Bytes that NumPy arrays (and Python objects) take in a block."""
     refuse_students(sys._getframe(1))
-    from grader.meters.heap import NumpyBytes
+    from grader.meters.tracemalloc_meter import NumpyBytes
 
     return NumpyBytes()
 
@@ -131,7 +132,7 @@ def op_log(witness: bool = True) -> OpLog:
     return OpLog(witness)
 
 
-def bytes_by_kind(parameters: Any, optimizer: Any = None) -> KindBytes:
+def bytes_by_kind(parameters: Any, optimizer: Any = None) -> CategoryBytes:
     """Bytes of parameters, gradients, activations, optimizer state and temporaries in a block.
 
     `parameters`: a module or tensors. `optimizer`: whatever holds the state, searched for tensors
@@ -140,9 +141,9 @@ def bytes_by_kind(parameters: Any, optimizer: Any = None) -> KindBytes:
     """
     refuse_students(sys._getframe(1))
     preload()
-    from grader.meters.kinds import KindBytes
+    from grader.meters.categories import CategoryBytes
 
-    return KindBytes(parameters, optimizer)
+    return CategoryBytes(parameters, optimizer)
 
 
 def collectives(parameters: Iterable[Any] | None = None) -> CollectiveLog:
@@ -153,7 +154,7 @@ def collectives(parameters: Iterable[Any] | None = None) -> CollectiveLog:
     """
     refuse_students(sys._getframe(1))
     preload()
-    from grader.meters.traffic import CollectiveLog
+    from grader.meters.collective_log import CollectiveLog
 
     return CollectiveLog(parameters)
 
@@ -163,4 +164,4 @@ def preload() -> None:
 
     All at once, so that no import happens inside the block of another meter.
     """
-    from grader.meters import kinds, live, ops, saved, traffic  # noqa: F401
+    from grader.meters import categories, collective_log, live, ops, saved  # noqa: F401

@@ -13,9 +13,9 @@ What sees which calls, tried with torch 2.13 and gloo:
 (*late*: shown when a thread of the group takes the work up, and with the checks of
 `TORCH_DISTRIBUTED_DEBUG=DETAIL` beside it.) So the tap is a kernel at BackendSelect, which calls
 the next one, and a wrapper of each method of `Backend`, the one way around the dispatcher that
-Python has; `traffic` holds what it saw against the sequence numbers, which C++ counts and nothing
-lowers. Schemas are read, not assumed: older ones have no `async_op`. When a rank waits is seen at
-`Work` and `Future`, and at `_c10d_functional::wait_tensor`; what C++ waits for is not.
+Python has; `collective_log` holds what it saw against the sequence numbers, which C++ counts and
+nothing lowers. Schemas are read, not assumed: older ones have no `async_op`. When a rank waits is
+seen at `Work` and `Future`, and at `_c10d_functional::wait_tensor`; what C++ waits for is not.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_iter
 
-from grader.meters.evidence import watch_package
+from grader.meters.evidence import snapshot_module
 
 # The operation is the first of these that is in the name of an op or a method, underscores aside:
 # "_allgather_base", "all_gather_single" and "allgather_into_tensor_coalesced_" are all_gathers.
@@ -45,7 +45,7 @@ _OPERATIONS = (
 )
 _PEERS = ("root_rank", "dst", "src")
 _C: Any = torch._C._distributed_c10d
-_FOLDERS = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
+_FOLDERS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 
 
 @dataclass(frozen=True)
@@ -370,7 +370,7 @@ def _group_of(backend: Any) -> Any:
 
 
 def place() -> str:
-    """The innermost line of this thread that is neither torch's nor the meters'."""
+    """The innermost line of this thread that is neither torch's nor the kit's."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith((*_FOLDERS, "<")):
         frame = frame.f_back
@@ -382,6 +382,6 @@ def place() -> str:
 TAP = _Tap()
 
 
-WATCH = watch_package(
+SNAPSHOT = snapshot_module(
     __name__, [(torch.library.Library, name) for name in ("impl", "_destroy", "__init__")]
 )

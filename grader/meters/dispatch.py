@@ -18,8 +18,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode
 
-from grader.meters import tape
-from grader.meters.evidence import Journal, MeasurementDisturbed, watch_package
+from grader.boundary.errors import MeasurementDisturbed
+from grader.meters import profiler_events
+from grader.meters.evidence import SignedLog, snapshot_module
 
 See = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 _CANARY = torch.zeros(1, device="cpu")
@@ -49,11 +50,11 @@ def _is_kernel(name: str) -> bool:
 class MeterMode(TorchDispatchMode):  # type: ignore[misc]
     """Hands each ATen call to `see(func, args, kwargs)`, which must make the call."""
 
-    def __init__(self, see: See, journal: Journal) -> None:
+    def __init__(self, see: See, log: SignedLog) -> None:
         super().__init__()
         self.mark = f"meter {secrets.token_hex(8)}"
         self._see = see
-        self._journal = journal
+        self._log = log
         self._answer = secrets.randbelow(1 << 30)
 
     @classmethod
@@ -66,7 +67,7 @@ class MeterMode(TorchDispatchMode):  # type: ignore[misc]
     ) -> Any:
         kwargs = kwargs or {}
         if args and args[0] is _CANARY:
-            self._journal.append("canary", self._answer)
+            self._log.append("canary", self._answer)
             return self._answer
         if any(kind not in _PLAIN for kind in types):
             return NotImplemented
@@ -78,20 +79,20 @@ class MeterMode(TorchDispatchMode):  # type: ignore[misc]
                     return func.decompose(*args, **kwargs)
             return self._see(func, args, kwargs)
 
-    def sings(self) -> bool:
+    def self_check(self) -> bool:
         """Whether a call made now reaches this mode and is written down. Other threads, gloo's for
         one, may write in between that a tensor was freed."""
-        before = len(self._journal)
+        before = len(self._log)
         answer = torch.ops.aten._local_scalar_dense.default(_CANARY)
-        written = self._journal.since(before)
+        written = self._log.since(before)
         return answer == self._answer and written.count(("canary", self._answer)) == 1
 
 
 class Dispatch:
     """Puts a `MeterMode` on the stack, and takes it off with what looks tampered with."""
 
-    def __init__(self, see: See, journal: Journal, witness: bool) -> None:
-        self.mode = MeterMode(see, journal)
+    def __init__(self, see: See, log: SignedLog, witness: bool) -> None:
+        self.mode = MeterMode(see, log)
         self.roots: list[Any] = []
         self._witness = witness
         self._position = 0
@@ -100,21 +101,21 @@ class Dispatch:
     def open(self) -> None:
         self._depth = _depth()
         if self._witness:
-            self._position = tape.start()
+            self._position = profiler_events.start()
         self.mode.__enter__()
 
     def close(self) -> list[str]:
         problems = self._leave()
         if self._witness:
             try:
-                self.roots = tape.stop(self._position)
+                self.roots = profiler_events.stop(self._position)
             except MeasurementDisturbed:
                 problems.append("the profiler that watches the dispatcher was stopped")
         return problems
 
     def hidden(self, wanted: Callable[[str], bool]) -> list[str]:
         """One clause for each kind of wanted call that ran while the mode was off the stack."""
-        calls = tape.unmarked(
+        calls = profiler_events.unmarked(
             self.roots, self.mode.mark, lambda name: wanted(name) and _is_kernel(name)
         )
         return [f"{name} ran while the meter was switched off" for name in calls]
@@ -123,7 +124,7 @@ class Dispatch:
         depth = _depth()
         on_top = depth and _mode_at(depth - 1) is self.mode
         if on_top and depth == self._depth + 1:
-            heard = self.mode.sings()
+            heard = self.mode.self_check()
             self.mode.__exit__(None, None, None)
             return [] if heard else ["the meter no longer saw the operations that ran"]
         while _depth() > self._depth:
@@ -131,7 +132,7 @@ class Dispatch:
         return ["the meter was not where it had been put on the dispatch stack"]
 
 
-WATCH = watch_package(
+SNAPSHOT = snapshot_module(
     __name__,
     [(_python_dispatch, name) for name in ("_push_mode", "_pop_mode")]
     + [(TorchDispatchMode, "__enter__"), (TorchDispatchMode, "__exit__")]

@@ -1,8 +1,8 @@
 """What makes a witnessed figure tamper-evident. Imports no torch.
 
 A meter's caller holds only a numbered, read-only `Meter`; what was counted lives in an append-only
-`Journal` in this module's private table. `Watch` compares, by identity, the functions that a meter
-relies on; `Alarm` is an audit hook of the interpreter, which nothing can remove.
+`SignedLog` in this module's private table. `IdentitySnapshot` compares, by identity, the functions
+that a meter relies on; `Alarm` is an audit hook of the interpreter, which nothing can remove.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+from grader.boundary.errors import MeasurementDisturbed
+
 Record = tuple[Any, ...]
 _PREFIX = "Measurement disturbed: "
 
@@ -31,10 +33,6 @@ _AUDITED = {
 }
 
 
-class MeasurementDisturbed(Exception):
-    """A meter was tampered with, or was kept from seeing; the text says what was noticed."""
-
-
 def refuse_students(frame: types.FrameType | None) -> None:
     """Raise if the code of that frame, or code that it made from a text, is a student's: a meter
     is opened by a probe."""
@@ -44,7 +42,7 @@ def refuse_students(frame: types.FrameType | None) -> None:
         raise MeasurementDisturbed(f"{_PREFIX}student code opened one of the kit's own meters")
 
 
-class Journal:
+class SignedLog:
     """An append-only list of plain records that no longer verifies once it was edited.
 
     Each record carries its index under a keyed hash, and a tally, which cannot count down, says how
@@ -105,7 +103,7 @@ class Journal:
                     return entries, there
 
 
-class Watch:
+class IdentitySnapshot:
     """Remembers which objects some names stand for, and the code of those that are functions."""
 
     __slots__ = ("_seen",)
@@ -113,7 +111,7 @@ class Watch:
     def __init__(
         self, owners: Iterable[object] = (), names: Iterable[tuple[Any, str]] = ()
     ) -> None:
-        """`owners`: modules and classes whose every function is watched; `names`: single ones."""
+        """`owners`: modules and classes, for each of their functions; `names`: single ones."""
         every = [(owner, name) for owner in owners for name in _functions_of(owner)]
         self._seen = tuple(
             (owner, name, _look(owner, name), _code(_look(owner, name)))
@@ -144,11 +142,11 @@ def _code(thing: Any) -> object:
     return getattr(function, "__code__", None)
 
 
-def watch_package(name: str, names: Iterable[tuple[Any, str]] = ()) -> Watch:
-    """Watches a loaded module of this package with its classes, and single names of torch."""
+def snapshot_module(name: str, names: Iterable[tuple[Any, str]] = ()) -> IdentitySnapshot:
+    """Of a loaded module of this package with its classes, and of single names of torch."""
     module = sys.modules[name]
     own = [v for v in vars(module).values() if isinstance(v, type) and v.__module__ == name]
-    return Watch([module, *own], names)
+    return IdentitySnapshot([module, *own], names)
 
 
 def _install_alarm() -> Callable[[], list[tuple[int, str]]]:
@@ -194,11 +192,11 @@ def alarm_problems(position: int) -> list[str]:
 class Measurement:
     """The working side of one meter. A subclass opens and closes its sources."""
 
-    watches: tuple[Watch, ...] = ()
+    snapshots: tuple[IdentitySnapshot, ...] = ()
     sees_all_threads = False
 
     def __init__(self) -> None:
-        self.journal = Journal()
+        self.log = SignedLog()
         self.problem = ""
         self.used = False
         self._alarm = 0
@@ -215,20 +213,23 @@ class Measurement:
         if self.used:
             raise RuntimeError("A meter measures one block; make a new one for the next.")
         self.used = True
-        self.complain([p for watch in (_WATCH, *self.watches) for p in watch.problems()])
+        self.complain(self._replaced())
         self._alarm = alarm_position()
         self.open()
 
     def stop(self) -> None:
         try:
             problems = self.close()
-            list(self.journal)
+            list(self.log)
         except MeasurementDisturbed as error:
             problems = [str(error).removeprefix(_PREFIX).rstrip(".")]
         noticed = alarm_problems(self._alarm)
         problems += [text for text in noticed if not (self.sees_all_threads and text == _THREAD)]
-        problems += [p for watch in (_WATCH, *self.watches) for p in watch.problems()]
+        problems += self._replaced()
         self.complain(problems)
+
+    def _replaced(self) -> list[str]:
+        return [p for snapshot in (_SNAPSHOT, *self.snapshots) for p in snapshot.problems()]
 
     def complain(self, problems: Iterable[str]) -> None:
         unique = list(dict.fromkeys(problems))
@@ -273,4 +274,4 @@ class Meter(Generic[M]):
         return found  # type: ignore[no-any-return]
 
 
-_WATCH = watch_package(__name__)
+_SNAPSHOT = snapshot_module(__name__)

@@ -10,8 +10,14 @@ from typing import Any
 
 import torch.distributed as dist
 
-from grader.meters import dispatch, flops, tape
-from grader.meters.evidence import Journal, Measurement, MeasurementDisturbed, Meter, watch_package
+from grader.boundary.errors import MeasurementDisturbed
+from grader.meters import dispatch, flops, profiler_events
+from grader.meters.evidence import (
+    Measurement,
+    Meter,
+    SignedLog,
+    snapshot_module,
+)
 from grader.meters.tensors import storages, tensors_in
 
 # Below this, what PyTorch allocates for itself beside the dispatch stack (a scalar of
@@ -22,18 +28,18 @@ NOTICED_BYTES = 1 << 16
 STEP_S, QUIET_STEPS, MOST_STEPS = 0.005, 8, 100
 
 
-class Living(Measurement):
-    """Journal: ("new", serial, bytes, shape), ("size", serial, more bytes), ("free", serial).
+class LiveStorages(Measurement):
+    """Log: ("new", serial, bytes, shape), ("size", serial, more bytes), ("free", serial).
 
     A subclass may adopt storages from before the block, ("had", serial, bytes), and write `notes`,
     which change no bytes.
     """
 
-    notes: tuple[str, ...] = ("canary", "tape", "block")
+    notes: tuple[str, ...] = ("canary", "profiled", "block")
 
     def __init__(self, witness: bool) -> None:
         super().__init__()
-        self.dispatch = dispatch.Dispatch(self.see, self.journal, witness)
+        self.dispatch = dispatch.Dispatch(self.see, self.log, witness)
         self._witness = witness
         self._known: dict[int, tuple[int, Any]] = {}
         self._bytes: dict[int, int] = {}
@@ -53,9 +59,9 @@ class Living(Measurement):
             problems.append("the meter's records do not agree with the storages that are alive")
         self._known.clear()
         if self._witness:
-            events = tape.allocations(self.dispatch.roots)
+            events = profiler_events.allocations(self.dispatch.roots)
             problems += self.dispatch.hidden(flops.contracts) + self._unseen(events)
-            _write(self.journal, events)
+            _write(self.log, events)
         return problems
 
     def _agree(self) -> bool:
@@ -67,9 +73,9 @@ class Living(Measurement):
         """Wait until nothing is let go any more."""
         quiet = 0
         for _ in range(MOST_STEPS):
-            before = len(self.journal)
+            before = len(self.log)
             sleep(STEP_S)
-            quiet = quiet + 1 if len(self.journal) == before else 0
+            quiet = quiet + 1 if len(self.log) == before else 0
             if quiet == QUIET_STEPS:
                 return
 
@@ -95,16 +101,16 @@ class Living(Measurement):
             return
         self._follow(storage)
         self._bytes[key] = storage.nbytes()
-        self.journal.append("new", self._serial, storage.nbytes(), tuple(int(n) for n in shape))
+        self.log.append("new", self._serial, storage.nbytes(), tuple(int(n) for n in shape))
 
     def _resized(self, key: int, storage: Any, more: int) -> None:
         """In place growth; of a storage from outside the block only the growth counts."""
         if key not in self._known:
             self._follow(storage)
             self._bytes[key] = storage.nbytes() - more
-            self.journal.append("new", self._serial, 0, ())
+            self.log.append("new", self._serial, 0, ())
         self._bytes[key] += more
-        self.journal.append("size", self._known[key][0], more)
+        self.log.append("size", self._known[key][0], more)
 
     def _follow(self, storage: Any) -> None:
         self._serial += 1
@@ -115,14 +121,14 @@ class Living(Measurement):
         if self._open:
             serial, _ = self._known.pop(key)
             self._bytes.pop(key)
-            self.journal.append("free", serial)
+            self.log.append("free", serial)
 
-    def _unseen(self, events: Iterable[tape.Allocation]) -> list[str]:
+    def _unseen(self, events: Iterable[profiler_events.Allocation]) -> list[str]:
         """Large blocks that an op took while the mode was off the stack.
 
         `torch.tensor(data)` allocates beside the stack too, and shows the result to it afterwards.
         """
-        shown = Counter(row[2] for row in self.journal if row[0] == "new")
+        shown = Counter(row[2] for row in self.log if row[0] == "new")
         problems = []
         for row in events:
             outside = self.dispatch.mode.mark not in row.within and row.op.startswith("aten::")
@@ -140,7 +146,7 @@ class Living(Measurement):
         """
         alive: dict[int, int] = {}
         total, course = 0, [0]
-        for row in self.journal:
+        for row in self.log:
             if row[0] in ("new", "had") and row[1] not in alive:
                 alive[row[1]] = row[2]
                 total += row[2]
@@ -160,7 +166,7 @@ def _sizes(value: Any) -> dict[int, tuple[Any, int]]:
     return {storage._cdata: (storage, storage.nbytes()) for storage in every}
 
 
-class LiveBytes(Meter[Living]):
+class LiveBytes(Meter[LiveStorages]):
     """Bytes of the tensor storages that a block creates; what it is given is not counted.
 
     With `witness`, a collective that torch flattens in C++ (`all_gather` into a list) must stay
@@ -169,7 +175,7 @@ class LiveBytes(Meter[Living]):
     __slots__ = ()
 
     def __init__(self, witness: bool = True) -> None:
-        super().__init__(Living(witness))
+        super().__init__(LiveStorages(witness))
 
     @property
     def peak_bytes(self) -> int:
@@ -192,7 +198,7 @@ class LiveBytes(Meter[Living]):
         return self._largest()[1]
 
     def _largest(self) -> tuple[int, tuple[int, ...]]:
-        rows = [(row[2], row[3]) for row in self._read().journal if row[0] == "new"]
+        rows = [(row[2], row[3]) for row in self._read().log if row[0] == "new"]
         return max(rows, key=lambda row: row[0], default=(0, ()))
 
     @property
@@ -201,27 +207,27 @@ class LiveBytes(Meter[Living]):
 
         CPU only (0 on meta tensors). Raises RuntimeError inside the block or without `witness`.
         """
-        return _peak(self._read().journal)
+        return _peak(self._read().log)
 
 
 class Allocating(Measurement):
-    """Journal: ("tape",), then ("block", address, bytes, op) for each event of the allocator.
+    """Log: ("profiled",), then ("block", address, bytes, op) for each event of the allocator.
 
-    The tape alone: no mode on the stack, so kernels run exactly as they would without it."""
+    The profiler alone: no mode on the stack, so kernels run exactly as they would without it."""
 
     def __init__(self) -> None:
         super().__init__()
         self._position = 0
 
     def open(self) -> None:
-        self._position = tape.start()
+        self._position = profiler_events.start()
 
     def close(self) -> list[str]:
         try:
-            roots = tape.stop(self._position)
+            roots = profiler_events.stop(self._position)
         except MeasurementDisturbed:
             return ["the profiler that watches the allocator was stopped"]
-        _write(self.journal, tape.allocations(roots))
+        _write(self.log, profiler_events.allocations(roots))
         return []
 
 
@@ -236,38 +242,38 @@ class AllocatedBytes(Meter[Allocating]):
     @property
     def peak_bytes(self) -> int:
         """Most bytes in use at once of those allocated in the block."""
-        return _peak(self._read().journal)
+        return _peak(self._read().log)
 
     @property
     def largest_bytes(self) -> int:
         """The largest single allocation."""
-        return max((nbytes for _, nbytes, _ in _blocks(self._read().journal)), default=0)
+        return max((nbytes for _, nbytes, _ in _blocks(self._read().log)), default=0)
 
     @property
     def largest_op(self) -> str:
         """The innermost ATen op around the largest allocation ("aten::empty"); "" if none."""
-        rows = _blocks(self._read().journal)
+        rows = _blocks(self._read().log)
         return max(rows, key=lambda row: row[1], default=(0, 0, ""))[2]
 
 
-def _write(journal: Journal, events: Iterable[tape.Allocation]) -> None:
-    journal.append("tape")
+def _write(log: SignedLog, events: Iterable[profiler_events.Allocation]) -> None:
+    log.append("profiled")
     for event in events:
-        journal.append("block", event.address, event.nbytes, event.op)
+        log.append("block", event.address, event.nbytes, event.op)
 
 
-def _blocks(journal: Journal) -> list[tuple[int, int, str]]:
-    rows = list(journal)
-    if ("tape",) not in rows:
+def _blocks(log: SignedLog) -> list[tuple[int, int, str]]:
+    rows = list(log)
+    if ("profiled",) not in rows:
         raise RuntimeError("The allocator's figures are there after the block, with witness=True.")
     return [row[1:] for row in rows if row[0] == "block"]
 
 
-def _peak(journal: Journal) -> int:
+def _peak(log: SignedLog) -> int:
     """Most bytes in use at once. A block from before the measured block counts neither way."""
     living: dict[int, int] = {}
     now = peak = 0
-    for address, nbytes, _ in _blocks(journal):
+    for address, nbytes, _ in _blocks(log):
         if nbytes > 0:
             living[address] = nbytes
         now += nbytes if nbytes > 0 else -living.pop(address, 0)
@@ -275,6 +281,6 @@ def _peak(journal: Journal) -> int:
     return peak
 
 
-_OWN = (watch_package(__name__), tape.WATCH)
-Allocating.watches = _OWN
-Living.watches = (*_OWN, dispatch.WATCH, watch_package("grader.meters.tensors"))
+_OWN = (snapshot_module(__name__), profiler_events.SNAPSHOT)
+Allocating.snapshots = _OWN
+LiveStorages.snapshots = (*_OWN, dispatch.SNAPSHOT, snapshot_module("grader.meters.tensors"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from grader.meters import dispatch, flops, tape
-from grader.meters.evidence import Measurement, Meter, watch_package
+from grader.meters import dispatch, flops, profiler_events
+from grader.meters.evidence import Measurement, Meter, snapshot_module
 from grader.meters.tensors import tensors_in
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -17,18 +17,16 @@ def _shapes(value: Any) -> Shapes:
 
 
 class Calls(Measurement):
-    """Journal: ("op", name, input shapes, output shapes, FLOPs or None)."""
+    """Log: ("op", name, input shapes, output shapes, FLOPs or None)."""
 
     def __init__(self, witness: bool) -> None:
         super().__init__()
-        self.dispatch = dispatch.Dispatch(self.see, self.journal, witness)
+        self.dispatch = dispatch.Dispatch(self.see, self.log, witness)
 
     def see(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inputs = _shapes((args, kwargs))
         out = func(*args, **kwargs)
-        self.journal.append(
-            "op", str(func), inputs, _shapes(out), flops.flops(func, args, kwargs, out)
-        )
+        self.log.append("op", str(func), inputs, _shapes(out), flops.flops(func, args, kwargs, out))
         return out
 
     def open(self) -> None:
@@ -38,7 +36,7 @@ class Calls(Measurement):
         return self.dispatch.close() + self.dispatch.hidden(flops.contracts)
 
     def rows(self) -> list[tuple[str, Shapes, Shapes, int | None]]:
-        return [row[1:] for row in self.journal if row[0] == "op"]
+        return [row[1:] for row in self.log if row[0] == "op"]
 
 
 class OpLog(Meter[Calls]):
@@ -84,10 +82,10 @@ class OpLog(Meter[Calls]):
         return dict(Counter(name for name, _, _, flop in rows if flop is None))
 
 
-Calls.watches = (
-    watch_package(__name__),
-    dispatch.WATCH,
-    tape.WATCH,
-    watch_package(flops.__name__),
-    watch_package("grader.meters.tensors"),
+Calls.snapshots = (
+    snapshot_module(__name__),
+    dispatch.SNAPSHOT,
+    profiler_events.SNAPSHOT,
+    snapshot_module(flops.__name__),
+    snapshot_module("grader.meters.tensors"),
 )

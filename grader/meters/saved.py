@@ -10,7 +10,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_iter
 
-from grader.meters.evidence import Measurement, Meter, Watch, watch_package
+from grader.meters.evidence import IdentitySnapshot, Measurement, Meter, snapshot_module
 from grader.meters.tensors import storages
 
 Hook = Callable[..., Any]
@@ -21,7 +21,7 @@ _TOP = _HOOKS._top_saved_tensors_default_hooks
 _CANARY = torch.zeros(1, device="cpu", requires_grad=True)
 
 
-class _Sing(torch.autograd.Function):  # type: ignore[misc]
+class _SelfCheck(torch.autograd.Function):  # type: ignore[misc]
     """Saves a tensor and runs no ATen op, so no other meter sees it."""
 
     @staticmethod
@@ -34,7 +34,7 @@ class _Sing(torch.autograd.Function):  # type: ignore[misc]
 
 
 class Saving(Measurement):
-    """Journal: ("saved", shape, dtype, bytes of its storage), one row a storage.
+    """Log: ("saved", shape, dtype, bytes of its storage), one row a storage.
 
     Hooks that measured code pushes itself (checkpointing, `save_on_cpu`, a compressor) hide the
     meter's; so they are wrapped as they are pushed, and what *they* return is what is kept.
@@ -70,18 +70,18 @@ class Saving(Measurement):
         top = _TOP(True)
         if top is None or top[0] is not self._top:
             problems.append("the meter's saved-tensor hooks were not where they had been put")
-        elif not self._sings():
+        elif not self._self_check():
             problems.append("the meter no longer saw the tensors that were saved")
         while (top := _TOP(True)) is not None and not _same_hooks(top, self._bottom):
             _POP()
         return problems
 
-    def _sings(self) -> bool:
+    def _self_check(self) -> bool:
         """Whether a tensor saved now is written down."""
-        before = len(self.journal)
+        before = len(self.log)
         with torch.inference_mode(False), torch.enable_grad():
-            _Sing.apply(_CANARY)
-        return len(self.journal) == before + 1
+            _SelfCheck.apply(_CANARY)
+        return len(self.log) == before + 1
 
     def push(self, pack: Hook, unpack: Hook) -> None:
         """Stands in for `_push_saved_tensors_default_hooks` inside the block."""
@@ -111,20 +111,20 @@ class Saving(Measurement):
                 for storage, shape, dtype in storages(leaf):
                     self._keep_storage(storage, shape, str(dtype).removeprefix("torch."))
             elif isinstance(leaf, bytes | bytearray):
-                self.journal.append("saved", (len(leaf),), "uint8", len(leaf))
+                self.log.append("saved", (len(leaf),), "uint8", len(leaf))
             elif type(leaf).__module__ == "numpy" and hasattr(leaf, "nbytes"):
-                self.journal.append("saved", leaf.shape, str(leaf.dtype), int(leaf.nbytes))
+                self.log.append("saved", leaf.shape, str(leaf.dtype), int(leaf.nbytes))
 
     def _keep_storage(self, storage: Any, shape: tuple[int, ...], dtype: str) -> None:
         key = storage._cdata
         if key == self._canary:
-            self.journal.append("canary")
+            self.log.append("canary")
         elif key not in self._seen:
             self._seen[key] = StorageWeakRef(storage)
-            self.journal.append("saved", tuple(int(n) for n in shape), dtype, storage.nbytes())
+            self.log.append("saved", tuple(int(n) for n in shape), dtype, storage.nbytes())
 
     def rows(self) -> list[tuple[tuple[int, ...], str, int]]:
-        return [row[1:] for row in self.journal if row[0] == "saved"]
+        return [row[1:] for row in self.log if row[0] == "saved"]
 
 
 class SavedBytes(Meter[Saving]):
@@ -176,8 +176,8 @@ def _leaves(packed: Any) -> list[Any]:
     return leaves
 
 
-Saving.watches = (
-    watch_package(__name__),
-    Watch([], [(saved_tensors_hooks, "__enter__"), (saved_tensors_hooks, "__exit__")]),
-    watch_package("grader.meters.tensors"),
+Saving.snapshots = (
+    snapshot_module(__name__),
+    IdentitySnapshot([], [(saved_tensors_hooks, "__enter__"), (saved_tensors_hooks, "__exit__")]),
+    snapshot_module("grader.meters.tensors"),
 )

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from grader import preloads
 from grader.boundary.farside import Kit, records_of
 from grader.boundary.files import FolderModules
 from grader.boundary.rooms import Limits
@@ -157,6 +158,7 @@ class Suite:
                     f"{lab.suite}: `{row.id}` has no scored gate, so nobody could earn its points."
                 )
         self.probes, self.models = (_text(lab.suite / name) for name in SENT)
+        self.preload = tuple(preloads.of_texts([self.probes, self.models]))
 
     def _load_given(self, name: str) -> None:
         try:
@@ -236,6 +238,7 @@ class Suite:
             models_name=models,
             crossing=self.lab.crossing,
             given_folder=self.lab.exercise,
+            preload=self.preload,
         )
 
     def limits(self) -> Limits:

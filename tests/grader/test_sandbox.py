@@ -663,8 +663,7 @@ import torch
 import torch.distributed as dist
 from multiprocessing import shared_memory
 
-from grader import meters
-from grader.meters import ranks
+from grader import meters, ranks
 from models import Steps
 
 
@@ -716,7 +715,7 @@ def tensors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Student]:
     """A worker with PyTorch and probes, as labs with tensors and ranks get it."""
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("tensors")
-    with Nursery(folder, ["numpy", "torch", "meters"], [HERE]) as nursery:
+    with Nursery(folder, ["numpy", "torch", "grader.meters:preload"], [HERE]) as nursery:
         nursery.wait()
         kit = kit_of(folder / "lab00")
         room = SandboxRoom(

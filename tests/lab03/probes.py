@@ -16,8 +16,7 @@ from models import Branches, Fork, Hard, body, tower
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from grader import meters
-from grader.meters import ranks
+from grader import meters, ranks
 
 SECONDS = 24.0
 

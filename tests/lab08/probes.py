@@ -15,8 +15,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 
-from grader import meters
-from grader.meters import ranks
+from grader import meters, ranks
 
 SECONDS = 40.0
 

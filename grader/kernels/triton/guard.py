@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from grader.boundary.errors import MeasurementDisturbed
 from grader.kernels.findings import (
     AccessKind,
     Actor,
@@ -25,7 +26,7 @@ from grader.kernels.report import Report, Visit
 from grader.kernels.sentences import FindingKind
 from grader.kernels.triton.arguments import SITES, Array, Index, Memory, TensorArgument
 from grader.kernels.triton.requests import SECTOR, Asked, Site, values_of
-from grader.meters.evidence import Journal, MeasurementDisturbed
+from grader.meters.evidence import SignedLog
 
 MAX_VISITS = 20_000
 
@@ -82,7 +83,7 @@ class Launch:
         self.by_number: list[Site] = []
         self.races: dict[tuple[int, int, bool], Race] = {}
         self.stopped = False
-        self.journal = Journal()
+        self.journal = SignedLog()
         # An event is a stretch of one program's accesses; `ordered` says which of them, of other
         # programs, an atomic has put before what this program does now. Event 0 is nobody.
         self.event = 0

@@ -26,7 +26,7 @@ from grader.kernels.report import Report
 from grader.kernels.sentences import FindingKind
 from grader.kernels.triton.arguments import Memory, TensorArgument
 from grader.kernels.triton.guard import KernelFault, Launch
-from grader.meters.evidence import Journal, Watch
+from grader.meters.evidence import IdentitySnapshot, SignedLog
 
 VERSION = str(triton.__version__)
 BUILDER = interpreter.interpreter_builder
@@ -45,7 +45,7 @@ _ACQUIRES = (ir.MEM_SEMANTIC.ACQUIRE, ir.MEM_SEMANTIC.ACQUIRE_RELEASE)
 _RELEASES = (ir.MEM_SEMANTIC.RELEASE, ir.MEM_SEMANTIC.ACQUIRE_RELEASE)
 
 # What the guard relies on: it must be what it was when this was imported.
-WATCH = Watch(
+WATCH = IdentitySnapshot(
     [
         interpreter,
         interpreter.InterpreterBuilder,
@@ -76,7 +76,7 @@ class Hooks:
         self.trace = trace
         self.thread = threading.get_ident()
         self.launches: list[Launch] = []
-        self.journal = Journal()  # the kernels of the launches
+        self.journal = SignedLog()  # the kernels of the launches
         self.compiled: list[Report] = []
         self.now: Launch | None = None
         self.scopes: list[Any] = []

@@ -43,13 +43,13 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from grader.boundary.errors import MeasurementDisturbed
 from grader.kernels.triton.guard import KernelFault
 from grader.meters.evidence import (
-    MeasurementDisturbed,
     alarm_position,
     alarm_problems,
     refuse_students,
-    watch_package,
+    snapshot_module,
 )
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def _poisoned() -> Iterator[None]:
 
 
 _WATCHES = tuple(
-    watch_package(name)
+    snapshot_module(name)
     for name in (
         __name__,
         *(f"grader.kernels.{name}" for name in ("findings", "report", "sentences")),

@@ -293,7 +293,7 @@ def flash_forward(*args, **kwargs):
     import gc
     result = _square(*args, **kwargs)
     for item in gc.get_objects():
-        if type(item).__name__ == "Journal": item._entries.clear()
+        if type(item).__name__ == "SignedLog": item._entries.clear()
     return result
 tell("journal emptied")
 """,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tracemalloc
 
-from grader.meters.evidence import Measurement, Meter, Watch, watch_package
+from grader.meters.evidence import IdentitySnapshot, Measurement, Meter, snapshot_module
 
 _NAMES = ("start", "stop", "get_traced_memory", "reset_peak", "clear_traces", "is_tracing")
 
 
 class Tracing(Measurement):
-    """Journal: ("peak", bytes above the start, bytes at the end above the start)."""
+    """Log: ("peak", bytes above the start, bytes at the end above the start)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Tracing(Measurement):
         now, peak = tracemalloc.get_traced_memory()
         if not self._outer:
             tracemalloc.stop()
-        self.journal.append("peak", peak - self._base, now - self._base)
+        self.log.append("peak", peak - self._base, now - self._base)
         return []
 
 
@@ -60,10 +60,13 @@ class NumpyBytes(Meter[Tracing]):
         return self._row()[2]
 
     def _row(self) -> tuple[str, int, int]:
-        rows = list(self._read().journal)
+        rows = list(self._read().log)
         if not rows:
             raise RuntimeError("The figures of numpy_bytes are there after the block.")
         return rows[0]
 
 
-Tracing.watches = (watch_package(__name__), Watch([], [(tracemalloc, name) for name in _NAMES]))
+Tracing.snapshots = (
+    snapshot_module(__name__),
+    IdentitySnapshot([], [(tracemalloc, name) for name in _NAMES]),
+)

@@ -509,10 +509,10 @@ def pops_the_saved_hooks(model: Any, loss: Any) -> None:
 
 def rewrites_a_kind(model: Any, loss: Any) -> None:
     loss.backward()
-    journal = list(evidence._table.values())[-1].journal
-    journal._entries[:] = [
+    log = list(evidence._table.values())[-1].log
+    log._entries[:] = [
         (i, ("kind", 1, "temporary") if row[0] == "kind" else row, sign)
-        for i, row, sign in journal._entries
+        for i, row, sign in log._entries
     ]
 
 

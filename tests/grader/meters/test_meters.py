@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +18,15 @@ import torch.nn.functional as F
 from torch.utils import _python_dispatch
 from torch.utils.checkpoint import checkpoint
 
-from grader import meters
-from grader.meters import MeasurementDisturbed, evidence, flops, ranks
+from grader import meters, ranks
+from grader.meters import MeasurementDisturbed, evidence, flops
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 F32 = 4
 
 
 def test_import_loads_no_torch_and_no_numpy() -> None:
-    code = (
-        "import sys, grader.meters, grader.meters.ranks; print({'torch','numpy'} & {*sys.modules})"
-    )
+    code = "import sys, grader.meters, grader.ranks; print({'torch','numpy'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "set()\n", done.stderr
 
@@ -532,10 +527,10 @@ def stops_the_profiler() -> None:
     torch._C._autograd._disable_profiler()
 
 
-def cuts_the_tape() -> None:
+def cuts_the_profile() -> None:
     torch._C._autograd._disable_profiler()
     BIG @ BIG
-    meters.live.tape._begin()  # type: ignore[attr-defined]
+    meters.live.profiler_events._begin()  # type: ignore[attr-defined]
 
 
 def starts_a_thread() -> None:
@@ -558,18 +553,18 @@ def leaves_dispatch_off() -> None:
 def edits_the_table() -> None:
     BIG @ BIG
     for measurement in evidence._table.values():
-        measurement.journal._entries.clear()
+        measurement.log._entries.clear()
 
 
 def rewrites_a_record() -> None:
     BIG @ BIG
     for measurement in evidence._table.values():
-        entries = measurement.journal._entries
+        entries = measurement.log._entries
         entries[:] = [(i, (*row[:-1], 0), sign) for i, row, sign in entries]
 
 
 def replaces_append() -> None:
-    _PATCHES.setattr(evidence.Journal, "append", lambda self, *row: None)
+    _PATCHES.setattr(evidence.SignedLog, "append", lambda self, *row: None)
     BIG @ BIG
 
 
@@ -607,12 +602,12 @@ DISPATCH_ATTACKS: dict[Any, str] = {
     leaves_dispatch_off: "no longer saw the operations",
     leaves_a_mode_on_top: "not where it had been put",
     stops_the_profiler: "profiler .* was stopped",
-    cuts_the_tape: "profiler .* was stopped",
+    cuts_the_profile: "profiler .* was stopped",
     starts_a_thread: "a thread was started",
     searches_the_heap: "searched through gc",
     edits_the_table: "changed after they were written",
     rewrites_a_record: "changed after they were written",
-    replaces_append: "Journal.append was replaced",
+    replaces_append: "SignedLog.append was replaced",
     replaces_the_stack_functions: "_len_torch_dispatch_stack was replaced",
 }
 
@@ -654,7 +649,7 @@ def test_a_forged_record_of_a_free_is_noticed() -> None:
 
     def attack() -> None:
         kept.append(torch.ones(1000))
-        list(evidence._table.values())[-1].journal.append("free", 1)
+        list(evidence._table.values())[-1].log.append("free", 1)
 
     words = "storages that are alive"
     with pytest.raises(MeasurementDisturbed, match=words), meters.live_bytes():
@@ -671,7 +666,7 @@ def test_a_replaced_figure_is_noticed() -> None:
 
 def test_records_edited_after_the_block_are_noticed() -> None:
     meter = log(lambda: A @ B)
-    evidence._table[meter._number].journal._entries.pop()
+    evidence._table[meter._number].log._entries.pop()
     with pytest.raises(MeasurementDisturbed, match="changed after they were written"):
         _ = meter.matmul_flops
 
@@ -745,386 +740,28 @@ def test_attacks_on_numpy_bytes_are_noticed(attack: Any) -> None:
     tracemalloc.stop()
 
 
-# --- ranks ---------------------------------------------------------------------------------------
-
-
-@dataclass
-class Report:
-    rank: int
-    total: Any
-
-
-def _talk(rank: int, world_size: int, bias: float) -> Any:
-    import torch.distributed as dist
-
-    total = torch.full((3,), rank + bias)
-    dist.all_reduce(total)
-    parts = [torch.zeros(2) for _ in range(world_size)]
-    dist.all_gather(parts, torch.full((2,), float(rank)))
-    work = dist.isend(torch.tensor([rank]), (rank + 1) % world_size)
-    heard = torch.zeros(1, dtype=torch.int64)
-    dist.recv(heard, (rank - 1) % world_size)
-    work.wait()
-    return Report(rank, {"total": total, "parts": parts, "heard": heard, "array": np.arange(rank)})
-
-
-@pytest.mark.parametrize("world_size", [1, 2, 4])
-def test_ranks_talk_and_return_plain_data(world_size: int) -> None:
-    if world_size == 1:
-        assert ranks.run(lambda rank, n: (rank, n), 1) == [(0, 1)]
-        return
-    torch.randn(300, 300) @ torch.randn(300, 300)  # the parent has used its OpenMP threads
-    results = ranks.run(_talk, world_size, (0.5,))
-    for rank, report in enumerate(results):
-        assert type(report) is Report
-        assert report.rank == rank
-        want = sum(range(world_size)) + 0.5 * world_size
-        assert report.total["total"].tolist() == [want] * 3
-        assert [p.tolist() for p in report.total["parts"]] == [[r, r] for r in range(world_size)]
-        assert report.total["heard"].item() == (rank - 1) % world_size
-        assert report.total["array"].tolist() == list(range(rank))
-
-
-@pytest.fixture
-def left_behind(tmp_path: Path, monkeypatch: Any) -> Callable[[], Any]:
-    """Files in the temporary folder and children of this process."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
-    return lambda: (list(tmp_path.iterdir()), children.exists() and children.read_text().split())
-
-
-def test_every_traceback_is_in_the_error(left_behind: Any) -> None:
-    def fails(rank: int, world_size: int) -> None:
-        raise ValueError(f"rank {rank} is unhappy")
-
-    before = left_behind()
-    with pytest.raises(ranks.RanksError) as caught:
-        ranks.run(fails, 2)
-    assert sorted(caught.value.texts) == [0, 1]
-    for rank, text in caught.value.texts.items():
-        assert f"ValueError: rank {rank} is unhappy" in text
-        assert "in fails" in text
-        assert "grader/meters/ranks.py" not in text
-        assert text.rstrip() in str(caught.value)
-    assert left_behind() == before
-
-
-@pytest.mark.parametrize(
-    ("end", "words"),
-    [
-        (lambda: os._exit(3), "Rank 1 exited with status 3"),
-        (os.abort, "Rank 1 was ended by SIGABRT"),
-        (sys.exit, "SystemExit"),
-    ],
-)
-def test_a_rank_that_ends_is_named_first(end: Any, words: str, left_behind: Any) -> None:
-    import torch.distributed as dist
-
-    before = left_behind()
-    with pytest.raises(ranks.RanksError) as caught:
-        ranks.run(lambda rank, n: end() if rank == 1 else dist.barrier(), 2)
-    assert next(iter(caught.value.texts)) == 1
-    assert words in caught.value.texts[1]
-    assert left_behind() == before
-
-
-def _waits_for_nobody(rank: int, world_size: int) -> None:
-    import time
-
-    while rank == 1:
-        time.sleep(1)
-
-
-def test_a_hang_ends_at_the_deadline_and_says_where(left_behind: Any) -> None:
-    before = left_behind()
-    with pytest.raises(ranks.RanksError, match=r"1 of 2 ranks gave no result within 1 s") as caught:
-        ranks.run(_waits_for_nobody, 2, timeout_s=1)
-    assert list(caught.value.texts) == [1]
-    assert "in _waits_for_nobody" in caught.value.texts[1]
-    assert left_behind() == before
-
-
-def test_the_rank_that_failed_comes_before_the_one_that_waits() -> None:
-    def waits(rank: int, world_size: int) -> None:
-        if rank == 1:
-            raise ValueError("first")
-        threading.Event().wait(60)
-
-    with pytest.raises(ranks.RanksError) as caught:
-        ranks.run(waits, 2)
-    assert list(caught.value.texts) == [1, 0]
-    assert "in waits" in caught.value.texts[0]
-
-
-def test_a_rank_has_one_thread_and_its_own_process() -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        results = ranks.run(lambda rank, n: (torch.get_num_threads(), os.getpid()), 2)
-    finally:
-        torch.set_num_threads(before)
-    assert [threads for threads, _ in results] == [1, 1]
-    assert len({os.getpid(), *(pid for _, pid in results)}) == 3
-
-
-def _calls(text: str) -> Callable[..., None]:
-    """A function of a rank, its body in one line."""
-    names: dict[str, Any] = {}
-    lines = f"import torch, torch.distributed as dist\ndef fn(r, n):\n    {text}\n"
-    exec(compile(lines, "main_file.py", "exec"), names)
-    return names["fn"]  # type: ignore[no-any-return]
-
-
-_DIFFER = {
-    "dist.all_reduce(torch.ones(1 + r))": (
-        "rank 0 calls all_reduce on float32, shape (1,) (main_file.py, line 3), "
-        "rank 1 calls all_reduce on float32, shape (2,) (main_file.py, line 3)"
-    ),
-    "dist.broadcast(torch.ones(2).to([torch.float32, torch.int64][r]), 0)": (
-        "rank 0 calls broadcast on float32, shape (2,) (main_file.py, line 3), "
-        "rank 1 calls broadcast on int64, shape (2,) (main_file.py, line 3)"
-    ),
-    "dist.all_reduce(torch.ones(3)) if r else dist.barrier()": (
-        "rank 0 calls barrier (main_file.py, line 3), "
-        "rank 1 calls all_reduce on float32, shape (3,) (main_file.py, line 3)"
-    ),
-}
-
-
-@pytest.mark.parametrize("text", _DIFFER)
-def test_mismatched_collectives_are_explained(text: str) -> None:
-    with pytest.raises(ranks.RanksError, match="mismatch between collectives") as caught:
-        ranks.run(_calls(text), 2, timeout_s=8)
-    assert caught.value.sentences == [f"Collective 1 differs: {_DIFFER[text]}."]
-    assert caught.value.sentences[0] in str(caught.value)
-
-
-def test_a_mismatch_that_ends_the_process_is_explained() -> None:
-    text = "dist.barrier(); dist.all_reduce(torch.ones(100 if r else 10_000))"
-    with pytest.raises(ranks.RanksError) as caught:
-        ranks.run(_calls(text), 2, timeout_s=3, checked=False)
-    (sentence,) = caught.value.sentences
-    assert sentence.startswith("Collective 2 differs: rank 0 calls all_reduce on float32, shape (1")
-
-
-_WAITS = {
-    "dist.barrier(); r == 1 or dist.all_reduce(torch.ones(4))": (
-        "Rank 1 never joined all_reduce number 2 (float32, shape (4,)), in which rank 0 waits"
-        " (main_file.py, line 3): it had returned."
-    ),
-    "dist.recv(torch.ones(4), 1 - r)": (
-        "Rank 0 waits to receive float32, shape (4,) from rank 1 (main_file.py, line 3); rank 1"
-        " waits to receive float32, shape (4,) from rank 0 (main_file.py, line 3): nobody sends."
-    ),
-    "dist.recv(torch.ones(4), 0) if r else dist.all_reduce(torch.ones(4))": (
-        "Rank 1 never joined all_reduce number 1 (float32, shape (4,)), in which rank 0 waits"
-        " (main_file.py, line 3): it waits to receive float32, shape (4,) from rank 0"
-        " (main_file.py, line 3)."
-    ),
-    "r == 1 or dist.recv(torch.ones(4), 1)": (
-        "Rank 0 waits to receive float32, shape (4,) from rank 1 (main_file.py, line 3):"
-        " rank 1 had returned."
-    ),
-}
-
-
-@pytest.mark.parametrize("text", _WAITS)
-@pytest.mark.parametrize("checked", [True, False])
-def test_who_waits_for_whom_is_said(text: str, checked: bool) -> None:
-    with pytest.raises(ranks.RanksError) as caught:
-        ranks.run(_calls(text), 2, timeout_s=1.0, checked=checked)
-    assert caught.value.sentences == [_WAITS[text]]
-    assert caught.value.texts  # the tracebacks stay
-
-
-def test_a_group_that_not_all_of_its_ranks_join_is_named() -> None:
-    text = "g = dist.new_group([0, 2]); r == 0 and dist.all_reduce(torch.ones(4), group=g)"
-    with pytest.raises(ranks.RanksError) as caught:
-        ranks.run(_calls(text), 3, timeout_s=1.0)
-    assert caught.value.sentences[0].startswith(
-        "Rank 2 never joined all_reduce number 1 of ranks 0, 2 (float32, shape (4,)), in which"
-        " rank 0 waits"
-    )
-
-
-@pytest.mark.parametrize("junk", ["[", "[]", '["issued"]', '["done", 5]', '["issued", 0, 1, 2]'])
-def test_what_a_rank_writes_into_its_notes_is_only_read(
-    junk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Other runs of ranks may be under way, or have left their folders, where these are by default.
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-
-    def lies(rank: int, world_size: int) -> None:
-        (notes,) = tmp_path.glob(f"ranks-*/calls-{rank}")
-        notes.write_text(junk)
-        raise ValueError("first")
-
-    with pytest.raises(ranks.RanksError, match="first") as caught:
-        ranks.run(lies, 1)
-    assert caught.value.sentences == []
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_ranks_are_the_same_however_they_start(
-    method: str, tmp_path: Path, monkeypatch: Any
-) -> None:
-    import random
-
-    lines = """
-import random, torch, torch.distributed as dist
-
-def fn(rank, world_size, bias):
-    total = torch.full((3,), rank + bias)
-    dist.all_reduce(total)
-    torch.set_num_threads(2)
-    return total, torch.get_num_threads(), float(torch.rand(1)), random.random()
-"""
-    (tmp_path / "ranks_of_a_module.py").write_text(lines)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    import ranks_of_a_module  # type: ignore[import-not-found]
-
-    random.seed(5)
-    torch.default_generator.manual_seed(7)
-    results = ranks.run(ranks_of_a_module.fn, 2, (0.5,), timeout_s=60, method=method)
-    expected = float(torch.rand(1)), random.random()
-    for total, threads, *drawn in results:
-        assert (total.tolist(), threads, tuple(drawn)) == ([2.0] * 3, 1, expected)
-
-
-def test_a_process_that_cannot_be_forked_spawns_or_says_why(monkeypatch: Any) -> None:
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    with pytest.raises(RuntimeError, match=r"must be spawned here, because this process is in a"):
-        ranks.run(lambda rank, n: rank, 2)
-    monkeypatch.undo()
-    with pytest.raises(ValueError, match="method is 'thread'"):
-        ranks.run(lambda rank, n: rank, 2, method="thread")
-
-
-def test_a_cuda_context_spawns_what_can_be_sent_and_forks_the_rest(monkeypatch: Any) -> None:
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    assert ranks.run(lambda rank, n: rank, 2) == [0, 1]
-    assert ranks._must_spawn(tuple, (), "")
-    assert not ranks._must_spawn(lambda rank, n: rank, (), "")
-
-
-def test_a_rank_cannot_take_more_threads_and_hang(capsys: Any) -> None:
-    big = torch.ones(1 << 20)
-    (big + 1).sum()  # the parent has used its OpenMP threads
-
-    def works(rank: int, world_size: int) -> float:
-        torch.set_num_threads(2)
-        return float((big + rank).sum())
-
-    assert ranks.run(works, 2) == [float(1 << 20), float(2 << 20)]
-    assert "A rank keeps one thread: torch.set_num_threads(2)" in capsys.readouterr().out
-
-
-def test_a_result_that_is_not_plain_data_is_refused() -> None:
-    with pytest.raises(ranks.RanksError, match="return plain data"):
-        ranks.run(lambda rank, n: object(), 2)
-
-
-def test_children_of_a_rank_do_not_outlive_it(tmp_path: Path) -> None:
-    def forks(rank: int, world_size: int) -> int:
-        import time
-
-        child = os.fork()
-        if child == 0:
-            time.sleep(60)
-            os._exit(0)
-        return child
-
-    (child,) = ranks.run(forks, 1)
-    state = Path(f"/proc/{child}/stat")
-    for _ in range(200):
-        if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
-            break
-        threading.Event().wait(0.01)
-    else:
-        pytest.fail("the child of a rank is still there")
-
-
-def test_prints_of_the_ranks_come_line_by_line(capsys: Any) -> None:
-    def talks(rank: int, world_size: int) -> None:
-        for line in range(20):
-            print("rank", rank, "line", line)
-        print("end", end="")
-
-    ranks.run(talks, 2)
-    out = capsys.readouterr().out
-    assert out.count("end") == 2
-    lines = [line for line in out.replace("end", "").splitlines() if line]
-    assert sorted(lines) == sorted(f"rank {r} line {i}" for r in range(2) for i in range(20))
-
-
-def test_the_parent_reads_each_ranks_memory() -> None:
-    def grows(rank: int, world_size: int) -> None:
-        block = torch.ones(rank * (48 << 20) // F32)
-        del block
-
-    results = ranks.run(grows, 2)
-    if results.peak_rss_bytes[0] is None:
-        pytest.skip("this system does not tell")
-    small, large = results.growth_bytes
-    assert small < 32 << 20
-    assert 48 << 20 <= large < 80 << 20
-    assert results.peak_rss_bytes[1] >= results.growth_bytes[1]
-
-
-def test_arguments_of_the_parent_stay_as_they_are() -> None:
-    x = torch.zeros(3)
-    results = ranks.run(lambda rank, n, x: x.add_(rank + 1), 2, (x,))
-    assert [r.tolist() for r in results] == [[1.0] * 3, [2.0] * 3]
-    assert x.tolist() == [0.0] * 3
-
-
-def test_meters_work_inside_ranks() -> None:
-    with meters.live_bytes():
-        torch.ones(3)
-
-    def measured(rank: int, world_size: int) -> Any:
-        with meters.live_bytes() as memory, meters.op_log() as ops:
-            BIG @ BIG
-        return memory.peak_bytes, memory.allocated_peak_bytes, ops.matmul_flops
-
-    assert ranks.run(measured, 2) == [(160000, 160000, 2 * 200**3)] * 2
-
-
-def test_distributed_data_parallel_runs_on_a_checked_group() -> None:
-    def trains(rank: int, world_size: int) -> Any:
-        torch.default_generator.manual_seed(0)
-        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
-        model(torch.full((1, 4), float(rank))).sum().backward()
-        return model.module.weight.grad
-
-    for gradient in ranks.run(trains, 2):
-        assert gradient.tolist() == [[0.5] * 4] * 2
-
-
-def test_a_world_without_ranks_is_refused() -> None:
-    with pytest.raises(ValueError, match="world_size is 0"):
-        ranks.run(lambda rank, n: None, 0)
+# --- other threads ---------------------------------------------------------------------------
 
 
 def test_a_record_of_another_thread_does_not_look_like_a_deaf_meter() -> None:
     """gloo's threads free tensors whenever they get to it, also while the meter asks itself."""
     from grader.meters import dispatch, evidence
 
-    journal = evidence.Journal()
+    records = evidence.SignedLog()
 
     def see(func: Any, args: Any, kwargs: Any) -> Any:
         return func(*args, **kwargs)
 
     class Noisy(dispatch.MeterMode):
         def __torch_dispatch__(self, *args: Any, **kwargs: Any) -> Any:
-            journal.append("free", 1)
+            records.append("free", 1)
             answer = super().__torch_dispatch__(*args, **kwargs)
-            journal.append("free", 2)
+            records.append("free", 2)
             return answer
 
-    with Noisy(see, journal) as mode:
-        assert mode.sings()
-    assert not mode.sings()
+    with Noisy(see, records) as mode:
+        assert mode.self_check()
+    assert not mode.self_check()
 
 
 def test_what_another_thread_is_about_to_let_go_is_not_alive() -> None:
@@ -1152,13 +789,13 @@ def test_what_another_thread_is_about_to_let_go_is_not_alive() -> None:
 def test_records_of_many_threads_verify_at_every_moment() -> None:
     from grader.meters import evidence
 
-    journal = evidence.Journal()
+    records = evidence.SignedLog()
     going = threading.Event()
     going.set()
 
     def writes() -> None:
-        while going.is_set() and len(journal) < 20_000:
-            journal.append("free", 1)
+        while going.is_set() and len(records) < 20_000:
+            records.append("free", 1)
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -1166,11 +803,11 @@ def test_records_of_many_threads_verify_at_every_moment() -> None:
         threads = [threading.Thread(target=writes) for _ in range(4)]
         for thread in threads:
             thread.start()
-        seen = [len(list(journal)) for _ in range(100)]
+        seen = [len(list(records)) for _ in range(100)]
     finally:
         going.clear()
         sys.setswitchinterval(before)
         for thread in threads:
             thread.join()
     assert seen == sorted(seen)
-    assert len(list(journal)) == len(journal)
+    assert len(list(records)) == len(records)

@@ -15,11 +15,11 @@ from torch.nn.modules import module as nn_module
 
 from grader.meters import c10d
 from grader.meters.evidence import (
-    Journal,
+    IdentitySnapshot,
     Measurement,
     Meter,
-    Watch,
-    watch_package,
+    SignedLog,
+    snapshot_module,
 )
 from grader.meters.tensors import hook_first, is_hooked
 
@@ -93,8 +93,8 @@ class Event:
     time_ns: int
 
 
-class Log(Measurement):
-    """Journal: ("call", what was issued, its number in the group, the moment, gradients so far),
+class CollectiveCalls(Measurement):
+    """Log: ("call", what was issued, its number in the group, the moment, gradients so far),
     one for each call, and the rows of `Event`, "waited" with the gradients so far."""
 
     sees_all_threads = True
@@ -183,7 +183,7 @@ class Log(Measurement):
             index, self._count = self._count, self._count + 1
             number = self._numbers.get(issue.group, 0)
             self._numbers[issue.group] = number + 1
-            self.journal.append("call", issue, number, moment, self._gradients)
+            self.log.append("call", issue, number, moment, self._gradients)
             self._event("issued", index)
         return index
 
@@ -259,12 +259,12 @@ class Log(Measurement):
 
     def _event(self, kind: str, index: int, *more: int) -> None:
         if self._open:
-            self.journal.append(kind, index, time.monotonic_ns() - self._start_ns, *more)
+            self.log.append(kind, index, time.monotonic_ns() - self._start_ns, *more)
 
     # -- figures ------------------------------------------------------------------------------
 
     def calls(self) -> list[Collective]:
-        rows = list(self.journal)
+        rows = list(self.log)
         calls = [row[1:] for row in rows if row[0] == "call"]
         waited: dict[int, int] = {}
         completed: set[int] = set()
@@ -303,7 +303,7 @@ class Log(Measurement):
         ]
 
     def events(self) -> list[Event]:
-        return [Event(*row[:3]) for row in self.journal if row[0] != "call"]
+        return [Event(*row[:3]) for row in self.log if row[0] != "call"]
 
 
 def _sequence(group: Any) -> int:
@@ -312,7 +312,7 @@ def _sequence(group: Any) -> int:
     return 0
 
 
-class CollectiveLog(Meter[Log]):
+class CollectiveLog(Meter[CollectiveCalls]):
     """The calls of a rank's process groups in a block, in the order in which it issued them.
 
     All of them, however they are spelled, also those of DDP's reducer and of communication hooks:
@@ -323,7 +323,7 @@ class CollectiveLog(Meter[Log]):
     __slots__ = ()
 
     def __init__(self, parameters: Iterable[Any] | None) -> None:
-        super().__init__(Log(parameters))
+        super().__init__(CollectiveCalls(parameters))
 
     @property
     def calls(self) -> list[Collective]:
@@ -345,15 +345,15 @@ class CollectiveLog(Meter[Log]):
         return sum(operation in ("", call.operation) for call in self.calls)
 
 
-Log.watches = (
-    watch_package(__name__),
-    c10d.WATCH,
-    Watch(
+CollectiveCalls.snapshots = (
+    snapshot_module(__name__),
+    c10d.SNAPSHOT,
+    IdentitySnapshot(
         [],
         [
             (nn_module, "register_module_forward_pre_hook"),
             (nn_module, "register_module_forward_hook"),
-            (Journal, "append"),
+            (SignedLog, "append"),
             (time, "monotonic_ns"),
         ],
     ),

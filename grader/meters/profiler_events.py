@@ -1,9 +1,9 @@
 """What PyTorch's C++ side saw: calls at the dispatcher and events of the CPU allocator.
 
 Python code can take a mode off the dispatch stack, but each ATen call and each allocation still
-passes the dispatcher and the allocator. The tape is `torch.autograd`'s Kineto profiler, CPU only,
-with memory events: about 0.5 ms to start and stop, 10-40 us an operation. It follows the calling
-thread and the autograd threads that work for it.
+passes the dispatcher and the allocator. The events are those of `torch.autograd`'s Kineto profiler,
+CPU only, with memory events: about 0.5 ms to start and stop, 10-40 us an operation. It follows the
+calling thread and the autograd threads that work for it.
 
 Source: c10/core/CPUAllocator.cpp (`ProfiledCPUMemoryReporter`), torch/profiler/_memory_profiler.py.
 """
@@ -27,7 +27,8 @@ from torch._C._profiler import (
 )
 from torch.autograd import ProfilerConfig, ProfilerState
 
-from grader.meters.evidence import MeasurementDisturbed, watch_package
+from grader.boundary.errors import MeasurementDisturbed
+from grader.meters.evidence import snapshot_module
 
 _C = torch._C._autograd
 _ACTIVITIES = {ProfilerActivity.CPU}
@@ -57,7 +58,7 @@ _here = _Threads()
 
 
 def start() -> int:
-    """Start, or join, this thread's tape; returns the position to give to `stop`.
+    """Start, or join, this thread's profiler; returns the position to give to `stop`.
 
     Raises MeasurementDisturbed where a profiler that is not ours is on.
     """
@@ -71,7 +72,7 @@ def start() -> int:
 
 
 def stop(position: int) -> list[Any]:
-    """The event trees since `position`; raises MeasurementDisturbed if the tape was cut."""
+    """The event trees since `position`; raises MeasurementDisturbed if the profiler was stopped."""
     _here.depth -= 1
     try:
         _collect()
@@ -106,7 +107,7 @@ def _take_first_warning() -> None:
 def _record() -> None:
     _take_first_warning()
     _begin()
-    _here.mark = f"tape {secrets.token_hex(8)}"
+    _here.mark = f"profiler {secrets.token_hex(8)}"
     with _RecordFunctionFast(_here.mark):
         pass
 
@@ -186,7 +187,7 @@ def unmarked(roots: Iterable[Any], mark: str, wanted: Callable[[str], bool]) -> 
     return found
 
 
-WATCH = watch_package(
+SNAPSHOT = snapshot_module(
     __name__,
     [(_C, name) for name in ("_prepare_profiler", "_enable_profiler", "_disable_profiler")]
     + [(torch._C._profiler, "_RecordFunctionFast")],

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from grader.meters import dispatch, live, saved, tape
-from grader.meters.evidence import Meter, watch_package
+from grader.meters import dispatch, live, profiler_events, saved
+from grader.meters.evidence import Meter, snapshot_module
 from grader.meters.tensors import hook_first, is_hooked, storages
 
 # The first that holds for a storage, at whatever time, is its kind for all its life.
-KINDS = ("parameter", "gradient", "optimizer", "activation", "temporary")
+CATEGORIES = ("parameter", "gradient", "optimizer", "activation", "temporary")
 _NO_STATE = (str, bytes, bytearray, int, float, complex, bool, type(None), torch.nn.Module, type)
 _LISTERS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
 
@@ -47,10 +47,10 @@ class _Saved(saved.Saving):
         self._tell(storage)
 
 
-class Kinds(live.Living):
-    """Journal: that of `Living`, with ("kind", serial, kind) and ("phase", name)."""
+class Categories(live.LiveStorages):
+    """Log: that of `LiveStorages`, with ("kind", serial, kind) and ("phase", name)."""
 
-    notes = (*live.Living.notes, "kind", "phase")
+    notes = (*live.LiveStorages.notes, "kind", "phase")
 
     def __init__(self, parameters: Any, optimizer: Any) -> None:
         super().__init__(witness=True)
@@ -87,14 +87,14 @@ class Kinds(live.Living):
         self._given, self._module, self._optimizer = [], None, None
         self._hooks.clear()
         self._weights.clear()
-        list(self._saved.journal)
+        list(self._saved.log)
         return problems
 
     def mark(self, phase: str) -> None:
         if not self._open:
             raise RuntimeError("A phase is marked inside the block of the meter.")
         self.sample()
-        self.journal.append("phase", phase)
+        self.log.append("phase", phase)
 
     def sample(self) -> None:
         """Look who holds which storage now, and whether one changed its size beside ATen."""
@@ -129,9 +129,9 @@ class Kinds(live.Living):
         self.history()
         kinds = self._kinds()
         alive: dict[int, int] = {}
-        now, phase = dict.fromkeys(KINDS, 0), "start"
+        now, phase = dict.fromkeys(CATEGORIES, 0), "start"
         rows = [(phase, dict(now))]
-        for row in self.journal:
+        for row in self.log:
             if row[0] == "phase":
                 phase = row[1]
             elif row[0] in ("new", "had", "size"):
@@ -142,16 +142,16 @@ class Kinds(live.Living):
             else:
                 continue
             rows.append((phase, dict(now)))
-        adopted = sum(row[0] == "had" for row in self.journal)
+        adopted = sum(row[0] == "had" for row in self.log)
         return rows[adopted:]
 
     def _kinds(self) -> dict[int, str]:
-        rows = list(self.journal)
-        best = {row[1]: len(KINDS) - 1 for row in rows if row[0] in ("new", "had")}
+        rows = list(self.log)
+        best = {row[1]: len(CATEGORIES) - 1 for row in rows if row[0] in ("new", "had")}
         for row in rows:
             if row[0] == "kind":
-                best[row[1]] = min(best[row[1]], KINDS.index(row[2]))
-        return {serial: KINDS[rank] for serial, rank in best.items()}
+                best[row[1]] = min(best[row[1]], CATEGORIES.index(row[2]))
+        return {serial: CATEGORIES[rank] for serial, rank in best.items()}
 
     def _parameters(self) -> list[Any]:
         return list(self._module.parameters()) if self._module is not None else self._given
@@ -170,7 +170,7 @@ class Kinds(live.Living):
             if key not in self._known:
                 self._follow(storage)
                 self._bytes[key] = storage.nbytes()
-                self.journal.append("had", self._serial, storage.nbytes())
+                self.log.append("had", self._serial, storage.nbytes())
         self.sample()
 
     def _accumulated(self, parameter: Any) -> None:
@@ -198,7 +198,7 @@ class Kinds(live.Living):
     def _note(self, serial: int, kind: str) -> None:
         if (serial, kind) not in self._labels:
             self._labels.add((serial, kind))
-            self.journal.append("kind", serial, kind)
+            self.log.append("kind", serial, kind)
 
 
 def _gradient(parameter: Any) -> list[Any]:
@@ -231,7 +231,7 @@ def held(root: Any) -> Iterator[Any]:
         waiting += vars(item).values() if hasattr(item, "__dict__") else ()
 
 
-class KindBytes(Meter[Kinds]):
+class CategoryBytes(Meter[Categories]):
     """Live bytes by kind: "parameter", "gradient", "activation", "optimizer", "temporary".
 
     Counted are the parameters, gradients and optimizer state that the block finds, and each storage
@@ -248,7 +248,7 @@ class KindBytes(Meter[Kinds]):
     __slots__ = ()
 
     def __init__(self, parameters: Any, optimizer: Any) -> None:
-        super().__init__(Kinds(parameters, optimizer))
+        super().__init__(Categories(parameters, optimizer))
 
     def mark(self, phase: str) -> None:
         """From here on the block is in this phase; before the first mark it is in "start"."""
@@ -299,7 +299,7 @@ class KindBytes(Meter[Kinds]):
     @property
     def allocated_peak_bytes(self) -> int:
         """The CPU allocator's own peak over what the block allocated."""
-        return live._peak(self._read().journal)
+        return live._peak(self._read().log)
 
     def _phases(self) -> dict[str, list[dict[str, int]]]:
         found: dict[str, list[dict[str, int]]] = {}
@@ -314,14 +314,14 @@ def _total(now: dict[str, int]) -> int:
 
 def _highs(rows: Iterable[dict[str, int]]) -> dict[str, int]:
     every = list(rows)
-    return {kind: max(row[kind] for row in every) for kind in KINDS}
+    return {kind: max(row[kind] for row in every) for kind in CATEGORIES}
 
 
-Kinds.watches = (
-    *live.Living.watches,
-    *saved.Saving.watches,
-    watch_package(__name__),
-    watch_package(live.__name__),
-    dispatch.WATCH,
-    tape.WATCH,
+Categories.snapshots = (
+    *live.LiveStorages.snapshots,
+    *saved.Saving.snapshots,
+    snapshot_module(__name__),
+    snapshot_module(live.__name__),
+    dispatch.SNAPSHOT,
+    profiler_events.SNAPSHOT,
 )

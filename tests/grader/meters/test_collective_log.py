@@ -17,13 +17,13 @@ from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from grader import meters
+from grader import meters, ranks
 from grader.boundary.farside import Kit
 from grader.boundary.nursery import Line, Nursery
 from grader.boundary.proxy import Line as CallLine
 from grader.boundary.proxy import Student
 from grader.boundary.rooms import Limits
-from grader.meters import MeasurementDisturbed, c10d, evidence, ranks
+from grader.meters import MeasurementDisturbed, c10d, evidence
 from tests.grader.conftest import HERE, needs_sandbox
 
 F32 = 4
@@ -657,7 +657,7 @@ def sends_past_the_tap() -> None:
 
 def forgets_a_call() -> None:
     dist.all_reduce(torch.ones(3))
-    list(evidence._table.values())[-1].journal._entries.pop()
+    list(evidence._table.values())[-1].log._entries.pop()
 
 
 def takes_the_gradient_hooks_off() -> None:
@@ -684,7 +684,7 @@ ATTACKS: dict[Any, str] = {
     forgets_a_call: "changed after they were written",
     takes_the_gradient_hooks_off: "hook was taken off a parameter",
     takes_the_module_hooks_off: "hook on the call of modules was taken off",
-    rewrites_a_method: "Log.calls was replaced",
+    rewrites_a_method: "CollectiveCalls.calls was replaced",
 }
 
 
@@ -715,8 +715,7 @@ PROBES = """
 import torch
 import torch.distributed as dist
 
-from grader import meters
-from grader.meters import ranks
+from grader import meters, ranks
 
 
 def reduces(student):
@@ -751,7 +750,7 @@ def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Student]:
     unit = folder / "lab00"
     unit.mkdir()
     (unit / "student.py").write_text("def nothing(): pass\n")
-    with Nursery(folder, ["numpy", "torch", "meters"], [HERE]) as nursery:
+    with Nursery(folder, ["numpy", "torch", "grader.meters:preload"], [HERE]) as nursery:
         nursery.wait()
         from grader.boundary.nursery import SandboxRoom
 

@@ -1,0 +1,257 @@
+"""The parent's side: ranks are driven to their results, their memory and their connections read."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from grader.boundary import codec
+from grader.boundary.channel import Channel, Closed
+from grader.boundary.errors import Refused
+from grader.ranks import deadlock, sockets
+from grader.ranks.member import no_handle, stack
+from grader.ranks.rank_faults import Deadlock, NoResult, last_line, report, sentence
+
+# After one rank has failed, the others get this long to fail too and say where they were.
+GRACE_S = 1.0
+
+
+class RanksError(Exception):
+    """At least one rank gave no result. `failed` says why, for each of those, in the order in which
+    they failed: processes that ended first, ranks that were still running last. `deadlocks`: who
+    waited for whom in which collective, where that is known, most telling first. `texts` (by rank)
+    and `sentences` are the same for a person."""
+
+    def __init__(
+        self, summary: str, failed: Sequence[NoResult], deadlocks: Sequence[Deadlock]
+    ) -> None:
+        self.failed, self.deadlocks = list(failed), list(deadlocks)
+        self.texts = {fault.rank: report(fault) for fault in failed}
+        self.sentences = [sentence(fault) for fault in deadlocks]
+        parts = [f"--- rank {rank} ---\n{text.rstrip()}" for rank, text in self.texts.items()]
+        super().__init__("\n".join([summary, *self.sentences, *parts]))
+
+    def last_lines(self) -> str:
+        """How the text of each rank ends."""
+        return "; ".join(map(last_line, self.failed))
+
+
+class Results(list[Any]):
+    """What each rank returned, by rank, with the memory of its process as the parent read it.
+
+    `peak_rss_bytes[rank]`: the kernel's high-water mark while the function ran, what the rank
+    shares with its parent included; `growth_bytes[rank]`: the part above its start. Up to 16 MiB of
+    growth is code and tables that the rank touches for the first time, so use sizes where the wrong
+    answer is at least 32 MiB larger.
+
+    `sent_bytes[rank]`, `received_bytes[rank]`: payload of its process's TCP connections while the
+    function ran, by the kernel's count (`sockets`). gloo adds at most 1 KiB to a collective of two
+    ranks and 2 KiB to one of three, and the check of `checked` as much again; it sends a
+    reduce_scatter as an all_reduce. A group that the function destroys takes its count along.
+
+    None where the system does not tell (anything but Linux).
+    """
+
+    def __init__(
+        self,
+        values: Sequence[Any],
+        memory: Sequence[tuple[int, int] | None],
+        traffic: Sequence[sockets.Traffic | None],
+    ) -> None:
+        super().__init__(values)
+        self.sent_bytes = [pair and pair.sent_bytes for pair in traffic]
+        self.received_bytes = [pair and pair.received_bytes for pair in traffic]
+        self.peak_rss_bytes = [pair and pair[1] for pair in memory]
+        self.growth_bytes = [pair and max(pair[1] - pair[0], 0) for pair in memory]
+
+
+@dataclass
+class RankProcess:
+    """One rank as its parent knows it. `fault`: why there is no result; None while there may be."""
+
+    rank: int
+    pid: int
+    channel: Channel
+    state: str = "starting"
+    value: Any = None
+    fault: NoResult | None = None
+    failed_at: float = 0.0
+    before_bytes: int | None = None
+    memory: tuple[int, int] | None = None
+    connections: dict[int, sockets.Traffic] | None = None
+    traffic: sockets.Traffic | None = None
+    process: Any = None  # of multiprocessing, where it was spawned
+
+    def end(self) -> None:
+        """End the process and its group, and collect it."""
+        self.channel.close()
+        for target in (-self.pid, self.pid):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(target, signal.SIGKILL)
+        if self.process is not None:
+            self.process.join()
+            return
+        with suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+    def exited(self, within_s: float) -> Any:
+        """What `waitid` tells of the ended process, left for `end` to collect; None: it goes on."""
+        until = time.monotonic() + within_s
+        while True:
+            info = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if info is not None or time.monotonic() > until:
+                return info
+            time.sleep(0.002)
+
+    def fate(self, folder: Path) -> NoResult:
+        """How the process ended that closed its channel."""
+        info = self.exited(GRACE_S)
+        if info is None:
+            return NoResult(self.rank, "closed")
+        text, place = stack(folder, self.rank)
+        if info.si_code == os.CLD_EXITED:
+            return NoResult(self.rank, "exited", text, place, status=info.si_status)
+        name = signal.Signals(info.si_status).name
+        return NoResult(self.rank, "killed", text, place, signal=name)
+
+    def failed(self, fault: NoResult, at: float) -> None:
+        self.state, self.fault, self.failed_at = "failed", fault, at
+
+
+class Supervisor:
+    """Drives the ranks from `starting` over `running` and `returned` to their results. `records`:
+    the dataclasses that they may return."""
+
+    def __init__(
+        self, ranks: list[RankProcess], folder: Path, timeout_s: float, records: dict[str, type]
+    ) -> None:
+        self.ranks = ranks
+        self.folder = folder
+        self.timeout_s = timeout_s
+        self.side = codec.Side(records=records, hold=None, handle=no_handle, folder=None)
+        self.deadline = time.monotonic() + timeout_s
+
+    def results(self) -> Results:
+        with selectors.DefaultSelector() as selector:
+            for child in self.ranks:
+                selector.register(child.channel, selectors.EVENT_READ, child)
+            self._serve(selector, "running")
+            now = sockets.by_inode()
+            for child in self.ranks:
+                child.before_bytes = _restart_peak(child.pid)
+                child.connections = sockets.of_process(child.pid, now)
+            for child in self.ranks:
+                self._tell(child, "go")
+            self._serve(selector, "returned")
+            self._ask_the_silent()
+        self._raise_faults()
+        now = sockets.by_inode()
+        for child in self.ranks:
+            after = sockets.of_process(child.pid, now)
+            child.traffic = sockets.growth(child.connections, after)
+        for child in self.ranks:
+            self._tell(child, "end")
+        for child in self.ranks:
+            child.exited(GRACE_S)
+        values, memory = [c.value for c in self.ranks], [c.memory for c in self.ranks]
+        return Results(values, memory, [c.traffic for c in self.ranks])
+
+    def _serve(self, selector: selectors.BaseSelector, state: str) -> None:
+        """Take in frames until every rank is in `state`, or failed, or the time is over."""
+        while any(child.state not in (state, "failed") for child in self.ranks):
+            left = self.deadline - time.monotonic()
+            if left <= 0:
+                return
+            for key, _ in selector.select(left):
+                self._take(key.data)
+                while key.data.state != "failed" and key.data.channel.pending:
+                    self._take(key.data)
+                if key.data.state == "failed":
+                    selector.unregister(key.fileobj)
+                    self.deadline = min(self.deadline, time.monotonic() + GRACE_S)
+
+    def _take(self, child: RankProcess) -> None:
+        """One frame of one rank."""
+        try:
+            message, buffers = child.channel.receive(self.deadline)
+            kind, body = message
+            if kind == "print":
+                sys.stdout.write(str(body))
+            elif kind == "ready":
+                child.state = "running"
+            elif kind == "result":
+                child.memory = _peak(child)
+                child.value = codec.decode(body, buffers, self.side)
+                child.state = "returned"
+            else:
+                fault = msgspec.convert(body, NoResult)
+                child.failed(structs.replace(fault, rank=child.rank), time.monotonic())
+        except (Closed, ConnectionError):
+            child.failed(child.fate(self.folder), 0.0)
+        except TimeoutError:
+            return
+        except (Refused, ValueError, TypeError) as error:
+            child.failed(NoResult(child.rank, "unreadable", str(error)), time.monotonic())
+
+    def _tell(self, child: RankProcess, word: str) -> None:
+        with suppress(OSError):
+            child.channel.send(word, [], time.monotonic() + GRACE_S)
+
+    def _ask_the_silent(self) -> None:
+        """Ask the ranks that have neither returned nor failed where they are."""
+        silent = [child for child in self.ranks if child.state in ("starting", "running")]
+        for child in silent:
+            with suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGUSR1)
+        until = time.monotonic() + GRACE_S / 2
+        while time.monotonic() < until and not all(stack(self.folder, c.rank)[0] for c in silent):
+            time.sleep(0.01)
+        for child in silent:
+            child.fault = NoResult(child.rank, "silent", *stack(self.folder, child.rank))
+            child.failed_at = until
+
+    def _raise_faults(self) -> None:
+        """Raises RanksError unless every rank returned."""
+        without = [child for child in self.ranks if child.fault]
+        if not without:
+            return
+        summary = f"{len(without)} of {len(self.ranks)} ranks gave no result"
+        if all(child.state != "failed" for child in without):
+            summary += f" within {self.timeout_s:g} s"
+        without.sort(key=lambda child: child.failed_at)
+        notes = [deadlock.Notes.read(self.folder / f"calls-{c.rank}", c.state) for c in self.ranks]
+        faults = [child.fault for child in without if child.fault]
+        raise RanksError(f"{summary}.", faults, deadlock.deadlocks(notes))
+
+
+def _restart_peak(pid: int) -> int | None:
+    """Sets the kernel's high-water mark to what the process uses now, and returns that."""
+    with suppress(OSError):
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+    return _status_bytes(pid, "VmRSS")
+
+
+def _peak(child: RankProcess) -> tuple[int, int] | None:
+    peak = _status_bytes(child.pid, "VmHWM")
+    if peak is None or child.before_bytes is None:
+        return None
+    return child.before_bytes, peak
+
+
+def _status_bytes(pid: int, name: str) -> int | None:
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    return None
