@@ -5,9 +5,7 @@ run tests through `run_case`.
 """
 
 from __future__ import annotations
-import __future__
 
-import ast
 import hashlib
 import hmac
 import importlib
@@ -15,17 +13,16 @@ import inspect
 import itertools
 import sys
 import tempfile
-import textwrap
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
-from grader import capabilities, show, skeleton
+from grader import capabilities, show, skeleton, suite_splice
 from grader.boundary.errors import (
     Disturbed,
     FarSideError,
@@ -34,23 +31,26 @@ from grader.boundary.errors import (
     SuiteFault,
 )
 from grader.boundary.farside import Kit, records_of, types_files
-from grader.boundary.files import FolderModules
+from grader.boundary.files import FolderModules, compiled
 from grader.boundary.proxy import Handle, Line, Student
 from grader.boundary.rooms import Limits, LocalRoom, Room
 from grader.expect import Failure
 from grader.labs import Lab, LabError
+from grader.suite_pieces import Pieces
+from grader.suite_splice import Misconception as Misconception
+from grader.suite_splice import block as block
+from grader.suite_splice import lines as lines
+from grader.suite_splice import misconception as misconception
 
 PUBLIC_KEY = b"public"
 MAX_TIMEOUTS = 2
 MAX_REMEMBERED_BYTES = 256 * 1024
 _TASK = "__infralens_task__"
-_MISCONCEPTION = "__infralens_misconception__"
 _ARGUMENTS = {"student", "rng", "tmp_path"}
-_SPLICE = "__infralens_splice__"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-# -- what suite modules and misconceptions.py are written with ------------------------------------
+# -- what suite modules are written with ----------------------------------------------------------
 
 
 def task(task_id: str, gate: bool = True, extra: tuple[str, ...] = ()) -> Callable[[F], F]:
@@ -60,20 +60,6 @@ def task(task_id: str, gate: bool = True, extra: tuple[str, ...] = ()) -> Callab
     def mark(function: F) -> F:
         setattr(function, _TASK, (task_id, gate, tuple(extra)))
         return function
-
-    return mark
-
-
-def misconception(
-    task_id: str, replaces: str | None = None, file: str | None = None
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Marks a known wrong answer. It takes the place of `replaces` (default: the task's id; a
-    dotted name for a method) in a fresh copy of the reference; or, with `file`, it is given the
-    reference's text of that file and returns a wrong one's (see `skeleton.with_block`)."""
-
-    def mark(wrong: Callable[..., Any]) -> Callable[..., Any]:
-        setattr(wrong, _MISCONCEPTION, (task_id, replaces or task_id, file))
-        return wrong
 
     return mark
 
@@ -137,68 +123,6 @@ class Case:
         return f"{self.test.lab}/{self.test.task}/{self.name}"
 
 
-@dataclass(frozen=True)
-class Misconception:
-    """A wrong answer as code, with the sentence that a learner who gave it should read."""
-
-    task: str
-    name: str
-    replaces: str
-    file: str | None
-    sentence: str
-    source: Callable[..., Any] = field(hash=False)
-
-    def text(self, folder: Path) -> str:
-        """The wrong file, made from the reference in `folder`."""
-        assert self.file is not None
-        return str(self.source((folder / self.file).read_text(encoding="utf-8")))
-
-    def patch(self, module: ModuleType) -> None:
-        """Put the wrong code in its place in a fresh copy of the reference module."""
-        owner_name, _, attribute = self.replaces.rpartition(".")
-        if not hasattr(module, (owner_name or attribute).partition(".")[0]):
-            return
-        owner: Any = module
-        for part in owner_name.split(".") if owner_name else []:
-            owner = getattr(owner, part)
-        setattr(owner, attribute, self._compiled(module, owner))
-
-    def definition(self) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef:
-        """The wrong code under the name that it takes, without the mark of a misconception. Its
-        lines are those of the file that it stands in."""
-        source = inspect.unwrap(self.source)
-        lines, first = inspect.getsourcelines(source)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-        definition = tree.body[0]
-        assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        definition.decorator_list = [
-            line
-            for line in definition.decorator_list
-            if "misconception" not in ast.unparse(line).partition("(")[0]
-        ]
-        definition.name = self.replaces.rpartition(".")[2]
-        ast.increment_lineno(tree, first - 1)
-        return definition
-
-    def _compiled(self, module: ModuleType, owner: Any) -> Any:
-        """The wrong code, executed among the reference's names."""
-        definition = self.definition()
-        name = definition.name
-        tree = ast.Module([definition], [])
-        # Evaluated annotations would need this file's own imports.
-        flags = __future__.annotations.compiler_flag
-        file = inspect.getfile(inspect.unwrap(self.source))
-        if owner is module:
-            exec(compile(tree, file, "exec", flags, dont_inherit=True), module.__dict__)
-            return module.__dict__[name]
-        # In a method, `super()` looks for `__class__` around it.
-        around = ast.parse(f"def {_SPLICE}(__class__):\n    return {name}")
-        assert isinstance(around.body[0], ast.FunctionDef)
-        around.body[0].body.insert(0, definition)
-        exec(compile(around, file, "exec", flags, dont_inherit=True), module.__dict__)
-        return module.__dict__.pop(_SPLICE)(owner)
-
-
 class Suite:
     """Tests and misconceptions of one lab, loaded once."""
 
@@ -212,8 +136,9 @@ class Suite:
         self.records = records_of(self.given)
         self.package = package
         self.cases: list[Case] = []
-        self.misconceptions: list[Misconception] | None = None
-        self._wrong_rooms: dict[str, LocalRoom] = {}
+        self._misconceptions: dict[str, list[Misconception]] = {}
+        self._pieces: dict[str, Pieces] = {}
+        self._wrong_rooms: dict[tuple[str, str], LocalRoom] = {}
         self._wrong_folders: tempfile.TemporaryDirectory[str] | None = None
         self.replays: dict[tuple[str, str], _Replay] = {}
         with self.given.visible():
@@ -228,6 +153,11 @@ class Suite:
                 raise LabError(
                     f"{lab.suite}: `{row.id}` has no scored gate, so nobody could earn its points."
                 )
+        for path in sorted((lab.suite / "misconceptions").glob("[!_]*.py")):
+            try:
+                lab.task(path.stem)
+            except LabError as error:
+                raise LabError(f"{path}: {error}") from None
         probes = lab.suite / "probes.py"
         self.probes = probes.read_text(encoding="utf-8") if probes.is_file() else ""
         self.probes_name = str(probes)
@@ -269,23 +199,16 @@ class Suite:
         return [case for case in self.cases if case.test.task == task_id]
 
     def misconceptions_of(self, task_id: str) -> list[Misconception]:
-        """The known wrong answers of a task; read when the first one is needed."""
-        if self.misconceptions is None:
-            self.misconceptions = list(self._read_misconceptions())
-        return [wrong for wrong in self.misconceptions if wrong.task == task_id]
-
-    def _read_misconceptions(self) -> Iterator[Misconception]:
-        if not (self.lab.suite / "misconceptions.py").is_file():
-            return
-        with self.given.visible():
-            module = self._import("misconceptions")
-        for name, value in vars(module).items():
-            value = getattr(value, "fget", None) or value  # a property's function carries the mark
-            if (marked := getattr(value, _MISCONCEPTION, None)) is not None:
-                row, replaces, file = marked
-                self.lab.task(row)
-                sentence = " ".join((inspect.getdoc(value) or "").split())
-                yield Misconception(row, name, replaces, file, sentence, value)
+        """The known wrong answers of a task; read when they are needed."""
+        if task_id not in self._misconceptions:
+            path = self.lab.suite / "misconceptions" / f"{task_id}.py"
+            found: list[Misconception] = []
+            if path.is_file():
+                with self.given.visible():
+                    module = self._import(f"misconceptions.{task_id}")
+                found = list(suite_splice.read(module, path, self.lab.task(task_id)))
+            self._misconceptions[task_id] = found
+        return self._misconceptions[task_id]
 
     def kit(self, folder: Path) -> Kit:
         return Kit(folder, self.lab.edit, self.lab.given, self.probes, self.probes_name)
@@ -295,24 +218,33 @@ class Suite:
 
     def wrong_room(self, wrong: Misconception) -> LocalRoom:
         """The reference with one misconception spliced in. Trusted code: a local room."""
-        if wrong.name not in self._wrong_rooms:
-            patch = wrong.patch if wrong.file is None else None
-            kit = self.kit(self.wrong_folder(wrong))
-            self._wrong_rooms[wrong.name] = LocalRoom(kit, self.limits(), patch)
-        return self._wrong_rooms[wrong.name]
+        key = (wrong.task, wrong.name)
+        if key not in self._wrong_rooms:
+            folder = self.wrong_folder(wrong)
+            room = self._wrong_rooms[key] = LocalRoom(self.kit(folder), self.limits())
+            room.far.files.codes = lambda path: self._codes(path, wrong)
+        return self._wrong_rooms[key]
+
+    def _codes(self, path: Path, wrong: Misconception) -> Sequence[CodeType]:
+        """The code of a file in a wrong room's folder; what is the reference's is compiled once."""
+        right = self.lab.solution / path.name
+        if path.name != wrong.file:
+            return [compiled(right)]
+        if path.name not in self._pieces:
+            self._pieces[path.name] = Pieces(right)
+        return self._pieces[path.name].changed(path, path.read_text(encoding="utf-8"))
 
     def wrong_folder(self, wrong: Misconception) -> Path:
-        """The folder of that room's files: the reference's own, or a copy with a wrong file."""
-        if wrong.file is None:
-            return self.lab.solution
+        """The folder of that room's files: a copy of the reference's with a wrong file."""
         if self._wrong_folders is None:  # made where a grading job has its temporary files
             self._wrong_folders = tempfile.TemporaryDirectory(
                 prefix="infralens-wrong-", ignore_cleanup_errors=True
             )
-        folder = Path(self._wrong_folders.name) / wrong.name / self.lab.id
+        folder = Path(self._wrong_folders.name) / wrong.task / wrong.name / self.lab.id
         if not folder.is_dir():
+            text = wrong.text((self.lab.solution / wrong.file).read_text(encoding="utf-8"))
             self.lab.copy_to(folder)
-            (folder / wrong.file).write_text(wrong.text(self.lab.solution), encoding="utf-8")
+            (folder / wrong.file).write_text(text, encoding="utf-8")
         return folder
 
 
