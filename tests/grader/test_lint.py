@@ -162,8 +162,8 @@ FAULTS: dict[Callable[[Path], None], str] = {
     _twin_misconception: "twin dies, but not with its sentence",
     _name_twice: "running_mean.py:9: divides_by_the_index is already the name of what stands at",
     _misconceptions_of_no_task: "misconceptions/running_median.py: lab90 has no task",
-    _row_without_a_place: "divides_by_the_index of `running_mean` does not fit into running_mean.py: "
-    "0 places in the reference read 'total / index'.",
+    _row_without_a_place: "does not fit into running_mean.py: 0 places in the reference read "
+    "'total / index'.",
     _block_of_no_task: "no task `other`",
     _thin_docstring: "`running_mean` has no docstring that is a contract",
 }
