@@ -40,7 +40,8 @@ sys.path.insert(0, str(ROOT))
 from grader import capabilities, skeleton  # noqa: E402
 from grader.author import wrong_answers  # noqa: E402
 from grader.labs import Lab, all_labs  # noqa: E402
-from grader.suite.model import Misconception, load_suite  # noqa: E402
+from grader.suite.model import load_suite  # noqa: E402
+from grader.suite.splice import Misconception  # noqa: E402
 
 
 @dataclass

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import inspect
 import json
 import random
 import re
-import textwrap
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from grader import skeleton
+from grader.author import wrong_answers
 from grader.labs import Lab, load_lab
-from grader.suite.model import Misconception, load_suite
+from grader.suite.model import load_suite
+from grader.suite.splice import Misconception, definition
 
 SEED = 20260
 MISTAKES = (0, 1, 1, 2, 2, 3, 3, 4, 5)
 NOT_STARTED = (0, 0, 0, 0, 1, 1, 2, 3)
 BROKEN_EVERY = 50
 PRINTS = 0.25
-_MARKER = re.compile(r"^\s*# (BEGIN|END) SOLUTION\b.*\n", re.MULTILINE)
 _COLON = re.compile(r"^def \w+\(.*:$", re.MULTILINE)
 
 
@@ -107,7 +105,7 @@ def _parses(path: Path) -> bool:
 def _misconceptions(lab: Lab) -> dict[str, list[Misconception]]:
     suite = load_suite(lab)
     found = {task.id: suite.misconceptions_of(task.id) for task in lab.tasks}
-    return {task: [w for w in rows if w.file is None] for task, rows in found.items() if rows}
+    return {task: rows for task, rows in found.items() if rows}
 
 
 def _submission(lab: Lab, wrongs: dict[str, list[Misconception]], number: int) -> tuple[Plan, str]:
@@ -116,14 +114,15 @@ def _submission(lab: Lab, wrongs: dict[str, list[Misconception]], number: int) -
     # Learners work from the top, so what is left undone is near the end.
     undone = rng.choice(NOT_STARTED) if len(tasks) > 3 else rng.choice((0, 0, 0, 0, 0, 1))
     not_started = sorted(rng.sample(tasks[len(tasks) // 2 :], min(undone, len(tasks) // 2 or 1)))
-    chosen = _chosen(rng, {t: w for t, w in wrongs.items() if t not in not_started})
+    known = {t: w for t, w in wrongs.items() if t not in not_started}
+    chosen, text = _with_mistakes(lab, _chosen(rng, known), not_started)
     prints, broken = rng.random() < PRINTS, number % BROKEN_EVERY == BROKEN_EVERY // 2
     student = f"s{number:04d}"
-    parts = [f"# Handed in by {student}\n", _solved_but(lab, not_started)]
-    parts += [spliced(wrong, prints and not index) for index, wrong in enumerate(chosen)]
+    for index, wrong in enumerate(chosen):
+        text = _as_handed_in(text, wrong, prints and not index)
+    text = f"# Handed in by {student}\n{text}"
     if prints:
-        parts.append(f'\n\nprint("{student}: loaded", sorted(globals())[:3])\n')
-    text = "".join(parts)
+        text += f'\n\nprint("{student}: loaded", sorted(globals())[:3])\n'
     if broken:
         text = _without_colon(text, rng)
     names = [wrong.name for wrong in chosen]
@@ -131,48 +130,46 @@ def _submission(lab: Lab, wrongs: dict[str, list[Misconception]], number: int) -
 
 
 def _chosen(rng: random.Random, wrongs: dict[str, list[Misconception]]) -> list[Misconception]:
-    """Misconceptions of different tasks, no two of which replace the same name."""
+    """Misconceptions of different tasks."""
+    tasks = rng.sample(sorted(wrongs), min(rng.choice(MISTAKES), len(wrongs)))
+    return [rng.choice(wrongs[task]) for task in tasks]
+
+
+def _with_mistakes(
+    lab: Lab, wanted: list[Misconception], not_started: list[str]
+) -> tuple[list[Misconception], str]:
+    """The reference with these mistakes, but for those that do not go together with the ones before
+    them, and with the placeholders of those tasks."""
     chosen: list[Misconception] = []
-    for task in rng.sample(sorted(wrongs), min(rng.choice(MISTAKES), len(wrongs))):
-        wrong = rng.choice(wrongs[task])
-        if wrong.replaces not in [other.replaces for other in chosen]:
-            chosen.append(wrong)
-    return chosen
+    files = wrong_answers.combined(lab, chosen, not_started)
+    for wrong in wanted:
+        if wrong.replaces and wrong.replaces in [other.replaces for other in chosen]:
+            continue
+        try:
+            files = wrong_answers.combined(lab, [*chosen, wrong], not_started)
+        except ValueError:
+            continue
+        chosen.append(wrong)
+    return chosen, files[lab.edit[0]]
 
 
-def _solved_but(lab: Lab, not_started: list[str]) -> str:
-    """The reference with the placeholders of those tasks, without the other blocks' markers."""
-    name = lab.edit[0]
-    text = (lab.solution / name).read_text(encoding="utf-8")
-    return _MARKER.sub("", skeleton.undone(lab, name, text, not_started))
-
-
-def spliced(wrong: Misconception, prints: bool = False) -> str:
-    """Source that, at the end of a module, puts the misconception in its target's place. Its
-    docstring, which gives the diagnosis away, is left out."""
-    owner, _, name = wrong.replaces.rpartition(".")
-    lines, _ = inspect.getsourcelines(inspect.unwrap(wrong.source))
-    text = textwrap.dedent("".join(lines))
-    rows, node = text.split("\n"), ast.parse(text).body[0]
-    if not isinstance(node, ast.FunctionDef | ast.ClassDef):
-        raise CorpusError(f"misconception {wrong.name} is neither a function nor a class.")
-    kept = [f"@{ast.unparse(d)}" for d in node.decorator_list if "misconception" not in _call(d)]
-    first = node.body[0]
-    said = [f'{" " * first.col_offset}print("in {name}")'] if prints and not owner else []
-    if ast.get_docstring(node) is not None and len(node.body) > 1:
-        rows[first.lineno - 1 : first.end_lineno] = said
-    body = rows[node.lineno - 1 :]
-    body[0] = re.sub(rf"\b{node.name}\b", name, body[0], count=1)
-    source = "\n".join([*kept, *body]).rstrip() + "\n"
-    if not owner:
-        return f"\n\n{source}"
-    # In a method, `super()` looks for `__class__` around it.
-    inner = textwrap.indent(f"{source}\nreturn {name}\n", "    ")
-    return f"\n\ndef _corrected(__class__):\n{inner}\n\n{owner}.{name} = _corrected({owner})\n"
-
-
-def _call(decorator: ast.expr) -> str:
-    return ast.unparse(decorator).partition("(")[0]
+def _as_handed_in(text: str, wrong: Misconception, prints: bool) -> str:
+    """Without the docstring of a definition that the mistake brought, which gives the diagnosis
+    away; `prints`: with a print in a function."""
+    name = wrong.replaces or wrong.task
+    node = definition(text, name)
+    if node is None:
+        return text
+    rows, first = text.split("\n"), node.body[0]
+    said = [f'{" " * first.col_offset}print("in {name}")']
+    said = said if prints and isinstance(node, ast.FunctionDef) else []
+    begin = end = (
+        (first.end_lineno or first.lineno) if ast.get_docstring(node) else first.lineno - 1
+    )
+    if wrong.replaces and ast.get_docstring(node) and len(node.body) > 1:
+        begin = first.lineno - 1
+    rows[begin:end] = said
+    return "\n".join(rows)
 
 
 def _without_colon(text: str, rng: random.Random) -> str:

@@ -52,30 +52,28 @@ def test_sum_{number}(student):
     expect.equal(student.add({a}, {b}), {want}, "a sum is a sum")
 '''
 
-_MISCONCEPTIONS = '''"""Known wrong answers, as code."""
-
-from grader.suite import misconception
+_MISCONCEPTIONS = '''from grader.suite import misconception
 
 
-@misconception("add")
+@misconception()
 def subtracts(a, b):
     """The second number is added, not taken away: the sign was lost."""
     return a - b
 
 
-@misconception("add")
+@misconception()
 def multiplies(a, b):
     """A product is repeated addition: two times three is not two and three."""
     return a * b
 
 
-@misconception("add")
+@misconception()
 def concatenates(a, b):
     """Numbers were turned into text first, and text is set side by side."""
     return int(str(a) + str(abs(b)))
 
 
-@misconception("add")
+@misconception()
 def ignores_the_sign(a, b):
     """Absolute values were added: a negative number makes a sum smaller."""
     return abs(a) + abs(b)
@@ -94,7 +92,7 @@ def make(root: Path, tests: int = 3) -> Path:
         f"exercises/{LAB}/README.md": "# Lab 90: Addition\n",
         f"solutions/{LAB}/addition.py": _REFERENCE,
         f"tests/{LAB}/test_addition.py": _suite(tests),
-        f"tests/{LAB}/misconceptions.py": _MISCONCEPTIONS,
+        f"tests/{LAB}/misconceptions/add.py": _MISCONCEPTIONS,
     }
     for name, text in texts.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from grader import capabilities, progress, skeleton
-from grader.author.fakes import fakes
+from grader.author.fakes import fakes, put_in
 from grader.author.new_lab import SECTIONS
 from grader.boundary.proxy import RESERVED
 from grader.boundary.rooms import LocalRoom, Room
@@ -35,8 +35,9 @@ from grader.labs import Lab, LabError, Task, load_lab
 from grader.score import score_lab
 from grader.status import TaskStatus, TestStatus
 from grader.suite.diagnose import Replays, alike
-from grader.suite.model import Case, Misconception, Suite, load_suite
+from grader.suite.model import Case, Suite, load_suite
 from grader.suite.run import Outcome, run_case, seed_of
+from grader.suite.splice import Misconception
 
 ALL_SEEDS = 20
 _SHOWN = 12
@@ -396,6 +397,7 @@ def static_faults(lab: Lab) -> Iterator[str]:
     yield from _page(lab)
     yield from _blocks(lab)
     yield from _suite_sources(lab)
+    yield from _names_of_misconceptions(lab)
     for task in lab.tasks:
         if task.id in RESERVED:
             yield f"task `{task.id}`: that name belongs to the `student` proxy; choose another."
@@ -507,6 +509,21 @@ def _imports(lab: Lab, name: str, allowed: tuple[str, ...]) -> Iterator[str]:
                 )
 
 
+def _names_of_misconceptions(lab: Lab) -> Iterator[str]:
+    """Each wrong answer of a lab has a name of its own: the folder that it is written to."""
+    known: dict[str, str] = {}
+    for path in sorted((lab.suite / "misconceptions").glob("[!_]*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = [getattr(node, "name", "")]
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                names = [ast.unparse(target) for target in node.targets]
+            where = f"tests/{lab.id}/misconceptions/{path.name}:{node.lineno}"
+            for name in filter(None, names):
+                if name in known:
+                    yield f"{where}: {name} is already the name of what stands at {known[name]}."
+                known[name] = where
+
+
 # -- what must be run -----------------------------------------------------------------------------
 
 
@@ -611,7 +628,8 @@ class _Dynamic:
     def misconceptions(self, task: Task) -> None:
         wrongs = self.suite.misconceptions_of(task.id)
         if not wrongs and task.tier != "stretch":
-            self.fault(f"task `{task.id}` has no misconception in misconceptions.py.")
+            place = f"misconceptions/{task.id}.py"
+            self.fault(f"task `{task.id}` has no misconception: there is none in {place}.")
         if not self._can_run(task.id):
             return
         for wrong in wrongs:
@@ -664,7 +682,8 @@ class _Dynamic:
         for name in _functions_of(self.lab, task):
             for label, patch in fakes(name):
                 self.report.fakes += 1
-                room = LocalRoom(self.suite.kit(self.lab.solution), self.suite.limits(), patch)
+                room = LocalRoom(self.suite.kit(self.lab.solution), self.suite.limits())
+                put_in(room, patch)
                 self._must_earn_nothing(task, room, self.lab.solution, f"`{name}` {label}")
 
     def _fake_files(self, task: Task) -> None:

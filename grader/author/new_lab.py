@@ -100,21 +100,12 @@ def test_no_value_gives_no_mean(student):
     expect.equal(student.running_mean([]), [], "there is no prefix of nothing")
 '''
 
-_MISCONCEPTIONS = '''"""Known wrong answers of {lab}, as code."""
+_MISCONCEPTIONS = '''from grader.suite import lines
 
-from __future__ import annotations
-
-from grader.suite import misconception
-
-
-@misconception("running_mean")
-def divides_by_the_index(values):
-    """After value i there are i + 1 values, not i: the count starts at one."""
-    total, means = 0.0, []
-    for index, value in enumerate(values):
-        total += value
-        means.append(total / max(index, 1))
-    return means
+divides_by_the_index = lines(
+    """After value i there are i + 1 values, not i: the count starts at one.""",
+    ("total / (index + 1)", "total / max(index, 1)"),
+)
 '''
 
 _VARIANTS = {
@@ -158,7 +149,7 @@ def new_lab(root: Path, lab_id: str, title: str = "A new lab") -> list[Path]:
         f"exercises/{lab_id}/README.md": page(lab_id, title),
         f"solutions/{lab_id}/running_mean.py": _REFERENCE,
         f"tests/{lab_id}/test_running_mean.py": _SUITE.format(lab=lab_id),
-        f"tests/{lab_id}/misconceptions.py": _MISCONCEPTIONS.format(lab=lab_id),
+        f"tests/{lab_id}/misconceptions/running_mean.py": _MISCONCEPTIONS,
     }
     for name, text in _VARIANTS.items():
         texts[f"tests/{lab_id}/variants/{name}/running_mean.py"] = text

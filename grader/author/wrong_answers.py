@@ -10,16 +10,14 @@ instructor's kit has; keys and results of a course are not read.
 
 from __future__ import annotations
 
-import ast
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from grader import skeleton
 from grader.labs import Lab, LabError, Task, load_lab
-from grader.suite.model import Misconception, load_suite
+from grader.suite.model import load_suite
+from grader.suite.splice import Misconception
 
 
 @dataclass(frozen=True)
@@ -87,70 +85,19 @@ def combined(lab: Lab, wrongs: list[Misconception], not_started: list[str]) -> d
     or one that brings its own of what has not been begun."""
     texts = {name: (lab.solution / name).read_text(encoding="utf-8") for name in lab.edit}
     for wrong in wrongs:
-        if wrong.file is not None:
-            texts[wrong.file] = str(wrong.source(texts[wrong.file]))
+        if wrong.replaces is None:
+            texts[wrong.file] = wrong.text(texts[wrong.file])
     for name, text in texts.items():
         texts[name] = skeleton.undone(lab, name, text, not_started)
     for wrong in wrongs:
-        if wrong.file is None:
-            name = _home(texts, wrong)
-            spliced = _spliced(texts[name], wrong)
+        if wrong.replaces is not None:
+            before, spliced = texts[wrong.file], wrong.text(texts[wrong.file])
             for task in not_started:
                 todo = f"TODO({lab.task(task).name})"
-                if spliced.count(todo) != texts[name].count(todo):
+                if spliced.count(todo) != before.count(todo):
                     raise ValueError(f"{wrong.name} brings its own {task}, which is not begun.")
-            texts[name] = spliced
+            texts[wrong.file] = spliced
     return {name: _without_marks(text) for name, text in texts.items()}
-
-
-def _home(texts: dict[str, str], wrong: Misconception) -> str:
-    """The file that defines what a misconception replaces."""
-    for name, text in texts.items():
-        if name.endswith(".py") and _place(text, wrong.replaces.partition(".")[0]):
-            return name
-    raise LabError(f"The misconception {wrong.name} replaces {wrong.replaces}, which no file has.")
-
-
-@lru_cache(maxsize=8)
-def _parsed(text: str) -> ast.Module:
-    return ast.parse(text)
-
-
-def _place(text: str, dotted: str) -> ast.stmt | None:
-    """Where a function, a class or a class's method is defined."""
-    body = _parsed(text).body
-    found: ast.stmt | None = None
-    for part in dotted.split("."):
-        kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-        found = next((n for n in body if isinstance(n, kinds) and n.name == part), None)
-        body = found.body if isinstance(found, ast.ClassDef) else []
-    return found
-
-
-def _spliced(text: str, wrong: Misconception) -> str:
-    """The text with the wrong code where the right one stands; a method that the class inherits
-    comes behind its last line."""
-    lines = text.split("\n")
-    definition = wrong.definition()
-    for item in ast.walk(definition):  # annotations may need what the reference does not import
-        if isinstance(item, ast.arg):
-            item.annotation = None
-        elif isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
-            item.returns = None
-    code = ast.unparse(definition)
-    node = _place(text, wrong.replaces)
-    if node is None:
-        owner = _place(text, wrong.replaces.rpartition(".")[0])
-        if not isinstance(owner, ast.ClassDef):
-            raise LabError(f"The misconception {wrong.name} replaces {wrong.replaces}: no method.")
-        first = last = owner.end_lineno or owner.lineno
-        indent, code = owner.body[0].col_offset, f"\n{code}"
-    else:
-        marks = getattr(node, "decorator_list", [])
-        first = min([node.lineno, *(mark.lineno for mark in marks)]) - 1
-        last, indent = node.end_lineno or node.lineno, node.col_offset
-    lines[first:last] = textwrap.indent(code, " " * indent).split("\n")
-    return "\n".join(lines)
 
 
 def _without_marks(text: str) -> str:

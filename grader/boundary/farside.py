@@ -90,15 +90,13 @@ class FarSide:
     def __init__(
         self,
         kit: Kit,
-        patch: Callable[[ModuleType], None] | None = None,
         let_through: tuple[type[BaseException], ...] = (KeyboardInterrupt, GeneratorExit),
         explain: Callable[[BaseException, str], str] | None = None,
     ) -> None:
-        """`patch`: changes each loaded file. `let_through`: raised on, not described. `explain`:
-        a sentence to add to what student code raised, or an empty one."""
+        """`let_through`: raised on, not described. `explain`: a sentence to add to what student
+        code raised, or an empty one."""
         self.kit = kit
         self.explain = explain
-        self.patch = patch
         self.let_through = let_through
         FOLDERS.update(kit.folders)
         self.files = FolderModules(map(kit.path, (*kit.edit, *kit.given)))
@@ -151,9 +149,7 @@ class FarSide:
                 if name in self.kit.edit:
                     refuse_the_kit(self.kit.folder / name)
                 with deadline(self.kit.load_seconds):
-                    module = self.files.load(name)
-                if self.patch and name in self.kit.edit:
-                    self.patch(module)
+                    self.files.load(name)
             except BaseException as error:
                 if isinstance(error, self.let_through):
                     raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -39,6 +39,8 @@ class FolderModules(MetaPathFinder, Loader):
     def __init__(self, files: Iterable[Path]) -> None:
         self.stems = {file.stem: file for file in files if file.suffix == ".py"}
         self.modules: dict[str, ModuleType] = {}
+        self.codes: Callable[[Path], Sequence[CodeType]] = lambda path: [compiled(path)]
+        """What is executed of a file, in order."""
 
     @contextmanager
     def visible(self) -> Iterator[None]:
@@ -77,4 +79,5 @@ class FolderModules(MetaPathFinder, Loader):
         return spec_from_file_location(fullname, file, loader=self) if file else None
 
     def exec_module(self, module: ModuleType) -> None:
-        exec(compiled(self.stems[module.__name__]), module.__dict__)
+        for code in self.codes(self.stems[module.__name__]):
+            exec(code, module.__dict__)

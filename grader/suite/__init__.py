@@ -27,6 +27,7 @@ diagnosis      to find the misconception whose replay fails as the learner's cod
 seed           what a case's random inputs come from: public, or keyed by the course
 """
 
-from grader.suite.api import misconception, property_settings, task
+from grader.suite.api import property_settings, task
+from grader.suite.splice import block, lines, misconception
 
-__all__ = ["misconception", "property_settings", "task"]
+__all__ = ["block", "lines", "misconception", "property_settings", "task"]

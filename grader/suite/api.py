@@ -1,4 +1,4 @@
-"""What suite modules and misconceptions.py are written with."""
+"""What suite modules are written with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 _TASK = "__infralens_task__"
-_MISCONCEPTION = "__infralens_misconception__"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -18,20 +17,6 @@ def task(*task_ids: str, gate: bool = True, extra: tuple[str, ...] = ()) -> Call
     def mark(function: F) -> F:
         setattr(function, _TASK, (task_ids, gate, tuple(extra)))
         return function
-
-    return mark
-
-
-def misconception(
-    task_id: str, replaces: str | None = None, file: str | None = None
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Marks a known wrong answer. It takes the place of `replaces` (default: the task's id; a
-    dotted name for a method) in a fresh copy of the reference; or, with `file`, it is given the
-    reference's text of that file and returns a wrong one's (see `skeleton.with_block`)."""
-
-    def mark(wrong: Callable[..., Any]) -> Callable[..., Any]:
-        setattr(wrong, _MISCONCEPTION, (task_id, replaces or task_id, file))
-        return wrong
 
     return mark
 

@@ -7,13 +7,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from grader import show
+from grader.boundary.files import compiled
 from grader.boundary.proxy import Handle
 from grader.boundary.rooms import LocalRoom
-from grader.suite.model import Case, Misconception, Suite
+from grader.suite.model import Case, Suite
+from grader.suite.pieces import Pieces
 from grader.suite.run import Outcome, run_case
+from grader.suite.splice import Misconception
 
 MAX_REMEMBERED_BYTES = 256 * 1024
 
@@ -24,31 +28,41 @@ class Replays:
 
     def __init__(self, suite: Suite) -> None:
         self.suite = suite
-        self._wrong_rooms: dict[str, LocalRoom] = {}
+        self._pieces: dict[str, Pieces] = {}
+        self._wrong_rooms: dict[tuple[str, str], LocalRoom] = {}
         self._wrong_folders: tempfile.TemporaryDirectory[str] | None = None
         self._first: dict[tuple[str, str], _Replay] = {}
 
     def wrong_room(self, wrong: Misconception) -> LocalRoom:
         """The reference with one misconception spliced in. Trusted code: a local room."""
-        if wrong.name not in self._wrong_rooms:
-            patch = wrong.patch if wrong.file is None else None
+        key = (wrong.task, wrong.name)
+        if key not in self._wrong_rooms:
             kit = self.suite.kit(self.wrong_folder(wrong))
-            self._wrong_rooms[wrong.name] = LocalRoom(kit, self.suite.limits(), patch)
-        return self._wrong_rooms[wrong.name]
+            room = self._wrong_rooms[key] = LocalRoom(kit, self.suite.limits())
+            room.far.files.codes = lambda path: self._codes(path, wrong)
+        return self._wrong_rooms[key]
+
+    def _codes(self, path: Path, wrong: Misconception) -> Sequence[CodeType]:
+        """The code of a file that a wrong room loads; what is the reference's is compiled once."""
+        lab = self.suite.lab
+        if path.name != wrong.file:
+            return [compiled(lab.solution / path.name if path.name in lab.edit else path)]
+        if path.name not in self._pieces:
+            self._pieces[path.name] = Pieces(lab.solution / path.name)
+        return self._pieces[path.name].changed(path, path.read_text(encoding="utf-8"))
 
     def wrong_folder(self, wrong: Misconception) -> Path:
-        """The folder of that room's files: the reference's own, or a copy with a wrong file."""
+        """The folder of that room's files: a copy of the reference's with a wrong file."""
         lab = self.suite.lab
-        if wrong.file is None:
-            return lab.solution
         if self._wrong_folders is None:  # made where a grading job has its temporary files
             self._wrong_folders = tempfile.TemporaryDirectory(
                 prefix="infralens-wrong-", ignore_cleanup_errors=True
             )
-        folder = Path(self._wrong_folders.name) / wrong.name / lab.id
+        folder = Path(self._wrong_folders.name) / wrong.task / wrong.name / lab.id
         if not folder.is_dir():
+            text = wrong.text((lab.solution / wrong.file).read_text(encoding="utf-8"))
             lab.copy_to(folder)
-            (folder / wrong.file).write_text(wrong.text(lab.solution), encoding="utf-8")
+            (folder / wrong.file).write_text(text, encoding="utf-8")
         return folder
 
     def run(self, wrong: Misconception, case: Case, seed: bytes) -> Outcome:

@@ -1,15 +1,12 @@
 """What a suite consists of: tests, their cases, misconceptions; and how it is loaded."""
 
 from __future__ import annotations
-import __future__
 
-import ast
 import hashlib
 import importlib
 import inspect
 import itertools
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +18,9 @@ from grader.boundary.farside import Kit, records_of
 from grader.boundary.files import FolderModules
 from grader.boundary.rooms import Limits
 from grader.labs import Lab, LabError
-from grader.suite.api import _MISCONCEPTION, _TASK
+from grader.suite import splice
+from grader.suite.api import _TASK
+from grader.suite.splice import Misconception
 
 _ARGUMENTS = {"student", "rng", "task", "tmp_path"}
 # What of a suite is sent along, as source, to stand beside the learner's code.
@@ -69,68 +68,6 @@ class Case:
         return f"{self.test.lab}/{self.test.task}/{self.name}"
 
 
-@dataclass(frozen=True)
-class Misconception:
-    """A wrong answer as code, with the sentence that a learner who gave it should read."""
-
-    task: str
-    name: str
-    replaces: str
-    file: str | None
-    sentence: str
-    source: Callable[..., Any] = field(hash=False)
-
-    def text(self, folder: Path) -> str:
-        """The wrong file, made from the reference in `folder`."""
-        assert self.file is not None
-        return str(self.source((folder / self.file).read_text(encoding="utf-8")))
-
-    def patch(self, module: ModuleType) -> None:
-        """Put the wrong code in its place in a fresh copy of the reference module."""
-        owner_name, _, attribute = self.replaces.rpartition(".")
-        if not hasattr(module, (owner_name or attribute).partition(".")[0]):
-            return
-        owner: Any = module
-        for part in owner_name.split(".") if owner_name else []:
-            owner = getattr(owner, part)
-        setattr(owner, attribute, self._compiled(module, owner))
-
-    def definition(self) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef:
-        """The wrong code under the name that it takes, without the mark of a misconception. Its
-        lines are those of the file that it stands in."""
-        source = inspect.unwrap(self.source)
-        lines, first = inspect.getsourcelines(source)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-        definition = tree.body[0]
-        assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        definition.decorator_list = [
-            line
-            for line in definition.decorator_list
-            if "misconception" not in ast.unparse(line).partition("(")[0]
-        ]
-        definition.name = self.replaces.rpartition(".")[2]
-        ast.increment_lineno(tree, first - 1)
-        return definition
-
-    def _compiled(self, module: ModuleType, owner: Any) -> Any:
-        """The wrong code, executed among the reference's names."""
-        definition = self.definition()
-        name = definition.name
-        tree = ast.Module([definition], [])
-        # Evaluated annotations would need this file's own imports.
-        flags = __future__.annotations.compiler_flag
-        file = inspect.getfile(inspect.unwrap(self.source))
-        if owner is module:
-            exec(compile(tree, file, "exec", flags, dont_inherit=True), module.__dict__)
-            return module.__dict__[name]
-        # In a method, `super()` looks for `__class__` around it.
-        around = ast.parse(f"def {_SPLICE}(__class__):\n    return {name}")
-        assert isinstance(around.body[0], ast.FunctionDef)
-        around.body[0].body.insert(0, definition)
-        exec(compile(around, file, "exec", flags, dont_inherit=True), module.__dict__)
-        return module.__dict__.pop(_SPLICE)(owner)
-
-
 class Suite:
     """Tests and misconceptions of one lab, loaded once."""
 
@@ -144,7 +81,7 @@ class Suite:
         self.records = records_of(self.given, lab.crossing)
         self.package = package
         self.cases: list[Case] = []
-        self.misconceptions: list[Misconception] | None = None
+        self._misconceptions: dict[str, list[Misconception]] = {}
         with self.given.visible():
             for path in sorted(lab.suite.glob("test_*.py")):
                 self._collect(self._import(path.stem), path)
@@ -157,6 +94,11 @@ class Suite:
                 raise LabError(
                     f"{lab.suite}: `{row.id}` has no scored gate, so nobody could earn its points."
                 )
+        for path in sorted((lab.suite / "misconceptions").glob("[!_]*.py")):
+            try:
+                lab.task(path.stem)
+            except LabError as error:
+                raise LabError(f"{path}: {error}") from None
         self.probes, self.models = (_text(lab.suite / name) for name in SENT)
         self.preload = tuple(preloads.of_texts([self.probes, self.models]))
 
@@ -207,23 +149,16 @@ class Suite:
         return [case for case in self.cases if case.test.task == task_id]
 
     def misconceptions_of(self, task_id: str) -> list[Misconception]:
-        """The known wrong answers of a task; read when the first one is needed."""
-        if self.misconceptions is None:
-            self.misconceptions = list(self._read_misconceptions())
-        return [wrong for wrong in self.misconceptions if wrong.task == task_id]
-
-    def _read_misconceptions(self) -> Iterator[Misconception]:
-        if not (self.lab.suite / "misconceptions.py").is_file():
-            return
-        with self.given.visible():
-            module = self._import("misconceptions")
-        for name, value in vars(module).items():
-            value = getattr(value, "fget", None) or value  # a property's function carries the mark
-            if (marked := getattr(value, _MISCONCEPTION, None)) is not None:
-                row, replaces, file = marked
-                self.lab.task(row)
-                sentence = " ".join((inspect.getdoc(value) or "").split())
-                yield Misconception(row, name, replaces, file, sentence, value)
+        """The known wrong answers of a task; read when they are needed."""
+        if task_id not in self._misconceptions:
+            path = self.lab.suite / "misconceptions" / f"{task_id}.py"
+            found: list[Misconception] = []
+            if path.is_file():
+                with self.given.visible():
+                    module = self._import(f"misconceptions.{task_id}")
+                found = list(splice.read(module, path, self.lab.task(task_id)))
+            self._misconceptions[task_id] = found
+        return self._misconceptions[task_id]
 
     def kit(self, folder: Path) -> Kit:
         """The code in `folder` with the lab's given files, which lie beside the exercises."""

@@ -18,6 +18,7 @@ from .conftest import make_kit
 
 PLAN = lint.Plan(everything=False)
 LAB = "lab90"
+WRONG = f"tests/{LAB}/misconceptions/running_mean.py"
 
 
 @pytest.fixture
@@ -116,18 +117,30 @@ def _one_variant(kit: Path) -> None:
 
 
 def _no_misconception(kit: Path) -> None:
-    (kit / f"tests/{LAB}/misconceptions.py").unlink()
+    (kit / WRONG).unlink()
 
 
 def _right_misconception(kit: Path) -> None:
-    edit(kit / f"tests/{LAB}/misconceptions.py", "max(index, 1)", "(index + 1)")
+    edit(kit / WRONG, "max(index, 1)", "(1 + index)")
 
 
 def _twin_misconception(kit: Path) -> None:
-    path = kit / f"tests/{LAB}/misconceptions.py"
-    body = path.read_text().partition("@misconception")[2]
-    twin = body.replace("divides_by_the_index", "twin").replace("After value", "Quite another")
-    path.write_text(path.read_text() + "\n\n@misconception" + twin)
+    row = (kit / WRONG).read_text().partition("divides_by_the_index")[2]
+    with (kit / WRONG).open("a") as file:
+        file.write(f"\ntwin{row.replace('After value', 'Quite another')}")
+
+
+def _name_twice(kit: Path) -> None:
+    with (kit / WRONG).open("a") as file:
+        file.write("\n\n" + (kit / WRONG).read_text().partition("\n\n")[2])
+
+
+def _misconceptions_of_no_task(kit: Path) -> None:
+    (kit / WRONG).rename((kit / WRONG).with_name("running_median.py"))
+
+
+def _row_without_a_place(kit: Path) -> None:
+    edit(kit / WRONG, '"total / (index + 1)"', '"total / index"')
 
 
 def _block_of_no_task(kit: Path) -> None:
@@ -167,6 +180,10 @@ FAULTS: dict[Callable[[Path], None], str] = {
     _no_misconception: "has no misconception",
     _right_misconception: "divides_by_the_index passes every gate",
     _twin_misconception: "twin dies, but not with its sentence",
+    _name_twice: "running_mean.py:9: divides_by_the_index is already the name of what stands at",
+    _misconceptions_of_no_task: "misconceptions/running_median.py: lab90 has no task",
+    _row_without_a_place: "does not fit into running_mean.py: 0 places in the reference read "
+    "'total / index'.",
     _block_of_no_task: "no task `other`",
     _thin_docstring: "`running_mean` has no docstring that is a contract",
     _probes_with_an_oracle: "probes.py:1: imports .oracles.WANT; beside the learner's code there",

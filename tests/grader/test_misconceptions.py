@@ -13,8 +13,9 @@ from grader.boundary.rooms import LocalRoom
 from grader.labs import load_lab
 from grader.status import TestStatus
 from grader.suite.diagnose import Diagnoser, Replays, alike
-from grader.suite.model import Case, Misconception, Suite, load_suite
+from grader.suite.model import Case, Suite, load_suite
 from grader.suite.run import Outcome, run_case, seed_of
+from grader.suite.splice import Misconception
 
 from .conftest import WRONG, MiniKit
 
@@ -85,20 +86,20 @@ from __future__ import annotations
 from grader.suite import misconception
 
 
-@misconception("running_mean", replaces="Counter.add")
+@misconception(replaces="Counter.add")
 def forgets_the_scale(self, n: Undefined) -> Undefined:
     """Forgets the scale."""
     self.total += n
     return self.total
 
 
-@misconception("running_mean", replaces="Counter.__init__")
+@misconception(replaces="Counter.__init__")
 def starts_one_late(self, start=0):
     """Starts one late."""
     super().__init__(start + 1)
 
 
-@misconception("running_mean", replaces="Counter.unit")
+@misconception(replaces="Counter.unit")
 @staticmethod
 def unit_is_two():
     """A unit is two."""
@@ -106,13 +107,13 @@ def unit_is_two():
 
 
 @property
-@misconception("running_mean", replaces="Counter.doubled")
+@misconception(replaces="Counter.doubled")
 def doubled_is_squared(self):
     """Squares."""
     return self.total**2
 
 
-@misconception("running_mean", replaces="Counter")
+@misconception(replaces="Counter")
 class HasNoDouble(object):
     """Has no double."""
 
@@ -124,26 +125,26 @@ class HasNoDouble(object):
         return self.total
 
 
-@misconception("running_mean", replaces="helper")
+@misconception(replaces="helper")
 def scales_instead(n: Undefined, by=len([1, 2, 3]) - 1) -> Undefined:
     """Scales
     instead of adding."""
     return n * by * SCALE // 2
 
 
-@misconception("running_mean")
+@misconception()
 def divides_by_the_index(values):
     """Divides by the index."""
     return [sum(values[: i + 1]) / max(i, 1) for i in range(len(values))]
 
 
-@misconception("running_mean")
+@misconception()
 def shifts_by_one(values):
     """Shifts by one."""
     return [0.0, *values][: len(values)]
 
 
-@misconception("running_mean", file="running_mean.py")
+@misconception(file="running_mean.py")
 def whole_file(text):
     """A whole file."""
     return text.replace("means", "nothing")
@@ -154,7 +155,7 @@ def whole_file(text):
 def suite(kit: MiniKit) -> Suite:
     (kit.solution / "running_mean.py").write_text(REFERENCE, encoding="utf-8")
     (kit.suite / "test_running_mean.py").write_text(TESTS, encoding="utf-8")
-    (kit.suite / "misconceptions.py").write_text(MISCONCEPTIONS, encoding="utf-8")
+    (kit.suite / "misconceptions/running_mean.py").write_text(MISCONCEPTIONS, encoding="utf-8")
     return load_suite(load_lab(kit.root, "lab90"))
 
 
@@ -227,7 +228,7 @@ def test_every_misconception_fails_when_it_is_replayed(suite: Suite) -> None:
     assert len(known) == 9
     replays = Replays(suite)
     for wrong in known:
-        if wrong.file is None:
+        if wrong.replaces is not None:
             results = [replays.run(wrong, case, seed_of(case)).status for case in suite.cases]
             assert "failed" in results, wrong.name
             assert set(results) <= {"passed", "failed"}, wrong.name
@@ -286,7 +287,7 @@ def test_a_loose_published_figure_does_not_make_every_figure_alike(suite: Suite)
 
 
 def test_a_broken_misconceptions_file_costs_no_verdict(kit: MiniKit) -> None:
-    (kit.suite / "misconceptions.py").write_text("1 / 0\n", encoding="utf-8")
+    (kit.suite / "misconceptions/running_mean.py").write_text("1 / 0\n", encoding="utf-8")
     kit.write(WRONG)
     run = kit.pytest("exercises/lab90")
     assert {key: run.counts()[key] for key in ("failed", "passed")} == {"failed": 3, "passed": 1}

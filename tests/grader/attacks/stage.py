@@ -89,7 +89,7 @@ class Stage:
         for folder in ("exercises", "solutions", "tests"):
             for lab in ("lab01", "lab07"):
                 # A diagnosis is no part of a mark, and most of the time that a wrong answer takes.
-                leave = shutil.ignore_patterns("__pycache__", "variants", "misconceptions.py")
+                leave = shutil.ignore_patterns("__pycache__", "variants", "misconceptions")
                 shutil.copytree(ROOT / folder / lab, self.kit / folder / lab, ignore=leave)
         shutil.copy(ROOT / "pyproject.toml", self.kit)
         lab = load_lab(self.kit, "lab91")

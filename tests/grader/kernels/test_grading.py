@@ -91,14 +91,14 @@ from grader.skeleton import with_block
 from grader.suite import misconception
 
 
-@misconception("scale", file="scale.cu")
+@misconception(file="scale.cu")
 def forgets_the_bound(text):
     """The last block hangs over the end of the array: its surplus threads must do nothing."""
     body = "int i = blockIdx.x * blockDim.x + threadIdx.x;\\nx[i] *= factor;"
     return with_block(text, "scale", body)
 
 
-@misconception("scale", file="scale.cu")
+@misconception(file="scale.cu")
 def adds_the_factor(text):
     """Scaling multiplies; this adds."""
     body = "int i = blockIdx.x * blockDim.x + threadIdx.x;\\nif (i < n) x[i] += factor;"
@@ -136,7 +136,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(folder, "tests/lab91/__init__.py", "")
     write(folder, "tests/lab91/probes.py", PROBES)
     write(folder, "tests/lab91/test_scale.py", SUITE)
-    write(folder, "tests/lab91/misconceptions.py", MISCONCEPTIONS)
+    write(folder, "tests/lab91/misconceptions/scale.py", MISCONCEPTIONS)
     lab = load_lab(folder, "lab91")
     from grader.skeleton import skeleton
 

@@ -55,10 +55,11 @@ def test_every_file_of_a_lab_is_cuda(path: Path) -> None:
 @pytest.mark.parametrize(("lab", "task"), TASKS, ids=[f"{lab.id}.{task}" for lab, task in TASKS])
 def test_every_wrong_file_is_cuda(lab: Lab, task: str) -> None:
     """A misconception is a mistake that a compiler takes."""
-    wrongs = [wrong for wrong in load_suite(lab).misconceptions_of(task) if wrong.file]
+    wrongs = load_suite(lab).misconceptions_of(task)
     assert wrongs, f"{lab.id}.{task} knows no wrong answer"
     for wrong in wrongs:
-        nvrtc.check(wrong.text(lab.solution), f"{wrong.name}.cu")
+        reference = (lab.solution / wrong.file).read_text(encoding="utf-8")
+        nvrtc.check(wrong.text(reference), f"{wrong.name}.cu")
 
 
 @pytest.mark.skipif(not (ROOT / "solutions/lab04").is_dir(), reason="lab 04 is not written")

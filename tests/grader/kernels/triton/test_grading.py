@@ -127,7 +127,7 @@ from grader.skeleton import with_block
 from grader.suite import misconception
 
 
-@misconception("scale", file="scale_kernel.py")
+@misconception(file="scale_kernel.py")
 def forgets_the_mask(text):
     """The last block hangs over the end of the tensor: its surplus lanes must be masked."""
     return text.replace(", mask=at < n", "")
@@ -184,7 +184,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(folder, "tests/lab92/__init__.py", "")
     write(folder, "tests/lab92/probes.py", PROBES)
     write(folder, "tests/lab92/test_scale.py", SUITE)
-    write(folder, "tests/lab92/misconceptions.py", MISCONCEPTIONS)
+    write(folder, "tests/lab92/misconceptions/scale.py", MISCONCEPTIONS)
     lab = load_lab(folder, "lab92")
     for name in ("scale_kernel.py", "plain.py"):
         write(folder, f"exercises/lab92/{name}", skeleton(lab, name))

@@ -1,0 +1,76 @@
+from grader.suite import lines, misconception
+
+
+@misconception(replaces="SavedBytes._pack")
+def saved_views_twice(self, tensor):
+    """Two views of one tensor are one piece of memory: count storages, each once, not tensors."""
+    storage = tensor.untyped_storage()
+    if storage.data_ptr() not in self._excluded:
+        self.bytes += storage.nbytes()
+    return tensor
+
+
+@misconception(replaces="SavedBytes._pack")
+def saved_parameters_too(self, tensor):
+    """Weights that autograd refers to are in memory anyway: what shares a storage with `exclude`
+    does not count."""
+    storage = tensor.untyped_storage()
+    if storage.data_ptr() not in self._storages:
+        self._storages[storage.data_ptr()] = storage
+        self.bytes += storage.nbytes()
+    return tensor
+
+
+@misconception(replaces="SavedBytes._pack")
+def saved_size_of_the_view(self, tensor):
+    """A view keeps its whole storage alive: half a tensor saved is a whole tensor in memory, so add
+    untyped_storage().nbytes(), not the view's own size."""
+    address = tensor.untyped_storage().data_ptr()
+    if address not in self._excluded and address not in self._storages:
+        self._storages[address] = tensor.untyped_storage()
+        self.bytes += tensor.numel() * tensor.element_size()
+    return tensor
+
+
+@misconception(replaces="SavedBytes._pack")
+def saved_elements(self, tensor):
+    """A count of elements is not a count of bytes: float32 has four bytes an element, bf16 two."""
+    storage = tensor.untyped_storage()
+    if storage.data_ptr() not in self._excluded and storage.data_ptr() not in self._storages:
+        self._storages[storage.data_ptr()] = storage
+        self.bytes += storage.nbytes() // tensor.element_size()
+    return tensor
+
+
+@misconception(replaces="SavedBytes._pack")
+def saved_by_first_address(self, tensor):
+    """tensor.data_ptr() is where a *view* begins: two views of one storage begin at two addresses.
+    untyped_storage().data_ptr() is the storage's."""
+    storage, address = tensor.untyped_storage(), tensor.data_ptr()
+    if storage.data_ptr() not in self._excluded and address not in self._storages:
+        self._storages[address] = storage
+        self.bytes += tensor.numel() * tensor.element_size()
+    return tensor
+
+
+@misconception(replaces="SavedBytes._pack")
+def saved_always_four_bytes(self, tensor):
+    """Not every element has four bytes: bf16 has two. Ask the storage for its nbytes()."""
+    storage = tensor.untyped_storage()
+    if storage.data_ptr() not in self._excluded and storage.data_ptr() not in self._storages:
+        self._storages[storage.data_ptr()] = storage
+        self.bytes += 4 * (storage.nbytes() // tensor.element_size())
+    return tensor
+
+
+saved_hooks_stay = lines(
+    """Hooks that were pushed must be popped: without leaving saved_tensors_hooks in __exit__, every
+    later graph is still counted.""",
+    ("        self._hooks.__exit__(*error)\n", ""),
+)
+
+saved_counts_backward = lines(
+    """The pack hook is called when forward saves a tensor, the unpack hook when backward reads it:
+    counting in unpack sees nothing before backward has run.""",
+    ("self._pack, lambda saved: saved", "lambda tensor: tensor, self._pack"),
+)

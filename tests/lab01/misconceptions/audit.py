@@ -1,0 +1,100 @@
+from grader.suite import misconception
+
+
+@misconception()
+def audit_doubles_everything(notebook):
+    """Doubling the context doubles the cache only; the weights stay. 20.6 GiB become 28.6, 39 %
+    more, not 100."""
+    n, tokens = notebook, notebook.batch * notebook.seq
+    weights = n.params * n.precision_bytes
+    kv = tokens * n.layers * n.heads * n.head_dim * 2 * n.precision_bytes
+    activations = tokens * n.layers * n.hidden * n.precision_bytes * n.activation_scale
+    actual = {
+        "training_gib": (n.params * n.state_bytes + activations) / GIB,
+        "inference_gib": (weights + kv) / GIB,
+        "context_doubling": 2.0,
+        "int4_weight_fraction": 0.5 / n.precision_bytes,
+    }
+    return [
+        Finding(c.quantity, c.low, c.high, actual[c.quantity])
+        for c in n.claims
+        if not c.low <= actual[c.quantity] <= c.high
+    ]
+
+
+@misconception()
+def audit_reduces_by_a_quarter(notebook):
+    """4-bit weights shrink *to* a quarter of 16-bit ones, not *by* a quarter: half a byte over two
+    bytes is 0.25, not 0.75."""
+    n, tokens = notebook, notebook.batch * notebook.seq
+    weights = n.params * n.precision_bytes
+    kv = tokens * n.layers * n.heads * n.head_dim * 2 * n.precision_bytes
+    activations = tokens * n.layers * n.hidden * n.precision_bytes * n.activation_scale
+    actual = {
+        "training_gib": (n.params * n.state_bytes + activations) / GIB,
+        "inference_gib": (weights + kv) / GIB,
+        "context_doubling": (weights + 2 * kv) / (weights + kv),
+        "int4_weight_fraction": 1 - 0.5 / n.precision_bytes,
+    }
+    return [
+        Finding(c.quantity, c.low, c.high, actual[c.quantity])
+        for c in n.claims
+        if not c.low <= actual[c.quantity] <= c.high
+    ]
+
+
+@misconception()
+def audit_in_gb(notebook):
+    """The notebook speaks of GiB, 2**30 bytes: divided by 10**9 its 128.4 become 137.9."""
+    n, tokens = notebook, notebook.batch * notebook.seq
+    weights = n.params * n.precision_bytes
+    kv = tokens * n.layers * n.heads * n.head_dim * 2 * n.precision_bytes
+    activations = tokens * n.layers * n.hidden * n.precision_bytes * n.activation_scale
+    actual = {
+        "training_gib": (n.params * n.state_bytes + activations) / 1e9,
+        "inference_gib": (weights + kv) / 1e9,
+        "context_doubling": (weights + 2 * kv) / (weights + kv),
+        "int4_weight_fraction": 0.5 / n.precision_bytes,
+    }
+    return [
+        Finding(c.quantity, c.low, c.high, actual[c.quantity])
+        for c in n.claims
+        if not c.low <= actual[c.quantity] <= c.high
+    ]
+
+
+@misconception()
+def audit_states_only(notebook):
+    """Training memory is states *and* activations: 100.4 GiB are the states alone, 128.4 are
+    both."""
+    n, tokens = notebook, notebook.batch * notebook.seq
+    weights = n.params * n.precision_bytes
+    kv = tokens * n.layers * n.heads * n.head_dim * 2 * n.precision_bytes
+    actual = {
+        "training_gib": n.params * n.state_bytes / GIB,
+        "inference_gib": (weights + kv) / GIB,
+        "context_doubling": (weights + 2 * kv) / (weights + kv),
+        "int4_weight_fraction": 0.5 / n.precision_bytes,
+    }
+    return [
+        Finding(c.quantity, c.low, c.high, actual[c.quantity])
+        for c in n.claims
+        if not c.low <= actual[c.quantity] <= c.high
+    ]
+
+
+@misconception()
+def audit_finds_every_claim(notebook):
+    """A claim inside its range is no contradiction: only claims that the inputs contradict are
+    findings."""
+    n, tokens = notebook, notebook.batch * notebook.seq
+    weights = n.params * n.precision_bytes
+    kv = tokens * n.layers * n.heads * n.head_dim * 2 * n.precision_bytes
+    activations = tokens * n.layers * n.hidden * n.precision_bytes * n.activation_scale
+    actual = {
+        "training_gib": (n.params * n.state_bytes + activations) / GIB,
+        "inference_gib": (weights + kv) / GIB,
+        "context_doubling": (weights + 2 * kv) / (weights + kv),
+        "int4_weight_fraction": 0.5 / n.precision_bytes,
+    }
+    return [Finding(c.quantity, c.low, c.high, actual[c.quantity]) for c in n.claims]

@@ -1,0 +1,53 @@
+from grader.suite import lines, misconception
+
+
+@misconception()
+def bottleneck_counts_params(ledger):
+    """`params` is a count, not bytes: it is no term of the ledger. Ledger.terms() leaves it out."""
+    terms = {"params": ledger.params, **ledger.terms()}
+    name = max(terms, key=terms.__getitem__)
+    if not any(ledger.terms().values()):
+        raise ValueError("empty")
+    return name, "ZeRO"
+
+
+bottleneck_quantizes_training = lines(
+    """Weights that are being trained cannot be quantized away: every rank holds the same copy, and
+    ZeRO shards it. Quantization is for weights that no longer change.""",
+    (
+        'raise ValueError("Every term of this ledger is 0: there is nothing to shrink.")\n'
+        "    training = ledger.gradients > 0 or ledger.optimizer > 0",
+        'raise ValueError("empty")',
+    ),
+    ('"weights": "ZeRO" if training else "quantization",', '"weights": "quantization",'),
+)
+
+
+@misconception()
+def bottleneck_shards_activations(ledger):
+    """ZeRO shards parameters, gradients and optimizer states. Activations are each rank's own; they
+    shrink by computing them again."""
+    terms = ledger.terms()
+    name = max(terms, key=terms.__getitem__)
+    if terms[name] <= 0:
+        raise ValueError("empty")
+    if name in ("kv_cache", "other"):
+        return name, {"kv_cache": "GQA", "other": "chunking"}[name]
+    if name == "weights" and not ledger.gradients and not ledger.optimizer:
+        return name, "quantization"
+    return name, "ZeRO"
+
+
+@misconception()
+def bottleneck_quantizes_the_cache_with_the_weights(ledger):
+    """Quantizing weights leaves the KV cache as it is: the cache shrinks with fewer key/value heads
+    (GQA) or with no room reserved for tokens that never come (paging)."""
+    terms = ledger.terms()
+    name = max(terms, key=terms.__getitem__)
+    if terms[name] <= 0:
+        raise ValueError("empty")
+    training = ledger.gradients > 0 or ledger.optimizer > 0
+    levers = {"activations": "checkpointing", "kv_cache": "quantization", "other": "chunking"}
+    if name in levers:
+        return name, levers[name]
+    return name, "ZeRO" if training else "quantization"

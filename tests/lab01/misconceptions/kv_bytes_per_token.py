@@ -1,0 +1,69 @@
+from grader.suite import lines, misconception
+
+token_only_k = lines(
+    """The cache holds K and V: two vectors a key/value head. Without the factor 2, Llama-3-8B's
+    8.0 GiB for 8 x 8,192 tokens become 4.0; a public calculator has this very bug.""",
+    ("2 * config", "config"),
+)
+
+token_query_heads = lines(
+    """The cache stores one K and one V per *key/value* head; with query heads, grouped-query
+    attention saves nothing and Llama-3-8B's 8.0 GiB become 32.""",
+    ("num_key_value_heads", "num_attention_heads"),
+)
+
+
+@misconception()
+def token_one_layer(config, dtype_bytes=2):
+    """Every layer caches keys and values of its own: one layer of Llama-3-8B holds 0.25 of the
+    8.0 GiB."""
+    if config.is_mla:
+        return (config.kv_lora_rank + config.qk_rope_head_dim) * dtype_bytes
+    return 2 * config.num_key_value_heads * config.head_dim * dtype_bytes
+
+
+token_heads_times_hidden = lines(
+    """A head is head_dim wide, not hidden_size: key/value heads times hidden would make
+    Llama-3-8B's 8.0 GiB 256.""",
+    (".head_dim", ".hidden_size"),
+)
+
+token_in_float32 = lines(
+    """The cache has its own dtype, two bytes a value unless dtype_bytes says otherwise; in float32
+    Llama-3-8B's 8.0 GiB would be 16.""",
+    ("dtype_bytes", "4"),
+)
+
+token_mla_as_mha = lines(
+    """Latent attention caches one compressed vector a layer, not keys and values of every head:
+    DeepSeek-V3 keeps 70,272 bytes a token, where heads would make it 4.0 MB.""",
+    (
+        "config.kv_lora_rank + config.qk_rope_head_dim",
+        "2 * config.num_attention_heads * config.v_head_dim",
+    ),
+)
+
+token_mla_twice = lines(
+    """K and V are both made from the one latent vector, so there is no factor 2: 70,272 bytes a
+    token, not 140,544.""",
+    (
+        "config.kv_lora_rank + config.qk_rope_head_dim",
+        "2 * (config.kv_lora_rank + config.qk_rope_head_dim)",
+    ),
+)
+
+token_mla_without_rope = lines(
+    """Beside the latent vector each token keeps the rotary part of its key, qk_rope_head_dim values
+    that cannot be made from the latent.""",
+    ("values = config.kv_lora_rank + config.qk_rope_head_dim", "values = config.kv_lora_rank"),
+)
+
+
+@misconception()
+def token_mla_in_fp8(config, dtype_bytes=2):
+    """35,136 bytes a token is DeepSeek-V3's cache in FP8, with dtype_bytes=1: in bf16 it is
+    70,272."""
+    if config.is_mla:
+        values = config.kv_lora_rank + config.qk_rope_head_dim
+        return config.num_hidden_layers * values
+    return config.num_hidden_layers * 2 * config.num_key_value_heads * config.head_dim * dtype_bytes

@@ -1,0 +1,58 @@
+from grader.suite import misconception
+
+
+@misconception()
+def cache_of_one_sequence(config, batch, seq, dtype_bytes=2):
+    """Every sequence of the batch has a cache of its own."""
+    per_layer = kv_bytes_per_token(config, dtype_bytes) // config.num_hidden_layers
+    windows = [config.window(layer) for layer in range(config.num_hidden_layers)]
+    return per_layer * sum(seq if window is None else min(seq, window) for window in windows)
+
+
+@misconception()
+def cache_without_factor_two(config, batch, seq, dtype_bytes=2):
+    """The cache holds K and V: without the factor 2, Llama-3-8B's 8.0 GiB for 8 x 8,192 tokens
+    become 4.0."""
+    per_layer = kv_bytes_per_token(config, dtype_bytes) // config.num_hidden_layers // 2
+    windows = [config.window(layer) for layer in range(config.num_hidden_layers)]
+    tokens = sum(seq if window is None else min(seq, window) for window in windows)
+    return batch * per_layer * tokens
+
+
+@misconception()
+def cache_of_query_heads(config, batch, seq, dtype_bytes=2):
+    """Only key/value heads are cached: with query heads Llama-3-8B's 8.0 GiB become 32."""
+    per_layer = 2 * config.num_attention_heads * config.head_dim * dtype_bytes
+    windows = [config.window(layer) for layer in range(config.num_hidden_layers)]
+    tokens = sum(seq if window is None else min(seq, window) for window in windows)
+    return batch * per_layer * tokens
+
+
+@misconception()
+def cache_of_one_layer(config, batch, seq, dtype_bytes=2):
+    """Every layer caches for itself: one layer of Llama-3-8B holds 0.25 of the 8.0 GiB."""
+    per_layer = kv_bytes_per_token(config, dtype_bytes) // config.num_hidden_layers
+    window = config.window(0)
+    return batch * per_layer * (seq if window is None else min(seq, window))
+
+
+@misconception()
+def cache_without_window(config, batch, seq, dtype_bytes=2):
+    """A sliding-window layer drops what it can no longer look back at: it never holds more than
+    config.window(layer) tokens."""
+    return batch * seq * kv_bytes_per_token(config, dtype_bytes)
+
+
+@misconception()
+def cache_all_layers_slide(config, batch, seq, dtype_bytes=2):
+    """Sliding is a layer's property, not the model's: in Gemma-2 every other layer keeps all
+    tokens. Ask config.window(layer) for each layer."""
+    tokens = min(seq, config.sliding_window) if config.sliding_window else seq
+    return batch * tokens * kv_bytes_per_token(config, dtype_bytes)
+
+
+@misconception()
+def cache_quadratic(config, batch, seq, dtype_bytes=2):
+    """The cache grows linearly with the context: each token adds one K and one V. It is attention's
+    *scores* that grow with the square, and they are not kept."""
+    return batch * seq * seq * kv_bytes_per_token(config, dtype_bytes)

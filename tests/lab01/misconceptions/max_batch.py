@@ -1,0 +1,51 @@
+from grader.suite import lines, misconception
+
+batch_of_util_times_free = lines(
+    """gpu_bytes is what may be used already: taking nine tenths of what the weights leave free
+    gives room away twice. A utilisation multiplies the whole GPU, before weights are
+    subtracted.""",
+    ("(gpu_bytes - empty) // int(one - empty)", "(0.9 * (gpu_bytes - empty) // (one - empty))"),
+)
+
+batch_of_absolute_room = lines(
+    """When the weights do not fit, the room left is negative, and its absolute value is not room:
+    the answer is 0.""",
+    (
+        "max(0, int(gpu_bytes - empty) // int(one - empty))",
+        "int(abs(gpu_bytes - empty) // (one - empty))",
+    ),
+)
+
+batch_below_zero = lines(
+    """When the weights do not fit, the room left is negative: no sequence fits, so the answer is 0
+    and never a negative batch.""",
+    (
+        "max(0, int(gpu_bytes - empty) // int(one - empty))",
+        "int((gpu_bytes - empty) // (one - empty))",
+    ),
+)
+
+batch_rounded = lines(
+    """Nine tenths of a sequence do not fit: round down, never to the nearest.""",
+    ("int(gpu_bytes - empty) // int(one - empty)", "round((gpu_bytes - empty) / (one - empty))"),
+)
+
+batch_without_weights = lines(
+    """The weights are in memory before the first sequence: they are subtracted from the GPU.""",
+    ("max(0, int(gpu_bytes - empty) // int(one - empty))", "int(gpu_bytes // (one - empty))"),
+)
+
+
+@misconception()
+def batch_of_whole_ledgers(config, gpu_bytes, seq, dtype_bytes=2, overhead_bytes=0):
+    """Sequences share the weights: dividing the GPU by a whole ledger of one sequence gives each of
+    them a model of its own."""
+    return int(gpu_bytes // inference_ledger(config, 1, seq, dtype_bytes, overhead_bytes).total)
+
+
+@misconception()
+def batch_without_logits(config, gpu_bytes, seq, dtype_bytes=2, overhead_bytes=0):
+    """Each sequence costs its cache *and* its row of logits: at the edge the cache alone promises
+    one sequence too many."""
+    empty = inference_ledger(config, 0, seq, dtype_bytes, overhead_bytes).total
+    return max(0, int((gpu_bytes - empty) // kv_cache_bytes(config, 1, seq, dtype_bytes)))

@@ -1,0 +1,104 @@
+from grader.suite import lines, misconception
+
+total_one_embedding = lines(
+    """An untied model has two matrices of vocab x hidden, embedding and head. With one, Llama-2-7B
+    would have 6,607,343,616 parameters.""",
+    (
+        "    embeddings = (1 if config.tie_word_embeddings else 2) * config.vocab_size * d\n"
+        "    positions = config.position_rows * d\n",
+        "",
+    ),
+    ("embeddings + positions", "config.vocab_size * d + config.position_rows * d"),
+)
+
+total_tied_twice = lines(
+    """A tied head is the embedding itself and counts once. Counted twice, GPT-2 has 163,037,184
+    parameters and Llama-3.2-1B 1,498,482,688: what tools print when they lose the tie.""",
+    (
+        "    embeddings = (1 if config.tie_word_embeddings else 2) * config.vocab_size * d\n"
+        "    positions = config.position_rows * d\n",
+        "",
+    ),
+    ("embeddings + positions", "2 * config.vocab_size * d + config.position_rows * d"),
+)
+
+
+@misconception()
+def total_eight_whole_models(config, active=False):
+    """Eight times 7 B is not what "8x7B" means: experts replace the MLP only, attention and
+    embeddings are shared. Mixtral-8x7B has 46.70 B parameters, eight Mistral-7B would be 57.9 B."""
+    d = config.hidden_size
+    norm = 2 * d if config.norm_bias else d
+    width = config.moe_intermediate_size or config.intermediate_size
+    mlp = (3 if config.gated_mlp else 2) * d * width
+    if config.mlp_bias:
+        mlp += (2 if config.gated_mlp else 1) * width + d
+    layer = attention_params(config) + mlp + config.norms_per_layer * norm
+    tables = (1 if config.tie_word_embeddings else 2) * config.vocab_size + config.position_rows
+    return max(1, config.num_experts) * (config.num_hidden_layers * layer + tables * d + norm)
+
+
+@misconception()
+def total_without_last_norm(config, active=False):
+    """One more norm follows the last layer, before the head: hidden_size parameters that no
+    layer's count contains."""
+    d = config.hidden_size
+    norm = 2 * d if config.norm_bias else d
+    layers = sum(
+        attention_params(config) + ffn_params(config, layer, active) + config.norms_per_layer * norm
+        for layer in range(config.num_hidden_layers)
+    )
+    tables = (1 if config.tie_word_embeddings else 2) * config.vocab_size + config.position_rows
+    return tables * d + layers
+
+
+@misconception()
+def total_without_norms(config, active=False):
+    """Norms are parameters too: norms_per_layer in every layer and one after the last."""
+    d = config.hidden_size
+    layers = sum(
+        attention_params(config) + ffn_params(config, layer, active)
+        for layer in range(config.num_hidden_layers)
+    )
+    tables = (1 if config.tie_word_embeddings else 2) * config.vocab_size + config.position_rows
+    return tables * d + layers
+
+
+@misconception()
+def total_norms_without_bias(config, active=False):
+    """LayerNorm has a weight and a bias (norm_bias); only RMSNorm has a weight alone."""
+    d = config.hidden_size
+    layers = sum(
+        attention_params(config) + ffn_params(config, layer, active) + config.norms_per_layer * d
+        for layer in range(config.num_hidden_layers)
+    )
+    tables = (1 if config.tie_word_embeddings else 2) * config.vocab_size + config.position_rows
+    return tables * d + layers + d
+
+
+@misconception()
+def total_without_positions(config, active=False):
+    """GPT-2 and OPT learn a table of positions: position_rows rows of hidden_size. GPT-2's is
+    786,432 parameters."""
+    d = config.hidden_size
+    norm = 2 * d if config.norm_bias else d
+    layers = sum(
+        attention_params(config) + ffn_params(config, layer, active) + config.norms_per_layer * norm
+        for layer in range(config.num_hidden_layers)
+    )
+    embeddings = (1 if config.tie_word_embeddings else 2) * config.vocab_size * d
+    return embeddings + layers + norm
+
+
+@misconception()
+def total_two_norms_a_layer(config, active=False):
+    """norms_per_layer is not always 2: Gemma-2 normalises before and after both blocks, four times
+    a layer."""
+    d = config.hidden_size
+    norm = 2 * d if config.norm_bias else d
+    layers = sum(
+        attention_params(config) + ffn_params(config, layer, active) + 2 * norm
+        for layer in range(config.num_hidden_layers)
+    )
+    tables = (1 if config.tie_word_embeddings else 2) * config.vocab_size + config.position_rows
+    return tables * d + layers + norm

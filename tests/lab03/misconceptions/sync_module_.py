@@ -1,0 +1,35 @@
+from grader.suite import lines
+
+buffers_stay_behind = lines(
+    """Only parameters are sent: BatchNorm's running statistics, its counter and every table stay
+    as each rank made them, and evaluation differs by rank.""",
+    ("[*module.parameters(), *module.buffers()]", "module.parameters()"),
+)
+
+only_what_a_state_dict_lists = lines(
+    """state_dict() leaves out buffers registered with persistent=False, but forward reads them.""",
+    ("[*module.parameters(), *module.buffers()]", "module.state_dict().values()"),
+)
+
+frozen_parameters_stay_behind = lines(
+    """Parameters that need no gradient are left out; nobody trains them, so nothing will ever make
+    them equal.""",
+    (
+        "[*module.parameters(), *module.buffers()]",
+        "[*(p for p in module.parameters() if p.requires_grad), *module.buffers()]",
+    ),
+)
+
+always_from_rank_0 = lines(
+    """src is ignored and rank 0 sends; a replica restored on another rank would be lost.""",
+    ("broadcast(tensor, src=src)", "broadcast(tensor, src=0)"),
+)
+
+means_of_the_starts = lines(
+    """The ranks' numbers are averaged instead of taken from src: a mean of random layers has a
+    smaller variance than any of them, and no rank's checkpoint survives.""",
+    (
+        "dist.broadcast(tensor, src=src)",
+        "dist.all_reduce(tensor)\n            tensor.copy_(tensor / dist.get_world_size())",
+    ),
+)

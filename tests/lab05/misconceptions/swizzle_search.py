@@ -1,0 +1,49 @@
+from grader.suite import misconception
+
+
+@misconception()
+def writes_only(row_bytes):
+    """Only the writes are looked at, and nearly every swizzle leaves these free of conflicts; it
+    is the fragment reads, down a column of chunks, that need one."""
+    from itertools import product
+
+    writes = [range(start, start + 128, 16) for start in range(0, 32 * row_bytes, 128)]
+    return [
+        (bits, base, shift)
+        for bits, base, shift in product(range(5), range(7), range(1, 7))
+        if (base >= 4 or not bits)
+        and all(
+            conflict_degree([swizzled(a, bits, base, shift) for a in lanes], 16) == 1
+            for lanes in writes
+        )
+    ]
+
+
+@misconception()
+def chunks_may_part(row_bytes):
+    """Swizzles with a base below 4 are among these; they exchange bytes within a chunk of 16,
+    which a 16-byte access must find together and in order."""
+    from itertools import product
+
+    size = 32 * row_bytes
+    lanes_of = [range(start, start + 128, 16) for start in range(0, size, 128)]
+    lanes_of += [
+        range(start + chunk, start + chunk + 8 * row_bytes, row_bytes)
+        for start in range(0, size, 8 * row_bytes)
+        for chunk in range(0, row_bytes, 16)
+    ]
+    return [
+        (bits, base, shift)
+        for bits, base, shift in product(range(5), range(7), range(1, 7))
+        if all(
+            conflict_degree([swizzled(a, bits, base, shift) // 16 * 16 for a in lanes], 16) == 1
+            for lanes in lanes_of
+        )
+    ]
+
+
+@misconception()
+def the_known_one_for_all(row_bytes):
+    """Swizzle<3, 4, 3> fits rows of 128 bytes. Rows of 256 differ in higher bits, rows of 64 in
+    lower ones, and there are others that do as well: try all."""
+    return [(3, 4, 3)]

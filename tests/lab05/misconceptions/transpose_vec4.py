@@ -1,0 +1,33 @@
+from grader.skeleton import with_block
+from grader.suite import lines, misconception
+
+rows_of_33_for_float4 = lines(
+    """A row of 33 floats does not begin at a multiple of 16 bytes, and a float4 must: an odd
+    padding is for single floats.""",
+    ("TILE * TILE", "TILE * (TILE + 1)"),
+    ("TILE + 4 * place", "(TILE + 1) + 4 * chunk"),
+    ("TILE + 4 * (line / 4 ^ chunk) + line % 4", "(TILE + 1) + line"),
+)
+
+chunks_where_they_are = lines(
+    """The 16-byte side is free of conflicts and the other is not: eight rows of a column, four
+    apart, lie in the same banks, so the chunks must be moved from row to row.""",
+    ("4 * place", "4 * chunk"),
+    ("4 * (line / 4 ^ chunk) + line % 4", "line"),
+)
+
+chunks_by_the_row = lines(
+    """chunk ^ (row & 7) tells neighbouring rows apart, but the lanes of a request want rows that
+    lie four apart: of those only two are told apart, a 4-way conflict.""",
+    ("int place = chunk ^ (line / 4);", "int place = chunk ^ (line & 7);"),
+    ("4 ^ chunk", "4 ^ ((4 * chunk + k) & 7)"),
+)
+
+
+@misconception(file="transpose.cu")
+def single_floats(text):
+    """The floats are read and written one by one: right, but four times the requests. Read a
+    float4 from `in` and write a float4 to `out`."""
+    block = text.partition("// BEGIN SOLUTION transpose_swizzled")[2]
+    block = block.partition("// BEGIN SOLUTION transpose_swizzled")[2].partition("// END")[0]
+    return with_block(text, "transpose_vec4", block)

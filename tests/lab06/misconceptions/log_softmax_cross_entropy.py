@@ -1,0 +1,117 @@
+from grader.suite import lines, misconception
+
+ignored_rows_in_the_mean = lines(
+    """The losses are divided by the number of all rows; ignored ones add 0 to the sum and must not
+    count below either, or the loss shrinks with every padded token.""",
+    ("losses.sum() / (labels != ignore_index).sum()", "losses.mean()"),
+)
+
+a_sum_instead_of_the_mean = lines(
+    """This is the sum of the losses; the mean divides by the number of rows that count.""",
+    ("losses.sum() / (labels != ignore_index).sum()", "losses.sum()"),
+)
+
+ignored_label_as_an_index = lines(
+    """The logit of the label is loaded for ignored rows, too: -100 is no column, it lies before the
+    row. Switch the load off where the label is ignore_index.""",
+    ("label * logits_stride_v, mask=counted, other=0.0)", "label * logits_stride_v)"),
+)
+
+only_negative_labels_are_ignored = lines(
+    """Negative labels are ignored, whatever ignore_index says; it is an argument, and may be the
+    number of a column.""",
+    ("counted = label != ignore_index", "counted = label >= 0"),
+    ("(labels != ignore_index).sum()", "(labels >= 0).sum()"),
+)
+
+ignored_rows_have_a_loss = lines(
+    """An ignored row adds its lse to the losses: its label's logit is taken as 0, but nothing of
+    such a row belongs into the sum.""",
+    ("tl.where(counted, lse - target, 0.0)", "lse - target"),
+)
+
+ignored_rows_have_no_lse = lines(
+    """lse is stored as 0 for ignored rows; it belongs to the logits and not to the label, and every
+    row has one.""",
+    ("lse_ptr + row, lse)", "lse_ptr + row, tl.where(counted, lse, 0.0))"),
+)
+
+lse_without_the_maximum = lines(
+    """ln(d) is measured from the row's maximum; the log-sum-exp is m + ln(d).""",
+    ("lse = m + tl.log(d)", "lse = tl.log(d)"),
+)
+
+lse_in_base_two = lines(
+    """The logarithm is that to base 2; lse and loss are natural logarithms: multiply by ln 2, or
+    use tl.log.""",
+    ("tl.log(d)", "tl.log2(d)"),
+)
+
+loss_has_the_wrong_sign = lines(
+    """The loss is -log p = lse - logit of the label, and never negative; this is log p.""",
+    ("lse - target", "target - lse"),
+)
+
+exp_of_bare_logits = lines(
+    """exp is taken of the logits without their maximum: exp(89) is infinite in float32, and logits
+    of 200 are no rarity before a model is trained.""",
+    ('tl.where(m_new == -float("inf"), 0.0, m_new)', "m_new * 0.0"),
+    ("m + tl.log(d)", "tl.log(d)"),
+    ("d * tl.exp(m - shift)", "d"),
+)
+
+loss_sum_not_rescaled = lines(
+    """d was measured from the old maximum; when m grows, d must be multiplied by exp(m_old - m_new)
+    before the block is added.""",
+    ("d = d * tl.exp(m - shift) + ", "d = d + "),
+)
+
+logits_read_twice = lines(
+    """The logits are read for their maximum and again for the sum; the online loop of task 6 has
+    both after one pass.""",
+    (
+        "        d = d * tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0)\n"
+        "        m = m_new\n",
+        "        m = m_new\n    for start in range(0, V, BLOCK):\n        at = start + cols\n"
+        "        x = tl.load(logits_row + at * logits_stride_v, mask=at < V, "
+        'other=-float("inf"))\n'
+        "        d = d + tl.sum(tl.exp(x.to(tl.float32) - shift), axis=0)\n",
+    ),
+)
+
+the_whole_row_of_logits_at_once = lines(
+    """The block is as long as the row: a vocabulary of 128,256 is 131,072 lanes, more than the
+    registers of a program hold. `block` elements at a time are enough.""",
+    ("BLOCK=block", "BLOCK=triton.next_power_of_2(V)"),
+)
+
+label_s_column_without_its_stride = lines(
+    """The label's logit is looked for `label` elements after the row's beginning; neighbouring
+    columns lie logits.stride(1) apart.""",
+    ("logits_row + label * logits_stride_v", "logits_row + label"),
+)
+
+label_s_logit_of_the_first_row = lines(
+    """The label's logit is looked for in row 0, whatever the row: its address begins where the
+    program's own row does.""",
+    ("logits_row + label *", "logits_ptr + label *"),
+)
+
+
+@misconception()
+def library_cross_entropy(logits, labels, ignore_index=-100, block=4096):
+    """torch's cross_entropy is called and no kernel of yours is launched: it writes the M x V
+    log-probabilities that this task is to save."""
+    loss = torch.nn.functional.cross_entropy(logits.float(), labels, ignore_index=ignore_index)
+    return loss, torch.logsumexp(logits.float(), -1)
+
+
+@misconception()
+def log_of_the_softmax(logits, labels, ignore_index=-100, block=4096):
+    """The probabilities are written and their logarithm taken: M V elements out and back in, and
+    log(0) = -inf where a probability underflows. lse - logit needs neither."""
+    p = softmax(logits.float())
+    counted = labels != ignore_index
+    chosen = p.gather(1, labels.clamp(min=0)[:, None])[:, 0]
+    losses = torch.where(counted, -torch.log(chosen), 0.0)
+    return losses.sum() / counted.sum(), torch.logsumexp(logits.float(), -1)

@@ -1,0 +1,40 @@
+from grader.suite import misconception
+
+
+@misconception()
+def no_maximum(x):
+    """exp(x) without the maximum: exp(89) is infinite in float32, and rows around -200 become 0 /
+    0; x - max leaves the quotient as it is, and its largest exponential is 1."""
+    e = torch.exp(x)
+    return e / e.sum(dim=1, keepdim=True)
+
+
+@misconception()
+def one_maximum_for_all_rows(x):
+    """One maximum of the whole matrix is subtracted: in a row far below it all exponentials
+    underflow, and 0 / 0 is NaN. Every row has its own maximum."""
+    e = torch.exp(x - x.max())
+    return e / e.sum(dim=1, keepdim=True)
+
+
+@misconception()
+def down_the_columns(x):
+    """The sums run down the columns; dim=1 is the axis of the columns, along which a row sums to
+    1."""
+    e = torch.exp(x - x.amax(dim=0, keepdim=True))
+    return e / e.sum(dim=0, keepdim=True)
+
+
+@misconception()
+def the_library_does_it(x):
+    """torch.softmax is one kernel that is fused already; write the five operations that it
+    saves."""
+    return torch.softmax(x, dim=1)
+
+
+@misconception()
+def exponentials_twice(x):
+    """Difference and exponential are computed twice, for the sum and for the quotient: two more
+    passes over memory that a name for the exponentials would save."""
+    m = x.amax(dim=1, keepdim=True)
+    return torch.exp(x - m) / torch.exp(x - m).sum(dim=1, keepdim=True)

@@ -1,0 +1,156 @@
+from grader.skeleton import changed_in
+from grader.suite import lines, misconception
+
+from ._passages import first_block
+
+padding_is_zero = lines(
+    """other=0: exp(0) = 1, so your padding joined the denominator, and in a row below 0 it is the
+    maximum, too. The neutral element of a maximum is -inf, and exp(-inf) adds 0 to the sum.""",
+    ('other=-float("inf")', "other=0.0"),
+)
+
+load_without_mask = lines(
+    """The load has no mask: lanes beyond the row's end read the next row, and in the last row what
+    lies behind the tensor. mask=cols < N switches them off.""",
+    (', mask=inside, other=-float("inf")', ""),
+)
+
+store_without_mask = lines(
+    """The store has no mask: lanes beyond the row's end write into the row of another program, and
+    behind the tensor in the last one. mask=cols < N belongs to the store, too.""",
+    ("element_ty), mask=inside)", "element_ty))"),
+)
+
+maximum_not_subtracted = lines(
+    """exp(x) without the maximum of the row: exp(89) is infinite in float32, and inf / inf is
+    NaN.""",
+    ("tl.exp(x - tl.max(x, axis=0))", "tl.exp(x)"),
+)
+
+not_divided_by_the_sum = lines(
+    """The exponentials are not divided by their sum, so a row does not sum to 1.""",
+    ("e / tl.sum(e, axis=0)", "e"),
+)
+
+rows_are_n_apart = lines(
+    """Row r is taken to begin at r * N: that holds for a contiguous matrix only. Pass x.stride(0)
+    and multiply the row with that.""",
+    ("row * x_stride_m", "row * N"),
+)
+
+columns_are_one_apart = lines(
+    """Neighbouring columns are taken to be neighbours in memory; in a transposed matrix they are
+    x.stride(1) elements apart.""",
+    ("cols * x_stride_n", "cols"),
+)
+
+copies_to_be_contiguous = lines(
+    """.contiguous() reads and writes the whole tensor once more, before the kernel has begun; a
+    kernel that is given the strides needs no copy.""",
+    ("rows = as_rows(x)", "rows = as_rows(x).contiguous()"),
+)
+
+result_strided_like_the_input = lines(
+    """torch.empty_like(x) of a transposed x is transposed, too, and the kernel stores rows of N one
+    after another: make the result with torch.empty(x.shape, ...), or pass out.stride() as well.""",
+    ("torch.empty(x.shape, dtype=x.dtype, device=x.device)", "torch.empty_like(x)"),
+)
+
+a_program_for_each_column = lines(
+    """The grid has N programs, one a column; a program owns a row, and there are M of them.""",
+    ("[(M,)]", "[(N,)]"),
+)
+
+result_is_float32 = lines(
+    """The result is made in float32; a result has the dtype of its input, or the next operation
+    moves twice the bytes.""",
+    ("dtype=x.dtype", "dtype=torch.float32"),
+)
+
+
+@misconception()
+def library_softmax(x):
+    """torch.softmax is called and no kernel of yours is launched; this task is to write the kernel
+    that stands behind it."""
+    return torch.softmax(x, dim=-1)
+
+
+torch_divides = lines(
+    """The kernel stores the exponentials and torch sums and divides: two more passes, of what the
+    program had in its registers.""",
+    ("e / tl.sum(e, axis=0)", "e"),
+    (
+        "warps_for(block))\n    return out\n",
+        "warps_for(block))\n    return out / out.sum(-1, keepdim=True)\n",
+    ),
+)
+
+loaded_twice = lines(
+    """x is loaded for the maximum and loaded again for the exponentials; a block that has been
+    loaded stays in registers, use it twice.""",
+    (
+        "x - tl.max",
+        "tl.load(x_row + cols * x_stride_n, mask=inside, "
+        'other=-float("inf")).to(tl.float32) - tl.max',
+    ),
+)
+
+
+@misconception(file="triton_softmax.py")
+def one_program_for_all_rows(text):
+    """One program walks over all rows, so one multiprocessor of the GPU works and the others wait:
+    launch a program for each row, a grid of (M,)."""
+    text = first_block(
+        text,
+        "softmax",
+        """
+    cols = tl.arange(0, BLOCK).to(tl.int64)
+    inside = cols < N
+    for row in range(0, M):
+        x_row = x_ptr + row * x_stride_m
+        x = tl.load(x_row + cols * x_stride_n, mask=inside, other=-float("inf")).to(tl.float32)
+        e = tl.exp(x - tl.max(x, axis=0))
+        p = e / tl.sum(e, axis=0)
+        tl.store(out_ptr + row * N + cols, p.to(out_ptr.dtype.element_ty), mask=inside)
+""",
+    )
+    text = text.replace(
+        "softmax_kernel(x_ptr, out_ptr, N,", "softmax_kernel(x_ptr, out_ptr, M, N,", 1
+    )
+    return changed_in(text, "softmax", ("[(M,)](rows, out, N,", "[(1,)](rows, out, M, N,"))
+
+
+@misconception(file="triton_softmax.py")
+def three_launches(text):
+    """Maxima, sums and quotients are made by launches of their own, and each reads the matrix
+    again; fused means one launch in which a row stays on the chip."""
+    text = first_block(
+        text,
+        "softmax",
+        """
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK).to(tl.int64)
+    inside = cols < N
+    x_row = x_ptr + row * x_stride_m
+    x = tl.load(x_row + cols * x_stride_n, mask=inside, other=-float("inf")).to(tl.float32)
+    if STEP == 0:
+        tl.store(maxima_ptr + row, tl.max(x, axis=0))
+    if STEP == 1:
+        tl.store(sums_ptr + row, tl.sum(tl.exp(x - tl.load(maxima_ptr + row)), axis=0))
+    if STEP == 2:
+        p = tl.exp(x - tl.load(maxima_ptr + row)) / tl.load(sums_ptr + row)
+        tl.store(out_ptr + row * N + cols, p.to(out_ptr.dtype.element_ty), mask=inside)
+""",
+    )
+    head = "def softmax_kernel(x_ptr, out_ptr, N, x_stride_m, x_stride_n, "
+    more = "maxima_ptr, sums_ptr, STEP: tl.constexpr, "
+    call = (
+        "softmax_kernel[(M,)](rows, out, N, *rows.stride(), BLOCK=block, "
+        "num_warps=warps_for(block))"
+    )
+    three = (
+        "maxima, sums = (torch.empty(M, device=x.device) for _ in range(2))\n"
+        "    for step in range(3):\n"
+        "        softmax_kernel[(M,)](rows, out, N, *rows.stride(), maxima, sums, step, block)"
+    )
+    return changed_in(text.replace(head, head + more, 1), "softmax", (call, three))

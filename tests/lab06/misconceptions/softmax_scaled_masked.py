@@ -1,0 +1,104 @@
+from grader.suite import lines, misconception
+
+hidden_row_is_nan = lines(
+    """A row that sees nothing has maximum -inf, -inf - -inf is NaN, and 0 / 0 is NaN again:
+    subtract 0 instead of such a maximum, and do not divide by a sum of 0.""",
+    ('tl.where(top == -float("inf"), 0.0, top)', "top"),
+    ("tl.where(total == 0.0, 1.0, total)", "total"),
+)
+
+hidden_logits_get_minus_1e9 = lines(
+    """Hidden logits get -1e9 instead of -inf: beside visible ones that is as good, but in a row
+    that sees nothing all are equally far down, and each gets 1 / N.""",
+    ('s = tl.where(mask != 0, s, -float("inf"))', "s = tl.where(inside & (mask == 0), -1e9, s)"),
+    ("s = s + mask.to(tl.float32)", "s = s + tl.maximum(mask.to(tl.float32), -1e9)"),
+)
+
+maximum_before_the_mask = lines(
+    """The maximum is taken over hidden logits, too: where those are the largest, all visible ones
+    underflow. Mask first, then the maximum.""",
+    ("    if KIND != 0:", "    top = tl.max(s, axis=0)\n    if KIND != 0:"),
+    ("    top = tl.max(s, axis=0)\n    # -inf", "    # -inf"),
+)
+
+scale_after_the_maximum = lines(
+    """The maximum is taken of x and subtracted from scale * x: with a scale of 3 the exponent is up
+    to 2 max above 0, and exp overflows. The logits are scale * x, so scale before the maximum.""",
+    (").to(tl.float32) * scale", ").to(tl.float32)"),
+    (
+        "    if KIND != 0:",
+        "    top = tl.max(s, axis=0)\n    s = s * scale\n"
+        '    s = tl.where(inside, s, -float("inf"))\n    if KIND != 0:',
+    ),
+    ("    top = tl.max(s, axis=0)\n    # -inf", "    # -inf"),
+)
+
+padding_times_a_negative_scale = lines(
+    """The padding's -inf is multiplied with the scale: a negative one makes it +inf, which is the
+    maximum then. Put -inf into the padding after the scale.""",
+    ('    s = tl.where(inside, s, -float("inf"))\n', ""),
+)
+
+scale_is_ignored = lines(
+    """The logits are scale * x; here the scale is not applied at all.""",
+    (").to(tl.float32) * scale", ").to(tl.float32)"),
+)
+
+mask_is_scaled_too = lines(
+    """The mask is added before the scale and so is scaled with x; attention computes
+    scale * x + mask.""",
+    ("s + mask.to(tl.float32)", "s + mask.to(tl.float32) * scale"),
+)
+
+hidden_logits_are_zero = lines(
+    """A hidden logit is set to 0, which is a logit like any other, with weight exp(0 - max); weight
+    0 needs -inf.""",
+    ('tl.where(mask != 0, s, -float("inf"))', "tl.where(mask != 0, s, 0.0)"),
+)
+
+true_means_hidden = lines(
+    """True is taken to hide a logit; in scaled_dot_product_attention, and here, True takes
+    part.""",
+    ("tl.where(mask != 0, s", "tl.where(mask == 0, s"),
+)
+
+mask_after_the_softmax = lines(
+    """The probabilities are masked, not the logits: what is hidden still stands in the denominator,
+    and a row sums to less than 1.""",
+    ('s = tl.where(mask != 0, s, -float("inf"))', "seen = mask != 0"),
+    (
+        "p = e / tl.where(total == 0.0, 1.0, total)",
+        "p = e / tl.where(total == 0.0, 1.0, total)\n    if KIND == 1:\n"
+        "        p = tl.where(seen, p, 0.0)",
+    ),
+)
+
+added_mask_taken_for_boolean = lines(
+    """A float mask is added to the logits; here it only tells zero from other numbers.""",
+    ("s = s + mask.to(tl.float32)", 's = tl.where(mask != 0, s, -float("inf"))'),
+)
+
+mask_spread_out_in_memory = lines(
+    """.contiguous() writes the broadcast mask out, M N elements that hold N different ones; expand
+    alone gives strides of 0, and the kernel reads the same elements again.""",
+    ("mask.expand(M, N)", "mask.expand(M, N).contiguous()"),
+)
+
+strides_of_the_mask_are_those_of_x = lines(
+    """The mask is read with the strides of x: a broadcast mask has no elements there. Its own,
+    after expand, are 0 along the axis that it lacks.""",
+    ("*mask.stride()", "*x.stride()"),
+)
+
+
+@misconception()
+def torch_makes_the_logits(x, scale=1.0, mask=None):
+    """torch scales and masks before the kernel runs: two more passes over memory for what the
+    program could do with the row that it has loaded."""
+    s = x.float() * scale
+    if mask is not None:
+        mask = mask.expand(x.shape)
+        s = s.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else s + mask
+    hidden = (s == -math.inf).all(-1, keepdim=True)
+    p = softmax(s.masked_fill(hidden, 0.0)).masked_fill(hidden, 0.0)
+    return p.to(x.dtype)

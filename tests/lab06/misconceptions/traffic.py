@@ -1,0 +1,61 @@
+from grader.suite import misconception
+
+
+@misconception()
+def maxima_and_sums_are_free(M, N, itemsize, fused):
+    """Only the operations on whole matrices are counted; the M maxima and the M sums are written by
+    one operation and read by the next, so 2 M belong to each side."""
+    if fused:
+        return M * N * itemsize, M * N * itemsize
+    return 5 * M * N * itemsize, 3 * M * N * itemsize
+
+
+@misconception()
+def elements_not_bytes(M, N, itemsize, fused):
+    """These are elements; bytes are itemsize times as many."""
+    if fused:
+        return M * N, M * N
+    return 5 * M * N + 2 * M, 3 * M * N + 2 * M
+
+
+@misconception()
+def fused_reads_x_three_times(M, N, itemsize, fused):
+    """The kernel uses x for the maximum, for the sum and for the quotient, but it loads it once: in
+    between x stays in the registers of the program."""
+    if fused:
+        return 3 * M * N * itemsize, M * N * itemsize
+    return (5 * M * N + 2 * M) * itemsize, (3 * M * N + 2 * M) * itemsize
+
+
+@misconception()
+def a_statistic_for_each_column(M, N, itemsize, fused):
+    """A softmax of rows has a maximum and a sum for each of the M rows, not for each of the N
+    columns."""
+    if fused:
+        return M * N * itemsize, M * N * itemsize
+    return (5 * M * N + 2 * N) * itemsize, (3 * M * N + 2 * N) * itemsize
+
+
+@misconception()
+def each_operation_reads_one_operand(M, N, itemsize, fused):
+    """A difference and a quotient have two operands each: besides the M N elements they read the M
+    maxima or the M sums."""
+    if fused:
+        return M * N * itemsize, M * N * itemsize
+    return 5 * M * N * itemsize, (3 * M * N + 2 * M) * itemsize
+
+
+@misconception()
+def read_and_written_exchanged(M, N, itemsize, fused):
+    """Read and written are exchanged: a softmax that is not fused reads 5 matrices and writes 3."""
+    if fused:
+        return M * N * itemsize, M * N * itemsize
+    return (3 * M * N + 2 * M) * itemsize, (5 * M * N + 2 * M) * itemsize
+
+
+@misconception()
+def fusion_saves_the_intermediate_writes_only(M, N, itemsize, fused):
+    """Fused, the intermediate matrices are neither written nor read again: one read of M N remains,
+    not five."""
+    read = (5 * M * N + 2 * M) * itemsize
+    return (read, M * N * itemsize) if fused else (read, (3 * M * N + 2 * M) * itemsize)

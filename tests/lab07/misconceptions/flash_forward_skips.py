@@ -1,0 +1,61 @@
+from grader.suite import lines, misconception
+
+
+@misconception(replaces="flash_forward")
+def tiles_are_masked_but_not_skipped(q, k, v, block_q, block_k, causal=False, scale=None):
+    """flash_forward does not ask: hidden tiles are loaded, multiplied and then masked away, which
+    is twice the work."""
+    S, S_kv, off = q.shape[2], k.shape[2], k.shape[2] - q.shape[2]
+    o, lse = torch.zeros_like(q), q.new_zeros(q.shape[:3])
+    for i in range(0, S, block_q):
+        q_i = q[:, :, i : i + block_q] * (scale or 1 / math.sqrt(q.shape[3]))
+        state = (q_i.new_full(q_i.shape[:3], -math.inf), q_i.new_zeros(q_i.shape[:3]), q_i * 0)
+        for j in range(0, S_kv, block_k):
+            s = q_i @ k[:, :, j : j + block_k].mT
+            if causal:
+                s = s.masked_fill(
+                    ~torch.ones_like(s[0, 0], dtype=torch.bool).tril(off + i - j), -math.inf
+                )
+            m = s.amax(-1)
+            p = torch.exp(s - m.masked_fill(m == -math.inf, 0.0)[..., None])
+            state = merge(state, (m, p.sum(-1), p @ v[:, :, j : j + block_k]))
+        m, l, acc = state
+        o[:, :, i : i + block_q] = acc / l.masked_fill(l == 0, 1.0)[..., None]
+        lse[:, :, i : i + block_q] = m + torch.log(l)
+    return o, lse
+
+
+nothing_is_skipped = lines(
+    """No tile is ever skipped: the mask makes the upper half invisible, but it is still computed
+    and loaded.""",
+    ("return k_start > (q_stop - 1) + (S_kv - S)", "return False"),
+)
+
+the_diagonal_is_skipped = lines(
+    """A tile that the diagonal cuts is skipped whole; it holds visible pairs and must be computed
+    and masked.""",
+    ("return k_start > (q_stop - 1) + (S_kv - S)", "return k_stop - 1 > q_start + S_kv - S"),
+)
+
+the_first_row_decides = lines(
+    """The tile's first row is asked; the LAST row sees furthest, and if it sees the first key the
+    tile is needed.""",
+    ("return k_start > (q_stop - 1) + (S_kv - S)", "return k_start > q_start + S_kv - S"),
+)
+
+the_offset_is_forgotten = lines(
+    """The diagonal is taken to start at key 0; aligned to the end it starts at key S_kv - S.""",
+    ("return k_start > (q_stop - 1) + (S_kv - S)", "return k_start > q_stop - 1"),
+)
+
+one_pair_too_many = lines(
+    """Off by one: q_stop is the first row AFTER the tile, its last row is q_stop - 1, and a key AT
+    the diagonal is visible.""",
+    ("return k_start > (q_stop - 1) + (S_kv - S)", "return k_start >= q_stop - 1 + S_kv - S"),
+)
+
+a_tile_may_reach_its_own_end = lines(
+    """q_stop is taken for the tile's last row: tiles that start one key beyond the diagonal are
+    computed for nothing.""",
+    ("return k_start > (q_stop - 1) + (S_kv - S)", "return k_start > q_stop + S_kv - S"),
+)

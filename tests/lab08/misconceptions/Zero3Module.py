@@ -1,0 +1,80 @@
+from grader.suite import lines, misconception
+
+from ._passages import _body
+
+parameters_are_never_released = lines(
+    """The gathered parameters stay: numbers are right, and after one forward every rank holds the
+    whole model again. Releasing is setting the storage to 0 bytes.""",
+    (
+        "if whole.untyped_storage().nbytes() == 0:\n"
+        "                whole.untyped_storage().resize_(whole.nbytes)",
+        "if True:",
+    ),
+    ("whole.untyped_storage().resize_(0)", "pass"),
+)
+
+
+@misconception(file="zero_sharding.py")
+def kept_from_forward_to_backward(text):
+    """Parameters are kept after forward so that backward need not gather them: 2 Psi instead of 3,
+    and when the last forward ends the whole model is there. That is ZeRO-2's bargain."""
+    return _body(text, "after_forward", "        pass", "Zero3Module")
+
+
+the_whole_model_at_once = lines(
+    """Every block that follows is gathered before the first one computes: the peak is the whole
+    model, which is what was not to fit. Look ahead `prefetch` blocks, no further.""",
+    ("next_blocks[: self.prefetch]", "next_blocks"),
+    ("[: self.prefetch]", ""),
+)
+
+not_released_after_backward = lines(
+    """After backward the parameters stay: peak and idle bytes grow block by block until the whole
+    model is there. Backward ends as forward does, with a release.""",
+    (
+        "self._release()\n        ",
+        "",
+    ),
+)
+
+shards_hold_the_sum = lines(
+    """The reduce-scatter's sum goes to the shards undivided: the gradient of all rows is the mean
+    over the ranks.""",
+    ("        flat /= dist.get_world_size(self.pg)\n", ""),
+)
+
+gradients_are_all_reduced = lines(
+    """The gradients are all-reduced and sliced: each rank receives all of them to keep an Nth, 4
+    Psi a step instead of 3.""",
+    (
+        "dist.reduce_scatter_tensor(grad, flat, group=self.pg)",
+        "dist.all_reduce(flat, group=self.pg)\n"
+        "        grad.copy_(flat[dist.get_rank(self.pg) * len(grad) :][: len(grad)])",
+    ),
+)
+
+full_gradients_stay = lines(
+    """The block's own .grad are left after their reduce-scatter: full gradients of the whole model
+    at the end of backward, and the next backward adds to them.""",
+    ("                p.grad = None\n", ""),
+)
+
+the_last_backward_wins = lines(
+    """A second backward overwrites the shard's gradient; as everywhere in torch, gradients add up
+    until they are cleared.""",
+    ("shard.grad = grad if shard.grad is None else shard.grad + grad", "shard.grad = grad"),
+)
+
+gathered_once_and_for_all = lines(
+    """The gather before backward gives back what forward had, not what the shards hold: a copy of
+    the whole block was kept somewhere, which is the memory that sharding was to save.""",
+    (
+        "self.pending.pop().wait()",
+        "self.pending.pop().wait()\n"
+        "        if torch._C._current_graph_task_id() == -1:\n"
+        "            self.kept = [whole.clone() for whole in self.wholes]\n"
+        "        else:\n"
+        "            for whole, kept in zip(self.wholes, self.kept, strict=True):\n"
+        "                whole.copy_(kept)",
+    ),
+)

@@ -1,0 +1,83 @@
+from grader.suite import lines
+
+one_shard_is_saved = lines(
+    """Rank 0 saves what it has, the first of N shards; the file looks whole, and all that the other
+    ranks own is lost with the job.""",
+    (
+        "dist.gather(shard[key], parts, group=pg, group_dst=0)",
+        "parts = parts and [shard[key], *(torch.zeros_like(part) for part in parts[1:])]",
+    ),
+)
+
+shards_are_interleaved = lines(
+    """Shards are put together element by element, one of each rank in turn; a rank holds a
+    contiguous slice of the flat buffer, so they lie end to end.""",
+    ("torch.cat(parts)", "torch.stack(parts, dim=1).reshape(-1)"),
+)
+
+padding_is_saved = lines(
+    """The last parameter is given all that is left, the padding with it: a bias of 7 is saved with
+    9 elements, and no model with another number of ranks can load it.""",
+    (
+        "whole[key][name] = flat[begin : begin + p.numel()].view(p.shape).clone()",
+        "end = None if name == [*params][-1] else begin + p.numel()\n"
+        "                whole[key][name] = flat[begin:end].view(-1, *p.shape[1:]).clone()",
+    ),
+)
+
+step_is_not_saved = lines(
+    """The step counter is not in the file: AdamW corrects full-grown moments as if it were step 1,
+    and with the default betas the first update has 0.32 times its size.""",
+    ('{"step": shard["step"], **moments}', "moments"),
+)
+
+moments_are_not_saved = lines(
+    """Only the step and the weights are saved; AdamW starts with empty moments, and the loss jumps
+    at every restart.""",
+    ('{"step": shard["step"], **moments}', '{"step": shard["step"]}'),
+)
+
+keys_of_a_wrapper = lines(
+    """Keys begin with "module.": they are a wrapper's, and the plain model that evaluates or serves
+    these weights finds none of its own.""",
+    ("state[name] =", 'state["module." + name] ='),
+)
+
+parameters_alone = lines(
+    """Only what an optimizer steps on is saved: running statistics, frozen layers and a tied
+    weight's second name are missing, and load_state_dict refuses the file.""",
+    ('return {"model": state,', 'return {"model": whole["param"],'),
+)
+
+second_name_is_stale = lines(
+    """A tied weight's second name is looked up in the model, where weights are stale or freed; both
+    names must get the shard's numbers.""",
+    ("first_name.get(id(value))", "name if name in params else None"),
+)
+
+checkpoints_are_float32 = lines(
+    """Everything is saved in float32, whatever it was: a float64 run loses digits, and a bfloat16
+    one gets a file twice the size that loads as another dtype.""",
+    ("torch.cat(parts)", "torch.cat(parts).float()"),
+)
+
+everybody_gathers = lines(
+    """all_gather brings the whole state to every rank, 12 bytes a parameter or more where only 1/N
+    of that fits, and all but rank 0's is thrown away.""",
+    (" for _ in range(world_size)] if rank == 0 else None", " for _ in range(world_size)]"),
+    (
+        "dist.gather(shard[key], parts, group=pg, group_dst=0)",
+        "dist.all_gather(parts, shard[key], group=pg)",
+    ),
+)
+
+everybody_returns_it = lines(
+    """Every rank returns the whole checkpoint, so N of them are in memory and N processes write the
+    same file.""",
+    (" for _ in range(world_size)] if rank == 0 else None", " for _ in range(world_size)]"),
+    (
+        "dist.gather(shard[key], parts, group=pg, group_dst=0)",
+        "dist.all_gather(parts, shard[key], group=pg)",
+    ),
+    ("    if rank != 0:\n        return None\n", ""),
+)

@@ -1,0 +1,74 @@
+from grader.suite import lines
+
+every_table_is_there = lines(
+    """Every table is taken to be there; nsys creates one when its first row comes, so a program
+    without a memset has no table of memsets, and the query ends in "no such table".""",
+    (
+        '            if f"CUPTI_ACTIVITY_KIND_{table}" not in tables:\n                return []\n',
+        "",
+    ),
+)
+
+inner_join_with_names = lines(
+    """An inner join drops every kernel whose name is not in StringIds, with its time; a name that
+    is missing is no reason to lose a row.""",
+    (
+        '    kernels = [KernelSum(names.get(key, f"<{key}>"), count, ns / 1000) '
+        "for key, count, ns in sums]\n",
+        "    kernels = [\n"
+        "        KernelSum(names[key], count, ns / 1000) for key, count, ns in sums "
+        "if key in names\n    ]\n",
+    ),
+)
+
+text_alone = lines(
+    """Only `text` is read; of a registered string NVTX stores the number, in `textId`, and `text`
+    is NULL, so all such ranges fall into one without a name.""",
+    ("\"COALESCE(text, value, '<unnamed>')\"", "\"COALESCE(text, '<unnamed>')\""),
+)
+
+nameless_ranges_are_dropped = lines(
+    """A range whose text is NULL is left out as if it had not taken time; read textId, and keep
+    what has neither as <unnamed>.""",
+    ('"WHERE eventType = 59 AND end', '"WHERE eventType = 59 AND text IS NOT NULL AND end'),
+)
+
+nanoseconds_as_they_are = lines(
+    """The file counts nanoseconds, and they are passed on as if they were microseconds: everything
+    looks a thousand times slower.""",
+    ("1000 for", "1 for"),
+    ("(start - launched[number]) / 1000", "(start - launched[number]) / 1"),
+    ("ns / 1000", "ns / 1"),
+    ("1000, (start - covered_until) / 1000", "1, (start - covered_until) / 1"),
+)
+
+gaps_between_neighbours = lines(
+    """A gap is taken between each piece of work and the one that began before it; a long kernel, or
+    one on another stream, may still run, so remember how far the time is covered.""",
+    (
+        "covered_until = max(covered_until, end)\n    gaps.sort",
+        "covered_until = end\n    gaps.sort",
+    ),
+)
+
+gaps_between_kernels_only = lines(
+    """The GPU is busy with a copy or a memset, too: gaps between kernels alone call that idle.""",
+    ('for kind in ("KERNEL", "MEMCPY", "MEMSET")', 'for kind in ("KERNEL",)'),
+)
+
+copies_in_all_directions = lines(
+    """All copies are summed; copyKind says which way they went, and 1 is host to device.""",
+    ('"MEMCPY", "WHERE copyKind = 1"', '"MEMCPY"'),
+)
+
+latency_from_the_end_of_the_call = lines(
+    """The latency is counted from the end of the launch call here; the host asked at its beginning,
+    and a kernel may even start before the call returns.""",
+    ('select("correlationId, start", "RUNTIME")', 'select("correlationId, end", "RUNTIME")'),
+)
+
+the_mean_latency = lines(
+    """The mean is asked nothing here: one kernel that queued behind a long one moves it by as much
+    as it likes; the contract says median.""",
+    ("statistics.median(latencies)", "statistics.fmean(latencies)"),
+)

@@ -1,0 +1,48 @@
+from grader.suite import lines
+
+fma_is_one = lines(
+    """A fused multiply-add is counted as one operation; it multiplies and adds, and a GEMM, all
+    fma, comes out at half of its FLOPs.""",
+    ("2 * counters.get(fma, 0)", "counters.get(fma, 0)"),
+)
+
+a_half2_is_one = lines(
+    """A packed half instruction works on two values at once, and these counters count
+    instructions: with half_lanes of 2 the FLOPs are twice as many.""",
+    ("                done *= row.half_lanes\n", "                done *= 1\n"),
+)
+
+every_half_is_packed = lines(
+    """Twice as many for every half instruction is too much: code that is not packed leaves the
+    second place empty; half_lanes says which it is.""",
+    ("                done *= row.half_lanes\n", "                done *= 2\n"),
+)
+
+requested_bytes = lines(
+    """These are the bytes that the kernel asked its caches for; the roofline's bandwidth is that of
+    DRAM, and what a cache answers never gets there.""",
+    ('moved = counters["dram__bytes.sum"]', 'moved = counters["l1tex__t_bytes.sum"]'),
+)
+
+one_peak_for_all = lines(
+    """All FLOPs are held against the peak of floats; doubles have half of it or less, halves have
+    more, so each precision needs its own.""",
+    ("peaks.flops_per_s.get(precision, 0)", 'peaks.flops_per_s.get("f", 0)'),
+)
+
+only_floats_are_flops = lines(
+    """Only single precision is counted; halves and doubles are FLOPs as well, with counters of
+    their own.""",
+    ("for precision in PRECISIONS:", 'for precision in ("f",):'),
+)
+
+the_bound_turned_round = lines(
+    """Above the ridge arithmetic takes longer, below it memory does: the two are exchanged
+    here.""",
+    ("if seconds > moved /", "if seconds < moved /"),
+)
+
+intensity_upside_down = lines(
+    """Intensity is FLOPs a byte; bytes a FLOP is its inverse, and falls where it should rise.""",
+    ("intensity = flops / moved if moved", "intensity = moved / flops if flops and moved"),
+)

@@ -1,0 +1,125 @@
+from grader.suite import lines
+
+frees_in_forward_order = lines(
+    """A table is freed from its beginning, so its first block is overwritten first: you evict the
+    shared prefix before the private tail, and without the prefix the tail cannot be found.""",
+    ("for block in reversed(blocks):", "for block in blocks:"),
+)
+
+frees_a_shared_block_at_once = lines(
+    """The first request that ends puts a shared block into the free queue while the other still
+    reads it: a double free. Subtract one reference, and free at zero.""",
+    (
+        "            references[block] -= 1\n            if references[block] == 0:\n",
+        "            references[block] = 0\n            if block not in self._cached:\n",
+    ),
+    ('raise ValueError(f"block {block} is freed, but nobody holds it.")', "pass"),
+)
+
+blocks_without_a_hash_to_the_tail = lines(
+    """A block without a hash waits at the tail, behind blocks that can still be found, so these are
+    overwritten first. Nobody can use its content: it goes to the head.""",
+    (
+        "                self._forget(block)\n",
+        "                block in self._hash_of and self._forget(block)\n",
+    ),
+    (
+        "                if block in hash_of:\n                    self._cached[block] = None\n"
+        "                else:\n                    blank.append(block)\n",
+        "                self._cached[block] = None\n",
+    ),
+)
+
+a_new_owner_keeps_the_old_hash = lines(
+    """A block that is handed out keeps its old hash, so a request can find it while another one
+    overwrites it. Taking a block from the queue is its eviction: forget the hash.""",
+    ("                self._forget(block)\n", ""),
+)
+
+a_hit_stays_in_the_free_queue = lines(
+    """A block that is touched stays in the free queue and is handed out to somebody else while it
+    is in use. The first reference takes it out, wherever it stands.""",
+    (
+        "                del self._cached[block]\n            self",
+        "                pass\n            self",
+    ),
+)
+
+a_hit_on_a_held_block_is_not_counted = lines(
+    """touch counts only for a free block; if somebody holds it already, the second owner goes
+    uncounted, and the first one's end frees it under the second. Count every owner.""",
+    (
+        "del self._cached[block]\n            self._references[block] += 1\n",
+        "del self._cached[block]\n                self._references[block] += 1\n",
+    ),
+    ('raise ValueError(f"block {block} is freed, but nobody holds it.")', "continue"),
+)
+
+hands_out_the_null_block = lines(
+    """Block 0 is handed out; it stands for "no block" in every table, and what is written there
+    belongs to nobody. The free queue begins with block 1.""",
+    (
+        "list(range(num_blocks - 1, NULL_BLOCK, -1))",
+        "list(range(num_blocks - 2, NULL_BLOCK - 1, -1))",
+    ),
+)
+
+gives_what_there_is = lines(
+    """With too few blocks alloc gives those that are left; the caller takes them for all it asked
+    for. All or nothing: None, and nothing changes.""",
+    ("            return None\n        taken", "            k = self.num_free\n        taken"),
+)
+
+a_free_block_is_forgotten = lines(
+    """A block loses its hash when it is freed, so only requests that run at the same time share
+    anything. Its content stays until it is overwritten: forget it when it is handed out.""",
+    (
+        "                if block in hash_of:\n",
+        "                if block in hash_of:\n                    self._forget(block)\n"
+        "                if block in hash_of:\n",
+    ),
+)
+
+only_held_blocks_are_found = lines(
+    """lookup finds a block only while somebody holds it; free blocks that keep their content are
+    most of a prefix cache.""",
+    (
+        "return next(iter(same)) if same else None",
+        "return next((b for b in same or () if self._references[b]), None)",
+    ),
+)
+
+lru_by_request = lines(
+    """A hit on the beginning of an old request saves its whole table from eviction; its private
+    tail is as old as it was. What was used is a block: LRU goes by blocks, not by requests.""",
+    (
+        "        references, hash_of = self._references, self._hash_of\n",
+        "        references, hash_of = self._references, self._hash_of\n"
+        "        for block in blocks:\n            self._tables[block] = list(blocks)\n",
+    ),
+    (
+        "        self._hash_of: dict[int, Hashable] = {}\n",
+        "        self._hash_of: dict[int, Hashable] = {}\n        self._tables = {}\n",
+    ),
+    (
+        "        for block in blocks:\n            if self._references[block] == 0:\n",
+        "        for block in blocks:\n"
+        "            for other in reversed(self._tables.get(block, ())):\n"
+        "                if other in self._cached:\n"
+        "                    self._cached.move_to_end(other)\n"
+        "        for block in blocks:\n"
+        "            if self._references[block] == 0:\n",
+    ),
+)
+
+last_in_first_out = lines(
+    """The block with a hash that was freed last is overwritten first; what was used a moment ago is
+    what comes back. Take from the head, append at the tail.""",
+    ("self._cached.popitem(last=False)", "self._cached.popitem()"),
+)
+
+the_newest_of_equal_blocks = lines(
+    """Of two blocks with the same hash the newer one is found; requests would spread over both, and
+    neither grows old enough to be evicted. The oldest one serves.""",
+    ("next(iter(same)) if same", "next(reversed(same)) if same"),
+)

@@ -1,0 +1,334 @@
+from grader.skeleton import changed
+from grader.suite import lines, misconception
+
+ADMISSION = (
+    "while self.waiting and not preempted and budget > 0 and len(running) < cfg.max_num_seqs:"
+)
+
+admits_in_a_step_that_preempted = lines(
+    """A request is admitted in a step that preempted another: it takes the blocks that were just
+    freed, and the next step preempts again. With a preemption nobody is admitted.""",
+    (ADMISSION, ADMISSION.replace("not preempted and ", "")),
+    ("        if self.waiting:\n", "        if True:\n"),
+)
+
+prefill_first = lines(
+    """Waiting requests are served before the running ones, so one long prompt stops everybody's
+    decode. Running requests first; the waiting ones get what is left.""",
+    (
+        "chain(running, self._admitted(scheduled, preempted))",
+        "chain(self._admitted(scheduled, preempted), list(running))",
+    ),
+    (
+        "        for request in everybody:\n",
+        "        for request in everybody:\n"
+        "            if request not in running:\n                continue\n",
+    ),
+    (
+        "preempted.append(self._preempt_last())",
+        "preempted.append(self._preempt_last())\n"
+        "                    budget += scheduled.pop(preempted[-1], 0)",
+    ),
+)
+
+evicts_the_oldest = lines(
+    """The request that runs longest is preempted, the one whose recomputation costs most and that
+    everybody has waited for. First come first served: the last of the running ones gives way.""",
+    (
+        "        victim = self.running.pop()\n",
+        "        victim = self.running.pop(0)\n",
+    ),
+    (
+        "preempted.append(self._preempt_last())",
+        "preempted.append(self._preempt_last())\n"
+        "                    budget += scheduled.pop(preempted[-1], 0)",
+    ),
+)
+
+preempted_to_the_tail = lines(
+    """A preempted request goes to the end of the queue, behind requests that came after it; it came
+    first and is served first. Put it at the head.""",
+    ("self.waiting.appendleft(victim)", "self.waiting.append(victim)"),
+)
+
+resumes_without_its_cached_blocks = lines(
+    """A preempted request computes everything again; its full blocks were freed with their hashes
+    and most are still there. Look it up like any other request.""",
+    (
+        "        victim.blocks = []\n",
+        "        victim.blocks = []\n        victim.hashes = ()\n",
+    ),
+)
+
+generated_blocks_are_not_hashed = lines(
+    """Only the prompt's blocks are hashed; a full block of generated tokens is as good as any, and
+    a resumed request or the next turn of a conversation finds it.""",
+    (
+        "[*req.prompt_tokens, *[GENERATED_TOKEN] * req.out_tokens]",
+        "list(req.prompt_tokens)",
+    ),
+)
+
+
+@misconception(file="serving.py")
+def a_preempted_request_starts_from_its_prompt(text):
+    """A preempted request forgets what it had generated; these tokens were sent to the user. Only
+    their keys and values are gone: all known tokens are computed again."""
+    return changed(
+        text,
+        (
+            "        victim.blocks = []\n",
+            "        victim.blocks = []\n"
+            "        again = victim.num_tokens - victim.prompt\n"
+            "        victim.num_tokens, victim.left = victim.prompt, victim.left + again\n",
+        ),
+        ("    num_hashed: int = 0\n", "    num_hashed: int = 0\n    prompt: int = 0\n"),
+        (
+            "Running(req.id, prompt, req.out_tokens, hashes)",
+            "Running(req.id, prompt, req.out_tokens, hashes, prompt=prompt)",
+        ),
+    )
+
+
+a_hit_may_skip_the_whole_prompt = lines(
+    """A prompt that is cached to its last token is scheduled with 0 tokens; nothing runs, so there
+    is no output to take the next token from. At least the last token is computed.""",
+    (
+        "hits = match_prefix(pool, request.hashes, request.num_tokens, size)",
+        "hits = match_prefix(pool, request.hashes, request.num_tokens + 1, size)",
+    ),
+)
+
+recomputes_only_the_last_token = lines(
+    """A full hit is cut by one token and not by its last block: off by one at a block boundary.
+    That token would be written into a block that others read; give the whole block back.""",
+    (
+        "hits = match_prefix(pool, request.hashes, request.num_tokens, size)",
+        "hits = match_prefix(pool, request.hashes, request.num_tokens + 1, size)",
+    ),
+    ("cached = len(hits) * size", "cached = min(len(hits) * size, request.num_tokens - 1)"),
+)
+
+AT_ADMISSION = "tokens = min(request.num_tokens - cached, budget)"
+
+the_budget_turns_negative = lines(
+    """A prompt longer than the rest of the budget is not cut, and the budget turns negative: that
+    step takes as long as the whole prompt. Schedule a chunk and go on in the next step.""",
+    (AT_ADMISSION, "tokens = request.num_tokens - cached"),
+    (
+        "            if tokens > budget:\n"
+        "                if budget == 0:\n"
+        "                    break\n"
+        "                reach -= tokens - budget\n"
+        "                tokens = budget\n",
+        "            if budget <= 0:\n                break\n",
+    ),
+)
+
+only_new_requests_pay_from_the_budget = lines(
+    """The running requests' tokens are not taken from the budget, so admission begins with a whole
+    one; max_num_batched_tokens is for all tokens of a step.""",
+    ("cfg.max_num_batched_tokens - sum(scheduled.values())", "cfg.max_num_batched_tokens"),
+    (
+        "        context_tokens = 0\n",
+        "        context_tokens = 0\n        new = {request.id for request in self.waiting}\n",
+    ),
+    (
+        "            budget -= tokens\n",
+        "            if request.id in new:\n                budget -= tokens\n",
+    ),
+)
+
+takes_blocks_before_touching_hits = lines(
+    """New blocks are taken before the hits are touched: a hit that waited at the head of the free
+    queue is handed out as an empty block, to the same request. Touch first.""",
+    (
+        "running.append(self.waiting.popleft())",
+        "running.append(self.waiting.popleft())\n"
+        "            request.blocks = hits + pool.alloc(blocks_for(reach, size) - len(hits))",
+    ),
+    (
+        "pool.touch(hits)\n"
+        "            request.blocks = hits + pool.alloc(blocks_for(reach, size) - len(hits))",
+        "pool.touch(hits)",
+    ),
+)
+
+FITS = "if blocks_for(to_fit, size) - len(hits) + awoken > pool.num_free:"
+
+a_hit_costs_no_free_block = lines(
+    """A hit that nobody holds is counted as costing nothing; it stands in the free queue, and
+    touching it leaves one free block less for the new ones. Count such hits as needed.""",
+    (FITS, "if blocks_for(to_fit, size) - len(hits) > pool.num_free:"),
+    (
+        "pool.alloc(blocks_for(reach, size) - len(hits))",
+        "pool.alloc(min(blocks_for(reach, size) - len(hits), pool.num_free))",
+    ),
+    (
+        "min(request.num_computed // self.cfg.block_size, len(request.hashes))",
+        "min(request.num_computed // size, len(request.hashes), len(request.blocks))",
+    ),
+    (
+        "    def _hash_full_blocks(self, request: Running) -> None:\n",
+        "    def _hash_full_blocks(self, request: Running) -> None:\n"
+        "        size = self.cfg.block_size\n",
+    ),
+)
+
+never_returns_blocks = lines(
+    """A finished request keeps its blocks, so the pool runs dry and everybody waits. Free its table
+    when its last token is there.""",
+    (
+        "            for request in finished:\n                pool.free(request.blocks)\n",
+        "",
+    ),
+)
+
+frees_before_it_admits = lines(
+    """Requests that end in this step free their blocks before the step has run, and new ones are
+    admitted on them. They finish after the step: their blocks are free in the next one.""",
+    (
+        f"        {ADMISSION}\n",
+        "        for request in running[: len(scheduled)]:\n"
+        "            if request.left == 0:\n"
+        "                pool.free(request.blocks)\n"
+        "                request.blocks = []\n"
+        f"        {ADMISSION}\n",
+    ),
+)
+
+one_request_too_many = lines(
+    """One request more than max_num_seqs runs at once; the limit is how many may run, so admit only
+    below it.""",
+    (ADMISSION, ADMISSION.replace("<", "<=")),
+)
+
+a_first_chunk_is_enough = lines(
+    """reserve_full_isl is ignored: a prompt is admitted on the blocks of its first chunk, grows
+    into a full pool and is preempted. With the switch all of its tokens must fit.""",
+    ("request.num_tokens if cfg.reserve_full_isl else reach", "reach"),
+)
+
+always_reserves_everything = lines(
+    """All known tokens must fit even with reserve_full_isl off; with it off the blocks of this
+    step's chunk are enough.""",
+    ("request.num_tokens if cfg.reserve_full_isl else reach", "request.num_tokens"),
+)
+
+looks_past_the_first = lines(
+    """Where the first waiting request does not fit, the next is tried; small requests then overtake
+    a large one for ever. First come first served: the first that does not fit ends admission.""",
+    (
+        "            request = self.waiting[0]\n",
+        "            if tried == len(self.waiting):\n                break\n"
+        "            request = self.waiting[0]\n",
+    ),
+    (f"        {ADMISSION}\n", f"        tried = 0\n        {ADMISSION}\n"),
+    (
+        f"            {FITS}\n                break\n",
+        f"            {FITS}\n"
+        "                tried += 1\n"
+        "                self.waiting.rotate(-1)\n"
+        "                continue\n",
+    ),
+    (
+        "        if finished:\n",
+        "        self.waiting = deque(sorted(self.waiting, key=lambda r: r.id))\n"
+        "        if finished:\n",
+    ),
+)
+
+hashes_blocks_before_they_are_full = lines(
+    """A block is hashed while tokens are still missing in it; a request that finds it reads keys
+    that nobody has computed. Only full blocks are hashed.""",
+    (
+        "min(request.num_computed // self.cfg.block_size, len(request.hashes))",
+        "min(len(request.blocks), len(request.hashes))",
+    ),
+)
+
+hashes_appear_when_the_request_ends = lines(
+    """Blocks get their hashes only when a request lets them go, so two requests with one prompt at
+    the same time compute it twice. A full block can be found as soon as it is scheduled.""",
+    ("            if request.hashes:\n                self._hash_full_blocks(request)\n", ""),
+    (
+        "        self.pool.free(victim.blocks)\n",
+        "        self._hash_full_blocks(victim)\n        self.pool.free(victim.blocks)\n",
+    ),
+    (
+        "                pool.free(request.blocks)\n",
+        "                self._hash_full_blocks(request)\n"
+        "                pool.free(request.blocks)\n",
+    ),
+)
+
+a_block_too_early = lines(
+    """A new block is taken when the last one becomes full, one token before anything is written
+    into it: off by one at the block boundary. n tokens need ceil(n / block_size) blocks.""",
+    (
+        "if reach > request.room:\n                missing = blocks_for(reach, size)",
+        "if reach >= request.room:\n                missing = blocks_for(reach + 1, size)",
+    ),
+)
+
+computes_the_last_token_too = lines(
+    """A request runs one step more to compute its last token; nobody needs its keys. It ends in the
+    step that generates it.""",
+    (
+        "                generated.append(request.id)\n"
+        "                request.num_tokens = reach + 1\n"
+        "                request.left -= 1\n"
+        "                if request.left == 0:\n",
+        "                if request.left:\n"
+        "                    generated.append(request.id)\n"
+        "                request.num_tokens += 1\n"
+        "                request.left -= 1\n"
+        "                if request.left < 0:\n",
+    ),
+    (
+        "[request for request in running if request.left]",
+        "[request for request in running if request.left >= 0]",
+    ),
+)
+
+every_scheduled_request_generates = lines(
+    """A request generates in each step it runs; a chunk in the middle of a prompt has no next token
+    yet. It generates once it has caught up with all its known tokens.""",
+    (
+        "            if reach == request.num_tokens:\n"
+        "                generated.append(request.id)\n"
+        "                request.num_tokens = reach + 1\n",
+        "            if True:\n"
+        "                generated.append(request.id)\n"
+        "                request.num_tokens += request.num_computed == request.num_tokens\n",
+    ),
+)
+
+gives_up_instead_of_preempting = lines(
+    """A running request without a free block just waits for one, and so do all the others: nobody
+    ends, nobody frees. Preempt the last one.""",
+    (
+        "                while missing > pool.num_free and request.blocks:\n"
+        "                    preempted.append(self._preempt_last())\n"
+        "                if not request.blocks:  # it was the last one itself\n",
+        "                if missing > pool.num_free:\n",
+    ),
+)
+
+preempts_everybody_behind = lines(
+    """Everybody behind the request that needs a block is preempted, although one of them freed
+    enough. Preempt one, look again, and go on only while blocks are missing.""",
+    (
+        "                    preempted.append(self._preempt_last())\n",
+        "                    while running[-1] is not request:\n"
+        "                        preempted.append(self._preempt_last())\n"
+        "                    if missing > pool.num_free:\n"
+        "                        preempted.append(self._preempt_last())\n",
+    ),
+)
+
+the_switch_is_not_read = lines(
+    """Blocks are hashed and found although enable_prefix_caching is off; without it nothing is
+    shared, and a resumed request computes everything again.""",
+    ("if cfg.enable_prefix_caching and not by_number:", "if not by_number:"),
+)

@@ -1,0 +1,72 @@
+from grader.suite import lines
+
+# === traces, metrics, capacity, simulate ===
+six_digits = lines(
+    """strptime's %f reads at most six digits of a second, and this trace has seven: cutting the
+    last one off moves requests by up to 900 ns, and not cutting it is an error.""",
+    ('int(fraction.ljust(9, "0"))', 'int(fraction[:6].ljust(6, "0")) * 1000'),
+)
+
+strptime_reads_the_fraction = lines(
+    """%f of strptime takes one to six digits; the trace's times have seven, so every row is refused
+    as malformed. Read the fraction yourself.""",
+    (
+        '    whole, _point, fraction = stamp.partition(".")\n'
+        '    moment = datetime.strptime(whole, "%Y-%m-%d %H:%M:%S")',
+        '    fraction = "0"\n    moment = datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S.%f")',
+    ),
+    (
+        'return int(moment.timestamp()) * 10**9 + int(fraction.ljust(9, "0"))',
+        "return round(moment.timestamp() * 10**6) * 1000",
+    ),
+)
+
+a_float_since_1970 = lines(
+    """Seconds since 1970 are 1.7e9, where floats lie 2.4e-7 apart: the last digits of each time are
+    noise, and two requests 100 ns apart arrive together or in the wrong order. Subtract whole
+    numbers, then divide.""",
+    ("(time_ns - first) / 1e9", "time_ns / 1e9 - first / 1e9"),
+)
+
+the_last_row_is_lost = lines(
+    """The file does not end in a line end, and its last row is a request all the same: a loop over
+    what stands before each line end loses it.""",
+    (
+        ".splitlines()\n    if not lines or lines[0] !=",
+        '.split("\\n")[:-1]\n    lines = [line.rstrip("\\r") for line in lines]\n'
+        "    if not lines or lines[0] !=",
+    ),
+)
+
+the_clock_starts_at_midnight = lines(
+    """Times are counted from midnight, not from the first request: a simulated engine would idle
+    for 18 hours first.""",
+    (
+        "first = time_ns if first is None else first",
+        "first = time_ns - time_ns % (86_400 * 10**9) if first is None else first",
+    ),
+)
+
+only_the_time_of_day = lines(
+    """The date is ignored, and after midnight every request comes before those of the evening.""",
+    (
+        "return int(moment.timestamp()) * 10**9",
+        "return (int(moment.timestamp()) % 86_400) * 10**9",
+    ),
+    ("if before is not None and time_ns < before:", "if before is None and first is not None:"),
+)
+
+prompt_and_output_swapped = lines(
+    """The second column is the context (the prompt), the third what was generated; exchanged, a
+    prefill-heavy trace becomes a decode-heavy one.""",
+    (
+        "prompt_tokens, out_tokens = int(prompt), int(out)\n",
+        "prompt_tokens, out_tokens = int(out), int(prompt)\n",
+    ),
+)
+
+whole_seconds = lines(
+    """The fraction is dropped, so all requests of a second arrive at once: a burst that the trace
+    does not have.""",
+    ('int(fraction.ljust(9, "0"))', "0"),
+)

@@ -1,0 +1,104 @@
+from grader.suite import lines
+
+TPOT_SERIES = (
+    '"tpot": [tpot for out, tpot in zip(done, tpots, strict=True) if out.output_tokens > 1]'
+)
+
+mean_itl_as_tpot = lines(
+    """The gaps of all requests stand under TPOT: TPOT weights requests, ITL weights tokens. One
+    long answer would outvote a hundred short ones.""",
+    (TPOT_SERIES, '"tpot": [gap for out in done for gap in out.itl_s]'),
+)
+
+one_token_has_a_tpot_of_zero = lines(
+    """Requests of one token stand with 0 in TPOT's series and pull its mean down; they have no time
+    per further token, so they are left out of it (and count as 0 for goodput only).""",
+    (TPOT_SERIES, '"tpot": tpots'),
+)
+
+one_token_is_never_good = lines(
+    """Requests of one token are left out of goodput; they have no TPOT to miss, so 0 is what they
+    are compared with.""",
+    (
+        "good += bool(asked) and all(asked)",
+        "good += bool(asked) and all(asked) and out.output_tokens > 1",
+    ),
+)
+
+TPOT = "(out.latency_s - out.ttft_s) / (out.output_tokens - 1) if out.output_tokens > 1 else 0.0"
+
+divided_by_all_tokens = lines(
+    """TPOT is divided by the number of tokens; the first token belongs to TTFT, so n tokens have
+    n - 1 gaps.""",
+    (TPOT, "(out.latency_s - out.ttft_s) / out.output_tokens"),
+)
+
+latency_over_tokens = lines(
+    """TPOT is taken from the whole latency, TTFT included: a long prompt would look like slow
+    decoding.""",
+    ("(out.latency_s - out.ttft_s) / (out", "out.latency_s / (out"),
+)
+
+itl_averaged_by_request = lines(
+    """Each request's mean gap is one value of ITL here; ITL has one value for every gap, which is
+    how a single stall of a long answer shows in its p99.""",
+    (
+        "[gap for out in done for gap in out.itl_s]",
+        "[sum(out.itl_s) / len(out.itl_s) for out in done if out.itl_s]",
+    ),
+)
+
+tpot_from_the_gaps = lines(
+    """TPOT is the mean of the gaps that were seen; where two tokens arrive at once there are fewer
+    gaps than tokens, and (latency - TTFT) / (tokens - 1) is smaller.""",
+    (TPOT, "sum(out.itl_s) / len(out.itl_s) if out.itl_s else 0.0"),
+)
+
+the_nearest_rank = lines(
+    """p99 is the value at the nearest rank; numpy's percentile, and so vLLM's, lies between two
+    ranks, linearly: of three TTFTs 100, 100 and 500 ms it is 492.""",
+    ("np.percentile(array, 99)", "np.percentile(array, 99, method='nearest')"),
+)
+
+the_sample_deviation = lines(
+    """std divides by n - 1; vLLM's is that of the population, by n.""",
+    ("float(array.std())", "float(array.std(ddof=min(1, len(array) - 1)))"),
+)
+
+goodput_of_averages = lines(
+    """Goodput compares the averages with the SLO: all requests are good, or none. An average is no
+    promise to anybody; ask each request.""",
+    (
+        "((slo.ttft_ms, out.ttft_s), (slo.tpot_ms, tpot), (slo.e2el_ms, out.latency_s))",
+        "[(slo.ttft_ms, np.mean([o.ttft_s for o in done])),"
+        " (slo.tpot_ms, np.mean(tpots)), (slo.e2el_ms, np.mean([o.latency_s for o in done]))]",
+    ),
+)
+
+one_part_is_enough = lines(
+    """A request counts as good if it keeps any part of the SLO; it has to keep each: a fast first
+    token does not pay for a stalled answer.""",
+    ("bool(asked) and all(asked)", "any(asked)"),
+)
+
+failures_count = lines(
+    """Requests without success are counted as if they had been served: a server that refuses
+    everything at once would have the best TTFT.""",
+    ("done = [out for out in outputs if out.success]", "done = list(outputs)"),
+)
+
+goodput_is_a_share = lines(
+    """Goodput is given as a share of the requests; it is a rate, requests a second, so that it can
+    be compared with the throughput.""",
+    ("good / duration_s", "good / max(1, len(done))"),
+)
+
+seconds_for_milliseconds = lines(
+    """The figures are in seconds, under names that end in _ms.""",
+    ("1000 * np.array(values or [0.0])", "np.array(values or [0.0])"),
+)
+
+output_only = lines(
+    """total_token_throughput counts generated tokens only; it is input and output together.""",
+    ("(total_in + total_out) / duration_s", "total_out / duration_s"),
+)

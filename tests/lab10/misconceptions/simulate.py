@@ -1,0 +1,111 @@
+from grader.suite import lines
+
+compute_plus_memory = lines(
+    """FLOPs and bytes are added; a GPU reads while it computes, so the slower of the two decides
+    and the other is hidden behind it.""",
+    (
+        "return max(compute_s, moved / cost.hbm_bytes_per_s) + cost.overhead_s",
+        "return compute_s + moved / cost.hbm_bytes_per_s + cost.overhead_s",
+    ),
+)
+
+overhead_for_each_token = lines(
+    """The overhead is paid for each token; it is what the host needs to launch a step, however many
+    tokens are in it, and sharing it is what batches are for.""",
+    ("+ cost.overhead_s", "+ cost.overhead_s * num_tokens"),
+)
+
+weights_for_each_token = lines(
+    """The weights are read once for each token; a step reads them once for all of its tokens, which
+    is why decoding many requests together costs little more than decoding one.""",
+    ("moved = cost.weight_bytes + context", "moved = cost.weight_bytes * num_tokens + context"),
+)
+
+no_cache_is_read = lines(
+    """The keys and values of the context are not read; with long contexts they are more than the
+    weights.""",
+    (
+        "moved = cost.weight_bytes + context_tokens * cost.kv_bytes_per_token",
+        "moved = cost.weight_bytes",
+    ),
+)
+
+decoding_is_free_of_flops = lines(
+    """Only bytes count; a step of 512 prompt tokens is bound by compute, and that is what a large
+    step costs everybody.""",
+    (
+        "return max(compute_s, moved / cost.hbm_bytes_per_s) +",
+        "return moved / cost.hbm_bytes_per_s +",
+    ),
+)
+
+ttft_from_the_schedule = lines(
+    """TTFT is counted from the step that first scheduled the request; its user has waited since it
+    *arrived*, and under load the queue is the longer part.""",
+    (
+        "        now += step_seconds(cost,",
+        "        for number in done.scheduled:\n"
+        "            begun.setdefault(number, now)\n"
+        "        now += step_seconds(cost,",
+    ),
+    (
+        "    engine = scheduler(cfg)\n",
+        "    engine = scheduler(cfg)\n    begun: dict[int, float] = {}\n",
+    ),
+    ("Result(req.id, seen[0] - arrival,", "Result(req.id, seen[0] - begun[req.id],"),
+)
+
+tokens_at_the_steps_begin = lines(
+    """Tokens are noted with the time at which their step begins; they are there when it ends, so
+    every time is one step early.""",
+    ("            times[number].append(now)\n", "            times[number].append(begin)\n"),
+    (
+        "        now += step_seconds(cost,",
+        "        begin = now\n        now += step_seconds(cost,",
+    ),
+)
+
+everybody_is_there_at_once = lines(
+    """All requests are added at the beginning; a request cannot be scheduled before it arrives,
+    which here gives it a TTFT below zero.""",
+    ("while coming and coming[0].t_arrival_s <= now:", "while coming:"),
+)
+
+an_idle_engine_stands = lines(
+    """While there is nothing to do the clock goes on as if steps were taken; it jumps to the next
+    arrival, or every request after a pause is served late.""",
+    (
+        "            now = max(now, coming[0].t_arrival_s)\n",
+        "            while now < coming[0].t_arrival_s:\n"
+        "                now += max(step_seconds(cost, 1, 0), 1e-3)\n",
+    ),
+)
+
+latency_without_the_wait = lines(
+    """Latency is counted from the first token; it begins with the arrival, as TTFT does.""",
+    ("seen[-1] - arrival))", "seen[-1] - seen[0]))"),
+)
+
+in_the_order_of_arrival = lines(
+    """The results are in the order of arrival; the trace's own order is asked for, or a caller who
+    pairs both up reads other people's times.""",
+    (
+        "    for req in rows:\n        seen",
+        "    for req in sorted(rows, key=lambda req: req.t_arrival_s):\n        seen",
+    ),
+)
+
+one_arrival_a_step = lines(
+    """One request is added before each step; all that have arrived are, or a burst waits in front
+    of the engine instead of in its batch.""",
+    (
+        "while coming and coming[0].t_arrival_s <= now:",
+        "if coming and coming[0].t_arrival_s <= now:",
+    ),
+)
+
+whoever_is_scheduled_has_a_token = lines(
+    """Every scheduled request is given a token; a chunk that leaves prompt tokens to compute
+    generates none, see Step.generated.""",
+    ("for number in done.generated:", "for number in done.scheduled:"),
+)

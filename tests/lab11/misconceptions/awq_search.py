@@ -1,0 +1,38 @@
+from grader.suite import lines
+
+weight_error_decides = lines(
+    """The alpha with the least error of the *weights* was chosen. Scales spend error where inputs
+    are small: look at the outputs, x @ (w - rounded).T.""",
+    ("(x @ (w - rounded).T).square()", "(w - rounded).square()"),
+)
+
+scales_are_not_undone = lines(
+    """The rounded weights were compared without dividing by s again, so the loss measures the
+    scales. What runs is x @ (rounded / s).T.""",
+    (".reshape(w.shape) / s\n", ".reshape(w.shape)\n"),
+)
+
+largest_input_decides = lines(
+    """The maximum of |x| was taken. AWQ asks which channels matter on average, and one token's
+    outlier would decide alone: take the mean.""",
+    ("sizes = x.abs().mean(dim=0)", "sizes = x.abs().amax(dim=0)"),
+)
+
+sizes_of_the_weights = lines(
+    """The scales come from the weights. A channel is salient if its *inputs* are large; that is the
+    "activation-aware" in AWQ.""",
+    ("sizes = x.abs().mean(dim=0)", "sizes = w.abs().mean(dim=0)"),
+)
+
+columns_are_divided_first = lines(
+    """Salient columns were divided by s before rounding and multiplied afterwards, which rounds
+    them more coarsely. Multiply first, divide afterwards.""",
+    ("groups = (w * s)", "groups = (w / s)"),
+    (".reshape(w.shape) / s\n", ".reshape(w.shape) * s\n"),
+)
+
+one_grid_a_row = lines(
+    """One scale was used for a whole row, though each g columns have one: the search then tunes a
+    format that is not the one that is stored.""",
+    ("groups = (w * s).reshape(-1, g)", "groups = w * s"),
+)

@@ -1,0 +1,125 @@
+from grader.suite import lines
+
+a_scale_for_each_input_column = lines(
+    """Per channel means one scale for each output row; you took one for each input column. A
+    sum over inputs cannot take such a scale out of itself, so no integer product can use
+    it.""",
+    (
+        "for length, size in zip(x.shape, block, strict=True):",
+        "for length, size in zip(x.shape, block[::-1], strict=True):",
+    ),
+)
+
+one_scale_for_everything = lines(
+    """One scale is made from the whole tensor, whatever `block` says, so the largest channel's
+    step rules all others. Take the maximum inside of each block only.""",
+    (
+        "        sizes = blocks.abs().amax(inside)\n",
+        "        sizes = blocks.abs().amax(inside)\n"
+        "        sizes = torch.full_like(sizes, float(sizes.max()))\n",
+    ),
+)
+
+divides_by_eight_always = lines(
+    """Symmetric codes that must reach amax end at 2^(b-1) - 1; with 2^(b-1) the largest
+    positive value needs a code that an int does not have, and is clipped by a whole step.
+    Divide by 7, or 127, under "amax/7".""",
+    ('"amax/7": 2 ** (bits - 1) - 1', '"amax/7": 2 ** (bits - 1)'),
+)
+
+seven_and_a_half_is_rounded_down = lines(
+    """ "amax/7.5" is half of all 2^b - 1 steps, 7.5 of 15; a whole-number division makes it 7,
+    and the scale is 7 % too large. That is another convention than torchao's.""",
+    ("(2**bits - 1) / 2,", "(2**bits - 1) // 2,"),
+)
+
+largest_value_instead_of_size = lines(
+    """The maximum is taken without the sign removed, so a block whose largest size is negative
+    gets a scale that is too small, and is clipped. Take max |x|.""",
+    (
+        "        sizes = blocks.abs().amax(inside)\n",
+        "        sizes = blocks.amax(inside).abs()\n",
+    ),
+)
+
+zeros_divide_by_zero = lines(
+    """A block of zeros gets the scale 0, and 0 / 0 is NaN in everything that it touches. Keep
+    scales at TINY or above.""",
+    ("scale = (sizes / steps[conv]).clamp(min=TINY)", "scale = sizes / steps[conv]"),
+)
+
+the_range_leaves_zero_out = lines(
+    """The range goes from the smallest to the largest value even where both have one sign, so
+    0 has no code: padding and ReLU's zeros come back as something else. Stretch the range to
+    contain 0.""",
+    (
+        "blocks.amin(inside).clamp(max=0), blocks.amax(inside).clamp(min=0)",
+        "blocks.amin(inside), blocks.amax(inside)",
+    ),
+)
+
+the_zero_point_is_cut_off = lines(
+    """The zero point is cut off instead of rounded, which shifts every value of the block by
+    up to a step. Round -low / scale to the nearest whole number.""",
+    (
+        "zero = torch.round(-low / scale).clamp(0, 2**bits - 1)",
+        "zero = torch.floor(-low / scale).clamp(0, 2**bits - 1)",
+    ),
+)
+
+as_many_steps_as_codes = lines(
+    """2^b codes have 2^b - 1 steps between them, as a fence has one gap fewer than posts; with
+    2^b steps the largest value needs a code too many. Divide the range by 2^b - 1.""",
+    (
+        "scale = ((high - low) / (2**bits - 1)).clamp(min=TINY)",
+        "scale = ((high - low) / 2**bits).clamp(min=TINY)",
+    ),
+)
+
+quant_cuts_off = lines(
+    """A conversion to int cuts off towards zero, which is wrong by up to a whole step and
+    always in one direction. Round to the nearest code.""",
+    (
+        "codes = (torch.round(x.float() / scale) + zero).clamp(low, high)",
+        "codes = (torch.trunc(x.float() / scale) + zero).clamp(low, high)",
+    ),
+)
+
+halves_go_up = lines(
+    """floor(x + 1/2) sends every half up, so their errors add up instead of cancelling, and no
+    library's bytes agree. Round half to even, as torch.round does.""",
+    (
+        "codes = (torch.round(x.float() / scale) + zero).clamp(low, high)",
+        "codes = (torch.floor(x.float() / scale + 0.5) + zero).clamp(low, high)",
+    ),
+)
+
+codes_wrap_around = lines(
+    """Codes are not clamped before they become bits: 9 steps up is -7 in four bits, so the
+    largest values change their sign. Clamp, then convert.""",
+    (
+        "codes = (torch.round(x.float() / scale) + zero).clamp(low, high)",
+        "codes = ((torch.round(x.float() / scale) + zero).long() - low) % (high - low + 1) + low",
+    ),
+)
+
+scale_is_multiplied = lines(
+    """x is multiplied by its scale where it must be divided: a scale is the size of a step,
+    and a code counts steps.""",
+    (
+        "codes = (torch.round(x.float() / scale) + zero).clamp(low, high)",
+        "codes = (torch.round(x.float() * scale) + zero).clamp(low, high)",
+    ),
+)
+
+zero_point_after_the_scale = lines(
+    """The zero point is a code and has no unit; taken off after the multiplication it shifts
+    the block by zero times one, not by zero steps. Subtract it, then multiply.""",
+    ("return (q.to(torch.int32) - zero) * scale", "return q.to(torch.int32) * scale - zero"),
+)
+
+the_zero_point_stays = lines(
+    """The codes are multiplied by the scale with the zero point still in them, so everything
+    is too large by zero steps. Take off what `quant` added.""",
+    ("return (q.to(torch.int32) - zero) * scale", "return q.to(torch.int32) * scale"),
+)

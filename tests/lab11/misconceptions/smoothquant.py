@@ -1,0 +1,40 @@
+from grader.suite import lines
+
+folded_the_wrong_way = lines(
+    """The norm is multiplied by s and the weights are divided: outliers grow instead of shrinking.
+    Divide the gain, multiply the weights.""",
+    ("return gain / s, [w * s for w in layers]", "return gain * s, [w / s for w in layers]"),
+)
+
+norm_stays_as_it_was = lines(
+    """The weights are multiplied by s and nobody divides the inputs, so the layer computes another
+    function. Fold 1 / s into the gain of the norm before.""",
+    ("return gain / s, [w * s for w in layers]", "return gain, [w * s for w in layers]"),
+)
+
+each_reader_has_its_own_scales = lines(
+    """Each layer got scales of its own, but all of them read one norm, which can divide by one s
+    only. Take the maximum over all of them.""",
+    ("of_w = torch.cat(layers).abs().amax(dim=0)", "of_w = layers[0].abs().amax(dim=0)"),
+    (
+        "[w * s for w in layers]",
+        "[w * of_x**alpha / w.abs().amax(dim=0) ** (1 - alpha) for w in layers]",
+    ),
+)
+
+alpha_is_on_the_wrong_side = lines(
+    """alpha and 1 - alpha are exchanged: alpha says how much of the inputs' size moves into the
+    weights, all of it at 1.""",
+    ("s = of_x**alpha / of_w ** (1 - alpha)", "s = of_x ** (1 - alpha) / of_w**alpha"),
+)
+
+means_instead_of_maxima = lines(
+    """The mean of |x| was taken. A grid's step follows from the largest value, and so must s.""",
+    ("of_x = x.abs().amax(dim=0)", "of_x = x.abs().mean(dim=0)"),
+)
+
+weights_are_not_looked_at = lines(
+    """s was taken from the inputs alone, so columns of weights that are large already grow further.
+    Divide by max|w|^(1 - alpha).""",
+    ("s = of_x**alpha / of_w ** (1 - alpha)", "s = of_x**alpha"),
+)

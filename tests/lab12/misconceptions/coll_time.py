@@ -1,0 +1,60 @@
+from grader.skeleton import changed
+from grader.suite import lines, misconception
+
+
+@misconception(file="parallelism.py")
+def nvlink_s_nine_hundred(text):
+    """The data sheet's 900 GB/s of NVLink4 count both directions together; a ring sends one way, at
+    450 GB/s, so all times inside a node come out half as long."""
+    return changed(
+        text,
+        (
+            "near, far = per_node, n // per_node",
+            "cluster = replace(cluster, intra_Bps=2 * cluster.intra_Bps)\n"
+            "    near, far = per_node, n // per_node",
+        ),
+        ("import math\n", "import math\nfrom dataclasses import replace\n"),
+    )
+
+
+an_all_reduce_goes_round_once = lines(
+    """After one round of the ring each rank has the sum of one piece only; the pieces still
+    have to go to everybody. An all-reduce is a reduce-scatter and an all-gather, 2(n-1)/n of
+    the tensor.""",
+    ('halves = ("reduce_scatter", "all_gather")', 'halves = ("reduce_scatter",)'),
+)
+
+an_all_gather_s_size_is_taken_for_one_share = lines(
+    """`nbytes` of an all-gather is what comes out, of which each rank brings one nth; taken for the
+    share of one rank, the time is n times too long.""",
+    (
+        "near, far = per_node, n // per_node",
+        'near, far = per_node, n // per_node\n    if op == "all_gather":\n        nbytes *= n',
+    ),
+)
+
+one_flat_ring_over_all_nodes = lines(
+    """One ring through all nodes pulls the whole tensor through every network card. If the GPUs of
+    a node first divide it among themselves, each card carries one gth of it.""",
+    (
+        "moved = nbytes * (near - 1) / near / cluster.intra_Bps\n",
+        "moved = nbytes * (n - 1) / n / cluster.inter_Bps\n"
+        "    if near < n:\n        return moved + (near - 1 + far - 1) * cluster.lat_s\n"
+        "    moved = nbytes * (near - 1) / near / cluster.intra_Bps\n",
+    ),
+)
+
+latency_once_for_a_collective = lines(
+    """A ring of n ranks has n - 1 steps, each of which waits for the one before, so small messages
+    on many ranks cost (n - 1) latencies and not one.""",
+    ("(near - 1 + far - 1) * cluster.lat_s", "cluster.lat_s"),
+)
+
+an_all_to_all_stays_inside = lines(
+    """Of an all-to-all over nodes only the g - 1 pieces for the own node travel over NVLink; the
+    n - g others cross the network, at a ninth of the speed.""",
+    (
+        "nbytes * (n - near) / n / cluster.inter_Bps",
+        "nbytes * (n - near) / n / cluster.intra_Bps",
+    ),
+)

@@ -1,0 +1,17 @@
+from grader.suite import lines
+
+dense_replicas_for_experts = lines(
+    """Two ranks of a dense data group may hold different experts; their gradients must not be
+    summed. With EP the replicas of an expert are edp = tp * cp * dp / (etp * ep) ranks.""",
+    (
+        '    return rank_groups(grid, order, "-".join(',
+        '    if token == "edp":\n        return rank_groups(sizes, order, "dp")\n'
+        '    return rank_groups(grid, order, "-".join(',
+    ),
+)
+
+experts_have_gpus_of_their_own = lines(
+    """EP multiplied into the world counts ranks that nobody has: experts stand on the stage's
+    tp * cp * dp ranks, and edp is what is left of them.""",
+    ('"dp": stage // (etp * ep), "pp"', '"dp": stage // etp, "pp"'),
+)

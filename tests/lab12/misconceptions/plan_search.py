@@ -1,0 +1,100 @@
+from grader.suite import lines
+
+everything_that_fits = lines(
+    """Everything that fits is returned, sorted; a plan that another beats in time *and* bytes is
+    never the right one, and thousands of them hide those that are.""",
+    ("if any(row[0] < least and row[1] <= held for row in front):", "if False:"),
+    (
+        "row[0] <= seconds and row[1] <= held and row[:2] != (seconds, held) for row in front",
+        "False for row in front",
+    ),
+    ("if row[0] < seconds or row[1] < held or row[:2] == (seconds, held)", "if True"),
+)
+
+the_fastest_alone = lines(
+    """Only the fastest plan is returned; with two goals there is a plan for each budget of memory,
+    and who needs longer sequences tomorrow wants the next one.""",
+    (
+        "return [plan for _seconds, _held, plan in front]",
+        "return [plan for _seconds, _held, plan in front][:1]",
+    ),
+)
+
+experts_need_gpus_of_their_own = lines(
+    """EP is multiplied into the number of GPUs here; EP re-uses the DP x CP x TP ranks, so the plan
+    takes an ep-th of the cluster.""",
+    (
+        "                        plan = Plan(tp, pp, cp, dp, micro, gbs, ep, etp, vpp, "
+        "recompute=recompute)\n                        if validate(plan, model, cluster):\n",
+        "                        if dp % ep:\n                            continue\n"
+        "                        plan = Plan(tp, pp, cp, dp // ep, micro, gbs, ep, etp, vpp, "
+        "recompute=recompute)\n"
+        "                        said = {v.rule for v in validate(plan, model, cluster)}\n"
+        '                        if said - {"gpus"}:\n',
+    ),
+)
+
+whatever_divides_can_start = lines(
+    """Plans are not validated: sizes whose product is right still leave heads, layers or
+    micro-batches that do not divide, and the job ends before its first step.""",
+    ("if validate(plan, model, cluster):\n", "if vpp > 1 and pp == 1:\n"),
+)
+
+fits_on_average = lines(
+    """A plan fits here if the mean of its stages does; the first stage keeps the most micro-batches
+    in flight and the job dies on it: the fullest GPU decides.""",
+    (
+        "return max(map(operator.add, states[sizes], acts[kept]))",
+        "return sum(map(operator.add, states[sizes], acts[kept])) / plan.pp",
+    ),
+)
+
+memory_is_no_object = lines(
+    """What does not fit is returned as well: the fastest plans are those that keep everything, and
+    none of them can be started.""",
+    ("if held <= cluster.hbm_bytes:", "if True:"),
+)
+
+states_are_all_that_has_to_fit = lines(
+    """Only weights, gradients and optimizer states are counted; activations are often the larger
+    half, above all on a pipeline's first stage.""",
+    ("return max(map(operator.add, states[sizes], acts[kept]))", "return max(states[sizes])"),
+)
+
+one_kind_of_recompute = lines(
+    """Recompute is not searched: it trades time for bytes, so the front's small end is made of
+    "full" and its fast end of "none" where that fits.""",
+    ('kinds = ("none", "selective", "full")', 'kinds = ("selective",)'),
+)
+
+the_network_is_as_fast_as_nvlink = lines(
+    """All links are taken to be NVLink, so TP 16 looks fine: it puts 4 all-reduces a layer on the
+    50 GB/s link, nine times slower.""",
+    (
+        "parts = step_time(plan, model, cluster)",
+        "parts = step_time(plan, model, Cluster(cluster.nodes, cluster.gpus, "
+        "cluster.hbm_bytes, cluster.intra_Bps, cluster.intra_Bps))",
+    ),
+)
+
+powers_of_two_alone = lines(
+    """Only powers of two are tried; three nodes have 24 GPUs, and a data-parallel size of 3, 6 or
+    12 is as good as another: try all divisors.""",
+    (
+        "                dp = gpus // (tp * pp * cp)\n",
+        "                dp = gpus // (tp * pp * cp)\n"
+        "                if dp & (dp - 1):\n                    continue\n",
+    ),
+)
+
+the_largest_micro_batch = lines(
+    """Only micro-batches of 1 are tried; larger ones send fewer, larger messages, at the price of
+    activations and, in a pipeline, of the bubble.""",
+    ("for micro in (1, 2, 4) if", "for micro in (1,) if"),
+)
+
+a_pipeline_has_one_chunk = lines(
+    """Virtual stages are not tried; they make the bubble smaller and memory a little larger, so
+    they are on the front wherever there is a pipeline.""",
+    ("for vpp in chunks if pp > 1 else [1]:", "for vpp in [1]:"),
+)

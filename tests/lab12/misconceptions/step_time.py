@@ -1,0 +1,148 @@
+from grader.suite import lines
+
+bubble_of_the_total = lines(
+    """(p-1) / (m+p-1) is the bubble's part of the *whole* time; what has to be added to the work is
+    (p-1) / m of it.""",
+    (
+        "bubble_s = work * (plan.pp - 1) / (plan.vpp * m)",
+        "bubble_s = work * (plan.pp - 1) / (plan.vpp * m + plan.pp - 1)",
+    ),
+)
+
+chunks_leave_the_bubble = lines(
+    """Virtual stages change nothing here; with v chunks a rank the first piece is one vth as long,
+    and so is the wait for it.""",
+    ("work * (plan.pp - 1) / (plan.vpp * m)", "work * (plan.pp - 1) / m"),
+)
+
+bubble_over_the_whole_batch = lines(
+    """The bubble is spread over gbs / micro micro-batches; a pipeline has those of its own replica,
+    dp times fewer, and the bubble is dp times larger.""",
+    (
+        "work * (plan.pp - 1) / (plan.vpp * m)",
+        "work * (plan.pp - 1) / (plan.vpp * m * plan.dp)",
+    ),
+)
+
+bubble_of_kernels_alone = lines(
+    """The bubble is a share of the kernels' time here; while a stage waits, so do its collectives:
+    everything that makes a micro-batch longer makes the bubble longer.""",
+    ("bubble_s = work * (plan.pp - 1)", "bubble_s = compute_s * (plan.pp - 1)"),
+)
+
+nothing_hides_gradients = lines(
+    """All of the gradients' time is added; their buckets are sent while the backward goes on, so
+    only what is longer than that is exposed.""",
+    (
+        'exposed_s = max(0.0, seconds.get("gradients", 0.0) - backward_s)',
+        'exposed_s = seconds.get("gradients", 0.0)',
+    ),
+)
+
+gradients_hide_behind_the_whole_step = lines(
+    """Gradients are hidden behind all micro-batches; they are complete in the *last* one's backward
+    only, so no more than that is there to hide them.""",
+    (
+        'exposed_s = max(0.0, seconds.get("gradients", 0.0) - backward_s)',
+        'exposed_s = max(0.0, seconds.get("gradients", 0.0) - m * backward_s)',
+    ),
+)
+
+hidden_time_is_saved_time = lines(
+    """A ring that is shorter than its attention makes a step *shorter* here; what is hidden costs
+    nothing and saves nothing: not below 0.""",
+    (
+        'cp_s = max(0.0, seconds.get("cp", 0.0) - attention_s)',
+        'cp_s = seconds.get("cp", 0.0) - (attention_s if plan.cp > 1 else 0.0)',
+    ),
+)
+
+the_ring_is_exposed = lines(
+    """All of the ring is added; the next block of keys travels while attention works on this one,
+    and only what is longer is exposed.""",
+    (
+        'cp_s = max(0.0, seconds.get("cp", 0.0) - attention_s)',
+        'cp_s = seconds.get("cp", 0.0)',
+    ),
+)
+
+tensor_parallelism_hides_as_well = lines(
+    """TP's collectives are hidden behind kernels; the next matrix product needs their result, so
+    nothing runs meanwhile.""",
+    (
+        "    work = compute_s + tp_s + cp_s",
+        "    tp_s = max(0.0, tp_s - compute_s)\n    work = compute_s + tp_s + cp_s",
+    ),
+)
+
+kernels_at_the_peak = lines(
+    """Kernels run at the data sheet's peak, which no matrix product of a layer reaches; divide by
+    EFFICIENCY * flops.""",
+    (
+        "(plan.tp * plan.cp) / (EFFICIENCY * cluster.flops)",
+        "(plan.tp * plan.cp) / cluster.flops",
+    ),
+)
+
+utilization_of_the_hardware = lines(
+    """Recomputed FLOPs count as work done; that is HFU. MFU counts what the model needs, so that
+    doing work twice does not look like being faster.""",
+    (
+        "flops = 3 * plan.gbs * seq * (model.L * layer + head)",
+        "flops = plan.gbs * seq * (model.L * (3 * layer + again) + 3 * head)",
+    ),
+)
+
+six_times_the_parameters_is_all = lines(
+    """Attention itself is missing: 6 FLOPs a parameter are the matrix products, and 12 * L * h * s
+    come on top, which at 128k tokens are most of the work.""",
+    ("    layer = 2 * weights + core\n", "    layer = 2 * weights\n"),
+)
+
+looking_up_an_embedding_is_a_product = lines(
+    """The embedding's parameters are counted with 6 FLOPs each, too; looking up a row multiplies
+    nothing, only the head does.""",
+    ("return layer, 2 * model.vocab * h, again", "return layer, 4 * model.vocab * h, again"),
+)
+
+a_token_meets_all_experts = lines(
+    """A token is computed by all experts; it meets topk of them, which is why such a model is cheap
+    for its size.""",
+    (
+        "weights += model.topk * matrices * h * model.moe_ffn + h",
+        "weights += model.experts * matrices * h * model.moe_ffn + h",
+    ),
+)
+
+both_ways_at_once = lines(
+    """450 GB/s are what NVLink moves one way; 900 is the sum of both, and a ring sends each byte
+    one way: bandwidths here are one way already.""",
+    (
+        "one = coll_time(op.kind, op.bytes, op.ranks, op.per_node, cluster)\n        axis",
+        "links = Cluster(cluster.nodes, cluster.gpus, cluster.hbm_bytes, "
+        "2 * cluster.intra_Bps, cluster.inter_Bps, cluster.lat_s)\n"
+        "        one = coll_time(op.kind, op.bytes, op.ranks, op.per_node, links)\n"
+        "        axis",
+    ),
+)
+
+stages_are_even = lines(
+    """The head is forgotten: the last stage has as many layers as the others *and* the head, so it
+    is the slowest, and a pipeline is as fast as that one.""",
+    ("    forwards[-1] += head\n", ""),
+)
+
+a_backward_is_a_forward = lines(
+    """A backward takes as long as a forward here; it has two products for each of the forward's,
+    one for the input's gradient and one for the weight's.""",
+    ("(2 * flops + count * again) * share", "(flops + count * again) * share"),
+)
+
+experts_multiply_the_gpus = lines(
+    """MFU is taken over tp * pp * cp * dp * ep GPUs; EP re-uses the ranks of a stage and adds
+    none.""",
+    (
+        "    gpus = plan.tp * plan.pp * plan.cp * plan.dp\n    flops",
+        "    gpus = plan.tp * plan.pp * plan.cp * plan.dp * plan.ep\n    flops",
+    ),
+)

@@ -1,0 +1,74 @@
+from grader.suite import lines
+
+weights_stay_after_the_forward = lines(
+    """Weights come before each forward and never leave: after one call everything is in fast
+    memory, as without offload. A forward hook has to send them away.""",
+    ("                self.hooks.append(part.register_forward_hook(self.go))\n", ""),
+)
+
+brings_everything_below = lines(
+    """A module's hook brings parameters() and with them those of all modules below it, so the
+    outermost module brings the whole model. Own tensors are those of recurse=False.""",
+    (
+        "return [*module.parameters(recurse=False), *module.buffers(recurse=False)]",
+        "return [*module.parameters(), *module.buffers()]",
+    ),
+)
+
+hooks_only_modules_without_children = lines(
+    """Only modules without children were hooked. A module can have children and parameters of its
+    own (a gain, a class token): its weights never come, and its forward stops with a wrong
+    shape.""",
+    ("            if own_tensors(part):\n", "            if not list(part.children()):\n"),
+)
+
+forgets_the_buffers = lines(
+    """Buffers were forgotten: they are part of a module's memory as parameters are, and stayed in
+    fast memory. Take buffers() beside parameters().""",
+    (
+        "return [*module.parameters(recurse=False), *module.buffers(recurse=False)]",
+        "return [*module.parameters(recurse=False)]",
+    ),
+    (
+        "        for tensor in [*module.parameters(), *module.buffers()]:\n"
+        "            to_slow(tensor)\n",
+        "        for tensor in module.parameters():\n            to_slow(tensor)\n",
+    ),
+)
+
+sends_away_what_is_still_needed = lines(
+    """A tied weight left with the inner module while the outer one still needed it. Count who uses
+    a tensor: it leaves when the last of them is done.""",
+    ("            if self.users[id(tensor)] == 0:\n", "            if True:\n"),
+    ("            if self.users[id(tensor)] == 1:\n", "            if True:\n"),
+)
+
+brings_a_tied_weight_twice = lines(
+    """A weight that an outer module had brought was brought again for the inner one: a copy over
+    the link for what is there already. Bring a tensor for its first user only.""",
+    ("            if self.users[id(tensor)] == 1:\n", "            if True:\n"),
+)
+
+everything_stays_until_first_used = lines(
+    """Nothing leaves on construction, so the whole model lies in fast memory until each module has
+    run once. The peak of the first call is that of no offload at all.""",
+    (
+        "        for tensor in [*module.parameters(), *module.buffers()]:\n"
+        "            to_slow(tensor)\n",
+        "",
+    ),
+)
+
+keeps_a_copy = lines(
+    """A copy of every weight is kept beside the one that was moved: what left fast memory under its
+    name is still there under another.""",
+    (
+        "        self.users: Counter[int] = Counter()\n",
+        "        self.users: Counter[int] = Counter()\n        self.copies = []\n",
+    ),
+    (
+        "                self.to_fast(tensor)\n\n    def go",
+        "                self.to_fast(tensor)\n"
+        "                self.copies.append(tensor.detach().clone())\n\n    def go",
+    ),
+)

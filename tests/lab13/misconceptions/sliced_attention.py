@@ -1,0 +1,77 @@
+from grader.suite import lines, misconception
+
+
+@misconception()
+def slices_the_keys(q, k, v, heads_per_slice, queries_per_slice):
+    """The keys were sliced and each slice was given a softmax of its own. A softmax divides by a
+    sum over all keys; whoever slices them has to carry a running maximum and sum along (online
+    softmax)."""
+    for size in (heads_per_slice, queries_per_slice):
+        if size < 1:
+            raise ValueError(size)
+    out = torch.zeros(*q.shape[:3], v.shape[3], dtype=q.dtype)
+    parts = range(0, k.shape[2], queries_per_slice)
+    for h in range(0, q.shape[1], heads_per_slice):
+        some = slice(h, h + heads_per_slice)
+        for t in parts:
+            keys = slice(t, t + queries_per_slice)
+            scores = (q[:, some] * q.shape[3] ** -0.5) @ k[:, some, keys].transpose(2, 3)
+            out[:, some] += scores.softmax(-1) @ v[:, some, keys] / len(parts)
+    return out
+
+
+makes_all_scores_first = lines(
+    """All scores are made first and only their softmax is sliced, so the largest tensor is there as
+    before. The product of q and k is what has to be sliced.""",
+    (
+        "    for h in range(0, heads, heads_per_slice):\n",
+        "    every = (q * q.shape[3] ** -0.5) @ k.transpose(2, 3)\n"
+        "    for h in range(0, heads, heads_per_slice):\n",
+    ),
+    (
+        "            scores = (q[:, some, rows] * q.shape[3] ** -0.5) @ k[:, some].transpose(2, 3)",
+        "            scores = every[:, some, rows]",
+    ),
+)
+
+slices_only_heads = lines(
+    """Only the heads are sliced: each slice still has a score for every pair of tokens, the part
+    that grows with the square of the image. Slice the queries as well.""",
+    ("for s in range(0, queries, queries_per_slice):", "for s in (0,):"),
+    ("rows = slice(s, s + queries_per_slice)", "rows = slice(None)"),
+)
+
+slices_only_queries = lines(
+    """Only the queries are sliced, and the scores of all heads are made at once. heads_per_slice
+    was to be kept, too: the two sizes multiply.""",
+    ("for h in range(0, heads, heads_per_slice):", "for h in (0,):"),
+    ("some = slice(h, h + heads_per_slice)", "some = slice(None)"),
+)
+
+one_head_and_query_at_a_time = lines(
+    """Each slice is one head, whatever size was allowed. Memory is saved that nobody asked for, and
+    every slice costs its launches: take slices as large as allowed.""",
+    ("for h in range(0, heads, heads_per_slice):", "for h in range(heads):"),
+    ("some = slice(h, h + heads_per_slice)", "some = slice(h, h + 1)"),
+)
+
+scales_by_the_slice = lines(
+    """The scores are scaled by a size of the slice. The scale belongs to the head: 1 / sqrt(D),
+    with D the last axis of q, however q is cut.""",
+    ("(q[:, some, rows] * q.shape[3] ** -0.5)", "(q[:, some, rows] * queries_per_slice**-0.5)"),
+)
+
+calls_the_fused_kernel = lines(
+    """A fused attention call holds no scores in the first place, so slicing around it saves nothing
+    and costs launches (so it is in diffusers, too: attention slicing on top of it is no gain). Here
+    the slices are to be made by hand.""",
+    (
+        "            scores = (q[:, some, rows] * q.shape[3] ** -0.5) @ k[:, "
+        "some].transpose(2, 3)\n"
+        "            out[:, some, rows] = scores.softmax(-1) @ v[:, some]\n"
+        "            del scores  # or it is still there while the next slice's are made\n",
+        "            out[:, some, rows] = torch.nn.functional.scaled_dot_product_attention(\n"
+        "                q[:, some, rows], k[:, some], v[:, some]\n"
+        "            )\n",
+    ),
+)

@@ -1,0 +1,126 @@
+from grader.suite import lines, misconception
+
+
+@misconception()
+def rounds_the_share_twice(decoder, z, tile, overlap, scale):
+    """The stride is rounded from the share in latent pixels and the ramp from the share in pixels
+    of the image: two roundings, so stride and crop disagree and the image has another size, as with
+    diffusers, where 160 rows become 172 at a share of 0.2. Make one integer of the share first."""
+    if isinstance(overlap, float):
+        stride, extent = int(tile * (1 - overlap)), int(tile * scale * overlap)
+    else:
+        stride, extent = tile - overlap, scale * overlap
+    limit = scale * tile - extent
+    rows, columns = (tile_grid(length, tile, tile - stride) for length in z.shape[-2:])
+    above, image = [], []
+    for top, bottom, _, _ in rows:
+        below, left, row = [], None, []
+        for j, (start, stop, _, _) in enumerate(columns):
+            here = decoder(z[..., top:bottom, start:stop])
+            if above:
+                here = blend(above[j], here, extent, -2)
+            below.append(here[..., max(0, here.shape[-2] - extent) :, :].clone())
+            if left is not None:
+                here = blend(left, here, extent, -1)
+            left = here[..., max(0, here.shape[-1] - extent) :].clone()
+            high = limit if bottom < z.shape[-2] else None
+            wide = limit if stop < z.shape[-1] else None
+            row.append(here[..., :high, :wide])
+        above = below
+        image.append(torch.cat(row, -1))
+    return torch.cat(image, -2)
+
+
+blends_columns_before_rows_are_kept = lines(
+    """The lower border is kept after the tile was blended with its left neighbour. Where four tiles
+    meet, that ramp then counts twice: the tile at the upper left weighs too much and leaves a
+    seam. Keep the border before the columns are blended.""",
+    (
+        "            below.append(here[..., here.shape[-2] - extent :, :].clone())\n",
+        "",
+    ),
+    (
+        "            left = here[..., here.shape[-1] - extent :].clone()\n",
+        "            below.append(here[..., here.shape[-2] - extent :, :].clone())\n"
+        "            left = here[..., here.shape[-1] - extent :].clone()\n",
+    ),
+)
+
+blends_with_the_raw_neighbour = lines(
+    """The left neighbour is taken as it was decoded, before it was blended with the tile above it.
+    Just below a border the image then jumps from the blended rows to that tile alone. Keep the
+    right border after the rows are blended.""",
+    (
+        "            if above:\n",
+        "            raw = here[..., here.shape[-1] - extent :].clone()\n            if above:\n",
+    ),
+    (
+        "            left = here[..., here.shape[-1] - extent :].clone()\n",
+        "            left = raw\n",
+    ),
+)
+
+ramp_in_latent_pixels = lines(
+    """The ramp has as many pixels of the image as two tiles share latent pixels, though each of
+    these became `scale` pixels: the ramp ends too early and is as much too steep. Its extent is
+    scale * overlap.""",
+    ("    extent = overlap * scale\n", "    extent = overlap\n"),
+)
+
+crops_without_blending = lines(
+    """The tiles are cropped but not blended, so at every border two tiles that disagree meet: what
+    the decoder sees beyond a border, and its GroupNorm's mean, differ from tile to tile. Blend
+    each into its upper and its left neighbour.""",
+    ("            if above:\n", "            if False:\n"),
+    ("            if left is not None:\n", "            if False:\n"),
+)
+
+blends_along_the_width_only = lines(
+    """The tiles of a row are blended with each other, the rows are not: the image has a seam at
+    every border between two rows. Each tile is blended with the one above it, too.""",
+    ("            if above:\n", "            if False:\n"),
+)
+
+keeps_every_tile = lines(
+    """Every tile is kept until the end, though only the borders of the last row are needed: with
+    the overlaps counted twice this is more than the whole image, on top of the image itself.""",
+    ("    out = None\n", "    out, every = None, []\n"),
+    (
+        "            if above:\n",
+        "            every.append(here)\n            if above:\n",
+    ),
+)
+
+puts_the_rows_together_in_the_end = lines(
+    """The rows are collected and joined in the end, and while they are joined the image is in
+    memory twice. Make the image once, with its final size, and write each crop into its place.""",
+    ("    out = None\n", "    pieces = []\n"),
+    ("            if out is None:\n", "            if start == 0:\n"),
+    (
+        "                out = here.new_empty(*here.shape[:-2], scale * height, scale * width)\n",
+        "                out = here.new_empty("
+        "*here.shape[:-2], scale * (row_hi - row_lo), scale * width)\n"
+        "                pieces.append(out)\n",
+    ),
+    (
+        "            out[..., scale * row_lo : scale * row_hi, scale * col_lo : scale * col_hi]"
+        " = here[\n",
+        "            out[..., scale * col_lo : scale * col_hi] = here[\n",
+    ),
+    (
+        "        above = below\n    return out\n",
+        "        above = below\n    return torch.cat(pieces, -2)\n",
+    ),
+)
+
+decodes_the_whole_latent_and_cuts = lines(
+    """The whole latent is decoded and the image is cut into tiles afterwards: right pixels, at the
+    peak that tiles are there to avoid. Cut the latent, and decode each piece.""",
+    ("    out = None\n", "    out, whole = None, decoder(z)\n"),
+    (
+        "            here = decoder(z[..., top:bottom, start:stop])\n",
+        "            here = whole[\n"
+        "                ..., scale * top : scale * bottom, scale * start : scale * stop\n"
+        "            ]\n",
+    ),
+)
