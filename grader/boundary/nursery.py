@@ -44,7 +44,7 @@ _CREDENTIALS = struct.Struct("3i")
 class Nursery:
     """A zygote and the address under which jobs reach it. `preload`: modules that it imports;
     `hidden`: paths that student code must not see, wherever they lie; `runtime`: what kernels are
-    linked with, if it preloads `kernels`."""
+    linked with, if it preloads `kernels`; `shown`: files and folders that are visible besides."""
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class Nursery:
         preload: Iterable[str],
         hidden: Iterable[Path],
         runtime: bytes = b"",
+        shown: Iterable[Path] = (),
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(dir=folder, prefix="zygote-"))
         (self.folder / "root").mkdir()
@@ -60,6 +61,7 @@ class Nursery:
             "root": str(self.folder / "root"),
             "preload": list(preload),
             "hidden": [str(path.resolve()) for path in hidden],
+            "shown": [str(path.resolve()) for path in shown],
             "runtime": base64.b64encode(runtime).decode(),
         }
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -25,9 +25,10 @@ from grader.boundary.nursery import Nursery
 from grader.classroom import keys, preload
 from grader.classroom.errors import CallError
 from grader.classroom.executor import Broken, Executor, LocalExecutor, Place, Stop
+from grader.classroom.intake.archive_reader import ArchiveReader
+from grader.classroom.intake.submissions import Submissions
 from grader.classroom.records import Record
 from grader.classroom.store import FolderGradebook, Gradebook
-from grader.classroom.submissions import Submissions
 from grader.classroom.units import FEEDBACK, Unit
 from grader.labs import Lab, LabError, find_root, lab_ids, load_lab
 from grader.progress import write_atomically
@@ -99,27 +100,42 @@ def grade(
     """
     _check_call(jobs, tier, feedback, course_key)
     kit = (root or find_root()).resolve()
-    handed_in = Submissions(submissions)
-    _check_places(submissions, out, kit)
-    chosen = _chosen(kit, handed_in, labs)
-    summary = GradeSummary(chosen, skipped=list(handed_in.skipped))
     unseen = [kit, submissions, out, Path.home(), *hidden]
-    with _run_folder(out) as work, _nursery(tier, work, chosen, unseen) as nursery:
-        suites = [_suite(lab) for lab in chosen]
-        book = FolderGradebook(out)
-        known, pending = _plan(
-            handed_in, suites, book, summary, labs is not None, course_key, tier, feedback
-        )
-        summary.known = len(known)
-        if pending:
-            graded = {unit.lab for unit in pending}
-            preload.outside([lab for lab in chosen if lab.id in graded], work)
-        executor = _executor(kit, chosen, work, jobs, nursery)
-        _carry_out(executor, book, pending, known, summary, watch or (lambda *_: None))
-        summary.records = [known[unit] for unit in sorted(known)]
-        summary.faults = book.faults
-        _note_run(out, submissions, tier, feedback, summary)
+    with _archive_reader(tier, unseen) as reader:
+        handed_in = Submissions(submissions, reader)
+        _check_places(submissions, out, kit)
+        chosen = _chosen(kit, handed_in, labs)
+        summary = GradeSummary(chosen, skipped=list(handed_in.skipped))
+        with _run_folder(out) as work, _nursery(tier, work, chosen, unseen) as nursery:
+            suites = [_suite(lab) for lab in chosen]
+            book = FolderGradebook(out)
+            known, pending = _plan(
+                handed_in, suites, book, summary, labs is not None, course_key, tier, feedback
+            )
+            reader.close()
+            summary.known = len(known)
+            if pending:
+                graded = {unit.lab for unit in pending}
+                preload.outside([lab for lab in chosen if lab.id in graded], work)
+            executor = _executor(kit, chosen, work, jobs, nursery)
+            _carry_out(executor, book, pending, known, summary, watch or (lambda *_: None))
+            summary.records = [known[unit] for unit in sorted(known)]
+            summary.faults = book.faults
+            _note_run(out, submissions, tier, feedback, summary)
     return summary
+
+
+@contextlib.contextmanager
+def _archive_reader(tier: str, hidden: Sequence[Path]) -> Iterator[ArchiveReader]:
+    """What reads the archives: where that cannot be had, nothing can be said of anybody's files."""
+    try:
+        with ArchiveReader(tier, hidden) as reader:
+            yield reader
+    except WallFailed as error:
+        raise CallError(
+            f"The archives cannot be read at the {tier} tier on this machine ({error}), and "
+            f"nothing was graded. `infralens probe` says what is missing. {_INSTEAD}"
+        ) from error
 
 
 @contextlib.contextmanager

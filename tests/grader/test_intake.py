@@ -31,10 +31,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from grader.author.new_lab import new_lab
-from grader.classroom import archives, entries, submissions, unpacking, zip_entries
 from grader.classroom.errors import CallError
 from grader.classroom.grading import grade
-from grader.classroom.submissions import MAX_FILE_BYTES, Student, Submissions, Taken
+from grader.classroom.intake import (
+    archive_reader,
+    archives,
+    entries,
+    submissions,
+    tar_entries,
+    unpacking,
+    zip_entries,
+)
+from grader.classroom.intake.archive_reader import ArchiveReader
+from grader.classroom.intake.entries import MAX_FILE_BYTES
+from grader.classroom.intake.submissions import Student, Submission, Submissions
 from grader.labs import load_lab
 
 LAB, MEAN = "lab90", "running_mean.py"
@@ -580,13 +590,17 @@ class Intake:
         (folder / MEAN).write_bytes(data)
         return folder
 
-    def take(self, student: str = "alice") -> Taken:
-        everybody = Submissions(self.folder)
+    def everybody(self, tier: str = "local") -> Submissions:
+        """Read in this process, unless another tier is asked for."""
+        return Submissions(self.folder, ArchiveReader(tier))
+
+    def take(self, student: str = "alice") -> Submission:
+        everybody = self.everybody()
         (found,) = [one for one in everybody.students if one.id == student]
         return everybody.take(found, load_lab(self.kit.root, LAB))
 
     def students(self) -> list[str]:
-        return [student.id for student in Submissions(self.folder).students]
+        return [student.id for student in self.everybody().students]
 
 
 @pytest.fixture
@@ -602,7 +616,7 @@ def made(name: str) -> bytes:
     return REFUSED[name][1]()
 
 
-def said(taken: Taken) -> str:
+def said(taken: Submission) -> str:
     return " ".join([*taken.refused.values(), *taken.notes])
 
 
@@ -735,7 +749,7 @@ def test_an_archive_is_unpacked_once_to_look_and_once_to_take(
     opened: list[str] = []
     real = archives._opened
     monkeypatch.setattr(archives, "_opened", lambda path: opened.append(path.name) or real(path))
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     labs = [load_lab(intake.kit.root, lab_id) for lab_id in ("lab90", "lab91")]
     for student in everybody.students:
         for lab in labs:
@@ -826,7 +840,7 @@ def test_an_archive_that_fails_when_it_is_read_is_read_once(
     intake: Intake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     intake.pack("alice.zip", REFUSED["overlap-by-own-header"][1]())
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     lab = load_lab(intake.kit.root, LAB)
     first = everybody.take(everybody.students[0], lab)
     monkeypatch.setattr(archives, "read", None)
@@ -836,7 +850,7 @@ def test_an_archive_that_fails_when_it_is_read_is_read_once(
 
 def test_an_archive_in_an_archive_is_not_opened(intake: Intake) -> None:
     intake.pack("alice.zip", one("alice.zip", data=one()))
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     assert everybody.skipped == [
         "alice.zip holds no lab, but another archive (alice.zip), which is not opened: "
         "pack the labs' folders themselves."
@@ -863,7 +877,7 @@ def test_a_folder_counts_before_an_archive(intake: Intake) -> None:
     intake.hand_in("alice")
     intake.pack("alice.zip", one(data=b"rival"))
     intake.pack("Alice.tgz", b"")
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     assert [student.folder for student in everybody.students] == ["alice"]
     assert everybody.skipped == [
         "Alice.tgz and alice.zip were skipped: the folder alice is there too, and counts."
@@ -877,7 +891,7 @@ def test_of_two_archives_of_one_student_neither_counts(intake: Intake, rival: st
     intake.hand_in("alice")
     for name in (first, rival):
         intake.pack(name, one())
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     assert [student.id for student in everybody.students] == ["alice"]
     (sentence,) = everybody.skipped
     assert sentence.endswith("were skipped: they are one student's; leave one of them.")
@@ -895,7 +909,7 @@ def test_what_is_nobody_s_is_told(intake: Intake) -> None:
     (intake.folder / "link.zip").symlink_to(intake.pack("real.txt", one()))
     for name in ("carl.rar", "dora.7z", ".zip", ".hidden.zip"):
         intake.pack(name, b"x")
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     assert [student.id for student in everybody.students] == ["alice"]
     told = dict(sentence.split(" was skipped: ") for sentence in everybody.skipped)
     assert told["link.zip"] == "it is a link, not a folder."
@@ -908,13 +922,13 @@ def test_nobody_left_is_a_sentence_with_its_reasons(intake: Intake) -> None:
     intake.pack("bob.zip", one())
     intake.pack("bob.tar", tar(member()))
     with pytest.raises(CallError, match=r"holds no student's folder.*leave one of them"):
-        Submissions(intake.folder)
+        intake.everybody()
 
 
 def test_an_unreadable_archive_is_told_to_the_instructor(intake: Intake) -> None:
     intake.hand_in("alice")
     intake.pack("bob.zip", b"")
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     assert everybody.skipped == ["bob.zip is empty (0 bytes) and was not read: hand it in again."]
     assert not everybody.has(everybody.students[1], LAB)
 
@@ -933,7 +947,7 @@ def test_what_vanished_meanwhile_is_a_sentence(intake: Intake, name: str) -> Non
         folder = intake.hand_in("alice")
     else:
         intake.pack(name, one())
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     (student,) = everybody.students
     assert everybody.has(student, LAB)
     if name == "alice":
@@ -951,7 +965,7 @@ def test_what_vanished_meanwhile_is_a_sentence(intake: Intake, name: str) -> Non
 
 def test_a_folder_that_becomes_a_link_is_not_followed(intake: Intake, tmp_path: Path) -> None:
     intake.hand_in("alice")
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     (intake.folder / "alice").rename(tmp_path / "moved")
     (intake.folder / "alice").symlink_to(tmp_path / "moved")
     taken = everybody.take(everybody.students[0], load_lab(intake.kit.root, LAB))
@@ -963,7 +977,7 @@ def test_an_unreadable_folder_is_a_sentence(
     intake: Intake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     intake.hand_in("alice")
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     real = os.open
 
     def refuses(path: Any, *rest: Any, **more: Any) -> int:
@@ -1069,7 +1083,7 @@ def test_a_thousand_submissions_cost_little_memory(intake: Intake) -> None:
         os.link(source, intake.folder / f"s{number:04}.zip")
     lab = load_lab(intake.kit.root, LAB)
     tracemalloc.start()
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     for student in everybody.students:
         assert everybody.take(student, lab).files[MEAN] == data
     _, peak = tracemalloc.get_traced_memory()
