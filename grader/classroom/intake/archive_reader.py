@@ -233,11 +233,11 @@ def _bytes_of(path: Path) -> bytes:
     except OSError as error:
         raise Unreadable(f"could not be opened ({error.strerror})", _AGAIN) from error
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise Unreadable("is no regular file", _AGAIN)
-        data = file.read(MAX_ARCHIVE_BYTES + 1)
-    if not data:
-        raise Unreadable("is empty (0 bytes)", _AGAIN)
-    if len(data) > MAX_ARCHIVE_BYTES:
-        raise Unreadable(f"is larger than {MAX_ARCHIVE_BYTES // 2**20} MiB", LABS_ONLY)
-    return data
+        if status.st_size == 0:
+            raise Unreadable("is empty (0 bytes)", _AGAIN)
+        if status.st_size > MAX_ARCHIVE_BYTES:
+            raise Unreadable(f"is larger than {MAX_ARCHIVE_BYTES // 2**20} MiB", LABS_ONLY)
+        return file.read(status.st_size)

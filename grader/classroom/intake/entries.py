@@ -32,7 +32,7 @@ class Refusal(NamedTuple):
     advice: Clause
 
 
-class ArchiveIndex(Struct):
+class ArchiveIndex(Struct, forbid_unknown_fields=True):
     """What is in an archive. `labs`: by lab, the folders that hold it, the one that counts first;
     `rivals`: labs that two wrapping folders hold; `nested`: an archive within."""
 
@@ -41,7 +41,7 @@ class ArchiveIndex(Struct):
     nested: Clause = ""
 
 
-class FolderContents(Struct):
+class FolderContents(Struct, forbid_unknown_fields=True):
     """What a lab's folder in an archive holds. `files`: contents of the names asked for; `refused`:
     why another of them is not taken; `strays`: what else is there, a folder with its slash."""
 
@@ -50,7 +50,7 @@ class FolderContents(Struct):
     strays: Annotated[set[StrayName], Meta(max_length=MAX_STRAYS)] = field(default_factory=set)
 
 
-class ArchiveContents(Struct):
+class ArchiveContents(Struct, forbid_unknown_fields=True):
     """`folders`: in the order in which they were asked for. `doubtful`: clauses on the first of the
     entries that are not plain and are no rival of a file that was asked for; `doubtful_count`: how
     many there are."""
