@@ -23,7 +23,7 @@ from typing import IO
 from grader.boundary.errors import WallFailed
 from grader.boundary.nursery import Nursery
 from grader.classroom import keys, preload
-from grader.classroom.errors import CallError
+from grader.classroom.errors import CallError, Infrastructure
 from grader.classroom.executor import Broken, Executor, LocalExecutor, Place, Stop
 from grader.classroom.intake.archive_reader import ArchiveReader
 from grader.classroom.intake.submissions import Submissions
@@ -131,10 +131,13 @@ def _archive_reader(tier: str, hidden: Sequence[Path]) -> Iterator[ArchiveReader
     try:
         with ArchiveReader(tier, hidden) as reader:
             yield reader
-    except WallFailed as error:
+    except Infrastructure as error:
+        instead = (
+            f" `infralens probe` says what is missing. {_INSTEAD}" if tier == "sandbox" else ""
+        )
         raise CallError(
-            f"The archives cannot be read at the {tier} tier on this machine ({error}), and "
-            f"nothing was graded. `infralens probe` says what is missing. {_INSTEAD}"
+            f"The archives cannot be read at the {tier} tier on this machine ({error.reason}), and "
+            f"nothing was graded.{instead}"
         ) from error
 
 

@@ -1122,21 +1122,23 @@ def test_what_a_reading_process_does_costs_its_archive_only(
 ) -> None:
     monkeypatch.setenv("INFRALENS_PATIENCE", "1")
     monkeypatch.setattr(archive_reader, "SECONDS", 4.0)
-    intake.pack("alice.zip", one())
-    honest = archive_reader._KIT
-    lab = load_lab(intake.kit.root, LAB)
-    acts = [("contents", *case) for case in CONTENTS.items()]
+    path = intake.pack("alice.zip", one())
+    honest, wanted = archive_reader._KIT, [((LAB,), (MEAN,))]
     with ArchiveReader(tier) as reader:
-        for what, name, (act, words) in [*acts, *(("index", *case) for case in INDEX.items())]:
-            take_over(what, act)
-            everybody = Submissions(intake.folder, reader)
-            taken = everybody.take(everybody.students[0], lab)
-            assert taken.files == {}, name
-            assert taken.missing == frozenset(), name
-            assert words in taken.refused[MEAN], (name, taken.refused)
+        asked: dict[str, Callable[[], Any]] = {
+            "contents": lambda: reader.contents(path, wanted),
+            "index": lambda: reader.index(path),
+        }
+        for what, acts in (("contents", CONTENTS), ("index", INDEX)):
+            for name, (act, words) in acts.items():
+                take_over(what, act)
+                with pytest.raises(entries.Unreadable) as refused:
+                    asked[what]()
+                assert words in str(refused.value), name
+        take_over("contents", "raise MemoryError")
+        assert "alice.zip needs more memory" in intake.take(tier=tier).refused[MEAN]
         monkeypatch.setattr(archive_reader, "_KIT", honest)
-        everybody = Submissions(intake.folder, reader)
-        assert everybody.take(everybody.students[0], lab).files == {MEAN: RIGHT}
+        assert reader.contents(path, wanted).folders[0].files == {MEAN: RIGHT}
 
 
 @needs_sandbox
@@ -1169,7 +1171,8 @@ def test_a_reading_process_has_nothing_but_its_archive(intake: Intake, take_over
 @TIER
 def test_every_tier_reads_alike(intake: Intake, tier: str) -> None:
     """Other rows are read at the best tier of this machine among the neighbours of a class."""
-    cases = {"honest": (".zip", one, ""), **NOTED}
+    chosen = ("link", "cp437", "tar-links", "tar-many-doubts", "both-places")
+    cases = {"honest": (".zip", one, ""), **{name: NOTED[name] for name in chosen}}
     for name, (suffix, make, _) in cases.items():
         intake.pack(name + suffix, make())
     with ArchiveReader(tier) as reader:

@@ -3,7 +3,7 @@
 The process is a worker of the tier at which submissions are graded. It gets the archive's bytes and
 what to look for, gives up what else it has (`archives.confine`), and answers with plain data. What
 it does to itself or takes too much of is the archive's fault (`Unreadable`), and so is an answer
-that nobody asked for; a process that cannot be had is not (`WallFailed`).
+that nobody asked for; a process that cannot be had is not (`Infrastructure`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from grader.boundary.farside import Kit
 from grader.boundary.nursery import Line, Nursery, SandboxRoom
 from grader.boundary.remote import ProcessRoom
 from grader.boundary.rooms import Limits, LocalRoom, Room
+from grader.classroom.errors import Infrastructure
 from grader.classroom.intake import archives, names
 from grader.classroom.intake.entries import (
     LABS_ONLY,
@@ -79,8 +80,8 @@ class ArchiveReader:
         self._line: Line | None = None
 
     def index(self, path: Path) -> ArchiveIndex:
-        """Which labs an archive holds, in which folders. Raises `Unreadable`, and `WallFailed`
-        where no process can be had."""
+        """Which labs an archive holds, in which folders. Raises `Unreadable`, and
+        `Infrastructure` where no process can be had."""
         found = self._asked(path, ArchiveIndex, "index", LAB_ID.pattern)
         for lab, places in found.labs.items():
             _check(LAB_ID.match(lab) and 0 < len(places) <= MAX_PLACES)
@@ -126,10 +127,10 @@ class ArchiveReader:
             try:
                 answer = self._answer(what, data, packing, question)
                 break
-            except WallFailed:
-                if not left:
-                    raise
+            except WallFailed as error:
                 self.close()
+                if not left:
+                    raise Infrastructure(str(error)) from error
             except FarSideError as error:
                 # A signal may have come from elsewhere; the same again tells.
                 if not (left and isinstance(error, Crashed) and error.killed):

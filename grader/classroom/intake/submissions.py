@@ -23,11 +23,14 @@ from grader.classroom.errors import CallError
 from grader.classroom.intake.archive_reader import ArchiveReader
 from grader.classroom.intake.archives import suffix_of
 from grader.classroom.intake.entries import (
+    ITSELF,
+    LARGE,
     MAX_FILE_BYTES,
     MAX_NAMED,
     MAX_STRAYS,
     ArchiveContents,
     ArchiveIndex,
+    EntryRefused,
     FolderContents,
     Refusal,
     Unreadable,
@@ -147,7 +150,7 @@ class Submissions:
                 if folder is None:
                     notes.append(f"{lab.id} could not be opened as a folder without links.")
                     return _nothing(student.id, lab, notes)
-                return self._from(student.id, lab, folder, notes)
+                return _from_contents(student, lab, *_contents(folder, lab), notes)
 
     # -- who there is -----------------------------------------------------------------------------
 
@@ -238,7 +241,8 @@ class Submissions:
         notes = [*doubts]
         if len(index.labs[lab.id]) > 1:
             notes.append(_both(index.labs[lab.id]))
-        return _from_contents(student, lab, folders[lab], notes)
+        unfinished = len(folders[lab].strays) >= MAX_STRAYS
+        return _from_contents(student, lab, folders[lab], unfinished, notes)
 
     def _read(
         self, student: Student, lab: Lab, index: ArchiveIndex
@@ -258,21 +262,6 @@ class Submissions:
         return folders, doubts
 
     # -- folders ----------------------------------------------------------------------------------
-
-    def _from(self, student: str, lab: Lab, folder: int, notes: list[str]) -> Submission:
-        files: dict[str, bytes] = {}
-        refused: dict[str, str] = {}
-        missing: set[str] = set()
-        for name in lab.edit:
-            data, reason = read_regular(folder, name)
-            if data is not None:
-                files[name] = data
-            else:
-                refused[name] = reason
-            if reason and reason == _absent(name):
-                missing.add(name)
-        notes += _strays(folder, lab)
-        return Submission(student, lab.id, files, refused, frozenset(missing), tuple(notes))
 
     @contextlib.contextmanager
     def _opened(self, student: Student) -> Iterator[int | None]:
@@ -339,24 +328,24 @@ def _labs_beside(lab: Lab, index: ArchiveIndex) -> list[Lab]:
 
 
 def _from_contents(
-    student: Student, lab: Lab, folder: FolderContents, notes: list[str]
+    student: Student, lab: Lab, found: FolderContents, unfinished: bool, notes: list[str]
 ) -> Submission:
-    files = {name: folder.files[name] for name in lab.edit if name in folder.files}
-    missing = frozenset(name for name in lab.edit if name not in {**files, **folder.refused})
+    """`unfinished`: there are more strays than were looked at."""
+    files = {name: found.files[name] for name in lab.edit if name in found.files}
+    missing = frozenset(name for name in lab.edit if name not in {**files, **found.refused})
+    where = f" in {shown(student.folder)}" if student.is_archive else ""
     refused = {
-        name: _absent(name) if name in missing else _not_taken(student, name, folder.refused[name])
+        name: f"{name} {refusal.what}{where} and was not taken: {refusal.advice}."
+        if (refusal := found.refused.get(name))
+        else _absent(name)
         for name in lab.edit
         if name not in files
     }
-    notes = [*notes, *_ignored(lab, folder.strays, len(folder.strays) >= MAX_STRAYS)]
-    changed = [name for name in lab.given if _is_changed(lab, name, folder.files.get(name))]
-    notes += map(_differs, changed)
+    notes = [*notes, *_ignored(lab, found.strays, unfinished)]
+    for name in lab.given:
+        if found.files.get(name, own := lab.given_source(name).read_bytes()) != own:
+            notes.append(f"{name} differs from the kit's; the kit's own was used.")
     return Submission(student.id, lab.id, files, refused, missing, tuple(notes))
-
-
-def _not_taken(student: Student, name: str, refusal: Refusal) -> str:
-    where = shown(student.folder)
-    return f"{name} {refusal.what} in {where} and was not taken: {refusal.advice}."
 
 
 def _places(lab_id: str) -> tuple[tuple[str, ...], ...]:
@@ -417,52 +406,48 @@ def _raise_ours(error: OSError) -> None:
         raise error
 
 
-def read_regular(folder: int, name: str) -> tuple[bytes | None, str]:
-    """Content of a regular file, or None and the sentence why it is not taken."""
-    try:
-        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-        if stat.S_ISLNK(mode):
-            return None, f"{name} is a link and was not taken: hand in the file itself."
-        if not stat.S_ISREG(mode):
-            return None, f"{name} is no regular file and was not taken: hand in a text file."
-        descriptor = os.open(name, _FILE, dir_fd=folder)
-    except FileNotFoundError:
-        return None, _absent(name)
-    except OSError as error:
-        _raise_ours(error)
-        if error.errno == errno.ELOOP:
-            return None, f"{name} is a link and was not taken: hand in the file itself."
-        return None, f"{name} could not be read and was not taken: {error.strerror}."
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None, f"{name} is no regular file and was not taken: hand in a text file."
-        try:
-            data = file.read(MAX_FILE_BYTES + 1)
-        except OSError as error:
-            _raise_ours(error)
-            return None, f"{name} could not be read and was not taken: {error.strerror}."
-    if len(data) > MAX_FILE_BYTES:
-        limit = MAX_FILE_BYTES // 2**20
-        return None, f"{name} is larger than {limit} MiB and was not taken: hand in source text."
-    return data, ""
-
-
-def _strays(folder: int, lab: Lab) -> list[str]:
-    """Sentences on what else lies in the folder; none of it is used."""
-    found: list[str] = []
-    more = False
+def _contents(folder: int, lab: Lab) -> tuple[FolderContents, bool]:
+    """What an open folder holds of a lab, and whether it holds more than was looked at."""
+    found = FolderContents()
+    for name in (*lab.edit, *lab.given):
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                found.files[name] = _read_regular(folder, name)
+            except EntryRefused as error:
+                found.refused[name] = error.refusal
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for count, entry in enumerate(entries):
             if count >= MAX_ENTRIES:
-                more = True
-                break
-            found.append(entry.name + ("/" if entry.is_dir(follow_symlinks=False) else ""))
-    notes = _ignored(lab, found, more)
-    for name in lab.given:
-        theirs, _ = read_regular(folder, name)
-        if _is_changed(lab, name, theirs):
-            notes.append(_differs(name))
-    return notes
+                return found, True
+            found.strays.add(entry.name + ("/" if entry.is_dir(follow_symlinks=False) else ""))
+    return found, False
+
+
+def _read_regular(folder: int, name: str) -> bytes:
+    """Content of a regular file. Raises `EntryRefused`, or FileNotFoundError where none is."""
+    link = EntryRefused(Refusal("is a link", ITSELF))
+    odd_file = EntryRefused(Refusal("is no regular file", "hand in a text file"))
+    try:
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        if stat.S_ISLNK(mode):
+            raise link
+        if not stat.S_ISREG(mode):
+            raise odd_file
+        descriptor = os.open(name, _FILE, dir_fd=folder)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise odd_file
+            data = file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        _raise_ours(error)
+        if error.errno == errno.ELOOP:
+            raise link from error
+        raise EntryRefused(Refusal("could not be read", str(error.strerror))) from error
+    if len(data) > MAX_FILE_BYTES:
+        raise EntryRefused(LARGE)
+    return data
 
 
 def _ignored(lab: Lab, found: Iterable[str], unfinished: bool) -> list[str]:
@@ -480,11 +465,3 @@ def _ignored(lab: Lab, found: Iterable[str], unfinished: bool) -> list[str]:
     more = f" and {'at least ' * unfinished}{rest} more" if rest > 0 else ""
     files = ", ".join(stray[:MAX_NAMED]) + more
     return [f"Ignored, because {lab.id} takes {' and '.join(lab.edit)} only: {files}."]
-
-
-def _is_changed(lab: Lab, name: str, theirs: bytes | None) -> bool:
-    return theirs is not None and theirs != lab.given_source(name).read_bytes()
-
-
-def _differs(name: str) -> str:
-    return f"{name} differs from the kit's; the kit's own was used."

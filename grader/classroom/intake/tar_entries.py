@@ -12,25 +12,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Self
 
-from grader.classroom.intake import names
-from grader.classroom.intake.entries import (
-    FILE,
-    FOLDER,
-    ITSELF,
-    LARGE,
-    MAX_ENTRIES,
-    MAX_FILE_BYTES,
-    PACK_AGAIN,
-    Entry,
-    EntryRefused,
-    Refusal,
-    Unreadable,
-    cut_off,
-    damaged,
-    decoded,
-    first_refusal,
-    too_many_entries,
-)
+from grader.classroom.intake import entries, names
+from grader.classroom.intake.entries import Entry, EntryRefused, Refusal, Unreadable
 
 MAX_HEADER_BYTES = 2**20
 MAX_RECORDS = 100
@@ -88,74 +71,74 @@ class _Tar(tarfile.TarFile):
         start = self.fileobj.tell()
         block = self.data[start : start + tarfile.BLOCKSIZE]
         if len(block) < tarfile.BLOCKSIZE:
-            raise cut_off()
+            raise entries.cut_off()
         if block.count(0) == len(block):
             self._check_end(start)
             return
         try:
             info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
         except (tarfile.HeaderError, ValueError) as error:
-            raise damaged(f"a tar header of it is wrong: {error}") from error
+            raise entries.damaged(f"a tar header of it is wrong: {error}") from error
         if info.size < 0:
-            raise damaged("an entry has a negative size")
+            raise entries.damaged("an entry has a negative size")
         start += len(block)
         if kind := _DESCRIBING.get(info.type):
             if info.size > MAX_HEADER_BYTES:
-                raise damaged(f"a header of it claims {info.size:,} bytes")
+                raise entries.damaged(f"a header of it claims {info.size:,} bytes")
             self._describe(kind, self.data[start : start + info.size])
         else:
             self._check_entry(info)
             self.own, self.block = info, block
         if len(self.data) - start < -(-info.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE:
-            raise cut_off()
+            raise entries.cut_off()
 
     def _check_end(self, start: int) -> None:
         if self.described:
-            raise damaged("its last header describes nothing")
+            raise entries.damaged("its last header describes nothing")
         if self.data.count(0, start) < len(self.data) - start:
-            raise Unreadable("goes on after its end", PACK_AGAIN)
+            raise Unreadable("goes on after its end", entries.PACK_AGAIN)
 
     def _describe(self, kind: str, data: bytes) -> None:
         if kind in self.described:
-            raise damaged("two headers of one kind describe one entry")
+            raise entries.damaged("two headers of one kind describe one entry")
         self.described += kind
         if kind == _PAX:
             self.records = _records(data)
         elif kind == _GLOBAL and _records(data):
-            raise Unreadable("gives all its entries one name or size", PACK_AGAIN)
+            raise Unreadable("gives all its entries one name or size", entries.PACK_AGAIN)
         if "L" in self.described and b"path" in self.records:
-            raise damaged("two headers name one entry")
+            raise entries.damaged("two headers name one entry")
 
     def _check_entry(self, info: tarfile.TarInfo) -> None:
         if self.records.get(b"size", b"%d" % info.size) != b"%d" % info.size:
-            raise damaged("an entry has two sizes")
+            raise entries.damaged("an entry has two sizes")
         if not info.size:
             return
         if info.type not in tarfile.REGULAR_TYPES and info.type in tarfile.SUPPORTED_TYPES:
-            raise damaged("an entry that is no file has content")
+            raise entries.damaged("an entry that is no file has content")
         if info.isreg() and info.name.endswith("/"):
-            raise damaged("a folder has content")
+            raise entries.damaged("a folder has content")
 
 
 def tar_entries(data: bytes) -> Iterator[Entry]:
     """Every entry, in order. Raises `Unreadable` for what two readers could read differently."""
     tar = _Tar(data)
     for count, info in enumerate(tar, start=1):
-        if count > MAX_ENTRIES:
-            raise too_many_entries()
+        if count > entries.MAX_ENTRIES:
+            raise entries.too_many_entries()
         yield _entry(tar, info)
 
 
 def _entry(tar: _Tar, info: tarfile.TarInfo) -> Entry:
     name, also, utf8 = _names(tar, info)
-    kind, refusal = FILE, None
+    kind, refusal = entries.FILE, None
     if info.sparse is not None or any(key.startswith(_SPARSE_KEYS) for key in tar.records):
-        refusal = Refusal("is stored as a sparse file", PACK_AGAIN)
+        refusal = Refusal("is stored as a sparse file", entries.PACK_AGAIN)
     elif info.isdir() or (info.isreg() and name.endswith("/")):
-        kind = FOLDER
+        kind = entries.FOLDER
     elif info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-        refusal = Refusal(_LINKS.get(info.type, "is no regular file"), ITSELF)
-    refusal = first_refusal(name, also, refusal)
+        refusal = Refusal(_LINKS.get(info.type, "is no regular file"), entries.ITSELF)
+    refusal = entries.first_refusal(name, also, refusal)
     return Entry(name, kind, partial(_content, tar, info), utf8, also, refusal)
 
 
@@ -166,19 +149,19 @@ def _names(tar: _Tar, info: tarfile.TarInfo) -> tuple[str, str, bool]:
     beside one that the plain header could hold, nobody writes it who means one file."""
     assert tar.own is not None
     plain, raw = (one.name.encode("utf-8", "surrogateescape") for one in (tar.own, info))
-    name, utf8 = decoded(raw)
+    name, utf8 = entries.decoded(raw)
     other = name
     renamed = "L" in tar.described or tar.records.keys() - {b"size"}
     if renamed and len(raw) < _NAME_BYTES and raw.isascii():
-        other = decoded(plain)[0]
+        other = entries.decoded(plain)[0]
     elif tar.block[_PREFIX].strip(b"\0") and tar.block[_MAGIC] != b"ustar\0":
-        other = decoded(tar.block[:_NAME_BYTES].split(b"\0", 1)[0])[0]
+        other = entries.decoded(tar.block[:_NAME_BYTES].split(b"\0", 1)[0])[0]
     return name, "" if names.meant(other) == names.meant(name) else other, utf8
 
 
 def _content(tar: _Tar, info: tarfile.TarInfo) -> bytes:
-    if info.size > MAX_FILE_BYTES:
-        raise EntryRefused(LARGE)
+    if info.size > entries.MAX_FILE_BYTES:
+        raise EntryRefused(entries.LARGE)
     file = tar.extractfile(info)
     assert file is not None
     return file.read()
@@ -192,14 +175,14 @@ def _records(data: bytes) -> dict[bytes, bytes]:
     while at < len(data):
         count += 1
         if count > MAX_RECORDS:
-            raise damaged(f"a pax header of it has more than {MAX_RECORDS} records")
+            raise entries.damaged(f"a pax header of it has more than {MAX_RECORDS} records")
         record = _RECORD.match(data, at)
         end = at + int(record[1]) if record else 0
         if not record or not record.end() < end <= len(data) or data[end - 1] != 10:
-            raise damaged("a pax header of it is wrong")
+            raise entries.damaged("a pax header of it is wrong")
         keyword = record[2]
         if keyword in (b"path", b"size") and keyword in found:
-            raise damaged("a pax header gives one entry two names or sizes")
+            raise entries.damaged("a pax header gives one entry two names or sizes")
         if keyword in (b"path", b"size") or keyword.startswith(_SPARSE_KEYS):
             found[keyword] = data[record.end() : end - 1]
         at = end

@@ -12,13 +12,8 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 
-from grader.classroom.intake import names
+from grader.classroom.intake import entries, names
 from grader.classroom.intake.entries import (
-    FILE,
-    FOLDER,
-    ITSELF,
-    LARGE,
-    MAX_ENTRIES,
     MAX_FILE_BYTES,
     MAX_UNPACKED_BYTES,
     PACK_AGAIN,
@@ -26,12 +21,7 @@ from grader.classroom.intake.entries import (
     EntryRefused,
     Refusal,
     Unreadable,
-    cut_off,
     damaged,
-    decoded,
-    first_refusal,
-    too_many_entries,
-    unpacks_to_too_much,
 )
 
 MAX_DIRECTORY_BYTES = 4 * 2**20
@@ -79,8 +69,8 @@ def _check_end(data: bytes) -> tuple[int, int]:
         raise Unreadable("is a zip64, which is for more than 65,535 entries or 4 GiB", PACK_AGAIN)
     if disk or first_disk or here != count:
         raise Unreadable("is one part of a zip in several files", PACK_AGAIN)
-    if count > MAX_ENTRIES:
-        raise too_many_entries()
+    if count > entries.MAX_ENTRIES:
+        raise entries.too_many_entries()
     if length > MAX_DIRECTORY_BYTES:
         raise damaged(f"its directory claims {length:,} bytes")
     if start + length != at:
@@ -89,7 +79,7 @@ def _check_end(data: bytes) -> tuple[int, int]:
 
 
 def _entry(contents: _Contents, info: zipfile.ZipInfo) -> Entry:
-    name, utf8 = decoded(_raw_name(info))
+    name, utf8 = entries.decoded(_raw_name(info))
     also = ""
     if value := _extra(info.extra, _NAME_EXTRA):
         other = value[5:].decode("utf-8", "replace")
@@ -98,7 +88,7 @@ def _entry(contents: _Contents, info: zipfile.ZipInfo) -> Entry:
         else:
             name, utf8 = other, True
     kind, refusal = _kind(info, name)
-    refusal = first_refusal(name, also, refusal)
+    refusal = entries.first_refusal(name, also, refusal)
     return Entry(name, kind, partial(contents.read, info), utf8, also, refusal)
 
 
@@ -121,19 +111,19 @@ def _extra(data: bytes, wanted: int) -> bytes:
 def _kind(info: zipfile.ZipInfo, name: str) -> tuple[str, Refusal | None]:
     mode = info.external_attr >> 16
     if stat.S_ISLNK(mode):
-        return FILE, Refusal("is a symbolic link", ITSELF)
+        return entries.FILE, Refusal("is a symbolic link", entries.ITSELF)
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-        return FILE, Refusal("is a device or a pipe", ITSELF)
+        return entries.FILE, Refusal("is a device or a pipe", entries.ITSELF)
     if name.endswith("/") or stat.S_ISDIR(mode) or info.external_attr & _DOS_FOLDER:
-        return FOLDER, None
+        return entries.FOLDER, None
     if info.flag_bits & (_ENCRYPTED | _STRONG | _MASKED):
-        return FILE, Refusal("is encrypted", "pack it without a password")
+        return entries.FILE, Refusal("is encrypted", "pack it without a password")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         method = _METHODS.get(info.compress_type, f"method {info.compress_type}")
-        return FILE, Refusal(f"is compressed with {method}", PACK_AGAIN)
+        return entries.FILE, Refusal(f"is compressed with {method}", PACK_AGAIN)
     if info.flag_bits & _PATCHED:
-        return FILE, Refusal("is compressed as a patch", PACK_AGAIN)
-    return FILE, None
+        return entries.FILE, Refusal("is compressed as a patch", PACK_AGAIN)
+    return entries.FILE, None
 
 
 class _Contents:
@@ -157,7 +147,7 @@ class _Contents:
     def read(self, info: zipfile.ZipInfo) -> bytes:
         """Content of a file whose directory row and own header agree, and whose sizes are true."""
         if info.file_size > MAX_FILE_BYTES or info.compress_size > 2 * MAX_FILE_BYTES:
-            raise EntryRefused(LARGE)
+            raise EntryRefused(entries.LARGE)
         start = self._start(info)
         if start + info.compress_size > self.ends[info.header_offset]:
             raise _overlap()
@@ -165,9 +155,9 @@ class _Contents:
         data = packed if info.compress_type == zipfile.ZIP_STORED else _inflated(packed)
         self.unpacked += len(data)
         if self.unpacked > MAX_UNPACKED_BYTES:
-            raise unpacks_to_too_much()
+            raise entries.unpacks_to_too_much()
         if len(data) > MAX_FILE_BYTES:
-            raise EntryRefused(LARGE)
+            raise EntryRefused(entries.LARGE)
         if len(data) != info.file_size:
             raise EntryRefused(_CONTRADICTION)
         if zlib.crc32(data) != info.CRC:
@@ -179,7 +169,7 @@ class _Contents:
         `zipfile` compares the names only."""
         at = info.header_offset + _LOCAL.size
         if at > len(self.data):
-            raise cut_off()
+            raise entries.cut_off()
         mark, _, flags, method, _, _, crc, packed, size, name, extra = _LOCAL.unpack_from(
             self.data, info.header_offset
         )
