@@ -62,15 +62,16 @@ class Plan:
         return [(f"/kept/{number}", place) for number, place in enumerate(moved)]
 
 
-def plan(hidden: Iterable[Path]) -> Plan:
-    """The root for the Python that runs this; `hidden`: the kit, submissions, results, keys."""
+def plan(hidden: Iterable[Path], shown: Iterable[Path] = ()) -> Plan:
+    """The root for the Python that runs this; `hidden`: the kit, submissions, results, keys;
+    `shown`: what is visible besides."""
     visible = [Path(path) for path in (*_SYSTEM, *_CONFIGURATION) if Path(path).exists()]
     visible += _environment()
     package = Path(grader.__file__).resolve().parent
-    visible += [package / name for name in _KIT]
-    shown = {str(path) for path in visible}
-    secret = {str(path) for path in {path.resolve() for path in hidden} if _inside_any(path, shown)}
-    needed = [path for path in shown if not _covered(path, shown, secret)]
+    visible += [*(package / name for name in _KIT), *shown]
+    seen = {str(path) for path in visible}
+    secret = {str(path) for path in {path.resolve() for path in hidden} if _inside_any(path, seen)}
+    needed = [path for path in seen if not _covered(path, seen, secret)]
     return Plan(tuple(sorted(needed)), tuple(sorted(secret)))
 
 

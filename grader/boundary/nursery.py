@@ -44,8 +44,9 @@ _CREDENTIALS = struct.Struct("3i")
 
 class Nursery:
     """A zygote and the address under which jobs reach it. `preload`: what it loads first
-    (`entry_points`); `hidden`: paths that student code must not see, wherever they lie;
-    `arguments`: what functions among `preload` are called with."""
+    (`entry_points`); `hidden`: paths that student code must not see, wherever they lie; `shown`:
+    files and folders that are visible besides; `arguments`: what functions among `preload` are
+    called with."""
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class Nursery:
         preload: Iterable[str],
         hidden: Iterable[Path],
         arguments: Mapping[str, bytes] | None = None,
+        shown: Iterable[Path] = (),
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(dir=folder, prefix="zygote-"))
         (self.folder / "root").mkdir()
@@ -61,6 +63,7 @@ class Nursery:
             "root": str(self.folder / "root"),
             "preload": [[name, *_encoded(name, arguments or {})] for name in preload],
             "hidden": [str(path.resolve()) for path in hidden],
+            "shown": [str(path.resolve()) for path in shown],
         }
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with _short(self.address) as name:

@@ -43,8 +43,8 @@ def main(listener_fd: int, status_fd: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are collected by the kernel
     listener = socket.socket(fileno=listener_fd)
     try:
-        hidden = [Path(name) for name in settings["hidden"]]
-        plan = house.plan(hidden)
+        hidden, shown = (map(Path, settings[name]) for name in ("hidden", "shown"))
+        plan = house.plan(hidden, shown)
         seccomp.program()  # made once, for all workers
         mechanisms = _move_in(settings["root"], plan)
         for name, *arguments in settings["preload"]:

@@ -23,11 +23,12 @@ from typing import IO
 from grader.boundary.errors import WallFailed
 from grader.boundary.nursery import Nursery
 from grader.classroom import keys, preload
-from grader.classroom.errors import CallError
+from grader.classroom.errors import CallError, Infrastructure
 from grader.classroom.executor import Executor, JobConfig, JobFailure, LocalExecutor, Stop
+from grader.classroom.intake.archive_reader import ArchiveReader
+from grader.classroom.intake.submissions import Submission, Submissions
 from grader.classroom.records import Record
 from grader.classroom.store import FolderGradebook, Gradebook
-from grader.classroom.submissions import Submissions, Taken
 from grader.classroom.units import FEEDBACK, Unit
 from grader.labs import Lab, LabError, find_root, lab_ids, load_lab
 from grader.progress import write_atomically
@@ -106,26 +107,28 @@ class GradingRun:
         """Raises `CallError` for what cannot begin."""
         self._check_call()
         kit = (self.root or find_root()).resolve()
-        handed_in = Submissions(self.submissions)
-        _check_places(self.submissions, self.out, kit)
-        chosen = _chosen(kit, handed_in, self.labs)
-        summary = GradeSummary(chosen, skipped=list(handed_in.skipped))
         unseen = [kit, self.submissions, self.out, Path.home(), *self.hidden]
-        with (
-            _run_folder(self.out) as work,
-            _nursery(self.tier, work, chosen, unseen) as nursery,
-        ):
-            suites = [_suite(lab) for lab in chosen]
-            book = FolderGradebook(self.out)
-            results = _Results(book, summary, self.watch)
-            pending = self._plan(handed_in, suites, results)
-            summary.known = len(results.known)
-            if pending:
-                graded = {unit.lab for unit in pending}
-                preload.outside([lab for lab in chosen if lab.id in graded], work)
-            results.carry_out(_executor(kit, chosen, work, self.jobs, nursery), pending)
-            summary.faults = book.faults
-            self._note(summary)
+        with _archive_reader(self.tier, unseen) as reader:
+            handed_in = Submissions(self.submissions, reader)
+            _check_places(self.submissions, self.out, kit)
+            chosen = _chosen(kit, handed_in, self.labs)
+            summary = GradeSummary(chosen, skipped=list(handed_in.skipped))
+            with (
+                _run_folder(self.out) as work,
+                _nursery(self.tier, work, chosen, unseen) as nursery,
+            ):
+                suites = [_suite(lab) for lab in chosen]
+                book = FolderGradebook(self.out)
+                results = _Results(book, summary, self.watch)
+                pending = self._plan(handed_in, suites, results)
+                reader.close()
+                summary.known = len(results.known)
+                if pending:
+                    graded = {unit.lab for unit in pending}
+                    preload.outside([lab for lab in chosen if lab.id in graded], work)
+                results.carry_out(_executor(kit, chosen, work, self.jobs, nursery), pending)
+                summary.faults = book.faults
+                self._note(summary)
         return summary
 
     def _check_call(self) -> None:
@@ -164,7 +167,7 @@ class GradingRun:
                     pending.append(unit)
         return pending
 
-    def _unit(self, student: str, lab: str, taken: Taken, suite_digest: str) -> Unit:
+    def _unit(self, student: str, lab: str, taken: Submission, suite_digest: str) -> Unit:
         seed = keys.seed(self.course_key, taken)
         return Unit(
             student=student,
@@ -255,6 +258,22 @@ class _Results:
         self.known.update({(record.student, record.lab): record for record in found})
         self.summary.graded += len(found)
         self.watch(len(self.known), self.summary.planned)
+
+
+@contextlib.contextmanager
+def _archive_reader(tier: str, hidden: Sequence[Path]) -> Iterator[ArchiveReader]:
+    """What reads the archives: where that cannot be had, nothing can be said of anybody's files."""
+    try:
+        with ArchiveReader(tier, hidden) as reader:
+            yield reader
+    except Infrastructure as error:
+        instead = (
+            f" `infralens probe` says what is missing. {_INSTEAD}" if tier == "sandbox" else ""
+        )
+        raise CallError(
+            f"The archives cannot be read at the {tier} tier on this machine ({error.reason}), and "
+            f"nothing was graded.{instead}"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from pathlib import Path
 import grader
 from grader import capabilities
 from grader.boundary.rooms import patience
-from grader.classroom.submissions import Taken
+from grader.classroom.intake.submissions import Submission
 from grader.labs import Lab
 from grader.suite.model import Suite
 from grader.suite.suite_run import PUBLIC_SEED
@@ -27,7 +27,7 @@ _NO_INFLUENCE = ("author/", "learner/", "board.py", "cli.py", "progress.py", "py
 _REPORTING = ("classroom/command.py", "classroom/report.py", "classroom/store.py")
 
 
-def seed(course_key: bytes | None, taken: Taken) -> str:
+def seed(course_key: bytes | None, taken: Submission) -> str:
     """The seed of a unit: HMAC(course key, submission), or the public one without a course key.
 
     A test's own seed is `grader.suite.run.seed_of` of it, so that
@@ -37,7 +37,7 @@ def seed(course_key: bytes | None, taken: Taken) -> str:
     return hmac.new(course_key, taken.digest.encode(), hashlib.sha256).hexdigest()
 
 
-def unit_key(taken: Taken, suite_digest: str, seed: str, tier: str, feedback: str) -> str:
+def unit_key(taken: Submission, suite_digest: str, seed: str, tier: str, feedback: str) -> str:
     rows = {
         "files": taken.digests,
         "refused": taken.refused,

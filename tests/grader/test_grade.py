@@ -21,8 +21,9 @@ from grader import capabilities
 from grader.classroom import command, executor, grading, records, units
 from grader.classroom.errors import CallError, Infrastructure
 from grader.classroom.grading import GradeSummary, GradingRun
+from grader.classroom.intake.entries import MAX_FILE_BYTES
+from grader.classroom.intake.submissions import student_id
 from grader.classroom.records import Record
-from grader.classroom.submissions import MAX_FILE_BYTES, student_id
 from grader.labs import load_lab
 from grader.status import TaskStatus, TestStatus
 from grader.suite.model import load_suite

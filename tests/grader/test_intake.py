@@ -21,7 +21,7 @@ import unicodedata
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from grader.author.new_lab import new_lab
-from grader.classroom import archives, entries, submissions, unpacking, zip_entries
+from grader.boundary.probe import probe
 from grader.classroom.errors import CallError
 from grader.classroom.grading import GradingRun
-from grader.classroom.submissions import MAX_FILE_BYTES, Student, Submissions, Taken
+from grader.classroom.intake import (
+    archive_reader,
+    archives,
+    entries,
+    submissions,
+    unpacking,
+    zip_entries,
+)
+from grader.classroom.intake.archive_reader import ArchiveReader
+from grader.classroom.intake.entries import MAX_FILE_BYTES
+from grader.classroom.intake.submissions import Student, Submission, Submissions
 from grader.labs import load_lab
+from tests.grader.conftest import needs_sandbox
 
+TIER = pytest.mark.parametrize("tier", ["process", pytest.param("sandbox", marks=needs_sandbox)])
 LAB, MEAN = "lab90", "running_mean.py"
 PATH = f"{LAB}/{MEAN}"
 RIGHT = b"""
@@ -384,7 +396,7 @@ REFUSED: dict[str, tuple[str, Callable[[], bytes], str]] = {
         "goes by two names",
     ),
     "tar-pax-size": (".tar", lambda: tar(pax(size="9"), member()), "has two sizes"),
-    "tar-pax-no-size": (".tar", lambda: tar(pax(size="-9"), member()), "size that is no number"),
+    "tar-pax-no-size": (".tar", lambda: tar(pax(size="-9"), member()), "has two sizes"),
     "tar-pax-twice": (
         ".tar",
         lambda: tar(raw_pax(b"9 path=a\n9 path=b\n"), member()),
@@ -458,7 +470,7 @@ REFUSED: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "many-headers": (
         ".tar.gz",
         lambda: gzip.compress(pax(b"g", comment="x") * 40_001, 1),
-        "more than 10,000 entries",
+        "two headers of one kind",
     ),
     "many-members": (
         ".tar.gz",
@@ -580,13 +592,18 @@ class Intake:
         (folder / MEAN).write_bytes(data)
         return folder
 
-    def take(self, student: str = "alice") -> Taken:
-        everybody = Submissions(self.folder)
-        (found,) = [one for one in everybody.students if one.id == student]
-        return everybody.take(found, load_lab(self.kit.root, LAB))
+    def everybody(self, tier: str = "local") -> Submissions:
+        """Read in this process, unless another tier is asked for."""
+        return Submissions(self.folder, ArchiveReader(tier))
+
+    def take(self, student: str = "alice", tier: str = "local") -> Submission:
+        with ArchiveReader(tier, [self.folder]) as reader:
+            everybody = Submissions(self.folder, reader)
+            (found,) = [one for one in everybody.students if one.id == student]
+            return everybody.take(found, load_lab(self.kit.root, LAB))
 
     def students(self) -> list[str]:
-        return [student.id for student in Submissions(self.folder).students]
+        return [student.id for student in self.everybody().students]
 
 
 @pytest.fixture
@@ -602,7 +619,7 @@ def made(name: str) -> bytes:
     return REFUSED[name][1]()
 
 
-def said(taken: Taken) -> str:
+def said(taken: Submission) -> str:
     return " ".join([*taken.refused.values(), *taken.notes])
 
 
@@ -732,9 +749,11 @@ def test_an_archive_is_unpacked_once_to_look_and_once_to_take(
     intake.pack("alice.tar.gz", gzip.compress(tar(member(), member(f"lab91/{MEAN}"))))
     intake.pack("bob.tar.gz", gzip.compress(tar(member())))
     opened: list[str] = []
-    real = archives._opened
-    monkeypatch.setattr(archives, "_opened", lambda path: opened.append(path.name) or real(path))
-    everybody = Submissions(intake.folder)
+    real = archive_reader._bytes_of
+    monkeypatch.setattr(
+        archive_reader, "_bytes_of", lambda path: opened.append(path.name) or real(path)
+    )
+    everybody = intake.everybody()
     labs = [load_lab(intake.kit.root, lab_id) for lab_id in ("lab90", "lab91")]
     for student in everybody.students:
         for lab in labs:
@@ -809,33 +828,41 @@ def test_all_that_is_taken_of_a_zip_has_a_bound(
     assert "unpacks to more than 64 MiB" in intake.take().refused[MEAN]
 
 
-@pytest.mark.parametrize("fault", [RuntimeError, MemoryError, RecursionError, struct.error])
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (RuntimeError, "is damaged (RuntimeError while it was read)"),
+        (RecursionError, "is damaged (RecursionError while it was read)"),
+        (struct.error, "is damaged (error while it was read)"),
+        (MemoryError, "needs more memory than 384 MiB to read"),
+    ],
+)
 def test_what_nobody_foresaw_is_a_refusal_too(
-    intake: Intake, monkeypatch: pytest.MonkeyPatch, fault: type[Exception]
+    intake: Intake, monkeypatch: pytest.MonkeyPatch, fault: type[Exception], words: str
 ) -> None:
     def fails(*_: object) -> Iterable[entries.Entry]:
         raise fault("unforeseen")
 
-    monkeypatch.setattr(archives, "zip_entries", fails)
+    monkeypatch.setattr(zip_entries, "zip_entries", fails)
     intake.pack("alice.zip", one())
-    assert f"is damaged ({fault.__name__} while it was read)" in intake.take().refused[MEAN]
+    assert words in intake.take().refused[MEAN]
 
 
 def test_an_archive_that_fails_when_it_is_read_is_read_once(
     intake: Intake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     intake.pack("alice.zip", REFUSED["overlap-by-own-header"][1]())
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     lab = load_lab(intake.kit.root, LAB)
     first = everybody.take(everybody.students[0], lab)
-    monkeypatch.setattr(archives, "read", None)
+    monkeypatch.setattr(everybody.reader, "contents", None)
     assert everybody.take(everybody.students[0], lab) == first
     assert "overlap" in first.refused[MEAN]
 
 
 def test_an_archive_in_an_archive_is_not_opened(intake: Intake) -> None:
     intake.pack("alice.zip", one("alice.zip", data=one()))
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     assert everybody.skipped == [
         "alice.zip holds no lab, but another archive (alice.zip), which is not opened: "
         "pack the labs' folders themselves."
@@ -862,7 +889,7 @@ def test_a_folder_counts_before_an_archive(intake: Intake) -> None:
     intake.hand_in("alice")
     intake.pack("alice.zip", one(data=b"rival"))
     intake.pack("Alice.tgz", b"")
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     assert [student.folder for student in everybody.students] == ["alice"]
     assert everybody.skipped == [
         "Alice.tgz and alice.zip were skipped: the folder alice is there too, and counts."
@@ -876,7 +903,7 @@ def test_of_two_archives_of_one_student_neither_counts(intake: Intake, rival: st
     intake.hand_in("alice")
     for name in (first, rival):
         intake.pack(name, one())
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     assert [student.id for student in everybody.students] == ["alice"]
     (sentence,) = everybody.skipped
     assert sentence.endswith("were skipped: they are one student's; leave one of them.")
@@ -894,7 +921,7 @@ def test_what_is_nobody_s_is_told(intake: Intake) -> None:
     (intake.folder / "link.zip").symlink_to(intake.pack("real.txt", one()))
     for name in ("carl.rar", "dora.7z", ".zip", ".hidden.zip"):
         intake.pack(name, b"x")
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     assert [student.id for student in everybody.students] == ["alice"]
     told = dict(sentence.split(" was skipped: ") for sentence in everybody.skipped)
     assert told["link.zip"] == "it is a link, not a folder."
@@ -907,13 +934,13 @@ def test_nobody_left_is_a_sentence_with_its_reasons(intake: Intake) -> None:
     intake.pack("bob.zip", one())
     intake.pack("bob.tar", tar(member()))
     with pytest.raises(CallError, match=r"holds no student's folder.*leave one of them"):
-        Submissions(intake.folder)
+        intake.everybody()
 
 
 def test_an_unreadable_archive_is_told_to_the_instructor(intake: Intake) -> None:
     intake.hand_in("alice")
     intake.pack("bob.zip", b"")
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     assert everybody.skipped == ["bob.zip is empty (0 bytes) and was not read: hand it in again."]
     assert not everybody.has(everybody.students[1], LAB)
 
@@ -932,7 +959,7 @@ def test_what_vanished_meanwhile_is_a_sentence(intake: Intake, name: str) -> Non
         folder = intake.hand_in("alice")
     else:
         intake.pack(name, one())
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     (student,) = everybody.students
     assert everybody.has(student, LAB)
     if name == "alice":
@@ -950,7 +977,7 @@ def test_what_vanished_meanwhile_is_a_sentence(intake: Intake, name: str) -> Non
 
 def test_a_folder_that_becomes_a_link_is_not_followed(intake: Intake, tmp_path: Path) -> None:
     intake.hand_in("alice")
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     (intake.folder / "alice").rename(tmp_path / "moved")
     (intake.folder / "alice").symlink_to(tmp_path / "moved")
     taken = everybody.take(everybody.students[0], load_lab(intake.kit.root, LAB))
@@ -962,7 +989,7 @@ def test_an_unreadable_folder_is_a_sentence(
     intake: Intake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     intake.hand_in("alice")
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     real = os.open
 
     def refuses(path: Any, *rest: Any, **more: Any) -> int:
@@ -1005,60 +1032,199 @@ def test_strays_of_an_archive_are_kept_in_part(
 ) -> None:
     strays = [Row(b"lab90/%05d" % number, b"") for number in range(300)]
     intake.pack("alice.zip", raw_zip([Row(PATH.encode()), *strays]))
-    monkeypatch.setattr(archives, "MAX_STRAYS", 100)
+    for module in (archives, submissions):
+        monkeypatch.setattr(module, "MAX_STRAYS", 100)
     (note,) = intake.take().notes
     assert note.endswith("and at least 87 more.")
 
 
+# -- a reading process that an archive took over --------------------------------------------------
+
+_NOT_ASKED = "is damaged (the process that read it answered what it was not asked)"
+# What it does instead of answering, and what is said of the archive.
+CONTENTS: dict[str, tuple[str, str]] = {
+    "hangs": ("while True: pass", "takes too long to read"),
+    "sleeps": ("time.sleep(999)", "takes too long to read"),
+    "allocates": ("return len(bytes(2**40))", "needs more memory than 384 MiB to read"),
+    "allocates-piece-by-piece": (
+        "kept = []\n    while True: kept.append(bytes(2**20))",
+        "needs more memory than 384 MiB to read",
+    ),
+    "raises": ("raise type('\x1b[2J', (Exception,), {})", "is damaged (?[2J while it was read)"),
+    "ends": (
+        "os._exit(0)",
+        "is damaged (the process that read it ended itself with exit status 0)",
+    ),
+    "crashes": ("os.kill(os.getpid(), 11)", "the process that read it was ended by SIGSEGV"),
+    "is-killed": ("os.kill(os.getpid(), 9)", "the process that read it was ended by SIGKILL"),
+    "nothing": ("return None", _NOT_ASKED),
+    "a-number": ("return 7", _NOT_ASKED),
+    "an-object": ("return object()", _NOT_ASKED),
+    "an-index": ("return {'labs': {}}", _NOT_ASKED),
+    "no-folder": ("return {'folders': []}", _NOT_ASKED),
+    "two-folders": ("return {'folders': [{}, {}]}", _NOT_ASKED),
+    "another-file": ("return {'folders': [{'files': {'conftest.py': b''}}]}", _NOT_ASKED),
+    "a-path": ("return {'folders': [{'files': {'../running_mean.py': b''}}]}", _NOT_ASKED),
+    "too-large": ("return {'folders': [{'files': {MEAN: bytes(2**20 + 1)}}]}", _NOT_ASKED),
+    "text-for-bytes": ("return {'folders': [{'files': {MEAN: [1]}}]}", _NOT_ASKED),
+    "taken-and-refused": (
+        "return {'folders': [{'files': {MEAN: b''}, 'refused': {MEAN: ['is x', 'y']}}]}",
+        _NOT_ASKED,
+    ),
+    "another-refused": ("return {'folders': [{'refused': {'x': ['is x', 'y']}}]}", _NOT_ASKED),
+    "many-strays": ("return {'folders': [{'strays': list(map(str, range(2001)))}]}", _NOT_ASKED),
+    "long-stray": ("return {'folders': [{'strays': ['x' * 102]}]}", _NOT_ASKED),
+    "misleading-doubt": ("return {'folders': [{}], 'doubtful': ['\u202e']}", _NOT_ASKED),
+    "many-doubts": ("return {'folders': [{}], 'doubtful': ['x'] * 13}", _NOT_ASKED),
+    "misleading-refusal": ("return ['is \x1b[2J', 'y']", _NOT_ASKED),
+    "long-refusal": ("return ['x' * 401, 'y']", _NOT_ASKED),
+    "misleading-reason": (
+        "return {'folders': [{'refused': {MEAN: ['is \x1b[2J', 'y']}}]}",
+        _NOT_ASKED,
+    ),
+}
+INDEX: dict[str, tuple[str, str]] = {
+    "contents": ("return {'folders': []}", _NOT_ASKED),
+    "no-lab": ("return {'labs': {'../x': [['../x']]}, 'rivals': {}, 'nested': ''}", _NOT_ASKED),
+    "no-place": ("return {'labs': {'lab90': []}}", _NOT_ASKED),
+    "another-place": ("return {'labs': {'lab90': [['lab91']]}}", _NOT_ASKED),
+    "many-places": ("return {'labs': {'lab90': [['lab90']] * 6}}", _NOT_ASKED),
+    "strange-rivals": ("return {'labs': {}, 'rivals': {'lab90': [['x']]}}", _NOT_ASKED),
+    "misleading-nested": ("return {'labs': {}, 'nested': '\x1b'}", _NOT_ASKED),
+    "hangs": ("while True: pass", "takes too long to read"),
+}
+
+
+@pytest.fixture
+def take_over(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Have reading processes do something else when they are asked for that."""
+
+    def change(what: str, act: str) -> None:
+        source = (
+            "import os, time\n"
+            "from grader.classroom.intake import archives\n"
+            f"MEAN = {MEAN!r}\n"
+            "def confine(_, *limits): archives.confine(*limits)\n"
+            "def answer(_, what, *rest):\n"
+            f"    if what != {what!r}: return archives.answer(what, *rest)\n"
+            f"    {act}\n"
+        )
+        kit = replace(archive_reader._KIT, probes=source)
+        monkeypatch.setattr(archive_reader, "_KIT", kit)
+
+    return change
+
+
+@TIER
+def test_what_a_reading_process_does_costs_its_archive_only(
+    intake: Intake, monkeypatch: pytest.MonkeyPatch, take_over: Any, tier: str
+) -> None:
+    monkeypatch.setenv("INFRALENS_PATIENCE", "1")
+    monkeypatch.setattr(archive_reader, "SECONDS", 4.0)
+    path = intake.pack("alice.zip", one())
+    honest, wanted = archive_reader._KIT, [((LAB,), (MEAN,))]
+    with ArchiveReader(tier) as reader:
+        asked: dict[str, Callable[[], Any]] = {
+            "contents": lambda: reader.contents(path, wanted),
+            "index": lambda: reader.index(path),
+        }
+        for what, acts in (("contents", CONTENTS), ("index", INDEX)):
+            for name, (act, words) in acts.items():
+                take_over(what, act)
+                with pytest.raises(entries.Unreadable) as refused:
+                    asked[what]()
+                assert words in str(refused.value), name
+        take_over("contents", "raise MemoryError")
+        assert "alice.zip needs more memory" in intake.take(tier=tier).refused[MEAN]
+        monkeypatch.setattr(archive_reader, "_KIT", honest)
+        assert reader.contents(path, wanted).folders[0].files == {MEAN: RIGHT}
+
+
+@needs_sandbox
+def test_a_reading_process_has_nothing_but_its_archive(intake: Intake, take_over: Any) -> None:
+    intake.pack("alice.zip", one())
+    secret = intake.folder / "bob"
+    secret.mkdir()
+    root = Path(submissions.__file__).parents[3]
+    tries = {
+        **{f"os.stat({str(path)!r})": "FileNotFoundError" for path in (
+            secret, intake.kit.root, root / "solutions", root / "tests",
+            root / "grader/suite.py", root / "grader/classroom/units.py",
+        )},
+        "os.write(os.open('/private/tmp/x', os.O_WRONLY | os.O_CREAT), b'x')": "OSError",
+        "os.fork()": "BlockingIOError",
+        "__import__('socket').create_connection(('192.0.2.1', 9), 1)": "OSError",
+        "len([name for name in os.listdir('/proc') if name.isdigit()])": "2",
+    }  # fmt: skip
+    act = (
+        "seen = []\n"
+        f"    for code in {list(tries)!r}:\n"
+        "        try: seen.append(str(eval(code)))\n"
+        "        except Exception as error: seen.append(type(error).__name__)\n"
+        "    return [' '.join(seen), 'y']"
+    )
+    take_over("contents", act)
+    assert f"alice.zip {' '.join(tries.values())} and" in intake.take(tier="sandbox").refused[MEAN]
+
+
+@TIER
+def test_every_tier_reads_alike(intake: Intake, tier: str) -> None:
+    """Other rows are read at the best tier of this machine among the neighbours of a class."""
+    chosen = ("link", "cp437", "tar-links", "tar-many-doubts", "both-places")
+    cases = {"honest": (".zip", one, ""), **{name: NOTED[name] for name in chosen}}
+    for name, (suffix, make, _) in cases.items():
+        intake.pack(name + suffix, make())
+    with ArchiveReader(tier) as reader:
+        there, here = Submissions(intake.folder, reader), intake.everybody()
+        assert there.skipped == here.skipped
+        lab = load_lab(intake.kit.root, LAB)
+        for student in here.students:
+            assert there.take(student, lab) == here.take(student, lab)
+
+
+@TIER
+def test_a_process_that_cannot_be_had_is_nobody_s_mark(
+    intake: Intake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tier: str
+) -> None:
+    intake.pack("alice.zip", one())
+    kit = replace(archive_reader._KIT, probes="def confine(_, *limits): raise OSError('no limits')")
+    monkeypatch.setattr(archive_reader, "_KIT", kit)
+    with pytest.raises(CallError, match=r"no limits.*nothing was graded"):
+        GradingRun(
+            intake.folder, tmp_path / "out", root=intake.kit.root, tier=tier, labs=[LAB]
+        ).grade()
+    assert not list(tmp_path.glob("out/results/*/*.json"))
+
+
 # -- bounds ---------------------------------------------------------------------------------------
 
-_BOUNDED = """
-import resource, sys
-from pathlib import Path
-from grader.classroom.submissions import Submissions
-from grader.labs import load_lab
-lab = load_lab(Path(sys.argv[1]), "lab90")
-used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-limit = used + int(sys.argv[3]) * 2**20
-resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-everybody = Submissions(Path(sys.argv[2]))
-for student in everybody.students:
-    print(student.id, *everybody.take(student, lab).refused.values())
-"""
 GREEDY = [
     *("bomb", "tar-gz-bomb", "tar-bz2-bomb", "tar-xz-bomb", "tar-xz-dictionary", "tar-huge-header"),
     *("many", "many-and-hidden", "many-in-tar", "many-headers", "many-members", "tar-pax-chain"),
 ]
 
 
-def bounded(intake: Intake, mib: int) -> str:
-    """What is said of every submission by a process that may grow by that much."""
-    done = subprocess.run(
-        [sys.executable, "-c", _BOUNDED, str(intake.kit.root), str(intake.folder), str(mib)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-        cwd=Path(submissions.__file__).parents[2],
-    )
-    return done.stdout
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and needs RLIMIT_AS")
-def test_greedy_archives_are_refused_in_little_memory(intake: Intake) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_DATA")
+def test_greedy_archives_are_refused_in_little_memory(
+    intake: Intake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive_reader, "MEMORY_BYTES", 160 * MIB)
     for name in GREEDY:
         intake.pack(name + REFUSED[name][0], made(name))
-    lines = dict(line.split(" ", 1) for line in bounded(intake, 64).splitlines())
-    for name in GREEDY:
-        assert REFUSED[name][2] in lines[name]
+    everybody = intake.everybody("process")
+    for student in everybody.students:
+        taken = everybody.take(student, load_lab(intake.kit.root, LAB))
+        assert REFUSED[student.id][2] in taken.refused[MEAN]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and needs RLIMIT_AS")
-def test_the_bound_on_memory_bites(intake: Intake) -> None:
-    """The same process fails where its bound is below what one honest archive needs."""
+@pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_DATA")
+def test_the_bound_on_memory_bites(intake: Intake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound below what one honest archive needs refuses it."""
     intake.pack("alice.tar.xz", greedy_xz(28))
-    assert "MemoryError" in bounded(intake, 48)
-    assert bounded(intake, 128) == "alice\n"
+    assert intake.take(tier="process").files == {MEAN: RIGHT}
+    monkeypatch.setattr(archive_reader, "MEMORY_BYTES", 64 * MIB)
+    refused = intake.take(tier="process").refused[MEAN]
+    assert "alice.tar.xz needs more memory than 64 MiB to read and was not read" in refused
 
 
 def test_a_thousand_submissions_cost_little_memory(intake: Intake) -> None:
@@ -1068,7 +1234,7 @@ def test_a_thousand_submissions_cost_little_memory(intake: Intake) -> None:
         os.link(source, intake.folder / f"s{number:04}.zip")
     lab = load_lab(intake.kit.root, LAB)
     tracemalloc.start()
-    everybody = Submissions(intake.folder)
+    everybody = intake.everybody()
     for student in everybody.students:
         assert everybody.take(student, lab).files[MEAN] == data
     _, peak = tracemalloc.get_traced_memory()
@@ -1141,7 +1307,8 @@ def test_hostile_neighbours_change_nobody_s_marks(intake: Intake, tmp_path: Path
     intake.pack("bob.tar.gz", packed_by(".tar.gz", PLACES["as-github-has-it"]))
     intake.pack("carl.zip", one(data=RIGHT.replace(b"start=1", b"start=2")))
     honest = ("alice", "bob", "carl")
-    call: dict[str, Any] = {"root": intake.kit.root, "jobs": 2, "tier": "process", "labs": [LAB]}
+    tier = probe().tier
+    call: dict[str, Any] = {"root": intake.kit.root, "jobs": 2, "tier": tier, "labs": [LAB]}
     alone = GradingRun(intake.folder, tmp_path / "alone", **call).grade()
     for name, (suffix, *_) in REFUSED.items():
         intake.pack(f"x-{name}{suffix}", made(name))

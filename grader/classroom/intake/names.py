@@ -15,7 +15,7 @@ Parts = tuple[str, ...]
 
 def odd(char: str) -> bool:
     """Whether a character could lead out of a folder, hide a file or mislead a terminal."""
-    return char in '/\\%:*?"<>|' or _hidden(char)
+    return char in '/\\%:*?"<>|' or hidden(char)
 
 
 def shown(name: str) -> str:
@@ -37,7 +37,7 @@ def fault(path: str) -> str:
         return "has no name"
     if len(path) > MAX_PATH:
         return "has a name that is too long"
-    if not path.isprintable() and any(_hidden(char) for char in path):
+    if not path.isprintable() and any(hidden(char) for char in path):
         return "has invisible or control characters in its name"
     if "\\" in path:
         return "has a backslash in its name"
@@ -55,7 +55,7 @@ def meant(path: str) -> Parts:
     """The parts of the path that a careless reader could make of this one."""
     plain = path[: MAX_PATH + 1].split("\0", 1)[0]
     if not plain.isprintable():
-        plain = "".join(char for char in plain if not _hidden(char))
+        plain = "".join(char for char in plain if not hidden(char))
     parts: list[str] = []
     for part in _DRIVE.sub("", plain.replace("\\", "/"), count=1).split("/"):
         if part == "..":
@@ -76,5 +76,6 @@ def _folded(part: str) -> str:
     return unicodedata.normalize("NFKC", plain).rstrip(". ")
 
 
-def _hidden(char: str) -> bool:
+def hidden(char: str) -> bool:
+    """Whether a character is not seen, or changes how others are."""
     return unicodedata.category(char) in _HIDDEN

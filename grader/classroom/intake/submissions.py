@@ -2,8 +2,8 @@
 
 A submission is hostile until shown otherwise. Every path is opened component by component without
 following links, only regular files below a size cap are read, and nothing else of a submission is
-ever read, copied or put on a path. An archive is never extracted (`archives`). What is not taken is
-told in a sentence.
+ever read, copied or put on a path. An archive is read by a process of its own (`archive_reader`).
+What is not taken is told in a sentence.
 """
 
 from __future__ import annotations
@@ -19,16 +19,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from grader.classroom import archives
-from grader.classroom.archives import Lot, Survey
-from grader.classroom.entries import MAX_FILE_BYTES as MAX_FILE_BYTES
-from grader.classroom.entries import Fault, Unreadable
 from grader.classroom.errors import CallError
-from grader.classroom.names import odd, shown, shown_path
+from grader.classroom.intake.archive_reader import ArchiveReader
+from grader.classroom.intake.archives import suffix_of
+from grader.classroom.intake.entries import (
+    ITSELF,
+    LARGE,
+    MAX_FILE_BYTES,
+    MAX_NAMED,
+    MAX_STRAYS,
+    ArchiveContents,
+    ArchiveIndex,
+    EntryRefused,
+    FolderContents,
+    Refusal,
+    Unreadable,
+)
+from grader.classroom.intake.names import odd, shown, shown_path
 from grader.labs import Lab, LabError, lab_ids, load_lab
 
-MAX_NAMED = 12
 MAX_ENTRIES = 2000
+NOT_READ = (".7z", ".rar", ".gz", ".bz2", ".xz", ".zst", ".zipx", ".lz4", ".jar", ".iso")
 MAX_NAME_BYTES = 160
 _QUIET = {"__pycache__", ".DS_Store", ".pytest_cache", ".ipynb_checkpoints", ".infralens"}
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -46,7 +57,7 @@ class Student:
 
 
 @dataclass(frozen=True)
-class Taken:
+class Submission:
     """What one student handed in for one lab. `files`: contents; `refused`: for every other file
     under `edit`, the sentence why there is none (`missing`: it was not handed in at all)."""
 
@@ -91,12 +102,13 @@ class Submissions:
     `alice/exercises/lab01/`, or an archive of the same, as `alice.zip` or `alice.tar.gz`.
     `students`: who is taken; `skipped`: sentences on what is not."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, reader: ArchiveReader) -> None:
         self.path = path
+        self.reader = reader
         self.skipped: list[str] = []
-        self._surveys: dict[str, Survey] = {}
-        self._unreadable: dict[str, Fault] = {}
-        self._last: tuple[str, dict[Lab, Lot], list[str]] = ("", {}, [])
+        self._indexes: dict[str, ArchiveIndex] = {}
+        self._unreadable: dict[str, Refusal] = {}
+        self._last: tuple[str, dict[Lab, FolderContents], list[str]] = ("", {}, [])
         self.students: list[Student] = self._one_each(self._found())
         if not self.students:
             raise CallError(
@@ -105,19 +117,18 @@ class Submissions:
             )
         for student in self.students:
             if student.is_archive:
-                self._survey(student)
+                self._look_into(student)
 
     def has(self, student: Student, lab_id: str) -> bool:
         """Whether a student handed in a folder for that lab, in any place where it may be."""
         if student.is_archive:
-            survey = self._surveys.get(student.folder)
-            return survey is not None and lab_id in survey.labs
+            return lab_id in self._indexes.get(student.folder, ArchiveIndex()).labs
         with self._opened(student) as folder:
             if folder is None:
                 return False
             return any(_is_folder(folder, parts) for parts in _places(lab_id))
 
-    def take(self, student: Student, lab: Lab) -> Taken:
+    def take(self, student: Student, lab: Lab) -> Submission:
         """The files of one lab. Raises nothing for what a submission holds."""
         if student.is_archive:
             return self._from_archive(student, lab)
@@ -139,7 +150,7 @@ class Submissions:
                 if folder is None:
                     notes.append(f"{lab.id} could not be opened as a folder without links.")
                     return _nothing(student.id, lab, notes)
-                return self._from(student.id, lab, folder, notes)
+                return _from_contents(student, lab, *_contents(folder, lab), notes)
 
     # -- who there is -----------------------------------------------------------------------------
 
@@ -155,7 +166,7 @@ class Submissions:
         except OSError as error:
             raise CallError(f"{path} cannot be read: {error.strerror}.") from error
         for entry in entries:
-            suffix = archives.suffix_of(entry.name)
+            suffix = suffix_of(entry.name)
             if reason := _no_submission(entry, suffix):
                 self.skipped.append(f"{shown(entry.name)} was skipped: {reason}.")
             elif entry.is_dir(follow_symlinks=False):
@@ -193,27 +204,26 @@ class Submissions:
 
     # -- archives ---------------------------------------------------------------------------------
 
-    def _survey(self, student: Student) -> None:
-        name = shown(student.folder)
+    def _look_into(self, student: Student) -> None:
         try:
-            survey = archives.survey(self.path / student.folder)
+            index = self.reader.index(self.path / student.folder)
         except Unreadable as error:
-            self._unreadable[student.folder] = error.fault
-            self.skipped.append(_not_read(student, error.fault))
+            self._unreadable[student.folder] = error.refusal
+            self.skipped.append(_not_read(student, error.refusal))
             return
-        self._surveys[student.folder] = survey
-        if survey.nested and not survey.labs:
+        self._indexes[student.folder] = index
+        if index.nested and not index.labs:
             self.skipped.append(
-                f"{name} holds no lab, but another archive ({survey.nested}), which is not opened: "
-                "pack the labs' folders themselves."
+                f"{shown(student.folder)} holds no lab, but another archive ({index.nested}), "
+                "which is not opened: pack the labs' folders themselves."
             )
 
-    def _from_archive(self, student: Student, lab: Lab) -> Taken:
-        fault = self._unreadable.get(student.folder)
-        survey = self._surveys.get(student.folder, Survey())
-        if fault is None and lab.id not in survey.labs:
+    def _from_archive(self, student: Student, lab: Lab) -> Submission:
+        refusal = self._unreadable.get(student.folder)
+        index = self._indexes.get(student.folder, ArchiveIndex())
+        if refusal is None and lab.id not in index.labs:
             return _nothing(student.id, lab, [])
-        if rivals := survey.rivals.get(lab.id):
+        if rivals := index.rivals.get(lab.id):
             found = " and ".join(shown_path("/".join(place)) for place in rivals)
             return _refused(
                 student.id,
@@ -221,51 +231,37 @@ class Submissions:
                 f"{shown(student.folder)} holds {lab.id} more than once, as {found}: "
                 "hand in one of them.",
             )
-        if fault is None:
+        if refusal is None:
             try:
-                lots, doubts = self._read(student, lab, survey)
+                folders, doubts = self._read(student, lab, index)
             except Unreadable as error:
-                fault = self._unreadable[student.folder] = error.fault
-        if fault is not None:
-            return _refused(student.id, lab, _not_read(student, fault))
+                refusal = self._unreadable[student.folder] = error.refusal
+        if refusal is not None:
+            return _refused(student.id, lab, _not_read(student, refusal))
         notes = [*doubts]
-        if len(survey.labs[lab.id]) > 1:
-            notes.append(_both(survey.labs[lab.id]))
-        return _from_lot(student, lab, lots[lab], notes)
+        if len(index.labs[lab.id]) > 1:
+            notes.append(_both(index.labs[lab.id]))
+        unfinished = len(folders[lab].strays) >= MAX_STRAYS
+        return _from_contents(student, lab, folders[lab], unfinished, notes)
 
-    def _read(self, student: Student, lab: Lab, survey: Survey) -> tuple[dict[Lab, Lot], list[str]]:
+    def _read(
+        self, student: Student, lab: Lab, index: ArchiveIndex
+    ) -> tuple[dict[Lab, FolderContents], list[str]]:
         """What an archive holds of every lab of this kit, in one pass; the last archive's is kept,
         because a run asks for one student's labs in a row."""
-        folder, lots, doubts = self._last
-        if folder == student.folder and lab in lots:
-            return lots, doubts
+        folder, folders, doubts = self._last
+        if folder == student.folder and lab in folders:
+            return folders, doubts
         self._last = ("", {}, [])
-        labs = _labs_beside(lab, survey)
-        contents = archives.read(
-            self.path / student.folder,
-            {survey.labs[one.id][0]: (*one.edit, *one.given) for one in labs},
-        )
-        lots = {one: contents.lots[survey.labs[one.id][0]] for one in labs}
+        labs = _labs_beside(lab, index)
+        wanted = [(index.labs[one.id][0], (*one.edit, *one.given)) for one in labs]
+        contents = self.reader.contents(self.path / student.folder, wanted)
+        folders = dict(zip(labs, contents.folders, strict=True))
         doubts = _doubts(student, contents)
-        self._last = (student.folder, lots, doubts)
-        return lots, doubts
+        self._last = (student.folder, folders, doubts)
+        return folders, doubts
 
     # -- folders ----------------------------------------------------------------------------------
-
-    def _from(self, student: str, lab: Lab, folder: int, notes: list[str]) -> Taken:
-        files: dict[str, bytes] = {}
-        refused: dict[str, str] = {}
-        missing: set[str] = set()
-        for name in lab.edit:
-            data, reason = read_regular(folder, name)
-            if data is not None:
-                files[name] = data
-            else:
-                refused[name] = reason
-            if reason and reason == _absent(name):
-                missing.add(name)
-        notes += _strays(folder, lab)
-        return Taken(student, lab.id, files, refused, frozenset(missing), tuple(notes))
 
     @contextlib.contextmanager
     def _opened(self, student: Student) -> Iterator[int | None]:
@@ -290,7 +286,7 @@ def _no_submission(entry: os.DirEntry[str], suffix: str) -> str:
         return "it is a link, not a folder"
     if entry.is_dir(follow_symlinks=False) or suffix:
         return ""
-    if entry.name.lower().endswith(archives.NOT_READ):
+    if entry.name.lower().endswith(NOT_READ):
         return "an archive of this kind is not read; .zip, .tar, .tar.gz, .tar.bz2 and .tar.xz are"
     return "it is a file, not a student's folder or archive"
 
@@ -309,11 +305,11 @@ def _both(places: Sequence[Sequence[str]]) -> str:
     return f"Both {first}/ and {second}/ were handed in; {first}/ is graded."
 
 
-def _not_read(student: Student, fault: Fault) -> str:
-    return f"{shown(student.folder)} {fault.what} and was not read: {fault.advice}."
+def _not_read(student: Student, refusal: Refusal) -> str:
+    return f"{shown(student.folder)} {refusal.what} and was not read: {refusal.advice}."
 
 
-def _doubts(student: Student, contents: archives.Contents) -> list[str]:
+def _doubts(student: Student, contents: ArchiveContents) -> list[str]:
     if not contents.doubtful:
         return []
     more = contents.doubtful_count - len(contents.doubtful)
@@ -321,31 +317,35 @@ def _doubts(student: Student, contents: archives.Contents) -> list[str]:
     return [f"Ignored in {shown(student.folder)}: {said}."]
 
 
-def _labs_beside(lab: Lab, survey: Survey) -> list[Lab]:
+def _labs_beside(lab: Lab, index: ArchiveIndex) -> list[Lab]:
     """This lab and the kit's others that an archive holds in one place."""
     found = [lab]
     for lab_id in lab_ids(lab.root):
-        if lab_id != lab.id and lab_id in survey.labs and lab_id not in survey.rivals:
+        if lab_id != lab.id and lab_id in index.labs and lab_id not in index.rivals:
             with contextlib.suppress(LabError):
                 found.append(load_lab(lab.root, lab_id))
     return found
 
 
-def _from_lot(student: Student, lab: Lab, lot: Lot, notes: list[str]) -> Taken:
-    files = {name: lot.files[name] for name in lab.edit if name in lot.files}
-    missing = frozenset(name for name in lab.edit if name not in {**files, **lot.faults})
+def _from_contents(
+    student: Student, lab: Lab, found: FolderContents, unfinished: bool, notes: list[str]
+) -> Submission:
+    """`unfinished`: there are more strays than were looked at."""
+    files = {name: found.files[name] for name in lab.edit if name in found.files}
+    missing = frozenset(name for name in lab.edit if name not in {**files, **found.refused})
+    where = f" in {shown(student.folder)}" if student.is_archive else ""
     refused = {
-        name: _absent(name) if name in missing else _not_taken(student, name, lot.faults[name])
+        name: f"{name} {refusal.what}{where} and was not taken: {refusal.advice}."
+        if (refusal := found.refused.get(name))
+        else _absent(name)
         for name in lab.edit
         if name not in files
     }
-    notes = [*notes, *_ignored(lab, lot.strays, len(lot.strays) >= archives.MAX_STRAYS)]
-    notes += [_differs(name) for name in lab.given if _is_changed(lab, name, lot.files.get(name))]
-    return Taken(student.id, lab.id, files, refused, missing, tuple(notes))
-
-
-def _not_taken(student: Student, name: str, fault: Fault) -> str:
-    return f"{name} {fault.what} in {shown(student.folder)} and was not taken: {fault.advice}."
+    notes = [*notes, *_ignored(lab, found.strays, unfinished)]
+    for name in lab.given:
+        if found.files.get(name, own := lab.given_source(name).read_bytes()) != own:
+            notes.append(f"{name} differs from the kit's; the kit's own was used.")
+    return Submission(student.id, lab.id, files, refused, missing, tuple(notes))
 
 
 def _places(lab_id: str) -> tuple[tuple[str, ...], ...]:
@@ -356,14 +356,14 @@ def _absent(name: str) -> str:
     return f"{name} was not handed in."
 
 
-def _nothing(student: str, lab: Lab, notes: list[str]) -> Taken:
+def _nothing(student: str, lab: Lab, notes: list[str]) -> Submission:
     reasons = {name: _absent(name) for name in lab.edit}
-    return Taken(student, lab.id, {}, reasons, frozenset(reasons), tuple(notes))
+    return Submission(student, lab.id, {}, reasons, frozenset(reasons), tuple(notes))
 
 
-def _refused(student: str, lab: Lab, reason: str) -> Taken:
+def _refused(student: str, lab: Lab, reason: str) -> Submission:
     """Every file of a lab refused, for one reason."""
-    return Taken(
+    return Submission(
         student, lab.id, {}, {name: f"{name} was not taken: {reason}" for name in lab.edit}
     )
 
@@ -406,52 +406,48 @@ def _raise_ours(error: OSError) -> None:
         raise error
 
 
-def read_regular(folder: int, name: str) -> tuple[bytes | None, str]:
-    """Content of a regular file, or None and the sentence why it is not taken."""
-    try:
-        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-        if stat.S_ISLNK(mode):
-            return None, f"{name} is a link and was not taken: hand in the file itself."
-        if not stat.S_ISREG(mode):
-            return None, f"{name} is no regular file and was not taken: hand in a text file."
-        descriptor = os.open(name, _FILE, dir_fd=folder)
-    except FileNotFoundError:
-        return None, _absent(name)
-    except OSError as error:
-        _raise_ours(error)
-        if error.errno == errno.ELOOP:
-            return None, f"{name} is a link and was not taken: hand in the file itself."
-        return None, f"{name} could not be read and was not taken: {error.strerror}."
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None, f"{name} is no regular file and was not taken: hand in a text file."
-        try:
-            data = file.read(MAX_FILE_BYTES + 1)
-        except OSError as error:
-            _raise_ours(error)
-            return None, f"{name} could not be read and was not taken: {error.strerror}."
-    if len(data) > MAX_FILE_BYTES:
-        limit = MAX_FILE_BYTES // 2**20
-        return None, f"{name} is larger than {limit} MiB and was not taken: hand in source text."
-    return data, ""
-
-
-def _strays(folder: int, lab: Lab) -> list[str]:
-    """Sentences on what else lies in the folder; none of it is used."""
-    found: list[str] = []
-    more = False
+def _contents(folder: int, lab: Lab) -> tuple[FolderContents, bool]:
+    """What an open folder holds of a lab, and whether it holds more than was looked at."""
+    found = FolderContents()
+    for name in (*lab.edit, *lab.given):
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                found.files[name] = _read_regular(folder, name)
+            except EntryRefused as error:
+                found.refused[name] = error.refusal
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for count, entry in enumerate(entries):
             if count >= MAX_ENTRIES:
-                more = True
-                break
-            found.append(entry.name + ("/" if entry.is_dir(follow_symlinks=False) else ""))
-    notes = _ignored(lab, found, more)
-    for name in lab.given:
-        theirs, _ = read_regular(folder, name)
-        if _is_changed(lab, name, theirs):
-            notes.append(_differs(name))
-    return notes
+                return found, True
+            found.strays.add(entry.name + ("/" if entry.is_dir(follow_symlinks=False) else ""))
+    return found, False
+
+
+def _read_regular(folder: int, name: str) -> bytes:
+    """Content of a regular file. Raises `EntryRefused`, or FileNotFoundError where none is."""
+    link = EntryRefused(Refusal("is a link", ITSELF))
+    odd_file = EntryRefused(Refusal("is no regular file", "hand in a text file"))
+    try:
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        if stat.S_ISLNK(mode):
+            raise link
+        if not stat.S_ISREG(mode):
+            raise odd_file
+        descriptor = os.open(name, _FILE, dir_fd=folder)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise odd_file
+            data = file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        _raise_ours(error)
+        if error.errno == errno.ELOOP:
+            raise link from error
+        raise EntryRefused(Refusal("could not be read", str(error.strerror))) from error
+    if len(data) > MAX_FILE_BYTES:
+        raise EntryRefused(LARGE)
+    return data
 
 
 def _ignored(lab: Lab, found: Iterable[str], unfinished: bool) -> list[str]:
@@ -469,11 +465,3 @@ def _ignored(lab: Lab, found: Iterable[str], unfinished: bool) -> list[str]:
     more = f" and {'at least ' * unfinished}{rest} more" if rest > 0 else ""
     files = ", ".join(stray[:MAX_NAMED]) + more
     return [f"Ignored, because {lab.id} takes {' and '.join(lab.edit)} only: {files}."]
-
-
-def _is_changed(lab: Lab, name: str, theirs: bytes | None) -> bool:
-    return theirs is not None and theirs != lab.given_source(name).read_bytes()
-
-
-def _differs(name: str) -> str:
-    return f"{name} differs from the kit's; the kit's own was used."

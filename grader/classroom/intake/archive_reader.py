@@ -1,0 +1,244 @@
+"""Archives from the trusted side, which never looks into one: a process for each reads it.
+
+The process is a worker of the tier at which submissions are graded. It gets the archive's bytes and
+what to look for, gives up what else it has (`archives.confine`), and answers with plain data. What
+it does to itself or takes too much of is the archive's fault (`Unreadable`), and so is an answer
+that nobody asked for; a process that cannot be had is not (`Infrastructure`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from grader import classroom
+from grader.boundary.cell import Allowance
+from grader.boundary.codec import Side
+from grader.boundary.errors import (
+    Crashed,
+    FarSideError,
+    OverLimit,
+    StudentError,
+    Timeout,
+    WallFailed,
+)
+from grader.boundary.farside import Kit
+from grader.boundary.nursery import Line, Nursery, SandboxRoom
+from grader.boundary.remote import ProcessRoom
+from grader.boundary.rooms import Limits, LocalRoom, Room
+from grader.classroom.errors import Infrastructure
+from grader.classroom.intake import archives, names
+from grader.classroom.intake.entries import (
+    LABS_ONLY,
+    MAX_ARCHIVE_BYTES,
+    ArchiveContents,
+    ArchiveIndex,
+    Refusal,
+    Unreadable,
+    damaged,
+)
+from grader.classroom.intake.names import Parts
+from grader.labs import LAB_ID
+
+SECONDS = 60.0
+# The archive, what it unpacks to, the answer, and what `xz` takes; shared memory comes on top.
+MEMORY_BYTES = 384 * 2**20
+TRIES = 3
+MAX_PLACES = 5
+_AGAIN = "hand it in again"
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_INSIDE = """
+from grader.classroom.intake import archives
+
+def confine(_, *arguments):
+    archives.confine(*arguments)
+
+def answer(_, *arguments):
+    return archives.answer(*arguments)
+"""
+_KIT = Kit(Path(__file__).parent, (), (), probes=_INSIDE, probes_name="archives")
+_SIDE = Side({}, None, lambda *_: None)
+_Answer = TypeVar("_Answer", ArchiveIndex, ArchiveContents)
+
+
+class ArchiveReader:
+    """Reads archives at a tier; at `sandbox`, from the first one on, with a zygote of its own.
+    `hidden`: paths that a reading process must not see, wherever they lie. A context manager."""
+
+    def __init__(self, tier: str, hidden: Iterable[Path] = ()) -> None:
+        self.tier = tier
+        self.hidden = tuple(hidden)
+        self._folder: Path | None = None
+        self._nursery: Nursery | None = None
+        self._line: Line | None = None
+
+    def index(self, path: Path) -> ArchiveIndex:
+        """Which labs an archive holds, in which folders. Raises `Unreadable`, and
+        `Infrastructure` where no process can be had."""
+        found = self._asked(path, ArchiveIndex, "index", LAB_ID.pattern)
+        for lab, places in found.labs.items():
+            _check(LAB_ID.match(lab) and 0 < len(places) <= MAX_PLACES)
+            _check(all(place[-1:] == (lab,) for place in places))
+        _check(all(found.labs.get(lab) == places for lab, places in found.rivals.items()))
+        _check_texts([found.nested])
+        return found
+
+    def contents(
+        self, path: Path, wanted: Sequence[tuple[Parts, Sequence[str]]]
+    ) -> ArchiveContents:
+        """The named files of the folders in `wanted`, folder by folder. Raises like `index`."""
+        found = self._asked(path, ArchiveContents, "contents", wanted)
+        _check(len(found.folders) == len(wanted))
+        for folder, (_, asked) in zip(found.folders, wanted, strict=True):
+            _check(not folder.files.keys() & folder.refused.keys())
+            _check({*folder.files, *folder.refused} <= {*asked})
+            _check_texts(text for refusal in folder.refused.values() for text in refusal)
+        _check_texts(found.doubtful)
+        return found
+
+    def close(self) -> None:
+        if self._line is not None:
+            self._line.close()
+        if self._nursery is not None:
+            self._nursery.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._line = self._nursery = self._folder = None
+
+    def __enter__(self) -> ArchiveReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- asking -----------------------------------------------------------------------------------
+
+    def _asked(self, path: Path, kind: type[_Answer], what: str, question: object) -> _Answer:
+        data = _bytes_of(path)
+        packing = archives.PACKINGS[archives.suffix_of(path.name).lower()]
+        for left in reversed(range(TRIES)):
+            try:
+                answer = self._answer(what, data, packing, question)
+                break
+            except WallFailed as error:
+                self.close()
+                if not left:
+                    raise Infrastructure(str(error)) from error
+            except FarSideError as error:
+                # A signal may have come from elsewhere; the same again tells.
+                if not (left and isinstance(error, Crashed) and error.killed):
+                    raise _fault(error) from error
+        try:
+            found = msgspec.convert(answer, kind | Refusal)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise _not_asked() from error
+        if isinstance(found, Refusal):
+            _check_texts(found)
+            raise Unreadable(*found)
+        return found
+
+    def _answer(self, *arguments: object) -> object:
+        """What a fresh process answers about an archive."""
+        room = self._room()
+        try:
+            self._confine(room)
+            return room.request("probe", "answer", 0, (arguments, {}), _SIDE)
+        finally:
+            room.close()
+
+    def _confine(self, room: Room) -> None:
+        """Nothing of the archive is there yet: what fails is ours."""
+        try:
+            room.load()
+            if self.tier != "local":
+                limits = (MEMORY_BYTES, int(2 * SECONDS * Limits(SECONDS).patience) + 1)
+                room.request("probe", "confine", 0, (limits, {}), _SIDE)
+        except FarSideError as error:
+            raise WallFailed(f"a process that reads archives did not start: {error}") from error
+
+    def _room(self) -> Room:
+        limits = Limits(SECONDS)
+        if self.tier == "sandbox":
+            return SandboxRoom(_KIT, limits, self._zygote())
+        return ProcessRoom(_KIT, limits) if self.tier == "process" else LocalRoom(_KIT, limits)
+
+    def _zygote(self) -> Line:
+        if self._line is None:
+            self.close()
+            self._folder = Path(tempfile.mkdtemp(prefix="infralens-archives-"))
+            shown = [Path(classroom.__file__), Path(__file__).parent]
+            hidden = [*self.hidden, self._folder]
+            self._nursery = Nursery(self._folder, [archives.__name__], hidden, shown=shown)
+            self._nursery.start()
+            self._nursery.wait()
+            self._line = Line(self._nursery.address, _ALLOWANCE, ahead=True)
+        return self._line
+
+
+_ALLOWANCE = Allowance(
+    memory_bytes=MEMORY_BYTES + 128 * 2**20,
+    processes=8,
+    file_bytes=2**16,
+    folder_bytes=2**20,
+    open_files=64,
+)
+
+
+# -- what came back -------------------------------------------------------------------------------
+
+
+def _not_asked() -> Unreadable:
+    return damaged("the process that read it answered what it was not asked")
+
+
+def _check(right: object) -> None:
+    if not right:
+        raise _not_asked()
+
+
+def _check_texts(texts: Iterable[str]) -> None:
+    """What is printed as it came has no character that would mislead a terminal."""
+    _check(not any(map(names.hidden, "".join(texts))))
+
+
+def _fault(error: FarSideError) -> Unreadable:
+    """How the process that read an archive failed, as the archive's fault."""
+    if isinstance(error, Timeout):
+        return Unreadable("takes too long to read", LABS_ONLY)
+    if isinstance(error, OverLimit) or (
+        isinstance(error, StudentError) and "MemoryError" in error.bases
+    ):
+        return Unreadable(f"needs more memory than {MEMORY_BYTES // 2**20} MiB to read", LABS_ONLY)
+    if isinstance(error, Crashed):
+        return damaged(error.text.replace("of this code", "that read it"))
+    if isinstance(error, StudentError):
+        return damaged(f"{names.shown(error.type_name)} while it was read")
+    return _not_asked()
+
+
+# -- the bytes ------------------------------------------------------------------------------------
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        descriptor = os.open(path, _OPEN)
+    except FileNotFoundError:
+        raise Unreadable("is gone since the submissions were listed", _AGAIN) from None
+    except OSError as error:
+        raise Unreadable(f"could not be opened ({error.strerror})", _AGAIN) from error
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise Unreadable("is no regular file", _AGAIN)
+        if status.st_size == 0:
+            raise Unreadable("is empty (0 bytes)", _AGAIN)
+        if status.st_size > MAX_ARCHIVE_BYTES:
+            raise Unreadable(f"is larger than {MAX_ARCHIVE_BYTES // 2**20} MiB", LABS_ONLY)
+        return file.read(status.st_size)
