@@ -33,7 +33,7 @@ from hypothesis import strategies as st
 from grader.author.new_lab import new_lab
 from grader.classroom import archives, entries, submissions, unpacking, zip_entries
 from grader.classroom.errors import CallError
-from grader.classroom.grading import GradingRun
+from grader.classroom.grading.grading_run import GradingRun
 from grader.classroom.submissions import MAX_FILE_BYTES, Student, Submissions, Taken
 from grader.labs import load_lab
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import grader
-from grader.classroom import keys
+from grader.classroom.grading import keys
 
 
-@pytest.mark.parametrize("name", ["kernels/runtime.cpp", "kernels/shim.h", "suite.py"])
+@pytest.mark.parametrize("name", ["kernels/runtime.cpp", "kernels/shim.h", "suite/run.py"])
 def test_a_change_of_the_engine_is_another_grader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
