@@ -292,7 +292,7 @@ def grade(
 ) -> None:
     """Grade a folder of submissions; run again to go on after an interruption."""
     from grader.classroom.command import run
-    from grader.classroom.grading import DEFAULT_TIER
+    from grader.classroom.grading.grading_run import DEFAULT_TIER
 
     code = run(
         submissions=submissions,

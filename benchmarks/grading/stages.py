@@ -42,31 +42,50 @@ class Stage:
 
 COORDINATOR, JOB = "coordinator", "job"
 STAGES = (
-    Stage(COORDINATOR, "load the suites", "grader.classroom.grading", "_suite", True),
+    Stage(COORDINATOR, "load the suites", "grader.classroom.grading.grading_run", "_suite", True),
     Stage(
         COORDINATOR,
         "read submissions, compute keys",
-        "grader.classroom.grading",
+        "grader.classroom.grading.grading_run",
         "GradingRun._plan",
         True,
     ),
     Stage(COORDINATOR, "start a zygote", "grader.boundary.nursery", "Nursery.start", True),
     Stage(COORDINATOR, "wait for the zygote", "grader.boundary.nursery", "Nursery.wait", True),
-    Stage(COORDINATOR, "start jobs", "grader.classroom.executor", "_Job.__init__", True),
+    Stage(COORDINATOR, "start jobs", "grader.classroom.grading.jobs", "Job.__init__", True),
     Stage(COORDINATOR, "write results", "grader.classroom.store", "FolderGradebook.put", True),
     Stage(COORDINATOR, "write pages", "grader.classroom.report", "write_pages", True),
-    Stage(JOB, "load the suites in a job", "grader.classroom.executor", "load_suite", True),
-    Stage(JOB, "open a room", "grader.classroom.units", "open_room"),
+    Stage(JOB, "load the suites in a job", "grader.classroom.grading.jobs", "load_suite", True),
+    Stage(JOB, "open a room", "grader.classroom.grading.unit_run", "open_room"),
     Stage(JOB, "fork a worker", "grader.boundary.nursery", "Line.ask", True),
     Stage(JOB, "start a process", "grader.boundary.remote", "Spawned.__init__", True),
-    Stage(JOB, "worker gets ready, imports the files", "grader.classroom.units", "_load"),
-    Stage(JOB, "calls across the wall", "grader.classroom.units", "_Guard.request", True),
+    Stage(
+        JOB,
+        "worker gets ready, imports the files",
+        "grader.classroom.grading.unit_run",
+        "load_fault",
+    ),
+    Stage(
+        JOB,
+        "calls across the wall",
+        "grader.classroom.grading.guarded_room",
+        "GuardedRoom.request",
+        True,
+    ),
     Stage(JOB, "tests' own code", "grader.suite.suite_run", "run_case"),
     Stage(JOB, "diagnosis", "grader.suite.diagnose", "Diagnoser.diagnose", True),
-    Stage(JOB, "checks of the suite", "grader.classroom.units", "_Run._check_the_suite", True),
-    Stage(JOB, "close the room", "grader.classroom.units", "_Guard.close", True),
-    Stage(JOB, "end what is left", "grader.classroom.processes", "end_children", True),
-    Stage(JOB, "staging, marks, record", "grader.classroom.executor", "grade_unit"),
+    Stage(
+        JOB,
+        "checks of the suite",
+        "grader.classroom.grading.unit_run",
+        "UnitRun._check_the_suite",
+        True,
+    ),
+    Stage(
+        JOB, "close the room", "grader.classroom.grading.guarded_room", "GuardedRoom.close", True
+    ),
+    Stage(JOB, "end what is left", "grader.classroom.grading.processes", "end_children", True),
+    Stage(JOB, "staging, marks, record", "grader.classroom.grading.jobs", "grade_unit"),
 )
 
 

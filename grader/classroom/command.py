@@ -13,7 +13,7 @@ from rich.table import Table
 from grader.boundary import probe as probing
 from grader.classroom import report
 from grader.classroom.errors import CallError
-from grader.classroom.grading import DEFAULT_TIER, GradeSummary, GradingRun
+from grader.classroom.grading.grading_run import DEFAULT_TIER, GradeSummary, GradingRun
 from grader.labs import LabError
 
 MIN_KEY_BYTES = 16

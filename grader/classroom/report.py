@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from grader.classroom import records
-from grader.classroom.grading import GradeSummary
+from grader.classroom.grading.grading_run import GradeSummary
 from grader.classroom.records import Record, TestRow
 from grader.labs import Lab
 from grader.progress import write_atomically

@@ -18,10 +18,12 @@ import pytest
 from grader import capabilities
 from grader.author import wrong_answers
 from grader.boundary.probe import probe
-from grader.classroom import executor, records, units
-from grader.classroom.grading import GradeSummary, GradingRun
+from grader.classroom import records
+from grader.classroom.grading import executors, jobs, unit_run
+from grader.classroom.grading.grading_run import GradeSummary, GradingRun
+from grader.classroom.grading.guarded_room import Wall
+from grader.classroom.grading.unit import Unit
 from grader.classroom.records import Record
-from grader.classroom.units import Unit, Wall
 from grader.labs import load_lab
 from grader.suite.diagnose import Replays
 from grader.suite.model import load_suite
@@ -118,7 +120,9 @@ class Zero1AdamW(Zero1AdamW):
 """
 pytestmark = [
     pytest.mark.skipif(bool(capabilities.missing("gloo")), reason="no gloo"),
-    pytest.mark.skipif(executor.START != "fork", reason="jobs that are spawned grade whole suites"),
+    pytest.mark.skipif(
+        executors.START != "fork", reason="jobs that are spawned grade whole suites"
+    ),
 ]
 
 
@@ -144,7 +148,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def summary(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> GradeSummary:
     tasks = {name.split(".")[2]: name.split(".")[1] for name in FAKES.values()}
     tasks["forged"] = "Zero1AdamW"
-    real = executor.grade_unit
+    real = jobs.grade_unit
 
     def faked_task(unit: Unit, replays: Replays, work: Path, wall: Wall | None = None) -> Record:
         task, tests = tasks[unit.student], replays.suite
@@ -155,9 +159,9 @@ def summary(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> GradeSumm
             return real(unit, replays, work, wall)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executor, "grade_unit", faked_task)
+        patch.setattr(jobs, "grade_unit", faked_task)
         # Each mistake is looked for among up to twelve; a busy machine must not end that early.
-        patch.setattr(units, "DIAGNOSIS_SECONDS", 300.0)
+        patch.setattr(unit_run, "DIAGNOSIS_SECONDS", 300.0)
         tier = "sandbox" if probe().tier == "sandbox" else "process"
         return GradingRun(folder, tmp_path_factory.mktemp("run"), root=ROOT, tier=tier).grade()
 

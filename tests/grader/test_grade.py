@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from grader import capabilities
-from grader.classroom import command, executor, grading, records, units
+from grader.classroom import command, records
 from grader.classroom.errors import CallError, Infrastructure
-from grader.classroom.grading import GradeSummary, GradingRun
+from grader.classroom.grading import executors, grading_run, jobs, unit_run
+from grader.classroom.grading.grading_run import GradeSummary, GradingRun
 from grader.classroom.intake.entries import MAX_FILE_BYTES
 from grader.classroom.intake.submissions import student_id
 from grader.classroom.records import Record
@@ -348,7 +349,7 @@ def test_a_unit_that_is_known_is_not_graded_again(
     course.hand_in("alice")
     course.hand_in("carl", mean=WRONG)
     first = course.grade()
-    monkeypatch.setattr(executor, "_Job", None)
+    monkeypatch.setattr(executors, "Job", None)
     second = course.grade()
     assert (first.graded, first.known) == (2, 0)
     assert (second.graded, second.known) == (0, 2)
@@ -565,7 +566,7 @@ def test_a_damaged_result_is_graded_again(course: Class, damage: str) -> None:
 
 def fails(times: int, folder: Path) -> Callable[..., Record]:
     """`grade_unit` that fails so many times for bob; jobs count in a folder."""
-    real = executor.grade_unit
+    real = jobs.grade_unit
 
     def broken(unit: Any, *rest: Any) -> Record:
         tries = len(list(folder.glob("try*")))
@@ -582,7 +583,7 @@ def test_an_infrastructure_error_is_tried_again(
 ) -> None:
     course.hand_in("alice")
     course.hand_in("bob")
-    monkeypatch.setattr(executor, "grade_unit", fails(1, course.tmp))
+    monkeypatch.setattr(jobs, "grade_unit", fails(1, course.tmp))
     summary = course.grade()
     assert summary.exit_code == 0
     assert summary.graded == 2
@@ -594,7 +595,7 @@ def test_an_infrastructure_error_is_never_a_grade(
     course.hand_in("alice")
     course.hand_in("bob")
     with monkeypatch.context() as patch:
-        patch.setattr(executor, "grade_unit", fails(2, course.tmp))
+        patch.setattr(jobs, "grade_unit", fails(2, course.tmp))
         code = command.run(course.submissions, course.out, root=course.kit.root)
     assert code == 3
     said = capsys.readouterr().out
@@ -609,14 +610,14 @@ def test_an_infrastructure_error_is_never_a_grade(
 def test_a_job_that_dies_costs_no_grade(course: Class, monkeypatch: pytest.MonkeyPatch) -> None:
     course.hand_in("alice")
     course.hand_in("bob")
-    real = executor.grade_unit
+    real = jobs.grade_unit
 
     def dies(unit: Any, *rest: Any) -> Record:
         if unit.student == "bob":
             os.kill(os.getpid(), signal.SIGKILL)
         return real(unit, *rest)
 
-    monkeypatch.setattr(executor, "grade_unit", dies)
+    monkeypatch.setattr(jobs, "grade_unit", dies)
     summary = course.grade()
     assert [failed.student for failed in summary.failed] == ["bob"]
     assert "exit code -9" in summary.failed[0].reason
@@ -635,15 +636,15 @@ def test_a_test_that_fails_by_itself_is_no_grade(course: Class) -> None:
 def test_a_job_that_hangs_is_ended(course: Class, monkeypatch: pytest.MonkeyPatch) -> None:
     course.hand_in("alice")
     course.hand_in("bob")
-    real = executor.grade_unit
+    real = jobs.grade_unit
 
     def hangs(unit: Any, *rest: Any) -> Record:
         if unit.student == "bob":
             time.sleep(3600)
         return real(unit, *rest)
 
-    monkeypatch.setattr(executor, "grade_unit", hangs)
-    monkeypatch.setattr(executor, "UNIT_SECONDS", 2.0)
+    monkeypatch.setattr(jobs, "grade_unit", hangs)
+    monkeypatch.setattr(jobs, "UNIT_SECONDS", 2.0)
     summary = course.grade()
     assert [failed.student for failed in summary.failed] == ["bob"]
     assert "did not end" in summary.failed[0].reason
@@ -654,7 +655,7 @@ def test_spawned_jobs_give_the_same_results(course: Class, monkeypatch: pytest.M
     course.hand_in("alice")
     course.hand_in("carl", mean=WRONG)
     course.grade()
-    monkeypatch.setattr(executor, "START", "spawn")
+    monkeypatch.setattr(executors, "START", "spawn")
     course.grade(out=course.tmp / "spawned")
     assert kept_results(course.tmp / "spawned") == kept_results(course.out)
 
@@ -764,7 +765,7 @@ def test_an_endless_loop_costs_its_task_only(
 
 
 def test_all_tests_together_have_their_time(course: Class, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "UNIT_SECONDS", 0.0)
+    monkeypatch.setattr(unit_run, "UNIT_SECONDS", 0.0)
     course.hand_in("alice")
     assert course.marks() == {"alice": dict.fromkeys(FULL, 0.0)}
     assert "no time is left" in records.reasons(course.record("alice"))[0][1]
@@ -977,4 +978,4 @@ def test_a_test_s_seed_is_that_of_the_unit(course: Class) -> None:
     tests = load_suite(load_lab(course.kit.root, LAB))
     seed = course.record("alice").seed.encode()
     assert len({seed_of(case, seed) for case in tests.cases}) == len(tests.cases)
-    assert grading.TIERS == ("sandbox", "process", "local")
+    assert grading_run.TIERS == ("sandbox", "process", "local")

@@ -33,7 +33,7 @@ from hypothesis import strategies as st
 from grader.author.new_lab import new_lab
 from grader.boundary.probe import probe
 from grader.classroom.errors import CallError
-from grader.classroom.grading import GradingRun
+from grader.classroom.grading.grading_run import GradingRun
 from grader.classroom.intake import (
     archive_reader,
     archives,

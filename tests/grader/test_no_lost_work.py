@@ -24,7 +24,7 @@ import pytest
 from grader import progress
 from grader.boundary import remote
 from grader.classroom import command, records
-from grader.classroom.grading import GradingRun
+from grader.classroom.grading.grading_run import GradingRun
 from grader.classroom.records import Record, TaskRow
 from grader.classroom.store import FolderGradebook
 from grader.progress import write_atomically

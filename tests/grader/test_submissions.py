@@ -14,7 +14,7 @@ import pytest
 
 from grader import capabilities
 from grader.classroom import records
-from grader.classroom.grading import GradeSummary, GradingRun
+from grader.classroom.grading.grading_run import GradeSummary, GradingRun
 from grader.classroom.records import Record
 from grader.labs import load_lab
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import grader
-from grader.classroom import keys
+from grader.classroom.grading import keys
 
 RUNTIME = ("runtime.cpp", "races.h", "shim.h")
 
 
 @pytest.mark.parametrize(
-    "name", [*(f"kernels/cuda/runtime/{name}" for name in RUNTIME), "suite.py"]
+    "name", [*(f"kernels/cuda/runtime/{name}" for name in RUNTIME), "suite/run.py"]
 )
 def test_a_change_of_the_engine_is_another_grader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

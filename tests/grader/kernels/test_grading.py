@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from grader import capabilities
-from grader.classroom.grading import GradingRun
+from grader.classroom.grading.grading_run import GradingRun
 from grader.labs import load_lab
 from grader.suite.diagnose import Replays
 from grader.suite.model import load_suite

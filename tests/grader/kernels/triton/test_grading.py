@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from grader import capabilities
-from grader.classroom import preload
-from grader.classroom.grading import GradingRun
+from grader.classroom.grading import preload
+from grader.classroom.grading.grading_run import GradingRun
 from grader.labs import load_lab
 from grader.skeleton import skeleton
 from tests.grader.conftest import HERE, needs_sandbox

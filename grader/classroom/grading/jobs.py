@@ -1,44 +1,39 @@
-"""Who grades units: `jobs` processes on this machine, one unit at a time each.
-
-An executor has one method, `run(units, stop)`, a generator of (unit, answer) in any order. Answers
-come back as data, never as pickles. Only its caller writes results.
-"""
+"""A job: a process that grades one unit at a time, and what both sides of its line know."""
 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
-import socket
 import sys
 import tempfile
 import time
 import traceback
-from collections import deque
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from grader.boundary.errors import WallFailed
-from grader.boundary.nursery import Line, Nursery
+from grader.boundary.nursery import Line
 from grader.boundary.rooms import patience
-from grader.classroom import preload, processes, records
+from grader.classroom import records
 from grader.classroom.errors import Infrastructure
+from grader.classroom.grading import preload, processes
+from grader.classroom.grading.grade_unit import grade_unit
+from grader.classroom.grading.guarded_room import Wall
+from grader.classroom.grading.unit import Unit
+from grader.classroom.grading.unit_run import UNIT_SECONDS
 from grader.classroom.records import Record
-from grader.classroom.units import UNIT_SECONDS, Unit, Wall, grade_unit
 from grader.labs import load_lab
 from grader.suite.diagnose import Replays
 from grader.suite.model import load_suite
 
 STOP_SECONDS = 2.0
 TRIES = 5
-START = "fork" if sys.platform == "linux" else "spawn"
 
 
 class JobFailure(msgspec.Struct, frozen=True, tag=True):
@@ -52,47 +47,7 @@ class _Graded(msgspec.Struct, frozen=True, tag=True):
     record: Record
 
 
-Answer = Record | JobFailure
-
-
-class Stop:
-    """A request to stop. As a context manager on the main thread, Ctrl-C and SIGTERM make it; a
-    waiting executor is woken through `fileno`."""
-
-    def __init__(self) -> None:
-        self.requested = False
-        self._reader, self._writer = socket.socketpair()
-        self._before: dict[int, Any] = {}
-
-    def fileno(self) -> int:
-        return self._reader.fileno()
-
-    def request(self) -> None:
-        self.requested = True
-        with contextlib.suppress(OSError):
-            self._writer.send(b"!")
-
-    def _ring(self, _number: int, _frame: FrameType | None) -> None:
-        self.request()
-
-    def __enter__(self) -> Stop:
-        with contextlib.suppress(ValueError):  # not the main thread: the caller's signals stay
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._ring)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._reader.close()
-        self._writer.close()
-
-
-class Executor(Protocol):
-    def run(self, units: Sequence[Unit], stop: Stop) -> Iterator[tuple[Unit, Answer]]:
-        """Grade units, each answered once, until all are or `stop` is requested. Closing the
-        generator ends whatever is at work."""
-        ...
+JobAnswer = Record | JobFailure
 
 
 @dataclass(frozen=True)
@@ -106,54 +61,7 @@ class JobConfig:
     mechanisms: tuple[str, ...] = ()
 
 
-class LocalExecutor:
-    """Processes on this machine: forked on Linux, where the suites that the caller has loaded come
-    along, spawned elsewhere."""
-
-    def __init__(self, config: JobConfig, jobs: int, nursery: Nursery | None = None) -> None:
-        """`nursery`: for the sandbox tier; it is started again when it ends in the middle."""
-        self.config = config
-        self.jobs = jobs
-        self.nursery = nursery
-        self.context: Any = multiprocessing.get_context(START)
-
-    def run(self, units: Sequence[Unit], stop: Stop) -> Iterator[tuple[Unit, Answer]]:
-        waiting = deque(units)
-        jobs: list[_Job] = []
-        try:
-            while waiting or any(job.unit for job in jobs):
-                while waiting and len(jobs) < min(self.jobs, len(units)):
-                    jobs.append(_Job(self.context, self.config))
-                for job in jobs:
-                    if job.unit is None and waiting:
-                        job.give(waiting.popleft())
-                limit = max(0.0, min(job.until for job in jobs) - time.monotonic())
-                awaited = [stop.fileno(), *(job.line for job in jobs), *self._watched()]
-                ready = wait(awaited, timeout=limit)
-                if stop.requested:
-                    return
-                if self.nursery is not None:
-                    self.nursery.revive()
-                for job in list(jobs):
-                    late = time.monotonic() > job.until
-                    if job.line not in ready and not late:
-                        continue
-                    unit, answer = job.unit, job.answer(late)
-                    if job.over:
-                        job.end()
-                        jobs.remove(job)
-                    elif waiting:  # it works on while the answer is stored
-                        job.give(waiting.popleft())
-                    if unit is not None:
-                        yield unit, answer
-        finally:
-            _end(jobs)
-
-    def _watched(self) -> list[int]:
-        return [] if self.nursery is None else [self.nursery.sentinel]
-
-
-class _Job:
+class Job:
     """One process, its line, and the unit that it is at."""
 
     def __init__(self, context: Any, config: JobConfig) -> None:
@@ -178,7 +86,7 @@ class _Job:
         with contextlib.suppress(OSError):  # the line's end is read as the answer
             self.line.send_bytes(msgspec.msgpack.encode(unit))
 
-    def answer(self, late: bool) -> Answer:
+    def answer(self, late: bool) -> JobAnswer:
         """What came back for the present unit, which is none any more."""
         self.unit, self.until = None, float("inf")
         if late and not self.line.poll():
@@ -198,23 +106,12 @@ class _Job:
         self.process.close()
 
 
-def _end(jobs: list[_Job]) -> None:
-    """End the jobs: with a word first, so that they end what student code started."""
-    for job in jobs:
-        with contextlib.suppress(OSError):
-            job.process.terminate()
-    until = time.monotonic() + STOP_SECONDS
-    for job in jobs:
-        job.process.join(max(0.0, until - time.monotonic()))
-        job.end()
-
-
-def _packed(answer: Answer) -> bytes:
+def _packed(answer: JobAnswer) -> bytes:
     tagged = _Graded(answer) if isinstance(answer, Record) else answer
     return msgspec.msgpack.encode(tagged)
 
 
-def _unpacked(data: bytes) -> Answer:
+def _unpacked(data: bytes) -> JobAnswer:
     try:
         tagged = msgspec.msgpack.decode(data, type=_Graded | JobFailure)
     except (msgspec.MsgspecError, ValueError) as error:
@@ -253,7 +150,7 @@ def _serve(line: Connection, config: JobConfig, parent: int) -> None:
         line.send_bytes(_packed(answer))
 
 
-def _answer(unit: Unit, replays: Replays, work: Path, wall: Wall, tries: int = TRIES) -> Answer:
+def _answer(unit: Unit, replays: Replays, work: Path, wall: Wall, tries: int = TRIES) -> JobAnswer:
     try:
         return grade_unit(unit, replays, work, wall)
     except Infrastructure as error:

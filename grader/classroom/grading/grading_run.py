@@ -22,14 +22,15 @@ from typing import IO
 
 from grader.boundary.errors import WallFailed
 from grader.boundary.nursery import Nursery
-from grader.classroom import keys, preload
 from grader.classroom.errors import CallError, Infrastructure
-from grader.classroom.executor import Executor, JobConfig, JobFailure, LocalExecutor, Stop
+from grader.classroom.grading import keys, preload
+from grader.classroom.grading.executors import Executor, LocalExecutor, Stop
+from grader.classroom.grading.jobs import JobConfig, JobFailure
+from grader.classroom.grading.unit import FEEDBACK, Unit
 from grader.classroom.intake.archive_reader import ArchiveReader
 from grader.classroom.intake.submissions import Submission, Submissions
 from grader.classroom.records import Record
 from grader.classroom.store import FolderGradebook, Gradebook
-from grader.classroom.units import FEEDBACK, Unit
 from grader.labs import Lab, LabError, find_root, lab_ids, load_lab
 from grader.progress import write_atomically
 from grader.suite.model import Suite, load_suite

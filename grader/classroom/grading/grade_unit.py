@@ -1,0 +1,186 @@
+"""Grading one unit: a submission's files for one lab, through every test of the lab's suite.
+
+Runs in a job process. What student code does becomes a status and a reason; what fails on our side
+is `Infrastructure`, and never a grade.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from grader import feedback, score
+from grader.boundary.errors import LoadFailed, Missing
+from grader.classroom import records
+from grader.classroom.errors import Infrastructure
+from grader.classroom.grading.guarded_room import Wall
+from grader.classroom.grading.unit import Unit
+from grader.classroom.grading.unit_run import UnitRun
+from grader.classroom.records import Record, TaskRow, TestRow
+from grader.labs import Lab
+from grader.status import TaskStatus, TestStatus
+from grader.suite.diagnose import Replays
+from grader.suite.run import Outcome
+
+
+def grade_unit(unit: Unit, replays: Replays, work: Path, wall: Wall | None = None) -> Record:
+    """The result of a unit; raises `Infrastructure` where there can be none."""
+    tests = replays.suite
+    with _staged(unit, tests.lab, work) as folder:
+        run = UnitRun(unit, replays, folder, wall)
+        try:
+            outcomes = [run.outcome(case) for case in tests.cases]
+        finally:
+            run.close()
+        changed = _changed(unit, folder)
+    marks = score.score_lab(tests, outcomes)
+    notes = [*unit.notes, *unit.refused.values()]
+    if changed:
+        notes.append(f"For a person to look at: {changed} changed while it was graded.")
+    rows = [_without_file(unit, row) for row in marks.tasks]
+    marks = replace(marks, tasks=tuple(rows))
+    folders = (str(folder), str(work))
+    return Record(
+        schema=records.SCHEMA,
+        student=unit.student,
+        lab=unit.lab,
+        score=marks.score,
+        max_score=marks.max_score,
+        not_verified=marks.not_verified,
+        tier=unit.tier,
+        mechanisms=list(run.mechanisms),
+        key=unit.key,
+        seed=unit.seed,
+        files=unit.digests,
+        tests=[_test_row(outcome, unit.feedback, folders) for outcome in outcomes],
+        tasks=[_task_row(row) for row in marks.tasks],
+        notes=[records.plain(note, *folders) for note in notes],
+    )
+
+
+# -- staging --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _staged(unit: Unit, lab: Lab, work: Path) -> Iterator[Path]:
+    """A private folder, called as the lab, with the files of the submission that were taken and the
+    kit's own given files. At tier `sandbox`, where no student code can reach it, this process uses
+    it for every unit; elsewhere each unit has one that is new."""
+    lasting = unit.tier == "sandbox"
+    try:
+        if lasting:
+            outer = work / f"units-{os.getpid()}"
+            folder = outer / lab.id
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _empty(outer, but=lab.id)
+            _empty(folder)
+        else:
+            outer = Path(tempfile.mkdtemp(dir=work, prefix="unit-"))
+            folder = outer / lab.id
+            folder.mkdir(mode=0o700)
+        for name in lab.edit:
+            if name in unit.files:
+                (folder / name).write_bytes(unit.files[name])
+        for name in lab.given:
+            shutil.copyfile(lab.given_source(name), folder / name)
+    except OSError as error:
+        raise Infrastructure(f"the submission could not be staged: {error}") from error
+    try:
+        yield folder
+    finally:
+        if not lasting:
+            shutil.rmtree(outer, ignore_errors=True)
+
+
+def _empty(folder: Path, but: str = "") -> None:
+    for entry in list(os.scandir(folder)):
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name != but:
+                shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+
+
+def _changed(unit: Unit, folder: Path) -> str:
+    """Names of taken files that are not what they were when they were staged."""
+    found = []
+    for name in unit.files:
+        try:
+            descriptor = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with os.fdopen(descriptor, "rb") as file:
+                now = hashlib.sha256(file.read(len(unit.files[name]) + 1)).hexdigest()
+        except OSError:
+            now = ""
+        if now != unit.digests[name]:
+            found.append(name)
+    return ", ".join(found)
+
+
+# -- from outcomes to rows ------------------------------------------------------------------------
+
+
+def _without_file(unit: Unit, row: score.TaskScore) -> score.TaskScore:
+    """A task whose file was not taken is no open question, whatever this machine lacks."""
+    if row.task.file not in unit.refused:
+        return row
+    status = TaskStatus.NOT_STARTED if row.task.file in unit.missing else TaskStatus.WRONG
+    return replace(row, points=0.0, status=status)
+
+
+def _task_row(row: score.TaskScore) -> TaskRow:
+    if row.status == TaskStatus.NOT_RUN:
+        raise Infrastructure(
+            f"{row.task.name} ended as {row.status.value!r}: its tests did not run"
+        )
+    if row.tests == 0:
+        raise Infrastructure(f"{row.task.name} has no scored test")
+    if row.status == TaskStatus.WRONG and row.passed == row.tests:
+        raise Infrastructure(f"{row.task.name} has no gate: no answer could earn its points")
+    return TaskRow(row.task.id, row.points, row.task.points, row.status)
+
+
+def _test_row(outcome: Outcome, level: str, folders: tuple[str, ...]) -> TestRow:
+    full = _message(outcome)
+    return TestRow(
+        id=outcome.case.id,
+        task=outcome.case.test.task,
+        gate=outcome.case.test.gate and outcome.case.test.scored,
+        status=outcome.status,
+        message=records.plain(_for_student(outcome, full, level), *folders),
+        detail=records.plain(_for_instructor(outcome, full), *folders),
+        seconds=round(outcome.seconds, 3),
+    )
+
+
+def _message(outcome: Outcome) -> str:
+    if outcome.status.is_pass:
+        return ""
+    if outcome.error is None:
+        return "\n".join(outcome.lines)  # a sentence of this module
+    return "\n".join(feedback.message(outcome))
+
+
+def _for_student(outcome: Outcome, full: str, level: str) -> str:
+    """`names` tells which test did not pass, `diagnosis` also the likely cause, `full` also the
+    call and the values. What is only about the student's own file is told at every level."""
+    own = outcome.error is None or isinstance(outcome.error, LoadFailed | Missing)
+    if level == "full" or own or outcome.status == TestStatus.NOT_STARTED:
+        return full
+    name = f"{outcome.case.name}: {outcome.status}"
+    return (
+        f"{name}\nLikely cause: {outcome.cause}" if level == "diagnosis" and outcome.cause else name
+    )
+
+
+def _for_instructor(outcome: Outcome, full: str) -> str:
+    if outcome.status.is_pass or outcome.error is None:
+        return ""
+    file, line = outcome.site
+    parts = [full, f"({Path(file).name}:{line})" if line else "", outcome.detail]
+    return "\n".join(part for part in parts if part)

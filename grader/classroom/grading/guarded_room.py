@@ -1,0 +1,112 @@
+"""The room of one unit: what fails in it is told apart, the student's from ours."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from grader.boundary import codec
+from grader.boundary.errors import Crashed, FarSideError, Refused, Timeout
+from grader.boundary.farside import Kit
+from grader.boundary.nursery import Line, SandboxRoom
+from grader.boundary.remote import ProcessRoom
+from grader.boundary.rooms import Limits, LocalRoom, Room
+from grader.classroom.errors import Infrastructure
+
+KILLED_TRIES = 3  # of what a signal ended
+
+
+@dataclass(frozen=True)
+class Wall:
+    """What a room of the `sandbox` tier needs: the line to the zygote."""
+
+    line: Line | None = None
+    mechanisms: tuple[str, ...] = ()
+
+
+def open_room(tier: str, kit: Kit, limits: Limits, wall: Wall | None = None) -> Room:
+    """A room of that tier around a folder of student code."""
+    if tier == "sandbox":
+        if wall is None or wall.line is None:
+            raise Infrastructure("no process forks workers for the sandbox tier")
+        return SandboxRoom(kit, limits, wall.line, wall.mechanisms)
+    if tier == "process":
+        return ProcessRoom(kit, limits)
+    if tier == "local":
+        return LocalRoom(kit, limits)
+    raise Infrastructure(f"there is no tier {tier!r}")
+
+
+class GuardedRoom:
+    """A room that tells our faults from the student's, ends a test at its first crash or timeout,
+    and keeps the whole unit within its time."""
+
+    def __init__(self, room: Room, deadline: float) -> None:
+        self.room = room
+        self.deadline = deadline
+        self.over: FarSideError | None = None
+        self.tier = room.tier
+        self.mechanisms = room.mechanisms
+
+    def request(self, op: str, name: str, handle: int, payload: object, side: codec.Side) -> Any:
+        if self.over is not None:
+            # Property tests repeat a failing body, and each repetition would cost a deadline.
+            raise type(self.over)(self.over.text, self.over.where)
+        if time.monotonic() > self.deadline:
+            self.over = Timeout("no time is left: all tests of this lab together took too long")
+            raise self.over
+        with ours():
+            try:
+                return self.room.request(op, name, handle, payload, side)
+            except (Timeout, Crashed) as error:
+                self.over = error
+                raise
+
+    def load(self) -> None:
+        with ours():
+            self.room.load()
+
+    def pid(self) -> int:
+        with ours():
+            return self.room.pid()
+
+    def forget(self) -> None:
+        self.over = None
+        with ours():
+            self.room.forget()
+
+    def output(self) -> str:
+        return self.room.output()
+
+    def close(self) -> None:
+        self.room.close()
+
+
+@contextlib.contextmanager
+def ours() -> Iterator[None]:
+    """Whatever a room raises that does not describe student code is a fault of ours. A TypeError is
+    the suite's, which sent what cannot cross, perhaps because an answer was not what it takes."""
+    try:
+        yield
+    except (FarSideError, TypeError):
+        raise
+    except Exception as error:
+        raise Infrastructure(f"the wall failed: {type(error).__name__}: {error}") from error
+
+
+def load_fault(room: GuardedRoom) -> FarSideError | None:
+    """Have the files imported, if they are not; what went wrong, if that never ended or ended the
+    process. A file that merely raises is told by each test that needs it."""
+    for attempt in range(1, KILLED_TRIES + 1):
+        try:
+            room.load()
+        except (Timeout, Crashed, Refused) as error:
+            killed = isinstance(error, Crashed) and error.killed
+            if attempt == KILLED_TRIES or not killed:
+                return error
+        else:
+            return None
+    return None

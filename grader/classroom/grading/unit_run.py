@@ -1,0 +1,189 @@
+"""One unit in the middle of being graded: its room, its files that do not import, its tests."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from grader.boundary.errors import Crashed, FarSideError, SuiteFault
+from grader.classroom.errors import Infrastructure
+from grader.classroom.grading.guarded_room import (
+    KILLED_TRIES,
+    GuardedRoom,
+    Wall,
+    load_fault,
+    open_room,
+    ours,
+)
+from grader.classroom.grading.unit import Unit
+from grader.expect import Failure
+from grader.status import TestStatus
+from grader.suite.diagnose import Diagnoser, Replays
+from grader.suite.model import Case
+from grader.suite.run import Outcome, reference_room, run_case
+from grader.suite.suite_run import SuiteRun
+
+DIAGNOSIS_SECONDS = 20.0
+UNIT_SECONDS = 900.0
+MAX_LOADS = 2
+MIN_FREE_BYTES = 8 * 2**20
+
+
+@dataclass(frozen=True)
+class _Closed:
+    """Why nothing of a file can be tested."""
+
+    status: TestStatus
+    sentence: str
+
+
+class UnitRun:
+    """One unit in the middle of being graded."""
+
+    def __init__(self, unit: Unit, replays: Replays, folder: Path, wall: Wall | None) -> None:
+        self.unit = unit
+        self.wall = wall
+        self.tests = replays.suite
+        self.lab = self.tests.lab
+        self.folder = folder
+        self.limits = self.tests.limits()
+        self.deadline = time.monotonic() + UNIT_SECONDS * self.limits.patience
+        self.closed: dict[str, _Closed] = {}
+        diagnoser = Diagnoser(replays, DIAGNOSIS_SECONDS)
+        self.suite_run = SuiteRun(self.tests, folder, unit.seed, diagnoser, (Infrastructure,))
+        self.bad_loads = 0
+        for name, sentence in unit.refused.items():
+            status = TestStatus.NOT_STARTED if name in unit.missing else TestStatus.ERROR
+            self.closed[name] = _Closed(status, sentence)
+        self.room: GuardedRoom | None = None
+        self.mechanisms: tuple[str, ...] = ()
+        if unit.files:
+            self._open()
+
+    def close(self) -> None:
+        if self.room is not None:
+            self.room.close()
+
+    # -- opening: a file whose import never ends, or ends the process, costs that file only
+
+    def _open(self) -> None:
+        names = tuple(name for name in self.lab.edit if name in self.unit.files)
+        self.room = self._room(names)
+        self.mechanisms = self.room.mechanisms
+        fault = load_fault(self.room)
+        if fault is None:
+            return
+        self.room.close()
+        self._check_the_wall()
+        sound = []
+        for name in names:
+            alone = fault
+            if len(names) > 1:
+                room = self._room((name,))
+                found = load_fault(room)
+                room.close()
+                if found is None:
+                    sound.append(name)
+                    continue
+                alone = found
+            self._close_file(name, alone)
+        self.room = self._room(tuple(sound)) if sound else None
+        if self.room is not None and (fault := load_fault(self.room)) is not None:
+            for name in sound:
+                self._close_file(name, fault)
+            self.room.close()
+            self.room = None
+
+    def _room(self, names: tuple[str, ...]) -> GuardedRoom:
+        kit = replace(self.tests.kit(self.folder), edit=names, given_folder=self.folder)
+        with ours():
+            return GuardedRoom(
+                open_room(self.unit.tier, kit, self.limits, self.wall), self.deadline
+            )
+
+    def _close_file(self, name: str, fault: FarSideError) -> None:
+        sentence = f"{name} does not import: {fault.text}."
+        self.closed[name] = _Closed(fault.status, sentence)
+
+    def _check_the_wall(self) -> None:
+        """Where even a room without student code does not open, the fault is ours."""
+        room = self._room(())
+        try:
+            if fault := load_fault(room):
+                raise Infrastructure(f"a room without student code does not open: {fault.text}")
+        finally:
+            room.close()
+
+    # -- one case
+
+    def outcome(self, case: Case) -> Outcome:
+        task = self.lab.task(case.test.task)
+        if not case.test.scored:
+            # A mark never depends on it, and results should not depend on what is installed here.
+            return Outcome(case, TestStatus.NOT_VERIFIED, ["Not run: it is never scored."])
+        if closed := self.closed.get(task.file):
+            return Outcome(case, closed.status, [closed.sentence])
+        if unrun := self.suite_run.unrun(case):
+            words = unrun.status.words.capitalize()
+            return replace(unrun, lines=[f"{words}: {reason}." for reason in unrun.lines])
+        assert self.room is not None
+        if self.bad_loads < MAX_LOADS and (fault := load_fault(self.room)) is not None:
+            self._check_the_wall()
+            self.bad_loads += 1
+            text = f"The files did not import again after a crash or a timeout: {fault.text}."
+            return Outcome(case, fault.status, [text])
+        if self.bad_loads >= MAX_LOADS:
+            text = "The files of this submission imported once, and then no more."
+            return Outcome(case, TestStatus.ERROR, [text])
+        return self._ran(case, self.room)
+
+    def _ran(self, case: Case, room: GuardedRoom) -> Outcome:
+        for _ in range(KILLED_TRIES):
+            outcome = self.suite_run.run(case, room, self._temporary_folder)
+            if not (isinstance(outcome.error, Crashed) and outcome.error.killed):
+                break  # a signal may have come from anywhere; what the code does, it does again
+        if not outcome.status.is_pass:
+            self._check_the_disk()
+        self._check_the_suite(outcome)
+        if isinstance(outcome.error, Crashed):
+            self._check_the_wall()
+        if error := self.suite_run.finish(outcome):
+            outcome.detail += f"\nno diagnosis: {type(error).__name__}: {error}"
+        return outcome
+
+    def _check_the_disk(self) -> None:
+        """At tier `process` student code writes to the same disk: full, it could fail anyone."""
+        if shutil.disk_usage(self.folder).free < MIN_FREE_BYTES:
+            raise Infrastructure(f"the disk of temporary files, {tempfile.gettempdir()}, is full")
+
+    def _temporary_folder(self) -> Path:
+        return Path(tempfile.mkdtemp(dir=self.folder.parent, prefix="test-"))
+
+    def _check_the_suite(self, outcome: Outcome) -> None:
+        """Where a test trips instead of judging, ask whether it trips over an answer or over
+        itself: a test that has asked for nothing yet, or that the reference trips over too, is at
+        fault, and that is no grade."""
+        error = outcome.error
+        if error is None or isinstance(error, Failure | FarSideError):
+            return
+        if isinstance(error, OSError) and str(error.filename).startswith(str(self.folder)):
+            return  # student.read() of a file that was not handed in
+        own = not outcome.called or isinstance(error, NameError | ImportError | SyntaxError)
+        if own or not self._reference_passes(outcome.case):
+            text = f"{type(error).__name__}: {error}"
+            reason = f"the test {outcome.case.id} failed by itself ({text})"
+            raise Infrastructure(reason, outcome.detail)
+        if isinstance(error, SuiteFault):
+            outcome.status = TestStatus.FAILED
+            outcome.lines = ["returned something that the test could not hand on to another call"]
+
+    def _reference_passes(self, case: Case) -> bool:
+        if not self.lab.has_solution:
+            return True
+        with reference_room(self.tests, self.lab.solution) as room:
+            seed = self.suite_run.seed_of(case)
+            again = run_case(self.tests, case, room, self.lab.solution, seed)
+        return again.status.is_pass
