@@ -20,8 +20,8 @@ from grader.learner.drawing import (
     Panel,
     Picture,
     Stack,
-    shade,
     launched,
+    shade,
 )
 
 SIDE = 32

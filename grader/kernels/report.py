@@ -159,11 +159,11 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The report that `plain` gave; raises ValueError for anything else."""
         try:  # through bytes, since `msgspec.convert` takes an int of a learner's class for one
             report = msgspec.msgpack.decode(msgspec.msgpack.encode(data), type=Report)
+            if _is_complete(data):
+                return report
         except (msgspec.MsgspecError, TypeError, ArithmeticError, RecursionError) as error:
             raise ValueError("no report of a launch") from error
-        if not _is_complete(data):
-            raise ValueError("no report of a launch")
-        return report
+        raise ValueError("no report of a launch")
 
     def __str__(self) -> str:
         return "\n".join(_table(self))

@@ -134,6 +134,7 @@ class Launch:
         /,
         **details: Detail,
     ) -> KernelFault:
+        """What to raise for a fault of the program that runs; the launch has it in its errors."""
         self.stopped = True
         place = position(self.program, self.grid) if self.programs else ()
         by = Actor(line, access or "", place)

@@ -325,7 +325,10 @@ def test_garbage_is_no_report(plain: dict[str, Any], name: str, value: Any) -> N
         kernels.Report.from_plain(data)
 
 
-@pytest.mark.parametrize("data", [None, 3, "text", [], {}, {"errors": []}])
+@pytest.mark.parametrize(
+    "data",
+    [None, 3, "text", [], {}, {"errors": []}, kernels.Report("k", (1, 1, 1), (1, 1, 1))],
+)
 def test_nothing_of_a_report(data: Any) -> None:
     with pytest.raises(ValueError, match="no report of a launch"):
         kernels.Report.from_plain(data)
