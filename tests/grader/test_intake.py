@@ -1149,7 +1149,7 @@ def test_a_reading_process_has_nothing_but_its_archive(intake: Intake, take_over
     tries = {
         **{f"os.stat({str(path)!r})": "FileNotFoundError" for path in (
             secret, intake.kit.root, root / "solutions", root / "tests",
-            root / "grader/suite.py", root / "grader/classroom/units.py",
+            root / "grader/suite", root / "grader/classroom/grading",
         )},
         "os.write(os.open('/private/tmp/x', os.O_WRONLY | os.O_CREAT), b'x')": "OSError",
         "os.fork()": "BlockingIOError",
