@@ -37,9 +37,9 @@ WRONG, UNDONE = 0.25, 0.15  # how likely a task is one of these
 NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 sys.path.insert(0, str(ROOT))
 
-from grader import capabilities, skeleton  # noqa: E402
 from grader.author import wrong_answers  # noqa: E402
-from grader.labs import Lab, all_labs  # noqa: E402
+from grader.lab import capabilities, skeleton  # noqa: E402
+from grader.lab.manifest import Lab, all_labs  # noqa: E402
 from grader.suite.model import load_suite  # noqa: E402
 from grader.suite.splice import Misconception  # noqa: E402
 

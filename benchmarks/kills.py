@@ -36,7 +36,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from grader.author.new_lab import new_lab
-from grader.classroom import records
+from grader.classroom.gradebook import records
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "kills.md"
@@ -255,10 +255,10 @@ def of_role(role: str, coordinator: int) -> list[Process]:
 
     def is_of(process: Process) -> bool:
         parent = by_pid.get(process.parent)
-        if "grader.boundary.zygote" in process.command:
-            forked = parent is not None and "grader.boundary.zygote" in parent.command
+        if "grader.sandbox.zygote" in process.command:
+            forked = parent is not None and "grader.sandbox.zygote" in parent.command
             return role == ("worker" if forked else "zygote")
-        if "grader.boundary.worker" in process.command:
+        if "grader.sandbox.worker" in process.command:
             return role == "worker"
         return role == "job" and process.parent == coordinator
 
@@ -294,7 +294,7 @@ def half_done(course: Course, run: Path) -> list[str]:
         name = str(path.relative_to(run))
         try:
             records.decode(path.read_bytes())
-        except records.Invalid as error:
+        except records.InvalidResult as error:
             found.append(f"{name} is damaged: {error}")
             continue
         if name not in course.expected:

@@ -88,11 +88,11 @@ def main() -> int:
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
-    from grader import data
+    from grader.lab import datasets
 
     try:
-        path = "" if options.drawn else str(data.need("AzureLLMInferenceTrace_conv.csv"))
-    except data.DataError as error:
+        path = "" if options.drawn else str(datasets.need("AzureLLMInferenceTrace_conv.csv"))
+    except datasets.DataError as error:
         parser.exit(2, f"{error} Or take --drawn.\n")
     lines = [
         "| scheduler | model, GPU | steps | preemptions | processor s | at best | us a step "

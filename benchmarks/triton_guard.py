@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from grader import capabilities  # noqa: E402
+from grader.lab import capabilities  # noqa: E402
 
 os.environ.update({**capabilities.triton_settings(), "OPENBLAS_NUM_THREADS": "1"})
 

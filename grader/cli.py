@@ -9,7 +9,8 @@ from typing import Annotated, Optional
 
 import typer
 
-from grader.labs import LabError, all_labs, find_root, lab_ids, load_lab
+from grader.errors import LabError
+from grader.lab.manifest import all_labs, find_root, lab_ids, load_lab
 
 app = typer.Typer(
     add_completion=False,
@@ -34,7 +35,7 @@ def board(context: typer.Context) -> None:
     """Without a command: the board, with every lab, its points and the next task."""
     if context.invoked_subcommand is not None:
         return
-    from grader.learner import overview
+    from grader.learner import board
     from grader.status import TaskStatus
 
     root = find_root()
@@ -63,7 +64,7 @@ def next_() -> None:
 
 
 def _say_next(root: Path) -> None:
-    from grader.learner import overview
+    from grader.learner import board
 
     row = overview.next_task(root)
     if row is None:
@@ -111,9 +112,9 @@ def show(
     solution: Annotated[bool, typer.Option("--solution", help="from the reference's code")] = False,
 ) -> None:
     """Pictures of what your own code does, in one HTML file."""
-    from grader.learner import pictures
+    from grader.learner.pictures import page
 
-    shown = pictures.show(load_lab(find_root(), lab), task, out, png, solution)
+    shown = page.show(load_lab(find_root(), lab), task, out, png, solution)
     for text in shown.sentences:
         typer.echo(text)
     for path in shown.files:
@@ -169,9 +170,9 @@ def data_(
     everything: Annotated[bool, typer.Option("--fetch", help="fetch all that is missing")] = False,
 ) -> None:
     """Real traces that some checks want: what is here and what is missing; fetches them."""
-    from grader import data
+    from grader.lab import datasets
 
-    lines, code = data.show(names or [], everything)
+    lines, code = datasets.show(names or [], everything)
     for text in lines:
         typer.echo(text)
     raise typer.Exit(code)
@@ -183,7 +184,7 @@ def sync(
     force: Annotated[bool, typer.Option("--force", help="overwrite edited skeletons")] = False,
 ) -> None:
     """Make exercises/ from solutions/; with --check, exit 1 if a committed skeleton differs."""
-    from grader.author import overview
+    from grader.author import lab_tables
     from grader.author import sync as syncing
 
     root = find_root()
@@ -191,7 +192,7 @@ def sync(
     for text in misplaced:
         typer.echo(text)
     changes = syncing.differing(root)
-    old_tables = overview.stale(root)
+    old_tables = lab_tables.stale(root)
     for path in old_tables:
         typer.echo(f"{path.relative_to(root)} has another table than the manifests demand")
     for lab, names in changes:
@@ -206,7 +207,7 @@ def sync(
         return
     if not changes and not old_tables and not misplaced:
         typer.echo("Nothing to do.")
-    overview.write(root)
+    lab_tables.write(root)
     for text in syncing.write(changes, force):
         typer.echo(text)
     raise typer.Exit(1 if misplaced else 0)
@@ -267,7 +268,7 @@ def wrong_answers(
 @app.command()
 def probe() -> None:
     """What this machine offers to keep student code in, and the tier that it reaches."""
-    from grader.classroom.command import show_probe
+    from grader.classroom.grade_command import show_probe
 
     raise typer.Exit(show_probe())
 
@@ -291,7 +292,7 @@ def grade(
     feedback: Annotated[str, typer.Option(help="full, diagnosis or names")] = "full",
 ) -> None:
     """Grade a folder of submissions; run again to go on after an interruption."""
-    from grader.classroom.command import run
+    from grader.classroom.grade_command import run
     from grader.classroom.grading.grading_run import DEFAULT_TIER
 
     code = run(

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
-from grader.boundary import nursery
-from grader.boundary.farside import Kit
-from grader.boundary.proxy import Line, Student
-from grader.boundary.remote import ProcessRoom
-from grader.boundary.rooms import Limits, LocalRoom, Room
+from grader.sandbox import fork_server
+from grader.sandbox.backends import Backend, Limits, LocalBackend
+from grader.sandbox.client import Session, Student
+from grader.sandbox.process import ProcessBackend
+from grader.sandbox.server import CodeSpec
 
 STUDENT = '''"""Arrays that come and go."""
 
@@ -56,27 +56,29 @@ def measure(tier: str, sizes: list[int], runs: int) -> list[dict[str, float]]:
         folder = Path(name).resolve() / "lab90"
         folder.mkdir()
         (folder / "arrays.py").write_text(STUDENT, encoding="utf-8")
-        with _room(tier, Kit(folder, ("arrays.py",), ()), Path(name)) as room:
-            student = Student(Line(room, {}, {"arrays.py": folder / "arrays.py"}))
+        with _backend(tier, CodeSpec(folder, ("arrays.py",), ()), Path(name)) as backend:
+            student = Student(Session(backend, {}, {"arrays.py": folder / "arrays.py"}))
             return [_one(student, size, runs) for size in sizes]
 
 
 @contextlib.contextmanager
-def _room(tier: str, kit: Kit, work: Path) -> Iterator[Room]:
+def _backend(tier: str, kit: CodeSpec, work: Path) -> Iterator[Backend]:
     """A room of that tier, with a zygote of its own where one is needed."""
     limits = Limits(120.0)
     with contextlib.ExitStack() as stack:
-        room: Room
+        backend: Backend
         if tier == "sandbox":
-            zygote = stack.enter_context(nursery.Nursery(work, ("numpy",), ()))
+            zygote = stack.enter_context(fork_server.ForkServer(work, ("numpy",), ()))
             zygote.wait()
-            line = nursery.Line(zygote.address)
+            line = fork_server.ForkServerClient(zygote.address)
             stack.callback(line.close)
-            room = nursery.SandboxRoom(kit, limits, line, zygote.mechanisms)
+            backend = fork_server.SandboxBackend(kit, limits, line, zygote.mechanisms)
         else:
-            room = ProcessRoom(kit, limits) if tier == "process" else LocalRoom(kit, limits)
-        stack.callback(room.close)
-        yield room
+            backend = (
+                ProcessBackend(kit, limits) if tier == "process" else LocalBackend(kit, limits)
+            )
+        stack.callback(backend.close)
+        yield backend
 
 
 def _one(student: Student, size: int, runs: int) -> dict[str, float]:

@@ -4,7 +4,7 @@
 
 Every submission's file is executed into a fresh module, and the same cases that a grading run runs
 are called with a `student` that calls its functions directly: no codec, no deadline, no worker, no
-diagnosis, no record. OUT gets each case's verdict. `--count` goes through the kit's `LocalRoom`
+diagnosis, no record. OUT gets each case's verdict. `--count` goes through the kit's `LocalBackend`
 instead and also counts the requests that would cross the wall.
 """
 
@@ -24,13 +24,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from grader import capabilities
-from grader.boundary.errors import FarSideError, LoadFailed, Missing, NotStarted, StudentError
-from grader.boundary.farside import PLACEHOLDER, FarSide
-from grader.boundary.proxy import Line, Student
-from grader.boundary.rooms import LocalRoom
-from grader.expect import Failure
-from grader.labs import load_lab
+from grader.errors import LoadFailed, Missing, NotStarted, RemoteError, StudentError
+from grader.lab import capabilities
+from grader.lab.manifest import load_lab
+from grader.sandbox.backends import LocalBackend
+from grader.sandbox.client import Session, Student
+from grader.sandbox.server import PLACEHOLDER, Server
+from grader.suite.expect import Failure
 from grader.suite.model import Case, Suite, load_suite
 from grader.suite.run import generator, run_case, seed_of
 
@@ -40,7 +40,7 @@ Verdicts = dict[str, str]
 class Direct(Student):
     """`student` without a wall: the learner's own functions, and their own objects for handles."""
 
-    def __init__(self, line: Line, find: Callable[[str], Any], probes: dict[str, Any]) -> None:
+    def __init__(self, line: Session, find: Callable[[str], Any], probes: dict[str, Any]) -> None:
         super().__init__(line)
         self._find = find
         self._probes = probes
@@ -83,7 +83,7 @@ def _translated(function: Callable[..., Any]) -> Callable[..., Any]:
     def called(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except FarSideError:
+        except RemoteError:
             raise
         except NotImplementedError as error:
             if PLACEHOLDER.match(str(error)):
@@ -119,27 +119,27 @@ def runs_here(tests: Suite, case: Case) -> bool:
 
 def verdicts(tests: Suite, folder: Path) -> Verdicts:
     """The status of each case of one submission's folder, by plain calls."""
-    far = FarSide(tests.kit(folder))
+    server = Server(tests.code_spec(folder))
     probes: dict[str, Any] = {"__name__": "probes"}
     if tests.probes:
         exec(compile(tests.probes, tests.probes_name, "exec", dont_inherit=True), probes)
     # The records of types files are those that the suite knows, without a codec between the two.
-    far.files.modules.update(tests.given.modules)
-    with far.files.visible():
-        far.load()
+    server.files.modules.update(tests.given.modules)
+    with server.files.visible():
+        server.load()
         cases = [case for case in tests.cases if runs_here(tests, case)]
-        return {case.id: _verdict(tests, case, folder, far, probes) for case in cases}
+        return {case.id: _verdict(tests, case, folder, server, probes) for case in cases}
 
 
-def _verdict(tests: Suite, case: Case, folder: Path, far: FarSide, probes: dict[str, Any]) -> str:
+def _verdict(tests: Suite, case: Case, folder: Path, server: Server, probes: dict[str, Any]) -> str:
     texts = {name: folder / name for name in tests.lab.edit}
     task = tests.lab.task(case.test.task).name
-    line = Line(_Process(), tests.records, texts, task)  # type: ignore[arg-type]
+    line = Session(_Process(), tests.records, texts, task)  # type: ignore[arg-type]
     found: dict[str, Any] = {}
 
     def find(name: str) -> Any:
         if name not in found:
-            found[name] = _found(far, name)
+            found[name] = _found(server, name)
         return found[name]
 
     wanted = inspect.signature(case.test.function).parameters
@@ -155,23 +155,23 @@ def _verdict(tests: Suite, case: Case, folder: Path, far: FarSide, probes: dict[
             case.test.function(**arguments)
         except Failure:
             return "failed"
-        except FarSideError as error:
+        except RemoteError as error:
             return error.status
         except Exception:
             return "failed"
     return "passed"
 
 
-def _found(far: FarSide, name: str) -> Any:
-    for file, error in far.failed.items():
+def _found(server: Server, name: str) -> Any:
+    for file, error in server.failed.items():
         raise LoadFailed(f"{file}: {type(error).__name__}")
     try:
-        return far.find(name)
+        return server.find(name)
     except Exception as error:
         raise Missing(str(error)) from None
 
 
-class _Counted(LocalRoom):
+class _Counted(LocalBackend):
     """A local room that counts its requests."""
 
     count = 0
@@ -182,17 +182,17 @@ class _Counted(LocalRoom):
 
 
 def counted(tests: Suite, folder: Path) -> Verdicts:
-    """The same through the kit's own `run_case` and a `LocalRoom`, with the requests counted."""
+    """The same through the kit's own `run_case` and a `LocalBackend`, with the requests counted."""
     found = {}
     with tempfile.TemporaryDirectory(prefix="infralens-bench-") as name:
         staged = Path(name) / tests.lab.id
         shutil.copytree(folder, staged)
-        room = _Counted(tests.kit(staged), tests.limits())
+        backend = _Counted(tests.code_spec(staged), tests.limits())
         for case in tests.cases:
             if runs_here(tests, case):
-                outcome = run_case(tests, case, room, staged, seed_of(case))
+                outcome = run_case(tests, case, backend, staged, seed_of(case))
                 found[case.id] = outcome.status
-        room.close()
+        backend.close()
     return found
 
 

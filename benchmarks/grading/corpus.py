@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from grader.author import wrong_answers
-from grader.labs import Lab, load_lab
+from grader.lab.manifest import Lab, load_lab
 from grader.suite.model import load_suite
 from grader.suite.splice import Misconception, definition
 

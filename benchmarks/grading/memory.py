@@ -18,7 +18,7 @@ from pathlib import Path
 from commands import CommandError, environment, grade_command
 from corpus import Corpus
 
-ZYGOTE, WORKER = "grader.boundary.zygote", "grader.boundary.worker"
+ZYGOTE, WORKER = "grader.sandbox.zygote", "grader.sandbox.worker"
 EVERY_SECONDS = 0.02
 MIB = 2**20
 

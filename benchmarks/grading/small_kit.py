@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from grader import skeleton
-from grader.labs import load_lab
+from grader.lab import skeleton
+from grader.lab.manifest import load_lab
 
 LAB = "lab90"
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ def add(a, b):
 
 _SUITE_HEAD = '''"""What {lab} is graded by."""
 
-from grader import expect
+from grader.suite import expect
 from grader.suite import task
 '''
 

@@ -50,15 +50,23 @@ STAGES = (
         "GradingRun._plan",
         True,
     ),
-    Stage(COORDINATOR, "start a zygote", "grader.boundary.nursery", "Nursery.start", True),
-    Stage(COORDINATOR, "wait for the zygote", "grader.boundary.nursery", "Nursery.wait", True),
+    Stage(COORDINATOR, "start a zygote", "grader.sandbox.fork_server", "ForkServer.start", True),
+    Stage(
+        COORDINATOR, "wait for the zygote", "grader.sandbox.fork_server", "ForkServer.wait", True
+    ),
     Stage(COORDINATOR, "start jobs", "grader.classroom.grading.jobs", "Job.__init__", True),
-    Stage(COORDINATOR, "write results", "grader.classroom.store", "FolderGradebook.put", True),
-    Stage(COORDINATOR, "write pages", "grader.classroom.report", "write_pages", True),
+    Stage(
+        COORDINATOR,
+        "write results",
+        "grader.classroom.gradebook.folder_store",
+        "FolderGradebook.put",
+        True,
+    ),
+    Stage(COORDINATOR, "write pages", "grader.classroom.result_pages", "write_pages", True),
     Stage(JOB, "load the suites in a job", "grader.classroom.grading.jobs", "load_suite", True),
     Stage(JOB, "open a room", "grader.classroom.grading.unit_run", "open_room"),
-    Stage(JOB, "fork a worker", "grader.boundary.nursery", "Line.ask", True),
-    Stage(JOB, "start a process", "grader.boundary.remote", "Spawned.__init__", True),
+    Stage(JOB, "fork a worker", "grader.sandbox.fork_server", "Line.ask", True),
+    Stage(JOB, "start a process", "grader.sandbox.process", "Spawned.__init__", True),
     Stage(
         JOB,
         "worker gets ready, imports the files",
@@ -68,7 +76,7 @@ STAGES = (
     Stage(
         JOB,
         "calls across the wall",
-        "grader.classroom.grading.guarded_room",
+        "grader.classroom.grading.guarded_backend",
         "GuardedRoom.request",
         True,
     ),
@@ -82,7 +90,7 @@ STAGES = (
         True,
     ),
     Stage(
-        JOB, "close the room", "grader.classroom.grading.guarded_room", "GuardedRoom.close", True
+        JOB, "close the room", "grader.classroom.grading.guarded_backend", "GuardedRoom.close", True
     ),
     Stage(JOB, "end what is left", "grader.classroom.grading.processes", "end_children", True),
     Stage(JOB, "staging, marks, record", "grader.classroom.grading.jobs", "grade_unit"),
@@ -156,7 +164,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--tier", default="process")
     given = parser.parse_args()
-    from grader.classroom.command import run
+    from grader.classroom.grade_command import run
 
     clock = Clock(len(STAGES))
     absent = install(clock)

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy
 
-from grader.learner.drawing import (
+from grader.learner.pictures.drawing import (
     Areas,
     Bar,
     Bars,
     Drawing,
-    Fault,
+    PictureFault,
     Key,
     Lines,
     Panel,
@@ -54,7 +54,7 @@ def pictures(student: Any) -> Iterator[Picture]:
     def step(task: str, index: int) -> Report:
         try:
             return _step(student, task, index, True)
-        except Fault:
+        except PictureFault:
             return _step(student, task, index, False)  # another task may be what is wrong
 
     yield Picture(
@@ -113,13 +113,13 @@ def _step(student: Any, task: str, index: int, others: bool) -> Report:
     report = dict(student.probe.step_course(task, index, others))
     loss, gradient = report["plain"]
     if not abs(report["loss"] - loss) <= 1e-4 * abs(loss):
-        raise Fault(
+        raise PictureFault(
             f"the loss of step {index + 1} is {report['loss']:.6g} instead of {loss:.6g}, which a "
             "plain forward over the same batch gives"
         )
     got, want = (numpy.asarray(values, numpy.float64) for values in (report["grads"][-1], gradient))
     if (at := _apart(got, want, 1e-4 * abs(want).max())) is not None:
-        raise Fault(
+        raise PictureFault(
             f"after step {index + 1} element {at} of all gradients in a row is {got[at]:.6g} "
             f"instead of {want[at]:.6g}, which a plain backward over the same batch gives"
         )
@@ -165,7 +165,7 @@ def _right_adamw(params: list[Any], grads: list[Any]) -> None:
         p = p * (1 - LR * DECAY) - LR * direction
         got = numpy.asarray(after, numpy.float64)
         if (at := _apart(got, p, 2e-4 * LR)) is not None:
-            raise Fault(
+            raise PictureFault(
                 f"after step {t} of AdamW element {at} of all parameters in a row is "
                 f"{got[at]:.6g} instead of {p[at]:.6g}"
             )
@@ -265,12 +265,12 @@ def _scales(student: Any) -> Drawing:
         param -= 0.0 if bad else 0.5
         what = "an infinity" if bad else "no infinity"
         if after != scale:
-            raise Fault(
+            raise PictureFault(
                 f"after step {index + 1}, which met {what}, the scale is {after:g} instead of "
                 f"{scale:g}"
             )
         if not abs(value - param) <= 1e-5:
-            raise Fault(
+            raise PictureFault(
                 f"after step {index + 1}, which met {what}, the parameter is {value:g} instead of "
                 f"{param:g}"
             )
@@ -313,9 +313,9 @@ def _ledger(student: Any) -> Drawing:
     bars, apart = [], []
     for phase, name in PHASES.items():
         if phase not in mine:
-            raise Fault(f"the ledger's peak has no phase {phase!r}")
+            raise PictureFault(f"the ledger's peak has no phase {phase!r}")
         if missing := [short for short in NAMES.values() if short not in mine[phase]]:
-            raise Fault(f"the ledger's peak of phase {phase!r} has no kind {missing[0]!r}")
+            raise PictureFault(f"the ledger's peak of phase {phase!r} has no kind {missing[0]!r}")
         rows = [
             [mine[phase][short] for short in NAMES.values()],
             [theirs[name].get(kind, 0) for kind in NAMES],

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy
 
-from grader.learner.drawing import (
+from grader.learner.pictures.drawing import (
     Bar,
     Bars,
     Cell,
     Drawing,
-    Fault,
+    PictureFault,
     Grid,
     Key,
     Panel,
@@ -94,13 +94,13 @@ def _backward(student: Any) -> Report:
     batches = list(numpy.sin(numbers * numbers).astype(numpy.float32))
     report = dict(student.probe.bucket_course(batches, SEED, list(CAPS)))
     if report["failure"]:
-        raise Fault(report["failure"])
+        raise PictureFault(report["failure"])
     for rank, (mine, alone) in enumerate(report["ranks"]):
         got, want = (numpy.asarray(run["got"], numpy.float64) for run in (mine, alone))
         apart = numpy.nan_to_num(abs(got - want), nan=numpy.inf)
         if apart.max() > 1e-4 * abs(want).max():
             at = int(apart.argmax())
-            raise Fault(
+            raise PictureFault(
                 f"on rank {rank} element {at} of all gradients in a row is {got[at]:.6g} instead "
                 f"of {want[at]:.6g}, the mean over the ranks"
             )
@@ -111,7 +111,7 @@ def _events(run: Report) -> tuple[list[tuple[str, int]], dict[int, int]]:
     """What a rank did, in order, and the bytes of each all-reduce by its number."""
     sizes = {index: size for index, what, size in run["calls"] if what == "all_reduce"}
     if not sizes:
-        raise Fault("no all-reduce was seen during backward or after it")
+        raise PictureFault("no all-reduce was seen during backward or after it")
     kinds = ("backward", "gradient", "backward ended")
     events = [
         (kind, index)
@@ -172,13 +172,13 @@ def _ring(student: Any) -> Drawing:
     for size in SIZES:
         report = student.probe.ring_bytes(size, COUNT)
         if report["failure"]:
-            raise Fault(report["failure"])
+            raise PictureFault(report["failure"])
         least = 2 * (size - 1) * payload // size
         for rank, (row, sent) in enumerate(zip(report["ranks"], report["sent_bytes"], strict=True)):
             if not row["right"]:
-                raise Fault(f"with {size} ranks the result on rank {rank} is not the sum")
+                raise PictureFault(f"with {size} ranks the result on rank {rank} is not the sum")
             if sent is None:
-                raise Fault("the kernel does not tell here how many bytes a socket has sent")
+                raise PictureFault("the kernel does not tell here how many bytes a socket has sent")
             more = max(sent - least, 0)
             bars.append(
                 Bar(
@@ -217,7 +217,7 @@ def _shards(student: Any) -> Drawing:
         orders.append(_order(shards, epoch))
         grids.append(_shard_grid(shards, epoch))
     if orders[0] == orders[1]:
-        raise Fault("epoch 1 has the order of epoch 0")
+        raise PictureFault("epoch 1 has the order of epoch 0")
     return Stack(grids)
 
 
@@ -225,12 +225,12 @@ def _order(shards: list[list[int]], epoch: int) -> list[int]:
     """The order of the epoch; a Fault where the shards are none of one."""
     each = -(-ROWS // READERS)
     if counts := [len(rows) for rows in shards if len(rows) != each]:
-        raise Fault(f"a rank has {counts[0]} rows of {ROWS} instead of {each}")
+        raise PictureFault(f"a rank has {counts[0]} rows of {ROWS} instead of {each}")
     order = [shards[at % READERS][at // READERS] for at in range(each * READERS)]
     if missing := sorted(set(range(ROWS)) - set(order)):
-        raise Fault(f"row {missing[0]} is read by nobody in epoch {epoch}")
+        raise PictureFault(f"row {missing[0]} is read by nobody in epoch {epoch}")
     if len(set(order[:ROWS])) < ROWS or order[ROWS:] != order[: len(order) - ROWS]:
-        raise Fault(
+        raise PictureFault(
             f"the ranks' rows of epoch {epoch}, one of each in turn, are not one order of all rows "
             "that begins anew at its end"
         )

@@ -9,7 +9,17 @@ from typing import Any
 
 import numpy
 
-from grader.learner.drawing import Bar, Bars, Cell, Fault, Grid, Key, Panel, Picture, launched
+from grader.learner.pictures.drawing import (
+    Bar,
+    Bars,
+    Cell,
+    PictureFault,
+    Grid,
+    Key,
+    Panel,
+    Picture,
+    launched,
+)
 
 BLOCK = 256
 WARP = 32
@@ -59,9 +69,9 @@ def _report(student: Any, kernel: str) -> Row:
     report, out = student.probe.launch(kernel, 1, BLOCK, args, 4 * BLOCK)
     launched(report)
     if out[0] != values.sum():
-        raise Fault(f"the sum of 1, 2, ..., 256 came out as {out[0]:.9g} instead of 32896")
+        raise PictureFault(f"the sum of 1, 2, ..., 256 came out as {out[0]:.9g} instead of 32896")
     if not report["steps"]:
-        raise Fault("the kernel touched no memory")
+        raise PictureFault("the kernel touched no memory")
     return dict(report)
 
 
@@ -131,7 +141,9 @@ def _costs(kernel: str, steps: list[Row]) -> Bars:
     shared = [step for step in steps if step["space"] == "shared"]
     epochs = sorted({step["epoch"] for step in shared if step["kind"] == "write"} - {0})
     if not epochs:
-        raise Fault("no step of a tree in shared memory: nothing is written there after a barrier")
+        raise PictureFault(
+            "no step of a tree in shared memory: nothing is written there after a barrier"
+        )
     bars, words = [], []
     for epoch in epochs:
         rows = [step for step in shared if step["epoch"] == epoch]

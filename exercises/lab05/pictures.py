@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy
 
-from grader.learner.drawing import (
+from grader.learner.pictures.drawing import (
     Bar,
     Bars,
     Cell,
     Drawing,
-    Fault,
+    PictureFault,
     Grid,
     Key,
     Panel,
@@ -72,7 +72,7 @@ def _report(student: Any, kernel: str) -> dict[str, Any]:
     launched(report)
     if not numpy.array_equal(arrays[1], matrix.T):
         y, x = numpy.argwhere(arrays[1] != matrix.T)[0]
-        raise Fault(
+        raise PictureFault(
             f"out[{y * SIDE + x}] is {arrays[1][y, x]:g} where the transpose has {matrix.T[y, x]:g}"
         )
     return dict(report)
@@ -143,7 +143,7 @@ def _requests(report: dict[str, Any]) -> list[tuple[dict[str, Any], list[int]]]:
         if access["space"] == "shared" and access["size"] == 4 and len(words) == SIDE:
             found.append((access, words))
     if not found:
-        raise Fault("no line reads or writes shared memory with 32 lanes of 4 bytes each")
+        raise PictureFault("no line reads or writes shared memory with 32 lanes of 4 bytes each")
     return sorted(found, key=lambda row: min(row[1]) - max(row[1]))
 
 
@@ -198,7 +198,7 @@ def _costs(kernel: str, report: dict[str, Any]) -> Drawing:
             alt = f"{kernel}, {unit}: {'; '.join(words)}."
             parts.append(Bars(bars, alt, unit=unit, limit=32, width=105))
     if not parts:
-        raise Fault("the kernel touched no memory")
+        raise PictureFault("the kernel touched no memory")
     return Stack(parts)
 
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy
 
-from grader.learner.drawing import (
+from grader.learner.pictures.drawing import (
     Bar,
     Bars,
     Cell,
     Drawing,
-    Fault,
+    PictureFault,
     Grid,
     Key,
     Lines,
@@ -133,7 +133,7 @@ def _watched(
     for report in reports:
         launched(report)
     if not reports:
-        raise Fault("no Triton kernel was launched")
+        raise PictureFault("no Triton kernel was launched")
     _right(value, want)
     return list(reports)
 
@@ -141,11 +141,11 @@ def _watched(
 def _right(value: Any, want: Array) -> None:
     got = numpy.asarray(value, dtype=numpy.float64)
     if got.shape != want.shape:
-        raise Fault(f"the result has shape {got.shape} instead of {want.shape}")
+        raise PictureFault(f"the result has shape {got.shape} instead of {want.shape}")
     wrong = numpy.argwhere(~(abs(got - want) <= 3e-5 * abs(want).max()))
     if len(wrong):
         at = tuple(int(n) for n in wrong[0])
-        raise Fault(f"out{list(at)} is {got[at]:.6g} instead of {want[at]:.6g}")
+        raise PictureFault(f"out{list(at)} is {got[at]:.6g} instead of {want[at]:.6g}")
 
 
 def _arrays(reports: list[dict[str, Any]]) -> Moved:
@@ -171,7 +171,7 @@ def _naive(student: Any) -> Moved:
             read, written = (sum(prod(shape) for shape in rows) for rows in (inputs, results))
             found.append((name, SIZE * read, SIZE * written))
     if not found:
-        raise Fault("no operation of torch was seen")
+        raise PictureFault("no operation of torch was seen")
     return found
 
 
@@ -210,7 +210,7 @@ def _cross_entropy(student: Any) -> Moved:
     for report in reports:
         launched(report)
     if not reports:
-        raise Fault("no Triton kernel was launched")
+        raise PictureFault("no Triton kernel was launched")
     _right(value[0], numpy.asarray((lse - x[labels, labels]).mean()))
     _right(value[1], lse)
     return _arrays(reports)
@@ -257,7 +257,7 @@ def _visits(name: str, report: dict[str, Any], rows: int, columns: int, wide: fl
     """A line for each load and store, over the memory of the matrix and what lies behind it."""
     seen = [visit for visit in report["visits"] if visit["lanes"] > 1]
     if not seen:
-        raise Fault("no load or store of a block was seen")
+        raise PictureFault("no load or store of a block was seen")
     end = rows * columns
     shown = seen[:MOST_VISITS]
     reach = max([end, *(visit["last"] + 1 + _off(visit, columns) for visit in shown)])
@@ -309,7 +309,7 @@ def _block(student: Any) -> Drawing:
         row for row in report["accesses"] if row["kind"] == "read" and len(row["worst_offsets"]) > 1
     ]
     if not loads:
-        raise Fault("no load of a block was seen")
+        raise PictureFault("no load of a block was seen")
     load = max(loads, key=lambda row: row["lanes"])
     lanes = [None if at is None else at // load["size"] for at in load["worst_offsets"]]
     on = [at for at in lanes if at is not None]

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy
 
-from grader.learner.drawing import (
+from grader.learner.pictures.drawing import (
     Bar,
     Bars,
     Cell,
     Drawing,
-    Fault,
+    PictureFault,
     Grid,
     Key,
     Lines,
@@ -130,16 +130,16 @@ def _attention(q: Array, k: Array, v: Array) -> Array:
 def _right(name: str, value: Any, want: Array, tolerance: float = 1e-4) -> None:
     got = numpy.asarray(value, dtype=numpy.float64)
     if got.shape != want.shape:
-        raise Fault(f"{name} has shape {got.shape} instead of {want.shape}")
+        raise PictureFault(f"{name} has shape {got.shape} instead of {want.shape}")
     wrong = numpy.argwhere(~(abs(got - want) <= tolerance * abs(want).max()))
     if len(wrong):
         at = tuple(int(n) for n in wrong[0])
-        raise Fault(f"{name}{list(at)} is {got[at]:.6g} instead of {want[at]:.6g}")
+        raise PictureFault(f"{name}{list(at)} is {got[at]:.6g} instead of {want[at]:.6g}")
 
 
 def _pair(value: Any) -> tuple[Any, Any]:
     if not isinstance(value, tuple | list) or len(value) != 2:
-        raise Fault("the result is not a pair (o, lse)")
+        raise PictureFault("the result is not a pair (o, lse)")
     return value[0], value[1]
 
 
@@ -170,7 +170,7 @@ def _flash_memory(student: Any) -> Lines:
 
 def _memory(name: str, peaks: list[int], what: str, yard: list[tuple[int, float]]) -> Lines:
     if min(peaks) <= 0:
-        raise Fault("the meter saw no tensor")
+        raise PictureFault("the meter saw no tensor")
     words = [f"{_bytes(peak)} at {n:,}" for n, peak in zip(LENGTHS, peaks, strict=True)]
     growth = f"{peaks[-1] / peaks[-2]:.2f} times as much after the last doubling of S"
     points = list(zip(LENGTHS, peaks, strict=True))
@@ -272,7 +272,7 @@ def _skips_walk(student: Any, queries: int, keys: int) -> Drawing:
         if bool(answer) != hidden:
             says = "skips" if answer else "does not skip"
             seen = "no pair" if hidden else "a pair"
-            raise Fault(
+            raise PictureFault(
                 f"it {says} rows {edge[0]} to {edge[1] - 1} with keys {edge[2]} to {edge[3] - 1}, "
                 f"of which {seen} is visible"
             )
@@ -301,7 +301,9 @@ def _kernel_walk(student: Any, queries: int, keys: int) -> Drawing:
                 order[program] = order.get(program, 0) + 1
                 steps[tile] = order[program]
     if not steps:
-        raise Fault("no load of q and k was seen: are q_ptr and k_ptr still the pointers' names?")
+        raise PictureFault(
+            "no load of q and k was seen: are q_ptr and k_ptr still the pointers' names?"
+        )
     owners = {row: program for program, row in rows.items()}
     return _tiles("flash_kernel", steps, queries, keys, owners)
 
@@ -320,7 +322,7 @@ def _tiles(
             left, right = column * BLOCK_K, min((column + 1) * BLOCK_K, keys) - 1
             step = steps.get((row, column))
             if step is None and left <= last:
-                raise Fault(
+                raise PictureFault(
                     f"the result is right, but nothing was seen that makes the scores of rows "
                     f"{row * BLOCK_Q} to {last - shift} with keys {left} to {right}"
                 )
@@ -368,7 +370,7 @@ def _launched(
     for report in reports:
         launched(report)
     if len(reports) != 1:
-        raise Fault(f"{len(reports)} launches of a Triton kernel instead of one")
+        raise PictureFault(f"{len(reports)} launches of a Triton kernel instead of one")
     if v is None:
         _right("o", _pair(value)[0], _attention(*args), 1e-2)
     else:
@@ -381,7 +383,7 @@ def _model(student: Any) -> Bars:
     columns = -(-SRAM // (4 * D))
     want = (4 * S * S + 4 * S * D, 2 * S * D + -(-S // columns) * (3 * S * D + 4 * S))
     if (standard, flash) != want:
-        raise Fault(
+        raise PictureFault(
             f"io_model({S}, {D}, {SRAM}) gives {standard:,} and {flash:,} elements instead of "
             f"{want[0]:,} and {want[1]:,}"
         )

@@ -15,13 +15,13 @@ from typing import Any
 import numpy
 from types_lab08 import MLP_SHAPES, RECIPES
 
-from grader.learner.drawing import (
+from grader.learner.pictures.drawing import (
     Areas,
     Bar,
     Bars,
     Cell,
     Drawing,
-    Fault,
+    PictureFault,
     Grid,
     Key,
     Panel,
@@ -145,7 +145,7 @@ def _stages(student: Any, ranks: int, recipe: str) -> Drawing:
     for name, row in zip(STAGES, rows, strict=True):
         parts = [row[part] for part in PARTS]
         if row["total"] != sum(parts):
-            raise Fault(
+            raise PictureFault(
                 f"at {name} the total is {row['total']:,}, its parts add up to {sum(parts):,}"
             )
         bars.append(Bar(name, tuple(part / GB for part in parts), f"{row['total'] / GB:,.2f} GB"))
@@ -186,7 +186,9 @@ def _flat_grid(student: Any) -> Drawing:
             if piece.param is None:
                 padding.append(piece.rank)
             elif at >= numels[piece.param] or owners[piece.param][at] is not None:
-                raise Fault(f"element {at} of parameter {piece.param} is held twice, or is none")
+                raise PictureFault(
+                    f"element {at} of parameter {piece.param} is held twice, or is none"
+                )
             else:
                 owners[piece.param][at] = piece.rank
     return _grid(owners, padding, _flat_elements(student, TINY, ranks))
@@ -202,7 +204,9 @@ def _dim0_grid(student: Any) -> Drawing:
         ):
             mine += [rank] * math.prod(local)
         if len(mine) != math.prod(shape):
-            raise Fault(f"of the {math.prod(shape)} elements of {shape} the ranks hold {len(mine)}")
+            raise PictureFault(
+                f"of the {math.prod(shape)} elements of {shape} the ranks hold {len(mine)}"
+            )
         owners.append(mine)
     return _grid(owners, [], _dim0_elements(student, TINY, ranks))
 
@@ -217,7 +221,7 @@ def _grid(owners: list[list[int | None]], padding: list[int], held: list[int]) -
         for at in range(0, len(owned), wide):
             part = owned[at : at + wide]
             if None in part:
-                raise Fault(f"element {at + part.index(None)} of {name} is held by nobody")
+                raise PictureFault(f"element {at + part.index(None)} of {name} is held by nobody")
             lines.append([Cell(OWNERS[rank], str(rank)) for rank in part if rank is not None])
             labels.append(f"{name} row {at // wide}" if len(shape) > 1 else name)
     if padding:
@@ -255,14 +259,14 @@ def _course(student: Any, task: str) -> Report:
     rows = rows.astype(numpy.float32)
     report = dict(student.probe.sharded_course(task, list(weights), list(rows), LR))
     if report["failure"]:
-        raise Fault(report["failure"])
+        raise PictureFault(report["failure"])
     want = numpy.asarray(report["alone"], numpy.float64)
     for rank, row in enumerate(report["ranks"]):
         got = numpy.asarray(row["values"], numpy.float64)
         apart = numpy.nan_to_num(abs(got - want), nan=numpy.inf)
         if apart.max() > LR / 10:
             at = int(apart.argmax())
-            raise Fault(
+            raise PictureFault(
                 f"after two steps element {at} of the parameters on rank {rank} is {got[at]:.6g} "
                 f"instead of {want[at]:.6g}, which one process with all rows gets"
             )

@@ -9,11 +9,11 @@ from typing import Any
 
 from types_lab09 import FLOP_COUNTER, Ev, KernelCounters, Peaks, Trace
 
-from grader.learner.drawing import (
+from grader.learner.pictures.drawing import (
     Bar,
     Bars,
     Drawing,
-    Fault,
+    PictureFault,
     Key,
     Lines,
     Panel,
@@ -183,10 +183,14 @@ def _breakdown(student: Any) -> Drawing:
     parts = student.temporal_breakdown(made.trace)
     names = ("compute", "non_compute", "idle")
     if not isinstance(parts, dict) or set(parts) != set(names):
-        raise Fault(f"temporal_breakdown returned {parts!r}, not idle, compute and non_compute")
+        raise PictureFault(
+            f"temporal_breakdown returned {parts!r}, not idle, compute and non_compute"
+        )
     total = sum(parts.values())
     if abs(total - made.span_us) > 0.5:
-        raise Fault(f"the three parts add up to {total:,.1f} us, and the span is {made.span_us:,g}")
+        raise PictureFault(
+            f"the three parts add up to {total:,.1f} us, and the span is {made.span_us:,g}"
+        )
     words = ", ".join(f"{name} {parts[name]:,.0f} us ({parts[name] / total:.0%})" for name in names)
     said = f"One step, {total:,.0f} us from the first work of the GPU to the last: {words}."
     bars = Bars(
@@ -207,7 +211,7 @@ def _overlap(student: Any) -> Drawing:
         ratio, exposed = student.overlap(made.trace)
         whole = sum(e.dur_us for e in made.events if e.name == NCCL)
         if not 0 <= exposed <= whole + 0.5:
-            raise Fault(f"{exposed:,.1f} us are exposed of {whole:,g} us of communication")
+            raise PictureFault(f"{exposed:,.1f} us are exposed of {whole:,g} us of communication")
         note = f"{ratio:.0%} hidden, {exposed:,.0f} us exposed"
         bars.append(Bar(f"all-reduce {label}", (whole - exposed, exposed), note))
         words.append(f"{label} {note}")
@@ -227,11 +231,11 @@ def _found(student: Any, cause: str) -> Drawing:
     made = _step(cause)
     findings = student.diagnose(made.trace)
     if not isinstance(findings, list | tuple):
-        raise Fault(f"diagnose returned {findings!r}, not a list of findings")
+        raise PictureFault(f"diagnose returned {findings!r}, not a list of findings")
     said = _said(findings)
     named = [finding for finding in findings if finding.cause == cause]
     if not named:
-        raise Fault(f"this step loses its time to {cause}, and your diagnosis says: {said}")
+        raise PictureFault(f"this step loses its time to {cause}, and your diagnosis says: {said}")
     lost = sum(b - a for a, b in made.lost)
     text = f"Lost: {lost:,.0f} us to {cause}. Your diagnosis: {said}"
     return made.timeline(text, marked=True)
@@ -271,7 +275,7 @@ def _roof(student: Any) -> Drawing:
     words = []
     for point in points:
         if not point.intensity > 0:
-            raise Fault(f"{point.name} has an intensity of {point.intensity}")
+            raise PictureFault(f"{point.name} has an intensity of {point.intensity}")
         reach = min(peak, point.intensity * bandwidth) / 1e12
         series.append(Series(point.name, [(point.intensity, reach)], joined=False))
         words.append(f"{point.name} {point.intensity:,.3g} FLOP/byte, {point.bound} bound")

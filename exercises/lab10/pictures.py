@@ -11,12 +11,12 @@ from typing import Any
 from types_lab10 import Req, SchedulerConfig
 from workload_lab10 import GIB, PROBLEM
 
-from grader.learner.drawing import (
+from grader.learner.pictures.drawing import (
     Areas,
     Bar,
     Bars,
     Drawing,
-    Fault,
+    PictureFault,
     Key,
     Lines,
     Panel,
@@ -93,14 +93,16 @@ def _gantt(student: Any) -> Drawing:
     step, coming = 0, 0
     while coming < len(ROWS) or open_:
         if step == MOST_STEPS:
-            raise Fault(f"after {MOST_STEPS} steps, requests {sorted(open_)} are not finished")
+            raise PictureFault(
+                f"after {MOST_STEPS} steps, requests {sorted(open_)} are not finished"
+            )
         while coming < len(ROWS) and ROWS[coming][0] <= step:
             engine.add(Req(coming, float(step), ROWS[coming][1], ROWS[coming][2]))
             open_.add(coming)
             coming += 1
         done = engine.step(float(step))
         if sum(done.scheduled.values()) > CFG.max_num_batched_tokens:
-            raise Fault(f"step {step} computes {sum(done.scheduled.values())} tokens, of 96")
+            raise PictureFault(f"step {step} computes {sum(done.scheduled.values())} tokens, of 96")
         for number in done.preempted:
             seen[number].preempted = True
             lost.append((step, number))
@@ -154,7 +156,9 @@ def _shares(student: Any, what: str) -> Drawing:
         cfg = SchedulerConfig(3000, 16, budget, 64)
         results = student.simulate(trace, cfg, PROBLEM.cost)
         if len(results) != len(trace):
-            raise Fault(f"simulate returned {len(results)} results for {len(trace)} requests")
+            raise PictureFault(
+                f"simulate returned {len(results)} results for {len(trace)} requests"
+            )
         if what == "ttft":
             values = [1000 * result.ttft_s for result in results]
         else:
@@ -201,7 +205,7 @@ def _memory(student: Any) -> Drawing:
         cache = room.num_blocks * room.kv_bytes_per_block / GIB
         used = weights + activations + other + cache
         if used > util * whole + 0.01:
-            raise Fault(
+            raise PictureFault(
                 f"at {util:g} your blocks make {used:.1f} GiB, of {util * whole:.1f} allowed"
             )
         note = f"{room.num_blocks:,} blocks, {room.max_concurrency:.2f}x"

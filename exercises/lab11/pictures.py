@@ -11,11 +11,11 @@ from plans_lab11 import MXFP4, NF4, NVFP4
 from tiny_lm import as_tensor, drawn_weights
 from types_lab11 import Model
 
-from grader.learner.drawing import (
+from grader.learner.pictures.drawing import (
     Bar,
     Bars,
     Drawing,
-    Fault,
+    PictureFault,
     Lines,
     Panel,
     Picture,
@@ -64,7 +64,9 @@ def _noise_ratio(w: Any, back: Any, format_: str) -> float:
     noise = float(((w - back.astype(np.float64)) ** 2).sum())
     ratio = 10 * np.log10(float((w.astype(np.float64) ** 2).sum()) / noise) if noise else np.inf
     if not ratio > 10:
-        raise Fault(f"{format_}: noise is {ratio:.1f} dB below the signal, which is no format")
+        raise PictureFault(
+            f"{format_}: noise is {ratio:.1f} dB below the signal, which is no format"
+        )
     return float(ratio)
 
 
@@ -152,7 +154,7 @@ def method_pictures(student: Any) -> Iterator[Picture]:
 def _points(seen: dict[str, list[tuple[float, float]]], name: str, points: list[Any]) -> Lines:
     for bits, error in points:
         if not 0 < error < 1:
-            raise Fault(f"{name} at {bits:.3g} bits has a relative error of {error:.3g}")
+            raise PictureFault(f"{name} at {bits:.3g} bits has a relative error of {error:.3g}")
     seen[name] = sorted(points)
     told = "; ".join(f"{bits:.3g} bits {error:.2%}" for bits, error in seen[name])
     return Lines(
@@ -168,7 +170,7 @@ def _points(seen: dict[str, list[tuple[float, float]]], name: str, points: list[
 def _error(w: Any, back: Any) -> float:
     w, back = w.numpy().astype(np.float64), np.asarray(back, dtype=np.float64)
     if back.shape != w.shape:
-        raise Fault(f"weights of shape {list(w.shape)} came back as {list(back.shape)}")
+        raise PictureFault(f"weights of shape {list(w.shape)} came back as {list(back.shape)}")
     return float(np.sqrt(np.sum((w - back) ** 2) / np.sum(w**2)))
 
 
@@ -213,7 +215,9 @@ def _nvfp4(student: Any) -> list[tuple[float, float]]:
 def _front(student: Any, seen: dict[str, list[tuple[float, float]]]) -> Lines:
     """What no other point beats, in bits by `plan_bytes` where it knows the format."""
     if not seen:
-        raise Fault("the front lies below the other tasks' points: ask for the picture of the lab")
+        raise PictureFault(
+            "the front lies below the other tasks' points: ask for the picture of the lab"
+        )
     known = {"NF4": NF4, "MXFP4 and MXFP8": MXFP4, "NVFP4": NVFP4}
     w = drawn_weights()
     for name, fmt in known.items():
@@ -222,7 +226,7 @@ def _front(student: Any, seen: dict[str, list[tuple[float, float]]]) -> Lines:
         stored = seen[name][0][0] if name in seen else bits
         if abs(bits - stored) > 0.01:
             text = f"by plan_bytes {fmt.name} has {bits:.4g} bits a weight"
-            raise Fault(f"{text}, and what came back to store has {stored:.4g}")
+            raise PictureFault(f"{text}, and what came back to store has {stored:.4g}")
     front: list[tuple[float, float]] = []
     for point in sorted(point for points in seen.values() for point in points):
         if not front or point[1] < front[-1][1]:
@@ -243,7 +247,7 @@ def _outputs(student: Any) -> Lines:
         better = student.gptq(w, as_tensor(h), bits)
         for points, q in ((rounded, plain), (moved, better)):
             if q.shape != w.shape:
-                raise Fault(f"weights of shape {list(w.shape)} came back as {list(q.shape)}")
+                raise PictureFault(f"weights of shape {list(w.shape)} came back as {list(q.shape)}")
             noise, w_ = (x @ one.numpy().T for one in (w - q, w))
             points.append((float(bits), float(np.sqrt(np.sum(noise**2) / np.sum(w_**2)))))
     told = "; ".join(

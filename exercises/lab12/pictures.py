@@ -10,12 +10,12 @@ from typing import Any
 from cases_lab12 import CASES, H100_64
 from types_lab12 import Model, Plan
 
-from grader.learner.drawing import (
+from grader.learner.pictures.drawing import (
     Bar,
     Bars,
     Cell,
     Drawing,
-    Fault,
+    PictureFault,
     Grid,
     Key,
     Panel,
@@ -100,7 +100,7 @@ def _groups(student: Any, design: str, axis: str) -> Drawing:
     groups = student.rank_groups(sizes, "tp-cp-ep-dp-pp", axis)
     where = {rank: number for number, group in enumerate(groups) for rank in group}
     if sorted(where) != list(range(world)) or sum(map(len, groups)) != world:
-        raise Fault(f"the {axis} groups of {sizes} do not hold each of {world} ranks once")
+        raise PictureFault(f"the {axis} groups of {sizes} do not hold each of {world} ranks once")
     cells = []
     for node in range(H100_64.nodes):
         ranks = range(node * H100_64.gpus, (node + 1) * H100_64.gpus)
@@ -132,7 +132,7 @@ def _pipeline(student: Any, schedule: str, p: int, m: int, v: int, name: str) ->
     for s in range(p):
         mine = [slot for slot in run.slots if slot.stage == s]
         if len(mine) != 2 * m * v:
-            raise Fault(f"rank {s} does {len(mine)} pieces of work, of {2 * m * v}")
+            raise PictureFault(f"rank {s} does {len(mine)} pieces of work, of {2 * m * v}")
         spans = [
             Span(
                 slot.start,
@@ -191,7 +191,9 @@ def _plan(student: Any, design: str) -> tuple[Plan, Model, str]:
     plan = Plan(**{"micro": 1, **usual, **sizes, "gbs": gbs})
     world = plan.tp * plan.pp * plan.cp * plan.dp
     if world != H100_64.nodes * H100_64.gpus:
-        raise Fault(f"TP {plan.tp} PP {plan.pp} CP {plan.cp} DP {plan.dp} take {world} GPUs, of 64")
+        raise PictureFault(
+            f"TP {plan.tp} PP {plan.pp} CP {plan.cp} DP {plan.dp} take {world} GPUs, of 64"
+        )
     return plan, model, "" if own else " (A usual plan: the worksheet has none yet.)"
 
 
@@ -214,13 +216,13 @@ def _traffic(student: Any, design: str) -> Drawing:
     counts: dict[str, int] = {}
     for op in student.comm(plan, model, H100_64):
         if op.ranks < 1 or op.per_node < 1 or op.bytes < 0 or op.count_per_step < 0:
-            raise Fault(f"{op.axis} {op.kind}: {op.count_per_step} times {op.bytes} bytes")
+            raise PictureFault(f"{op.axis} {op.kind}: {op.count_per_step} times {op.bytes} bytes")
         row = sums.setdefault(op.axis, [0.0, 0.0])
         for place, sent in enumerate(_sent(op)):
             row[place] += sent / 1e9
         counts[op.axis] = counts.get(op.axis, 0) + op.count_per_step
     if not sums:
-        raise Fault("comm found nothing that this plan sends")
+        raise PictureFault("comm found nothing that this plan sends")
     bars, words = [], []
     for axis, (inside, between) in sums.items():
         times = f"{counts[axis]:,} times" if counts[axis] > 2 else "once a step"
@@ -245,7 +247,7 @@ def _seconds(student: Any) -> Drawing:
         took = student.step_time(plan, model, H100_64)
         values = [getattr(took, name) for name in PARTS]
         if min(values) < 0 or sum(values) <= 0:
-            raise Fault(f"{design}: the parts of a step take {min(values):.3g} s and more")
+            raise PictureFault(f"{design}: the parts of a step take {min(values):.3g} s and more")
         note = f"{took.total_s:.2f} s a step, {took.mfu:.0%} MFU"
         bars.append(Bar(design, tuple(100 * value / sum(values) for value in values), note))
         words.append(f"{design} {note}, {values[0] / sum(values):.0%} in kernels")

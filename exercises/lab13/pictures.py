@@ -10,7 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from grader.learner.drawing import Bar, Bars, Cell, Drawing, Fault, Grid, Key, Panel, Picture
+from grader.learner.pictures.drawing import (
+    Bar,
+    Bars,
+    Cell,
+    Drawing,
+    PictureFault,
+    Grid,
+    Key,
+    Panel,
+    Picture,
+)
 
 
 def pictures(student: Any) -> Iterator[Picture]:
@@ -68,9 +78,9 @@ def _image(value: Any) -> Array:
     found = np.asarray(value, dtype=np.float64)
     want = (1, 3, SCALE * SIDE, SCALE * SIDE)
     if found.shape != want:
-        raise Fault(f"the image has the shape {found.shape}, and {want} is right")
+        raise PictureFault(f"the image has the shape {found.shape}, and {want} is right")
     if not np.isfinite(found).all():
-        raise Fault("the image has pixels that are NaN or infinite")
+        raise PictureFault("the image has pixels that are NaN or infinite")
     return found[0]
 
 
@@ -158,7 +168,7 @@ def _peaks(student: Any, knob: str) -> Drawing:
     image, want = (np.asarray(run["image"]) for run in (seen, plain))
     rounding = knob != "tiled_decode"  # tiles make another image
     if image.shape != want.shape or (rounding and not np.allclose(image, want, atol=1e-3)):
-        raise Fault("With it the pipeline's image is another one: look at the tests first.")
+        raise PictureFault("With it the pipeline's image is another one: look at the tests first.")
     bars, alt = [], []
     for name, before in plain["peaks"].items():
         after = seen["peaks"][name]

@@ -26,17 +26,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grader import capabilities, progress, skeleton
-from grader.author.fakes import fakes, put_in
+from grader import durable
 from grader.author.new_lab import SECTIONS
-from grader.boundary.proxy import RESERVED
-from grader.boundary.rooms import LocalRoom, Room
-from grader.labs import Lab, LabError, Task, load_lab
-from grader.score import score_lab
+from grader.author.trivial_answers import fakes, put_in
+from grader.errors import LabError
+from grader.lab import capabilities, skeleton
+from grader.lab.manifest import Lab, Task, load_lab
+from grader.learner import progress
+from grader.sandbox.backends import Backend, LocalBackend
+from grader.sandbox.client import RESERVED
 from grader.status import TaskStatus, TestStatus
 from grader.suite.diagnose import Replays, alike
 from grader.suite.model import Case, Suite, load_suite
 from grader.suite.run import Outcome, run_case, seed_of
+from grader.suite.score import score_lab
 from grader.suite.splice import Misconception
 
 ALL_SEEDS = 20
@@ -51,7 +54,7 @@ _SENT = {
 
 
 @dataclass
-class Report:
+class LintReport:
     """What was found about one lab. `faults` are sentences; no fault means clean."""
 
     lab: str
@@ -72,7 +75,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Thoroughness:
     """How thorough a check is."""
 
     everything: bool
@@ -99,7 +102,7 @@ def run(
     learners read who gave one of the misconceptions."""
     if jobs < 1:
         raise LabError(f"--jobs is {jobs}; give at least 1.")
-    plan = Plan(everything)
+    plan = Thoroughness(everything)
     for lab_id in labs:
         load_lab(root, lab_id)
     reports = _reports(root, labs, plan, cache, jobs)
@@ -134,13 +137,15 @@ def _wall_holds(corpus: Path) -> bool:
     return not found.crashes
 
 
-def _reports(root: Path, labs: list[str], plan: Plan, cache: bool, jobs: int) -> list[Report]:
-    path = progress.state_folder(root) / "lint.json"
+def _reports(
+    root: Path, labs: list[str], plan: Thoroughness, cache: bool, jobs: int
+) -> list[LintReport]:
+    path = durable.state_folder(root) / "lint.json"
     known = _read_cache(path) if cache else {}
     keys = {lab_id: _key(load_lab(root, lab_id), plan) for lab_id in labs}
-    found: dict[str, Report] = {}
+    found: dict[str, LintReport] = {}
 
-    def done(report: Report) -> None:
+    def done(report: LintReport) -> None:
         """Say it and keep it at once: a run of many labs takes an hour, and may be interrupted."""
         found[report.lab] = report
         for fault in report.faults:
@@ -148,11 +153,11 @@ def _reports(root: Path, labs: list[str], plan: Plan, cache: bool, jobs: int) ->
         print(_line(report), flush=True)
         if cache and not report.faults and not report.cached:
             known[keys[report.lab]] = asdict(report)
-            progress.write_atomically(path, json.dumps(known))
+            durable.write_atomically(path, json.dumps(known))
 
     for lab_id in labs:
         if keys[lab_id] in known:
-            done(Report(**{**known[keys[lab_id]], "cached": True}))
+            done(LintReport(**{**known[keys[lab_id]], "cached": True}))
     todo = [lab_id for lab_id in labs if lab_id not in found]
     if len(todo) > 1 and jobs > 1:
         for report in _shared_out(root, todo, plan, jobs):
@@ -163,7 +168,7 @@ def _reports(root: Path, labs: list[str], plan: Plan, cache: bool, jobs: int) ->
     return [found[lab_id] for lab_id in labs]
 
 
-def _shared_out(root: Path, labs: list[str], plan: Plan, jobs: int) -> Iterator[Report]:
+def _shared_out(root: Path, labs: list[str], plan: Thoroughness, jobs: int) -> Iterator[LintReport]:
     """Reports as they get ready, from so many processes. Labs differ in their cost by a hundred
     times, so each is checked in shares, its largest first: no process ends long before another.
     The reference of the lab that follows has precedence, for its other shares wait for it. Right
@@ -171,7 +176,7 @@ def _shared_out(root: Path, labs: list[str], plan: Plan, jobs: int) -> Iterator[
     ready = [(index - 1, 0.0, lab_id, "") for index, lab_id in enumerate(labs)]
     running: dict[concurrent.futures.Future[Any], tuple[str, str]] = {}
     begun: dict[str, Begun] = {}
-    shares: dict[str, dict[str, Report | None]] = {}
+    shares: dict[str, dict[str, LintReport | None]] = {}
     context = multiprocessing.get_context("spawn")
     with (
         concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool,
@@ -206,7 +211,7 @@ def _shared_out(root: Path, labs: list[str], plan: Plan, jobs: int) -> Iterator[
                     yield _joined([begun[lab_id].report, *made])
 
 
-def _joined(reports: list[Report]) -> Report:
+def _joined(reports: list[LintReport]) -> LintReport:
     """One report of a lab's shares."""
     whole = dataclasses.replace(
         reports[0], faults=list(reports[0].faults), messages=list(reports[0].messages)
@@ -230,7 +235,7 @@ def _read_cache(path: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _key(lab: Lab, plan: Plan) -> str:
+def _key(lab: Lab, plan: Thoroughness) -> str:
     """Hash of everything that a lab's result depends on."""
     digest = hashlib.sha256(f"{plan} {lab.id} {platform.python_version()}".encode())
     for name in ("torch", "numpy", "hypothesis", "msgspec", "transformers", "triton"):
@@ -247,7 +252,7 @@ def _key(lab: Lab, plan: Plan) -> str:
     return digest.hexdigest()
 
 
-def _line(report: Report) -> str:
+def _line(report: LintReport) -> str:
     kept = ", from cache" if report.cached else ""
     missing = f", {report.not_verified} cases not verified here" if report.not_verified else ""
     return (
@@ -259,7 +264,7 @@ def _line(report: Report) -> str:
     )
 
 
-def _table(reports: list[Report], plan: Plan) -> str:
+def _table(reports: list[LintReport], plan: Thoroughness) -> str:
     rows = [
         "# The suites against themselves",
         "",
@@ -282,7 +287,7 @@ def _table(reports: list[Report], plan: Plan) -> str:
     return "\n".join(rows) + "\n"
 
 
-def _messages(report: Report) -> str:
+def _messages(report: LintReport) -> str:
     rows = [
         f"# {report.lab}",
         "",
@@ -305,7 +310,7 @@ def _versions() -> str:
     return ", ".join(found)
 
 
-def check(root: Path, lab_id: str, plan: Plan) -> Report:
+def check(root: Path, lab_id: str, plan: Thoroughness) -> LintReport:
     """Everything about one lab."""
     begun = begin(root, lab_id, plan)
     shares = [go_on(root, lab_id, plan, name, begun.cost) for name in begun.shares]
@@ -318,15 +323,15 @@ class Begun:
     the reference; and the shares of work that are left, with their weights: none if the reference
     fails."""
 
-    report: Report
+    report: LintReport
     cost: dict[str, float]
     shares: dict[str, float]
 
 
-def begin(root: Path, lab_id: str, plan: Plan) -> Begun:
+def begin(root: Path, lab_id: str, plan: Thoroughness) -> Begun:
     """The part of a check that all others depend on."""
     _settle()
-    report = Report(lab_id)
+    report = LintReport(lab_id)
     started = time.perf_counter()
     cost: dict[str, float] = {}
     shares: dict[str, float] = {}
@@ -349,10 +354,12 @@ def begin(root: Path, lab_id: str, plan: Plan) -> Begun:
     return Begun(report, cost, shares)
 
 
-def go_on(root: Path, lab_id: str, plan: Plan, share: str, cost: dict[str, float]) -> Report:
+def go_on(
+    root: Path, lab_id: str, plan: Thoroughness, share: str, cost: dict[str, float]
+) -> LintReport:
     """A variant (`variant NAME`), or a task's misconceptions and fakes (`task ID`)."""
     _settle()
-    report = Report(lab_id)
+    report = LintReport(lab_id)
     started = time.perf_counter()
     try:
         lab = load_lab(root, lab_id)
@@ -378,7 +385,7 @@ def _settle() -> None:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 
-def _shares(suite: Suite, plan: Plan, cost: dict[str, float]) -> dict[str, float]:
+def _shares(suite: Suite, plan: Thoroughness, cost: dict[str, float]) -> dict[str, float]:
     """What is left of a lab's check, with weights that say which is longer."""
     whole = sum(cost.values()) * len(plan.seeds()) * len(plan.threads)
     shares = {f"{_VARIANT}{folder.name}": whole for folder in _variants(suite.lab)}
@@ -530,7 +537,9 @@ def _names_of_misconceptions(lab: Lab) -> Iterator[str]:
 class _Dynamic:
     """Runs one lab's suite against everything that it must accept or refuse."""
 
-    def __init__(self, suite: Suite, plan: Plan, report: Report, cost: dict[str, float]) -> None:
+    def __init__(
+        self, suite: Suite, plan: Thoroughness, report: LintReport, cost: dict[str, float]
+    ) -> None:
         """`cost`: seconds that each case took the last right answer."""
         self.suite = suite
         self.lab = suite.lab
@@ -558,9 +567,9 @@ class _Dynamic:
             if not any("Oracle:" in doc for doc in docs):
                 self.fault(f"task `{task.id}`: no scored test names its oracle (`Oracle: ...`).")
 
-    def run(self, case: Case, room: Room, folder: Path, key: bytes = b"public") -> Outcome:
+    def run(self, case: Case, backend: Backend, folder: Path, key: bytes = b"public") -> Outcome:
         with _scratch() as scratch:
-            return run_case(self.suite, case, room, folder, seed_of(case, key), lambda: scratch)
+            return run_case(self.suite, case, backend, folder, seed_of(case, key), lambda: scratch)
 
     def _can_run(self, task_id: str) -> bool:
         return not capabilities.first_missing(self.lab.task(task_id).needs)
@@ -575,8 +584,8 @@ class _Dynamic:
         with _scratch() as folder:
             for name, text in skeleton.wanted(self.lab).items():
                 (folder / name).write_text(text, encoding="utf-8")
-            room = LocalRoom(self.suite.kit(folder), self.suite.limits())
-            outcomes = [self.run(case, room, folder) for case in self.cases()]
+            backend = LocalBackend(self.suite.code_spec(folder), self.suite.limits())
+            outcomes = [self.run(case, backend, folder) for case in self.cases()]
             for outcome in outcomes:
                 if not outcome.status.may_be_of_a_skeleton:
                     text = "; ".join(outcome.lines) or "it passes"
@@ -589,9 +598,11 @@ class _Dynamic:
         for threads in self.plan.threads:
             with _threads(threads):
                 for index in self.plan.seeds():
-                    room = LocalRoom(self.suite.kit(self.lab.solution), self.suite.limits())
+                    backend = LocalBackend(
+                        self.suite.code_spec(self.lab.solution), self.suite.limits()
+                    )
                     started = time.perf_counter()
-                    self._must_pass("reference", room, self.lab.solution, index, threads)
+                    self._must_pass("reference", backend, self.lab.solution, index, threads)
                     if index == 0 and threads == self.plan.threads[0]:
                         self.report.suite_seconds = time.perf_counter() - started
 
@@ -603,11 +614,13 @@ class _Dynamic:
             for threads in self.plan.threads:
                 with _threads(threads):
                     for index in self.plan.seeds(number):
-                        room = LocalRoom(self.suite.kit(folder), self.suite.limits())
+                        backend = LocalBackend(self.suite.code_spec(folder), self.suite.limits())
                         name = f"{_VARIANT}{variant.name}"
-                        self._must_pass(name, room, folder, index, threads)
+                        self._must_pass(name, backend, folder, index, threads)
 
-    def _must_pass(self, who: str, room: Room, folder: Path, index: int, threads: int) -> None:
+    def _must_pass(
+        self, who: str, backend: Backend, folder: Path, index: int, threads: int
+    ) -> None:
         key = b"public" if index == 0 else f"public:{index}".encode()
         self.report.runs += 1
         missing = 0
@@ -615,7 +628,7 @@ class _Dynamic:
         for case in self.cases():
             if not (case.test.scored or first):
                 continue  # an optional library agrees once; its answers do not depend on seeds
-            outcome = self.run(case, room, folder, key)
+            outcome = self.run(case, backend, folder, key)
             self.cost[case.id] = outcome.seconds
             if outcome.status == TestStatus.NOT_VERIFIED:
                 missing += 1
@@ -682,9 +695,9 @@ class _Dynamic:
         for name in _functions_of(self.lab, task):
             for label, patch in fakes(name):
                 self.report.fakes += 1
-                room = LocalRoom(self.suite.kit(self.lab.solution), self.suite.limits())
-                put_in(room, patch)
-                self._must_earn_nothing(task, room, self.lab.solution, f"`{name}` {label}")
+                backend = LocalBackend(self.suite.code_spec(self.lab.solution), self.suite.limits())
+                put_in(backend, patch)
+                self._must_earn_nothing(task, backend, self.lab.solution, f"`{name}` {label}")
 
     def _fake_files(self, task: Task) -> None:
         reference = (self.lab.solution / task.file).read_text(encoding="utf-8")
@@ -700,12 +713,12 @@ class _Dynamic:
             with _scratch() as folder:
                 self.lab.copy_to(folder)
                 (folder / task.file).write_text(text, encoding="utf-8")
-                room = LocalRoom(self.suite.kit(folder), self.suite.limits())
-                self._must_earn_nothing(task, room, folder, label)
+                backend = LocalBackend(self.suite.code_spec(folder), self.suite.limits())
+                self._must_earn_nothing(task, backend, folder, label)
 
-    def _must_earn_nothing(self, task: Task, room: Room, folder: Path, label: str) -> None:
+    def _must_earn_nothing(self, task: Task, backend: Backend, folder: Path, label: str) -> None:
         for case in self._gates(task.id):
-            outcome = self.run(case, room, folder)
+            outcome = self.run(case, backend, folder)
             if outcome.disturbed:
                 self.fault(f"fake: {label} is refused unseen by {case.id}: {outcome.lines[0]}")
             if outcome.status.asks_for_work:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grader import skeleton
-from grader.labs import LAB_ID, LabError, load_lab
+from grader.errors import LabError
+from grader.lab import skeleton
+from grader.lab.manifest import LAB_ID, load_lab
 
 SECTIONS = (
     "Concept goal",
@@ -74,7 +75,7 @@ import statistics
 
 import pytest
 
-from grader import expect
+from grader.suite import expect
 from grader.suite import task
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grader import progress, skeleton
-from grader.labs import Lab, all_labs
+from grader.lab import skeleton
+from grader.lab.manifest import Lab, all_labs
+from grader.learner import progress
 from grader.learner.reset import changed_since_commit, reset
 
 

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader import skeleton
-from grader.labs import Lab, LabError, Task, load_lab
+from grader.errors import LabError
+from grader.lab import skeleton
+from grader.lab.manifest import Lab, Task, load_lab
 from grader.suite.model import load_suite
 from grader.suite.splice import Misconception
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grader import progress
-from grader.labs import Lab, LabError, Task, lab_ids, load_lab
+from grader.errors import LabError
+from grader.lab.manifest import Lab, Task, lab_ids, load_lab
+from grader.learner import progress
 
 
 def find(root: Path, name: str) -> tuple[Lab, Task]:

@@ -7,8 +7,11 @@ import subprocess
 import time
 from pathlib import Path
 
-from grader import progress, skeleton
-from grader.labs import Lab, LabError
+from grader import durable
+from grader.errors import LabError
+from grader.lab import skeleton
+from grader.lab.manifest import Lab
+from grader.learner import progress
 
 
 def reset(lab: Lab) -> tuple[list[str], Path | None]:
@@ -23,7 +26,7 @@ def reset(lab: Lab) -> tuple[list[str], Path | None]:
     backup = None
     if existing:
         stamp = time.strftime("%Y%m%d-%H%M%S")
-        backup = progress.state_folder(lab.root) / "backup" / f"{lab.id}-{stamp}"
+        backup = durable.state_folder(lab.root) / "backup" / f"{lab.id}-{stamp}"
         while backup.exists():
             backup = backup.with_name(backup.name + "x")
         backup.mkdir(parents=True)

@@ -57,7 +57,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from grader.boundary.errors import MeasurementDisturbed
+from grader.errors import MeasurementDisturbed
 from grader.meters.evidence import refuse_students
 
 if TYPE_CHECKING:

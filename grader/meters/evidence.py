@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
-from grader.boundary.errors import MeasurementDisturbed
+from grader.errors import MeasurementDisturbed
 
 Record = tuple[Any, ...]
 _PREFIX = "Measurement disturbed: "
@@ -36,8 +36,8 @@ _AUDITED = {
 def refuse_students(frame: types.FrameType | None) -> None:
     """Raise if the code of that frame, or code that it made from a text, is a student's: a meter
     is opened by a probe."""
-    farside = sys.modules.get("grader.boundary.farside")
-    folders = tuple(farside.FOLDERS) if farside else ()
+    server = sys.modules.get("grader.sandbox.server")
+    folders = tuple(server.FOLDERS) if server else ()
     if frame is not None and folders and frame.f_code.co_filename.startswith((*folders, "<")):
         raise MeasurementDisturbed(f"{_PREFIX}student code opened one of the kit's own meters")
 

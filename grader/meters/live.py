@@ -10,7 +10,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from grader.boundary.errors import MeasurementDisturbed
+from grader.errors import MeasurementDisturbed
 from grader.meters import dispatch, flops, profiler_events
 from grader.meters.evidence import (
     Measurement,

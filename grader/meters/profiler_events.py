@@ -27,7 +27,7 @@ from torch._C._profiler import (
 )
 from torch.autograd import ProfilerConfig, ProfilerState
 
-from grader.boundary.errors import MeasurementDisturbed
+from grader.errors import MeasurementDisturbed
 from grader.meters.evidence import snapshot_module
 
 _C = torch._C._autograd

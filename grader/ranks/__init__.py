@@ -7,7 +7,7 @@ A rank has one thread for good (a forked child that uses OpenMP threads after it
 joins a gloo group through a file, never a port, and waits for the parent's word. It is forked,
 unless this process is in a process group: then ranks are spawned, which takes seconds and needs a
 function at the top of a module. With a CUDA context, or on macOS (not tried), a function that can
-be sent is spawned, any other is forked. Its result crosses as plain data (`grader.boundary.codec`),
+be sent is spawned, any other is forked. Its result crosses as plain data (`grader.sandbox.codec`),
 its prints line by line. Then it waits until every rank is done, so that no peer loses its
 connection, and ends with `os._exit`.
 

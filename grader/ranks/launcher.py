@@ -16,8 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from grader.boundary.channel import Channel
-from grader.boundary.errors import MeasurementDisturbed
+from grader.errors import MeasurementDisturbed
 from grader.ranks.member import (
     Rank,
     RankPlan,
@@ -28,6 +27,7 @@ from grader.ranks.member import (
 )
 from grader.ranks.rank_faults import plain
 from grader.ranks.supervisor import RankProcess, RanksError, Results, Supervisor
+from grader.sandbox.channel import Channel
 
 
 def run(

@@ -24,15 +24,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from grader.boundary import codec
-from grader.boundary.channel import Channel, Closed
-from grader.boundary.errors import MeasurementDisturbed, Refused
-from grader.boundary.farside import PLACEHOLDER
+from grader.errors import MeasurementDisturbed, Refused
 from grader.ranks import deadlock
 from grader.ranks.rank_faults import NoResult, plain
+from grader.sandbox import codec
+from grader.sandbox.channel import Channel, Closed
+from grader.sandbox.server import PLACEHOLDER
 
 if sys.platform == "linux":  # imported here once, not by every rank after its fork
-    from grader.boundary import linux
+    from grader.sandbox import linux
 
 Rank = Callable[..., Any]
 # A line of faulthandler's, which writes text and nothing else.

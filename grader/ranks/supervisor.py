@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from grader.boundary import codec
-from grader.boundary.channel import Channel, Closed
-from grader.boundary.errors import Refused
+from grader.errors import Refused
 from grader.ranks import deadlock, sockets
 from grader.ranks.member import no_handle, stack
 from grader.ranks.rank_faults import Deadlock, NoResult, last_line, report, sentence
+from grader.sandbox import codec
+from grader.sandbox.channel import Channel, Closed
 
 # After one rank has failed, the others get this long to fail too and say where they were.
 GRACE_S = 1.0

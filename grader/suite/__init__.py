@@ -12,7 +12,7 @@ student        what a test calls: the learner's code, on the other side of the w
 room           where that code runs: this process, a process of its own, or a sandbox
 handle         an object of the learner's that stays in the room
 probe          a function of `probes.py` that runs in the room, beside the learner's code
-kit            what a room is given: the learner's files, the given files, the probes
+kit            what a backend is given: the learner's files, the given files, the probes
 evidence       what a verdict rests on: values that came back are computed; what a meter or a probe
                counted beside the learner's code is witnessed
 outcome        how one case went: its status, what was observed, and where

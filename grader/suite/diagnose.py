@@ -10,10 +10,10 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from grader import show
-from grader.boundary.files import compiled
-from grader.boundary.proxy import Handle
-from grader.boundary.rooms import LocalRoom
+from grader.sandbox.backends import LocalBackend
+from grader.sandbox.client import Handle
+from grader.sandbox.modules import compiled
+from grader.suite import format
 from grader.suite.model import Case, Suite
 from grader.suite.pieces import Pieces
 from grader.suite.run import Outcome, run_case
@@ -29,18 +29,18 @@ class Replays:
     def __init__(self, suite: Suite) -> None:
         self.suite = suite
         self._pieces: dict[str, Pieces] = {}
-        self._wrong_rooms: dict[tuple[str, str], LocalRoom] = {}
+        self._wrong_backends: dict[tuple[str, str], LocalBackend] = {}
         self._wrong_folders: tempfile.TemporaryDirectory[str] | None = None
         self._first: dict[tuple[str, str], _Replay] = {}
 
-    def wrong_room(self, wrong: Misconception) -> LocalRoom:
-        """The reference with one misconception spliced in. Trusted code: a local room."""
+    def wrong_backend(self, wrong: Misconception) -> LocalBackend:
+        """The reference with one misconception spliced in. Trusted code: a local backend."""
         key = (wrong.task, wrong.name)
-        if key not in self._wrong_rooms:
-            kit = self.suite.kit(self.wrong_folder(wrong))
-            room = self._wrong_rooms[key] = LocalRoom(kit, self.suite.limits())
-            room.far.files.codes = lambda path: self._codes(path, wrong)
-        return self._wrong_rooms[key]
+        if key not in self._wrong_backends:
+            kit = self.suite.code_spec(self.wrong_folder(wrong))
+            backend = self._wrong_backends[key] = LocalBackend(kit, self.suite.limits())
+            backend.server.files.codes = lambda path: self._codes(path, wrong)
+        return self._wrong_backends[key]
 
     def _codes(self, path: Path, wrong: Misconception) -> Sequence[CodeType]:
         """The code of a file that a wrong room loads; what is the reference's is compiled once."""
@@ -52,7 +52,7 @@ class Replays:
         return self._pieces[path.name].changed(path, path.read_text(encoding="utf-8"))
 
     def wrong_folder(self, wrong: Misconception) -> Path:
-        """The folder of that room's files: a copy of the reference's with a wrong file."""
+        """The folder of that backend's files: a copy of the reference's with a wrong file."""
         lab = self.suite.lab
         if self._wrong_folders is None:  # made where a grading job has its temporary files
             self._wrong_folders = tempfile.TemporaryDirectory(
@@ -67,7 +67,7 @@ class Replays:
 
     def run(self, wrong: Misconception, case: Case, seed: bytes) -> Outcome:
         """The case again, on the reference with that misconception in it."""
-        return run_case(self.suite, case, self.wrong_room(wrong), self.wrong_folder(wrong), seed)
+        return run_case(self.suite, case, self.wrong_backend(wrong), self.wrong_folder(wrong), seed)
 
     def fails_like(self, wrong: Misconception, outcome: Outcome, seed: bytes) -> bool:
         """Whether a misconception fails a case as `outcome` did. Its first replay of each case is
@@ -98,7 +98,7 @@ class _Replay:
 
     @staticmethod
     def of(outcome: Outcome, seed: bytes) -> _Replay:
-        whole = show.size_bytes(outcome.observed) <= MAX_REMEMBERED_BYTES
+        whole = format.size_bytes(outcome.observed) <= MAX_REMEMBERED_BYTES
         observed = outcome.observed if whole else None
         slim = replace(outcome, lines=[], error=None, detail="", called="", observed=observed)
         return _Replay(seed, slim, whole)
@@ -168,8 +168,8 @@ def _same_place(mine: Outcome, other: Outcome) -> bool:
 def _same(a: Any, b: Any, tolerance: float) -> bool:
     if isinstance(a, Handle) or isinstance(b, Handle):
         return isinstance(a, Handle) and isinstance(b, Handle) and a.type_name == b.type_name
-    if show.is_array(a) or show.is_array(b):
-        return show.is_array(a) and show.is_array(b) and _same_arrays(a, b, tolerance)
+    if format.is_array(a) or format.is_array(b):
+        return format.is_array(a) and format.is_array(b) and _same_arrays(a, b, tolerance)
     if isinstance(a, int | float) and isinstance(b, int | float):
         whole = isinstance(a, int) and isinstance(b, int)
         slack = 0.0 if whole else 1e-9 * min(abs(a), abs(b))
@@ -178,15 +178,17 @@ def _same(a: Any, b: Any, tolerance: float) -> bool:
         return len(a) == len(b) and all(_same(x, y, tolerance) for x, y in zip(a, b, strict=True))
     if isinstance(a, dict) and isinstance(b, dict):
         return set(a) == set(b) and all(_same(a[key], b[key], tolerance) for key in a)
-    if (fields := show.record_fields(a)) is not None:
-        return show.kind(a) == show.kind(b) and _same(fields, show.record_fields(b), tolerance)
+    if (fields := format.record_fields(a)) is not None:
+        return format.kind(a) == format.kind(b) and _same(
+            fields, format.record_fields(b), tolerance
+        )
     return type(a) is type(b) and bool(a == b)
 
 
 def _same_arrays(a: Any, b: Any, tolerance: float) -> bool:
     import numpy
 
-    from grader.expect import _numpy
+    from grader.suite.expect import _numpy
 
     x, y = _numpy(a), _numpy(b)
     if x.shape != y.shape:

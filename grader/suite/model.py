@@ -13,12 +13,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from grader import preloads
-from grader.boundary.farside import Kit, records_of
-from grader.boundary.files import FolderModules
-from grader.boundary.rooms import Limits
-from grader.labs import Lab, LabError
-from grader.suite import splice
+from grader.errors import LabError
+from grader.lab.manifest import Lab
+from grader.sandbox.backends import Limits
+from grader.sandbox.modules import FolderModules
+from grader.sandbox.server import CodeSpec, records_of
+from grader.suite import preloads, splice
 from grader.suite.api import _TASK
 from grader.suite.splice import Misconception
 
@@ -160,10 +160,10 @@ class Suite:
             self._misconceptions[task_id] = found
         return self._misconceptions[task_id]
 
-    def kit(self, folder: Path) -> Kit:
+    def code_spec(self, folder: Path) -> CodeSpec:
         """The code in `folder` with the lab's given files, which lie beside the exercises."""
         probes, models = (str(self.lab.suite / name) for name in SENT)
-        return Kit(
+        return CodeSpec(
             folder,
             self.lab.edit,
             self.lab.given,

@@ -15,18 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grader import capabilities, show, skeleton
-from grader.boundary.errors import (
-    Disturbed,
-    FarSideError,
-    NotStarted,
-    StudentError,
-    SuiteFault,
-)
-from grader.boundary.proxy import Line, Student
-from grader.boundary.rooms import LocalRoom, Room
-from grader.expect import Failure
+from grader.errors import Disturbed, NotStarted, RemoteError, StudentError, SuiteFault
+from grader.lab import capabilities, skeleton
+from grader.sandbox.backends import Backend, LocalBackend
+from grader.sandbox.client import Session, Student
 from grader.status import TestStatus
+from grader.suite import format
+from grader.suite.expect import Failure
 from grader.suite.model import SENT, Case, Suite
 
 PUBLIC_KEY = b"public"
@@ -88,18 +83,18 @@ class _Ready(_Lazy):
 def run_case(
     suite: Suite,
     case: Case,
-    room: Room,
+    backend: Backend,
     folder: Path,
     seed: bytes,
     tmp_path: Callable[[], Path] | None = None,
     let_through: tuple[type[BaseException], ...] = (),
 ) -> Outcome:
-    """Run one case against a room. Never raises for what student code does."""
+    """Run one case against a backend. Never raises for what student code does."""
     if reason := capabilities.first_missing(case.test.extra):
         return Outcome(case, TestStatus.NOT_VERIFIED, [reason])
     texts = {name: folder / name for name in suite.lab.edit}
     task = suite.lab.task(case.test.task)
-    line = Line(room, suite.records, texts, task.name)
+    line = Session(backend, suite.records, texts, task.name)
     wanted = inspect.signature(case.test.function).parameters
     arguments: dict[str, Any] = dict(case.params)
     if "student" in wanted:
@@ -122,12 +117,12 @@ def run_case(
         raise
     except Failure as error:
         outcome = _from_failure(case, error)
-    except FarSideError as error:
+    except RemoteError as error:
         outcome = _from_far_side(suite, case, error)
     except Exception as error:
         outcome = _from_suite(suite, case, error, line)
     finally:
-        room.forget()
+        backend.forget()
         if own is not None:
             own.cleanup()
     if outcome.status == TestStatus.FAILED:
@@ -156,7 +151,7 @@ def _from_failure(case: Case, error: Failure) -> Outcome:
     )
 
 
-def _from_far_side(suite: Suite, case: Case, error: FarSideError) -> Outcome:
+def _from_far_side(suite: Suite, case: Case, error: RemoteError) -> Outcome:
     outcome = Outcome(case, error.status, where=error.where, error=error)
     outcome.site = _suite_line(suite, error)
     outcome.observed = type(error).__name__
@@ -169,7 +164,7 @@ def _from_far_side(suite: Suite, case: Case, error: FarSideError) -> Outcome:
     return outcome
 
 
-def _from_suite(suite: Suite, case: Case, error: Exception, line: Line) -> Outcome:
+def _from_suite(suite: Suite, case: Case, error: Exception, line: Session) -> Outcome:
     """The suite tripped over an answer of a form that it cannot use."""
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, SuiteFault | NameError | ImportError | SyntaxError):
@@ -178,9 +173,9 @@ def _from_suite(suite: Suite, case: Case, error: Exception, line: Line) -> Outco
         outcome.site, outcome.error = _suite_line(suite, error), error
         outcome.detail = "".join(traceback.format_exception(error))[-4000:]
         return outcome
-    lines = [f"returned {show.kind(line.answer)}, which the test could not use ({text})"]
+    lines = [f"returned {format.kind(line.answer)}, which the test could not use ({text})"]
     outcome = Outcome(case, TestStatus.FAILED, lines, error=error)
-    outcome.observed = show.kind(line.answer)
+    outcome.observed = format.kind(line.answer)
     outcome.site = _suite_line(suite, error)
     outcome.detail = "".join(traceback.format_exception(error))[-4000:]
     return outcome
@@ -199,10 +194,10 @@ def _suite_line(suite: Suite, error: BaseException) -> tuple[str, int]:
 
 
 @contextmanager
-def reference_room(suite: Suite, folder: Path) -> Iterator[LocalRoom]:
-    """A local room on trusted code: the reference or a variant."""
-    room = LocalRoom(suite.kit(folder), suite.limits())
+def reference_backend(suite: Suite, folder: Path) -> Iterator[LocalBackend]:
+    """A local backend on trusted code: the reference or a variant."""
+    backend = LocalBackend(suite.code_spec(folder), suite.limits())
     try:
-        yield room
+        yield backend
     finally:
-        room.close()
+        backend.close()

@@ -29,8 +29,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from grader import skeleton
-from grader.labs import LabError, Task
+from grader.errors import LabError
+from grader.lab import skeleton
+from grader.lab.manifest import Task
 
 _MARK = "__infralens_misconception__"
 T = TypeVar("T")

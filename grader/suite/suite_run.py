@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from grader import capabilities
-from grader.boundary.rooms import Room
-from grader.labs import Task
-from grader.skeleton import Attempt
+from grader.lab import capabilities
+from grader.lab.manifest import Task
+from grader.lab.skeleton import Attempt
+from grader.sandbox.backends import Backend
 from grader.status import TestStatus
 from grader.suite.diagnose import Diagnoser
 from grader.suite.model import Case, Suite
@@ -21,7 +21,7 @@ MAX_TIMEOUTS = 2
 
 class SuiteRun:
     """Which cases are not run at all, with which inputs the others are, and what they are likely to
-    have failed from. Whoever asks has the rooms."""
+    have failed from. Whoever asks has the backends."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class SuiteRun:
         attempt = self._attempts[task.file]
         return attempt.not_started(task) if attempt.is_untouched else None
 
-    def run(self, case: Case, room: Room, tmp_path: Callable[[], Path]) -> Outcome:
-        """One case in a room. What is to be made of it is said by `finish`."""
+    def run(self, case: Case, backend: Backend, tmp_path: Callable[[], Path]) -> Outcome:
+        """One case in a backend. What is to be made of it is said by `finish`."""
         seed = self.seed_of(case)
-        return run_case(self.suite, case, room, self.folder, seed, tmp_path, self.let_through)
+        return run_case(self.suite, case, backend, self.folder, seed, tmp_path, self.let_through)
 
     def finish(self, outcome: Outcome) -> Exception | None:
         """Count a timeout, and look for the likely cause of a failure. A fault of the kit in that

@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 import pytest
 
 from grader.author.new_lab import new_lab
-from grader.boundary.nursery import Nursery
-from grader.boundary.probe import probe
+from grader.sandbox.fork_server import ForkServer
+from grader.sandbox.host_check import check_host
 
 HERE = Path(__file__).resolve().parents[2]
 
@@ -36,7 +36,7 @@ def running_mean(values):
 # worker ends long before the other.
 LONGEST = (
     "test_attacks.py",
-    "test_fakes.py",
+    "test_known_mistakes.py",
     "kernels/test_grading.py",
     "test_grade.py",
     "test_pictures.py",
@@ -45,7 +45,7 @@ LONGEST = (
     "test_submissions.py",
     "test_intake.py",
     "test_meters.py",
-    "test_sandbox.py",
+    "test_container.py",
     "test_lint.py",
     "test_cli.py",
     "test_readme.py",
@@ -91,15 +91,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 needs_sandbox = pytest.mark.skipif(
-    sys.platform != "linux" or probe().tier != "sandbox",
+    sys.platform != "linux" or check_host().tier != "sandbox",
     reason="this machine keeps no sandbox: see `infralens probe`",
 )
 
 
 @pytest.fixture(scope="session")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
     """A zygote with NumPy, for rooms of the sandbox tier."""
-    with Nursery(tmp_path_factory.mktemp("nursery"), ["numpy"], [HERE]) as made:
+    with ForkServer(tmp_path_factory.mktemp("nursery"), ["numpy"], [HERE]) as made:
         made.wait()
         yield made
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from grader import capabilities, skeleton
-from grader.labs import load_lab
+from grader.lab import capabilities, skeleton
+from grader.lab.manifest import load_lab
 
 ROOT = Path(__file__).resolve().parents[2]
 END = "<!-- end of excerpt -->"

@@ -3,8 +3,7 @@
 import pytest
 from types_lab01 import ModelConfig
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles
 

@@ -2,8 +2,7 @@
 
 from types_lab01 import real_config
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from types_lab01 import CONFIGS, ModelConfig, real_config
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles
 

@@ -5,8 +5,7 @@ from fractions import Fraction
 
 from types_lab01 import NOTEBOOK, Claim, Finding, Ledger, Notebook
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 GIB = 1024**3
 

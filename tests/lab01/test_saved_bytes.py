@@ -2,8 +2,7 @@
 
 import pytest
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 # operation: (bytes for an (m, n) input and k outputs in float32, why)
 _SINGLE = {

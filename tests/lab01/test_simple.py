@@ -1,7 +1,6 @@
 """simple_ledger and simple_activation_bytes: the ledger in one line."""
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles
 

@@ -7,8 +7,7 @@ import math
 import pytest
 import torch
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles
 from .models import scaled_steps

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from grader import data, expect
-from grader.suite import task
+from grader.lab import datasets
+from grader.suite import expect, task
 
 from . import oracles
 
@@ -340,7 +340,7 @@ SHARE = 8
 def test_the_peak_of_a_real_run(student):
     """The 7,335 births and deaths of tensors that a profiler saw on a GPU, an eighth in size.
     Oracle: running sums over the file's own rows."""
-    rows = json.loads(gzip.decompress(data.need(TIMELINE).read_bytes()))
+    rows = json.loads(gzip.decompress(datasets.need(TIMELINE).read_bytes()))
     # (time, action, signed bytes, category); action 3 is a new version of a tensor that is there
     sizes = [size for _, action, size, _ in rows if action != 3]
     peak, end = _highest(sizes)

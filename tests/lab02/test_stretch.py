@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from .models import through_waves, waves
 from .oracles import normal

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles
 from .models import tower

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grader import expect
+from grader.suite import expect
 
 from .launches import FILE, whole_numbers
 

@@ -7,8 +7,8 @@ from itertools import groupby
 
 import numpy as np
 
-from grader import expect
 from grader.kernels import Report
+from grader.suite import expect
 
 FILE = "reduce.cu"
 EXACT = "whole numbers add up exactly in any order, so each element must have been added once"

@@ -7,9 +7,8 @@ import re
 
 import numpy as np
 
-from grader import expect
 from grader.kernels import source
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import launches
 from .launches import mixed, whole_numbers

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import gpu, launches
 from .launches import LARGE, ODD_BLOCKS, SHAPES, adds_up, launch, mixed, whole_numbers

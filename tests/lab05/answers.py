@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grader import expect
+from grader.suite import expect
 
 
 def asked(student, function, rows):

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from types_lab05 import AccessRow, KernelReport
 
-from grader import capabilities
-from grader.boundary.errors import SuiteFault
+from grader.errors import SuiteFault
+from grader.lab import capabilities
 
 from . import oracles
 

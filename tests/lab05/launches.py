@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from grader import expect
 from grader.kernels import Report
+from grader.suite import expect
 
 BLOCK = [32, 8]
 _WHY = {

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from types_lab05 import AccessRow, KernelReport
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import answers, generated, oracles
 

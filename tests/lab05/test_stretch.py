@@ -7,8 +7,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import answers, launches, oracles
 

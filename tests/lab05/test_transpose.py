@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from grader import expect
 from grader.kernels import Report
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import launches
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from grader import expect
 from grader.kernels import Report
+from grader.suite import expect
 
 ONCE = "fused means that an element crosses between memory and the chip once on its way in"
 STORED = "each element of the result is stored once, and nothing else of that size"

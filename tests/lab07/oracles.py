@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from grader import expect
+from grader.suite import expect
 
 
 def normal(

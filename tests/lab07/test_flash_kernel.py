@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from grader import expect
 from grader.kernels import Report
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles
 from .oracles import normal, qkv, values

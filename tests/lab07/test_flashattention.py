@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles
 from .oracles import normal, qkv, values

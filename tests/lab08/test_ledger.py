@@ -5,8 +5,7 @@ import math
 import pytest
 from types_lab08 import MLP_SHAPES, RECIPES, Slice
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles
 from .oracles import GB, GIB, PUBLISHED

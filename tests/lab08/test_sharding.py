@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles_sharding as oracles
 from .models import Awkward, Block

@@ -6,8 +6,7 @@ signatures of torch.profiler, and the shell's rules for words.
 
 from __future__ import annotations
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import profilers, shell
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from types_lab09 import Trace
 
-from grader import data, expect
-from grader.suite import task
+from grader.lab import datasets
+from grader.suite import expect, task
 
 from . import oracles_tools as oracles
 from . import traces
@@ -171,7 +171,7 @@ def test_every_finding_says_what_to_do(student, rng):
 def test_the_copies_of_a_real_run(student):
     """AlexNet on an A100: 55,503 us of pageable copies are 83.9 % of the busy time.
     Oracle: the trace's own copies; Holistic Trace Analysis 0.5.0 names the same."""
-    got = student.diagnose(oracles.real(data.need(ALEXNET)))
+    got = student.diagnose(oracles.real(datasets.need(ALEXNET)))
     copies = [finding for finding in got if finding.cause == "pageable_copy"]
     expect.equal(len(copies), 1, "16 copies from pageable memory", what="findings of the copies")
     _evidence(copies[0], 55_503.0, 0.839, "55.5 of 66.1 ms")
@@ -181,7 +181,7 @@ def test_the_copies_of_a_real_run(student):
 def test_the_waiting_of_a_real_rank(student):
     """Two ranks of 128 of a recommender: rank 0 shows 33,460 us more of its all-to-all than rank 1.
     Oracle: the two overlaps that Holistic Trace Analysis 0.5.0 gives, 14.95 % and 19.93 %."""
-    ranks = [oracles.real(data.need(name)) for name in (RANK0, RANK1)]
+    ranks = [oracles.real(datasets.need(name)) for name in (RANK0, RANK1)]
     got = {finding.cause: finding for finding in student.diagnose(ranks[0], ranks[1:])}
     expect.true("straggler" in got, "rank 0 communicates longer with nothing beside it", got)
     _evidence(got["straggler"], 33_460.0, 0.0611, "396,199 (1 - 0.1495) - 379,053 (1 - 0.1993)")

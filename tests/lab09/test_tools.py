@@ -10,8 +10,8 @@ import math
 import pytest
 from types_lab09 import FLOP_COUNTER, KernelCounters, Peaks
 
-from grader import data, expect
-from grader.suite import task
+from grader.lab import datasets
+from grader.suite import expect, task
 
 from . import nsys_db, traces
 from . import oracles_tools as oracles
@@ -141,7 +141,7 @@ def test_what_is_no_export_is_refused_by_name(student, tmp_path):
 def test_the_export_of_a_real_trace(student, tmp_path):
     """3 steps of DDP on an A100: 2,700 kernels, of 660,551 us 157,500 busy.
     Oracle: the span of the trace, less its busy time as Holistic Trace Analysis 0.5.0 has it."""
-    path = nsys_db.write(data.need(NCCL), tmp_path / "nccl.sqlite")
+    path = nsys_db.write(datasets.need(NCCL), tmp_path / "nccl.sqlite")
     got = student.nsys_queries(path, 10_000)
     expect.equal(sum(k.count for k in got.kernels), 2700, "every launch is a row", what="kernels")
     expect.within(got.idle_us, 503_000.0, 503_100.0, "span less busy time", "idle_us", "us")
@@ -272,7 +272,7 @@ def test_the_counters_of_a_real_run(student):
     Oracle: 2mnk, which CUPTI's counters exceed by the epilogue, below 0.1 %."""
     import gzip
 
-    with gzip.open(data.need(COUNTERS)) as file:
+    with gzip.open(datasets.need(COUNTERS)) as file:
         events = json.load(file)["traceEvents"]
     sgemm = [e for e in events if e.get("name") == "ampere_sgemm_32x32_sliced1x4_tn"][:2]
     for event, (m, n, k) in zip(sgemm, ((128, 4096, 9216), (128, 4096, 4096)), strict=True):

@@ -7,8 +7,8 @@ import math
 import pytest
 from types_lab09 import Ev, Trace
 
-from grader import data, expect, show
-from grader.suite import property_settings, task
+from grader.lab import datasets
+from grader.suite import expect, format, property_settings, task
 
 from . import oracles, traces
 from .oracles import AUTOGRAD, LOADER, MAIN, RANGES, call, host, in_order, work
@@ -194,8 +194,8 @@ def _write(folder, name, content, gz):
 
 def _events(got):
     """The events of what came back, in an order of their own, or a failure that says what it is."""
-    expect.equal(show.kind(got), "Trace", "load_trace returns a Trace", "what came back")
-    kinds = sorted({show.kind(event) for event in got.events} - {"Ev"})
+    expect.equal(format.kind(got), "Trace", "load_trace returns a Trace", "what came back")
+    kinds = sorted({format.kind(event) for event in got.events} - {"Ev"})
     expect.equal(kinds, [], "a Trace holds a list of Ev", "other things among the events")
     return sorted(got.events, key=_place)
 
@@ -458,7 +458,7 @@ def test_a_real_trace_of_inference(student):
 
 
 def _counted(student, name):
-    counts, base_ns = student.probe.counted(data.need(name))
+    counts, base_ns = student.probe.counted(datasets.need(name))
     *each, events, base = COUNTED[name]
     got = [counts.get(cat, 0) for cat in ("kernel", "gpu_memcpy", "gpu_memset")]
     expect.equal(got, each, "what grep counts in the file", f"{name}: kernels, copies, memsets")
@@ -500,7 +500,7 @@ def _small():
 
 
 def _breakdown(got, want, why, floor=NS):
-    expect.equal(show.kind(got), "dict", f"the answer is a dict of {', '.join(KEYS)}, in us")
+    expect.equal(format.kind(got), "dict", f"the answer is a dict of {', '.join(KEYS)}, in us")
     expect.equal(sorted(map(str, got)), sorted(KEYS), "these are the three parts", "keys")
     _same_parts(got, want, why, floor)
 
@@ -612,7 +612,7 @@ def _percent(parts):
 
 
 def _like_hta(student, name, inward, whole, without_last):
-    trace = oracles.real(data.need(name), inward=inward)
+    trace = oracles.real(datasets.need(name), inward=inward)
     for include, want in ((True, whole), (False, without_last)):
         got = student.temporal_breakdown(trace, include_last_step=include)
         expect.equal(sorted(map(str, got)), sorted(KEYS), "these are the three parts", "keys")
@@ -635,7 +635,7 @@ def test_the_breakdown_of_a_trace_in_nanoseconds(student):
     Oracle: Holistic Trace Analysis 0.5.0, which rounds starts up and ends down to whole us; so
     does this test, and then compares without that."""
     _like_hta(student, NCCL, True, [76.68, 17.11, 6.21], [77.78, 17.26, 4.97])
-    got = student.temporal_breakdown(oracles.gpu_side(oracles.real(data.need(NCCL))))
+    got = student.temporal_breakdown(oracles.gpu_side(oracles.real(datasets.need(NCCL))))
     why = "as above, without rounding: kernels of 2 us lose much of their time by it"
     expect.close(_percent(got), [76.68, 17.11, 6.21], why, floor=1.0)
 
@@ -753,7 +753,7 @@ def test_the_overlap_of_a_recommender(student):
     Oracle: Holistic Trace Analysis 0.5.0, get_comm_comp_overlap with the last step."""
     why = "Holistic Trace Analysis 0.5.0, in %"
     for name, want in ((RANK0, 14.95), (RANK1, 19.93)):
-        ratio, _exposed = _two(student.overlap(oracles.gpu_side(oracles.real(data.need(name)))))
+        ratio, _exposed = _two(student.overlap(oracles.gpu_side(oracles.real(datasets.need(name)))))
         expect.close(100 * ratio, want, why, floor=0.0051, what=name)
 
 
@@ -763,10 +763,10 @@ def test_the_overlap_of_a_trace_in_nanoseconds(student):
     Oracle: Holistic Trace Analysis 0.5.0, which rounds starts up and ends down to whole us; so
     does this test, and then compares without that."""
     why = "Holistic Trace Analysis 0.5.0, in %"
-    rounded = oracles.gpu_side(oracles.real(data.need(NCCL), inward=True))
+    rounded = oracles.gpu_side(oracles.real(datasets.need(NCCL), inward=True))
     ratio, _exposed = _two(student.overlap(rounded))
     expect.close(100 * ratio, 15.14, why, floor=0.0051)
-    ratio, _exposed = _two(student.overlap(oracles.gpu_side(oracles.real(data.need(NCCL)))))
+    ratio, _exposed = _two(student.overlap(oracles.gpu_side(oracles.real(datasets.need(NCCL)))))
     expect.close(100 * ratio, 15.14, f"{why}, without rounding", floor=1.0)
 
 
@@ -775,7 +775,7 @@ def test_the_busy_time_of_real_traces(student):
     """157,500 us busy where the durations sum to 165,186; 547,656 where they sum to 607,844.
     Oracle: figures worked out with pandas' interval merging, as Holistic Trace Analysis does it."""
     for name, want, summed in ((NCCL, 157_500, 165_186), (RANK0, 547_656, 607_844)):
-        events = oracles.gpu_side(oracles.real(data.need(name))).events
+        events = oracles.gpu_side(oracles.real(datasets.need(name))).events
         expect.close(sum(e.dur_us for e in events), summed, "the suite's own reading", floor=0.5)
         got = student.busy_time([(event.ts_us, event.end_us) for event in events])
         expect.close(got, want, f"{name}: the union of all GPU work", floor=0.6, unit="us")
@@ -819,7 +819,7 @@ def _one_step():
 
 
 def _owners(got, want, why, floor=NS):
-    expect.equal(show.kind(got), "dict", "the answer is a dict of names and us")
+    expect.equal(format.kind(got), "dict", "the answer is a dict of names and us")
     missing = [name for name in want if name not in got]
     expect.equal(missing, [], "each name of `ranges` and '<unattributed>' is a key", "missing keys")
     extra = [name for name in got if name not in want]
@@ -898,6 +898,6 @@ def test_the_owners_of_a_real_step(student):
     """Of 165,186 us in three steps of DDP, 124,340 belong to backward, and only 57 of these were
     launched by the thread that has the annotation.
     Oracle: figures worked out from the file with pandas, by correlation and time."""
-    trace = oracles.real(data.need(NCCL))
+    trace = oracles.real(datasets.need(NCCL))
     want = dict(zip(STAGES, (38_768, 124_340, 2_078), strict=True)) | {"<unattributed>": 0}
     _owners(student.attribute(trace, list(STAGES)), want, f"{NCCL}: by launch", floor=0.6)

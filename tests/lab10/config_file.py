@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from grader.texts import Fault
+from grader.suite.markdown_answers import AnswerFault
 
 from . import oracles_serving as oracles
 
@@ -89,8 +89,8 @@ CONCEPTS = {
 }
 
 
-def _fault(line: int, column: int, text: str, key: str | None = None) -> Fault:
-    return Fault(FILE, line, column, text, key)
+def _fault(line: int, column: int, text: str, key: str | None = None) -> AnswerFault:
+    return AnswerFault(FILE, line, column, text, key)
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Config:
     comments: dict[str, str] = field(default_factory=dict)
     claims: dict[str, tuple[float, int]] = field(default_factory=dict)
 
-    def fault(self, name: str, text: str, key: str | None = None) -> Fault:
+    def fault(self, name: str, text: str, key: str | None = None) -> AnswerFault:
         line, column = self.places.get(name, (0, 0))
         return _fault(line, column, text, key)
 
@@ -143,7 +143,7 @@ def read(text: str) -> Config:
     return found
 
 
-def _no_yaml(error: yaml.MarkedYAMLError, text: str) -> Fault:
+def _no_yaml(error: yaml.MarkedYAMLError, text: str) -> AnswerFault:
     """The parser's fault at the place to look at: where a thing began that never ended, else where
     the parser gave up."""
     problem, begun = str(error.problem), error.context_mark

@@ -2,8 +2,7 @@
 
 import pytest
 
-from grader import expect
-from grader.suite import property_settings, task
+from grader.suite import expect, property_settings, task
 
 from . import oracles
 from .oracles import SlowPool, shared_blocks
@@ -424,10 +423,10 @@ def test_mooncakes_conversations(student):
     Oracle: the prefixes counted as a set of hash ids."""
     import json
 
-    from grader import data
+    from grader.lab import datasets
 
     rows, seen, want = [], set(), 0
-    path = data.need("mooncake_conversation_trace.jsonl")
+    path = datasets.need("mooncake_conversation_trace.jsonl")
     for line in path.read_text().splitlines():
         entry = json.loads(line)
         length, ids = entry["input_length"], entry["hash_ids"]

@@ -8,8 +8,7 @@ from __future__ import annotations
 import pytest
 from types_lab10 import Model
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles_serving as oracles
 

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from workload_lab10 import PROBLEM
 
-from grader import expect
-from grader.suite import task
-from grader.texts import judged
+from grader.suite import expect, task
+from grader.suite.markdown_answers import judged
 
 from . import config_file
 

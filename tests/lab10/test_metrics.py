@@ -13,8 +13,7 @@ from pathlib import Path
 
 from types_lab10 import Output, Slo
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles_serving as oracles
 

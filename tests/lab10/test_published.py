@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles_serving as oracles
 

@@ -6,8 +6,7 @@ import json
 import pytest
 from types_lab10 import Req, SchedulerConfig
 
-from grader import expect
-from grader.suite import property_settings, task
+from grader.suite import expect, property_settings, task
 
 from . import oracles, workloads
 from .oracles import VLLM, named

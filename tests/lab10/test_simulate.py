@@ -13,8 +13,7 @@ import workload_lab10 as workload
 from plain_scheduler import PlainScheduler
 from types_lab10 import CostModel, Req, SchedulerConfig
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles_serving as oracles
 

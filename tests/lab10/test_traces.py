@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 import workload_lab10 as workload
 
-from grader import data, expect
-from grader.suite import task
+from grader.lab import datasets
+from grader.suite import expect, task
 
 from . import traces
 
@@ -104,7 +104,7 @@ def test_a_broken_row_is_named(student, rng, tmp_path):
 @task("load_azure", extra=(f"data:{AZURE}",))
 def test_the_real_azure_trace(student):
     """19,366 requests, 22,361,870 and 4,088,665 tokens in 3,501.7 s.   Oracle: Splitwise's data."""
-    got = student.load_azure(data.need(AZURE))
+    got = student.load_azure(datasets.need(AZURE))
     expect.equal(len(got), 19_366, "every row, the last without an end too", "requests")
     prompt, out = sum(r.prompt_tokens for r in got), sum(r.out_tokens for r in got)
     expect.equal(prompt, 22_361_870, "the sum of ContextTokens", "prompt tokens")
@@ -180,7 +180,7 @@ def test_a_broken_line_is_named(student, rng, tmp_path):
 def test_the_real_mooncake_trace(student):
     """12,031 requests; 105,592 of 276,491 full blocks were there before.
     Oracle: counts on the published file; the drawn trace has the same rates within 2 points."""
-    got = student.load_mooncake(data.need(MOONCAKE))
+    got = student.load_mooncake(datasets.need(MOONCAKE))
     expect.equal(len(got), 12_031, "a request a line", "requests")
     expect.close(got[-1].t_arrival_s, 3536.999, "milliseconds", floor=1e-9, unit="s")
     rates = traces.hit_rates(got)

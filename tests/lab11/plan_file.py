@@ -9,8 +9,8 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-from grader import texts
-from grader.texts import Cell, Row
+from grader.suite import markdown_answers
+from grader.suite.markdown_answers import Row, TableCell
 
 FILE = "quantization_comparison_plan.md"
 SCHEME_COLUMNS = (
@@ -43,14 +43,14 @@ class Read:
 
 def read(text: str, problem) -> Read:
     """The plan's tables, complete; `Fault` for what is missing, twice or unknown."""
-    found = texts.tables(FILE, text)
+    found = markdown_answers.tables(FILE, text)
     formats, regimes = ([row.name for row in rows] for rows in (problem.formats, problem.regimes))
-    schemes = texts.rows(FILE, found, SCHEME_COLUMNS, formats)
-    choices = texts.rows(FILE, found, CHOICE_COLUMNS, regimes)
+    schemes = markdown_answers.rows(FILE, found, SCHEME_COLUMNS, formats)
+    choices = markdown_answers.rows(FILE, found, CHOICE_COLUMNS, regimes)
     return Read(schemes, choices)
 
 
-def number(cell: Cell, what: str) -> float:
+def number(cell: TableCell, what: str) -> float:
     """The cell as a number: 115.9, 1,234 or 3.2x."""
     text = cell.text.replace(",", "").replace("_", "").rstrip("x× ").strip()
     if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", text):
@@ -58,7 +58,7 @@ def number(cell: Cell, what: str) -> float:
     return float(text)
 
 
-def size(cell: Cell) -> float:
+def size(cell: TableCell) -> float:
     """The cell as bytes: 5.70 GB, 5.31 GiB, 5,700,591,616 bytes."""
     match = re.fullmatch(r"([\d.,_]+)\s*([A-Za-z]*)", cell.text)
     if not match:
@@ -151,7 +151,7 @@ def judge_passes(plan: Read, problem) -> None:
 
 def judge_choices(plan: Read, problem) -> None:
     right = all_facts(problem)
-    names = {texts.word(name): name for name in right}
+    names = {markdown_answers.word(name): name for name in right}
     for regime in problem.regimes:
         row = plan.choices[regime.name]
         cell = row["choice"]
@@ -194,7 +194,7 @@ def dominating(problem, right: dict[str, Facts], choice: str, regime: str) -> st
 def judge_reasons(plan: Read, problem) -> None:
     """Each why is a sentence with a word of what bounds the regime."""
     right = all_facts(problem)
-    names = {texts.word(name): name for name in right}
+    names = {markdown_answers.word(name): name for name in right}
     for regime in problem.regimes:
         row = plan.choices[regime.name]
         why = row["why"]

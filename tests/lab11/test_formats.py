@@ -11,8 +11,7 @@ import functools
 
 import numpy as np
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles_formats as oracles
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles_formats as oracles
 from .test_formats import BLOCKS, _answer, _mx_case, _nf4, _nf4_case, _nvfp4, _same

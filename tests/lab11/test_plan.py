@@ -8,7 +8,7 @@ from __future__ import annotations
 from plans_lab11 import PROBLEM
 
 from grader.suite import task
-from grader.texts import judged
+from grader.suite.markdown_answers import judged
 
 from . import plan_file
 

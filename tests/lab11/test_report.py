@@ -17,8 +17,7 @@ from plans_lab11 import BF16, FORMATS, FP8, H100, INT8, LLAMA_31_8B, NF4, W4A16,
 from tiny_lm import LINEAR, encode, texts, windows
 from types_lab11 import Format, Gpu, Model, Plan
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles_methods as oracles
 from .oracles_methods import PUBLISHED

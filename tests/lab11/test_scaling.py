@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles_methods as oracles
 

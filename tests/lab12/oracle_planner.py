@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from types_lab12 import EFFICIENCY, Cluster, Model, Plan
 
-from grader import expect
+from grader.suite import expect
 
 RECOMPUTE = ("none", "selective", "full")
 

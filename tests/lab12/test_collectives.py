@@ -3,8 +3,7 @@
 import pytest
 from types_lab12 import Cluster
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles
 

@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from grader import expect
-from grader.suite import property_settings, task
+from grader.suite import expect, property_settings, task
 
 from . import oracles
 

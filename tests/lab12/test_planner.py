@@ -10,8 +10,7 @@ import pytest
 from cases_lab12 import H100_64, LLAMA3_8B_LONG, LLAMA3_70B, MIXTRAL_8X7B
 from types_lab12 import Cluster, Model, Plan
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracle_planner as oracle
 from . import oracles

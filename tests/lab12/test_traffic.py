@@ -10,8 +10,7 @@ import pytest
 from cases_lab12 import H100_64, LLAMA3_8B_LONG, LLAMA3_70B, MIXTRAL_8X7B
 from types_lab12 import EFFICIENCY, Cluster, Model, Plan
 
-from grader import expect
-from grader.suite import property_settings, task
+from grader.suite import expect, property_settings, task
 
 from . import oracle_planner as oracle
 from . import oracles

@@ -9,9 +9,8 @@ from __future__ import annotations
 import pytest
 from cases_lab12 import CASES
 
-from grader import expect
-from grader.suite import task
-from grader.texts import judged
+from grader.suite import expect, task
+from grader.suite.markdown_answers import judged
 
 from . import worksheet_file
 

@@ -14,7 +14,7 @@ import yaml
 from cases_lab12 import CASES, H100_64
 from types_lab12 import Cluster, Model, Plan
 
-from grader.texts import Fault
+from grader.suite.markdown_answers import AnswerFault
 
 from . import oracle_planner as oracle
 
@@ -40,8 +40,8 @@ OTHER_NAMES = {
 }
 
 
-def _fault(line: int, text: str, key: str | None = None) -> Fault:
-    return Fault(FILE, line, 0, text, key)
+def _fault(line: int, text: str, key: str | None = None) -> AnswerFault:
+    return AnswerFault(FILE, line, 0, text, key)
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Block:
     values: dict[str, Any] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
 
-    def fault(self, name: str, text: str, key: str | None = None) -> Fault:
+    def fault(self, name: str, text: str, key: str | None = None) -> AnswerFault:
         while name and name not in self.places:
             name = name.rpartition(".")[0]
         return _fault(self.places.get(name, self.line), text, key)
@@ -157,7 +157,7 @@ def _mapping(node: yaml.MappingNode, prefix: str, block: Block, loader: Any) -> 
     return values
 
 
-def _no_yaml(error: yaml.MarkedYAMLError, body: list[str], first: int) -> Fault:
+def _no_yaml(error: yaml.MarkedYAMLError, body: list[str], first: int) -> AnswerFault:
     """The parser's fault at the line to look at, and what to do about it."""
     problem = str(error.problem)
     mark = error.problem_mark or error.context_mark

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from grader import texts
-from grader.texts import Cell, Row
+from grader.suite import markdown_answers
+from grader.suite.markdown_answers import Row, TableCell
 
 if TYPE_CHECKING:  # torch comes with it
     from .oracles_knobs import Facts
@@ -68,25 +68,25 @@ Rows = dict[str, Row]
 
 def read(text: str) -> Rows:
     """The rows of the one table that has a column `knob`, by knob; `Fault` if it is not whole."""
-    return texts.rows(FILE, texts.tables(FILE, text), COLUMNS, KNOBS)
+    return markdown_answers.rows(FILE, markdown_answers.tables(FILE, text), COLUMNS, KNOBS)
 
 
 # -- what the cells say ----------------------------------------------------------------------------
 
 
-def _one_of(cell: Cell, known: dict, what: str):
+def _one_of(cell: TableCell, known: dict, what: str):
     if cell.word not in known:
         text = f"{what} is {cell.text!r}; write one of {', '.join(known)}"
         raise cell.fault(text, f"unknown word for {what}")
     return known[cell.word]
 
 
-def _parts(cell: Cell) -> list[str]:
+def _parts(cell: TableCell) -> list[str]:
     """What stands between commas, plus signs or `and`."""
     return [part for part in re.split(r"\s*(?:,|\+|;|\band\b)\s*", cell.word) if part]
 
 
-def _some_of(cell: Cell, known: dict, what: str) -> set[str]:
+def _some_of(cell: TableCell, known: dict, what: str) -> set[str]:
     found = set()
     for word in _parts(cell):
         if word not in known:

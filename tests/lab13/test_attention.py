@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles_offload as oracles
 

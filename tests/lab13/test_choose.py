@@ -11,8 +11,7 @@ import itertools
 
 from types_lab13 import Comp, Cut
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles_offload as oracles
 from . import oracles_tiles as tiles

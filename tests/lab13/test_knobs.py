@@ -7,7 +7,7 @@ it. A learner's functions have no part in it.
 from __future__ import annotations
 
 from grader.suite import task
-from grader.texts import judged
+from grader.suite.markdown_answers import judged
 
 from . import knob_file
 

@@ -7,8 +7,7 @@ held against closed forms, against the allocator's own peak, and against outputs
 
 from __future__ import annotations
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 from . import oracles_offload as oracles
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from grader import expect
-from grader.suite import property_settings, task
+from grader.suite import expect, property_settings, task
 
 from . import oracles_tiles as oracles
 

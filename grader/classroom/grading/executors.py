@@ -18,9 +18,9 @@ from multiprocessing.connection import wait
 from types import FrameType
 from typing import Any, Protocol
 
-from grader.boundary.nursery import Nursery
 from grader.classroom.grading.jobs import STOP_SECONDS, Job, JobAnswer, JobConfig
 from grader.classroom.grading.unit import Unit
+from grader.sandbox.fork_server import ForkServer
 
 START = "fork" if sys.platform == "linux" else "spawn"
 
@@ -69,11 +69,11 @@ class LocalExecutor:
     """Processes on this machine: forked on Linux, where the suites that the caller has loaded come
     along, spawned elsewhere."""
 
-    def __init__(self, config: JobConfig, jobs: int, nursery: Nursery | None = None) -> None:
-        """`nursery`: for the sandbox tier; it is started again when it ends in the middle."""
+    def __init__(self, config: JobConfig, jobs: int, fork_server: ForkServer | None = None) -> None:
+        """`fork_server`: for the sandbox tier; it is started again when it ends in the middle."""
         self.config = config
         self.jobs = jobs
-        self.nursery = nursery
+        self.fork_server = fork_server
         self.context: Any = multiprocessing.get_context(START)
 
     def run(self, units: Sequence[Unit], stop: Stop) -> Iterator[tuple[Unit, JobAnswer]]:
@@ -91,8 +91,8 @@ class LocalExecutor:
                 ready = wait(awaited, timeout=limit)
                 if stop.requested:
                     return
-                if self.nursery is not None:
-                    self.nursery.revive()
+                if self.fork_server is not None:
+                    self.fork_server.revive()
                 for job in list(jobs):
                     late = time.monotonic() > job.until
                     if job.line not in ready and not late:
@@ -109,7 +109,7 @@ class LocalExecutor:
             _end(jobs)
 
     def _watched(self) -> list[int]:
-        return [] if self.nursery is None else [self.nursery.sentinel]
+        return [] if self.fork_server is None else [self.fork_server.sentinel]
 
 
 def _end(jobs: list[Job]) -> None:

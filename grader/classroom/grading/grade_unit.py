@@ -15,21 +15,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from grader import feedback, score
-from grader.boundary.errors import LoadFailed, Missing
-from grader.classroom import records
-from grader.classroom.errors import Infrastructure
-from grader.classroom.grading.guarded_room import Wall
+from grader.classroom.gradebook import records
+from grader.classroom.gradebook.records import TaskRow, TestRow, UnitResult
+from grader.classroom.grading.guarded_backend import Wall
 from grader.classroom.grading.unit import Unit
 from grader.classroom.grading.unit_run import UnitRun
-from grader.classroom.records import Record, TaskRow, TestRow
-from grader.labs import Lab
+from grader.errors import Infrastructure, LoadFailed, Missing
+from grader.lab.manifest import Lab
 from grader.status import TaskStatus, TestStatus
+from grader.suite import messages, score
 from grader.suite.diagnose import Replays
 from grader.suite.run import Outcome
 
 
-def grade_unit(unit: Unit, replays: Replays, work: Path, wall: Wall | None = None) -> Record:
+def grade_unit(unit: Unit, replays: Replays, work: Path, wall: Wall | None = None) -> UnitResult:
     """The result of a unit; raises `Infrastructure` where there can be none."""
     tests = replays.suite
     with _staged(unit, tests.lab, work) as folder:
@@ -46,7 +45,7 @@ def grade_unit(unit: Unit, replays: Replays, work: Path, wall: Wall | None = Non
     rows = [_without_file(unit, row) for row in marks.tasks]
     marks = replace(marks, tasks=tuple(rows))
     folders = (str(folder), str(work))
-    return Record(
+    return UnitResult(
         schema=records.SCHEMA,
         student=unit.student,
         lab=unit.lab,
@@ -163,7 +162,7 @@ def _message(outcome: Outcome) -> str:
         return ""
     if outcome.error is None:
         return "\n".join(outcome.lines)  # a sentence of this module
-    return "\n".join(feedback.message(outcome))
+    return "\n".join(messages.message(outcome))
 
 
 def _for_student(outcome: Outcome, full: str, level: str) -> str:

@@ -20,19 +20,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from grader.boundary.errors import WallFailed
-from grader.boundary.nursery import Nursery
-from grader.classroom.errors import CallError, Infrastructure
+from grader.classroom.gradebook.folder_store import FolderGradebook, Gradebook
+from grader.classroom.gradebook.records import UnitResult
 from grader.classroom.grading import keys, preload
 from grader.classroom.grading.executors import Executor, LocalExecutor, Stop
 from grader.classroom.grading.jobs import JobConfig, JobFailure
 from grader.classroom.grading.unit import FEEDBACK, Unit
 from grader.classroom.intake.archive_reader import ArchiveReader
 from grader.classroom.intake.submissions import Submission, Submissions
-from grader.classroom.records import Record
-from grader.classroom.store import FolderGradebook, Gradebook
-from grader.labs import Lab, LabError, find_root, lab_ids, load_lab
-from grader.progress import write_atomically
+from grader.durable import write_atomically
+from grader.errors import CallError, Infrastructure, LabError, WallFailed
+from grader.lab.manifest import Lab, find_root, lab_ids, load_lab
+from grader.sandbox.fork_server import ForkServer
 from grader.suite.model import Suite, load_suite
 
 TIERS = ("sandbox", "process", "local")
@@ -61,7 +60,7 @@ class GradeSummary:
     are new, `known` were in the gradebook; `skipped` and `faults` are sentences."""
 
     labs: list[Lab]
-    records: list[Record] = field(default_factory=list)
+    records: list[UnitResult] = field(default_factory=list)
     planned: int = 0
     graded: int = 0
     known: int = 0
@@ -116,7 +115,7 @@ class GradingRun:
             summary = GradeSummary(chosen, skipped=list(handed_in.skipped))
             with (
                 _run_folder(self.out) as work,
-                _nursery(self.tier, work, chosen, unseen) as nursery,
+                _fork_server(self.tier, work, chosen, unseen) as fork_server,
             ):
                 suites = [_suite(lab) for lab in chosen]
                 book = FolderGradebook(self.out)
@@ -127,7 +126,7 @@ class GradingRun:
                 if pending:
                     graded = {unit.lab for unit in pending}
                     preload.outside([lab for lab in chosen if lab.id in graded], work)
-                results.carry_out(_executor(kit, chosen, work, self.jobs, nursery), pending)
+                results.carry_out(_executor(kit, chosen, work, self.jobs, fork_server), pending)
                 summary.faults = book.faults
                 self._note(summary)
         return summary
@@ -207,7 +206,7 @@ class _Results:
         self.book = book
         self.summary = summary
         self.watch = watch
-        self.known: dict[tuple[str, str], Record] = {}
+        self.known: dict[tuple[str, str], UnitResult] = {}
 
     def has(self, unit: Unit) -> bool:
         """Count a unit in, and whether the gradebook has its result."""
@@ -237,7 +236,7 @@ class _Results:
         self, executor: Executor, units: list[Unit], stop: Stop
     ) -> Iterator[tuple[tuple[str, str], JobFailure]]:
         """Put the results of one pass into the gradebook; yields the units that have none."""
-        fresh: list[Record] = []
+        fresh: list[UnitResult] = []
         stored = -STORE_SECONDS
         with contextlib.closing(executor.run(units, stop)) as answers:  # type: ignore[type-var]
             try:
@@ -252,7 +251,7 @@ class _Results:
             finally:
                 self._store(fresh)
 
-    def _store(self, fresh: list[Record]) -> None:
+    def _store(self, fresh: list[UnitResult]) -> None:
         found = fresh.copy()
         fresh.clear()  # also where they cannot be stored: then the run is over
         self.book.put(*found)
@@ -278,33 +277,33 @@ def _archive_reader(tier: str, hidden: Sequence[Path]) -> Iterator[ArchiveReader
 
 
 @contextlib.contextmanager
-def _nursery(
+def _fork_server(
     tier: str, work: Path, labs: Sequence[Lab], hidden: Sequence[Path]
-) -> Iterator[Nursery | None]:
+) -> Iterator[ForkServer | None]:
     """The zygote of the sandbox tier: it imports what the labs need while the suites load."""
     if tier != "sandbox":
         yield None
         return
     names = preload.inside(labs)
-    with Nursery(work, names, [*hidden, work], preload.arguments(names)) as nursery:
-        yield nursery
+    with ForkServer(work, names, [*hidden, work], preload.arguments(names)) as fork_server:
+        yield fork_server
 
 
 def _executor(
-    kit: Path, labs: Sequence[Lab], work: Path, jobs: int, nursery: Nursery | None
+    kit: Path, labs: Sequence[Lab], work: Path, jobs: int, fork_server: ForkServer | None
 ) -> LocalExecutor:
     ids = tuple(lab.id for lab in labs)
-    if nursery is None:
+    if fork_server is None:
         return LocalExecutor(JobConfig(kit, ids, work), jobs)
     try:
-        nursery.wait()
+        fork_server.wait()
     except WallFailed as error:
         raise CallError(
             f"The sandbox tier cannot be kept on this machine ({error}), and nothing was graded. "
             f"`infralens probe` says what is missing. {_INSTEAD}"
         ) from error
     return LocalExecutor(
-        JobConfig(kit, ids, work, nursery.address, nursery.mechanisms), jobs, nursery
+        JobConfig(kit, ids, work, fork_server.address, fork_server.mechanisms), jobs, fork_server
     )
 
 

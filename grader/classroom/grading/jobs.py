@@ -17,18 +17,17 @@ from typing import Any
 
 import msgspec
 
-from grader.boundary.errors import WallFailed
-from grader.boundary.nursery import Line
-from grader.boundary.rooms import patience
-from grader.classroom import records
-from grader.classroom.errors import Infrastructure
+from grader.classroom.gradebook import records
+from grader.classroom.gradebook.records import UnitResult
 from grader.classroom.grading import preload, processes
 from grader.classroom.grading.grade_unit import grade_unit
-from grader.classroom.grading.guarded_room import Wall
+from grader.classroom.grading.guarded_backend import Wall
 from grader.classroom.grading.unit import Unit
 from grader.classroom.grading.unit_run import UNIT_SECONDS
-from grader.classroom.records import Record
-from grader.labs import load_lab
+from grader.errors import Infrastructure, WallFailed
+from grader.lab.manifest import load_lab
+from grader.sandbox.backends import patience
+from grader.sandbox.fork_server import ForkServerClient
 from grader.suite.diagnose import Replays
 from grader.suite.model import load_suite
 
@@ -44,10 +43,10 @@ class JobFailure(msgspec.Struct, frozen=True, tag=True):
 
 
 class _Graded(msgspec.Struct, frozen=True, tag=True):
-    record: Record
+    record: UnitResult
 
 
-JobAnswer = Record | JobFailure
+JobAnswer = UnitResult | JobFailure
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ class Job:
 
 
 def _packed(answer: JobAnswer) -> bytes:
-    tagged = _Graded(answer) if isinstance(answer, Record) else answer
+    tagged = _Graded(answer) if isinstance(answer, UnitResult) else answer
     return msgspec.msgpack.encode(tagged)
 
 
@@ -134,7 +133,7 @@ def _serve(line: Connection, config: JobConfig, parent: int) -> None:
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
     replays = {lab: Replays(load_suite(load_lab(config.root, lab))) for lab in config.labs}
-    zygote = None if config.zygote is None else Line(config.zygote, ahead=True)
+    zygote = None if config.zygote is None else ForkServerClient(config.zygote, ahead=True)
     wall = Wall(zygote, config.mechanisms)
     while True:
         try:
@@ -144,7 +143,7 @@ def _serve(line: Connection, config: JobConfig, parent: int) -> None:
         unit = msgspec.msgpack.decode(data, type=Unit)
         answer = _answer(unit, replays[unit.lab], config.work, wall)
         left = processes.end_children()
-        if left and isinstance(answer, Record):
+        if left and isinstance(answer, UnitResult):
             note = "For a person to look at: it left processes running, which were ended."
             answer = msgspec.structs.replace(answer, notes=[*answer.notes, note])
         line.send_bytes(_packed(answer))

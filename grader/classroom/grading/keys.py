@@ -16,10 +16,10 @@ from importlib import metadata
 from pathlib import Path
 
 import grader
-from grader import capabilities
-from grader.boundary.rooms import patience
 from grader.classroom.intake.submissions import Submission
-from grader.labs import Lab
+from grader.lab import capabilities
+from grader.lab.manifest import Lab
+from grader.sandbox.backends import patience
 from grader.suite.model import Suite
 from grader.suite.suite_run import PUBLIC_SEED
 

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from grader import capabilities, preloads
-from grader.labs import Lab
+from grader.lab import capabilities
+from grader.lab.manifest import Lab
+from grader.suite import preloads
 
 # In the order in which to import them.
 _LIBRARIES = {

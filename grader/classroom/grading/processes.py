@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from grader.boundary import linux
+from grader.sandbox import linux
 
 
 def bind_to(parent: int) -> None:

@@ -8,22 +8,21 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grader.boundary.errors import Crashed, FarSideError, SuiteFault
-from grader.classroom.errors import Infrastructure
-from grader.classroom.grading.guarded_room import (
+from grader.classroom.grading.guarded_backend import (
     KILLED_TRIES,
     GuardedRoom,
     Wall,
     load_fault,
-    open_room,
+    open_backend,
     ours,
 )
 from grader.classroom.grading.unit import Unit
-from grader.expect import Failure
+from grader.errors import Crashed, Infrastructure, RemoteError, SuiteFault
 from grader.status import TestStatus
 from grader.suite.diagnose import Diagnoser, Replays
+from grader.suite.expect import Failure
 from grader.suite.model import Case
-from grader.suite.run import Outcome, reference_room, run_case
+from grader.suite.run import Outcome, reference_backend, run_case
 from grader.suite.suite_run import SuiteRun
 
 DIAGNOSIS_SECONDS = 20.0
@@ -58,64 +57,64 @@ class UnitRun:
         for name, sentence in unit.refused.items():
             status = TestStatus.NOT_STARTED if name in unit.missing else TestStatus.ERROR
             self.closed[name] = _Closed(status, sentence)
-        self.room: GuardedRoom | None = None
+        self.backend: GuardedRoom | None = None
         self.mechanisms: tuple[str, ...] = ()
         if unit.files:
             self._open()
 
     def close(self) -> None:
-        if self.room is not None:
-            self.room.close()
+        if self.backend is not None:
+            self.backend.close()
 
     # -- opening: a file whose import never ends, or ends the process, costs that file only
 
     def _open(self) -> None:
         names = tuple(name for name in self.lab.edit if name in self.unit.files)
-        self.room = self._room(names)
-        self.mechanisms = self.room.mechanisms
-        fault = load_fault(self.room)
+        self.backend = self._backend(names)
+        self.mechanisms = self.backend.mechanisms
+        fault = load_fault(self.backend)
         if fault is None:
             return
-        self.room.close()
+        self.backend.close()
         self._check_the_wall()
         sound = []
         for name in names:
             alone = fault
             if len(names) > 1:
-                room = self._room((name,))
-                found = load_fault(room)
-                room.close()
+                backend = self._backend((name,))
+                found = load_fault(backend)
+                backend.close()
                 if found is None:
                     sound.append(name)
                     continue
                 alone = found
             self._close_file(name, alone)
-        self.room = self._room(tuple(sound)) if sound else None
-        if self.room is not None and (fault := load_fault(self.room)) is not None:
+        self.backend = self._backend(tuple(sound)) if sound else None
+        if self.backend is not None and (fault := load_fault(self.backend)) is not None:
             for name in sound:
                 self._close_file(name, fault)
-            self.room.close()
-            self.room = None
+            self.backend.close()
+            self.backend = None
 
-    def _room(self, names: tuple[str, ...]) -> GuardedRoom:
-        kit = replace(self.tests.kit(self.folder), edit=names, given_folder=self.folder)
+    def _backend(self, names: tuple[str, ...]) -> GuardedRoom:
+        kit = replace(self.tests.code_spec(self.folder), edit=names, given_folder=self.folder)
         with ours():
             return GuardedRoom(
-                open_room(self.unit.tier, kit, self.limits, self.wall), self.deadline
+                open_backend(self.unit.tier, kit, self.limits, self.wall), self.deadline
             )
 
-    def _close_file(self, name: str, fault: FarSideError) -> None:
+    def _close_file(self, name: str, fault: RemoteError) -> None:
         sentence = f"{name} does not import: {fault.text}."
         self.closed[name] = _Closed(fault.status, sentence)
 
     def _check_the_wall(self) -> None:
-        """Where even a room without student code does not open, the fault is ours."""
-        room = self._room(())
+        """Where even a backend without student code does not open, the fault is ours."""
+        backend = self._backend(())
         try:
-            if fault := load_fault(room):
-                raise Infrastructure(f"a room without student code does not open: {fault.text}")
+            if fault := load_fault(backend):
+                raise Infrastructure(f"a backend without student code does not open: {fault.text}")
         finally:
-            room.close()
+            backend.close()
 
     # -- one case
 
@@ -129,8 +128,8 @@ class UnitRun:
         if unrun := self.suite_run.unrun(case):
             words = unrun.status.words.capitalize()
             return replace(unrun, lines=[f"{words}: {reason}." for reason in unrun.lines])
-        assert self.room is not None
-        if self.bad_loads < MAX_LOADS and (fault := load_fault(self.room)) is not None:
+        assert self.backend is not None
+        if self.bad_loads < MAX_LOADS and (fault := load_fault(self.backend)) is not None:
             self._check_the_wall()
             self.bad_loads += 1
             text = f"The files did not import again after a crash or a timeout: {fault.text}."
@@ -138,11 +137,11 @@ class UnitRun:
         if self.bad_loads >= MAX_LOADS:
             text = "The files of this submission imported once, and then no more."
             return Outcome(case, TestStatus.ERROR, [text])
-        return self._ran(case, self.room)
+        return self._ran(case, self.backend)
 
-    def _ran(self, case: Case, room: GuardedRoom) -> Outcome:
+    def _ran(self, case: Case, backend: GuardedRoom) -> Outcome:
         for _ in range(KILLED_TRIES):
-            outcome = self.suite_run.run(case, room, self._temporary_folder)
+            outcome = self.suite_run.run(case, backend, self._temporary_folder)
             if not (isinstance(outcome.error, Crashed) and outcome.error.killed):
                 break  # a signal may have come from anywhere; what the code does, it does again
         if not outcome.status.is_pass:
@@ -167,7 +166,7 @@ class UnitRun:
         itself: a test that has asked for nothing yet, or that the reference trips over too, is at
         fault, and that is no grade."""
         error = outcome.error
-        if error is None or isinstance(error, Failure | FarSideError):
+        if error is None or isinstance(error, Failure | RemoteError):
             return
         if isinstance(error, OSError) and str(error.filename).startswith(str(self.folder)):
             return  # student.read() of a file that was not handed in
@@ -183,7 +182,7 @@ class UnitRun:
     def _reference_passes(self, case: Case) -> bool:
         if not self.lab.has_solution:
             return True
-        with reference_room(self.tests, self.lab.solution) as room:
+        with reference_backend(self.tests, self.lab.solution) as backend:
             seed = self.suite_run.seed_of(case)
-            again = run_case(self.tests, case, room, self.lab.solution, seed)
+            again = run_case(self.tests, case, backend, self.lab.solution, seed)
         return again.status.is_pass

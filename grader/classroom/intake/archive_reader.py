@@ -19,21 +19,6 @@ from typing import TypeVar
 import msgspec
 
 from grader import classroom
-from grader.boundary.cell import Allowance
-from grader.boundary.codec import Side
-from grader.boundary.errors import (
-    Crashed,
-    FarSideError,
-    OverLimit,
-    StudentError,
-    Timeout,
-    WallFailed,
-)
-from grader.boundary.farside import Kit
-from grader.boundary.nursery import Line, Nursery, SandboxRoom
-from grader.boundary.remote import ProcessRoom
-from grader.boundary.rooms import Limits, LocalRoom, Room
-from grader.classroom.errors import Infrastructure
 from grader.classroom.intake import archives, names
 from grader.classroom.intake.entries import (
     LABS_ONLY,
@@ -45,7 +30,22 @@ from grader.classroom.intake.entries import (
     damaged,
 )
 from grader.classroom.intake.names import Parts
-from grader.labs import LAB_ID
+from grader.errors import (
+    Crashed,
+    Infrastructure,
+    OverLimit,
+    RemoteError,
+    StudentError,
+    Timeout,
+    WallFailed,
+)
+from grader.lab.manifest import LAB_ID
+from grader.sandbox.backends import Backend, Limits, LocalBackend
+from grader.sandbox.codec import Side
+from grader.sandbox.container import ResourceLimits
+from grader.sandbox.fork_server import ForkServer, ForkServerClient, SandboxBackend
+from grader.sandbox.process import ProcessBackend
+from grader.sandbox.server import CodeSpec
 
 SECONDS = 60.0
 # The archive, what it unpacks to, the answer, and what `xz` takes; shared memory comes on top.
@@ -63,7 +63,7 @@ def confine(_, *arguments):
 def answer(_, *arguments):
     return archives.answer(*arguments)
 """
-_KIT = Kit(Path(__file__).parent, (), (), probes=_INSIDE, probes_name="archives")
+_KIT = CodeSpec(Path(__file__).parent, (), (), probes=_INSIDE, probes_name="archives")
 _SIDE = Side({}, None, lambda *_: None)
 _Answer = TypeVar("_Answer", ArchiveIndex, ArchiveContents)
 
@@ -76,8 +76,8 @@ class ArchiveReader:
         self.tier = tier
         self.hidden = tuple(hidden)
         self._folder: Path | None = None
-        self._nursery: Nursery | None = None
-        self._line: Line | None = None
+        self._fork_server: ForkServer | None = None
+        self._line: ForkServerClient | None = None
 
     def index(self, path: Path) -> ArchiveIndex:
         """Which labs an archive holds, in which folders. Raises `Unreadable`, and
@@ -106,11 +106,11 @@ class ArchiveReader:
     def close(self) -> None:
         if self._line is not None:
             self._line.close()
-        if self._nursery is not None:
-            self._nursery.close()
+        if self._fork_server is not None:
+            self._fork_server.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
-        self._line = self._nursery = self._folder = None
+        self._line = self._fork_server = self._folder = None
 
     def __enter__(self) -> ArchiveReader:
         return self
@@ -131,7 +131,7 @@ class ArchiveReader:
                 self.close()
                 if not left:
                     raise Infrastructure(str(error)) from error
-            except FarSideError as error:
+            except RemoteError as error:
                 # A signal may have come from elsewhere; the same again tells.
                 if not (left and isinstance(error, Crashed) and error.killed):
                     raise _fault(error) from error
@@ -146,43 +146,45 @@ class ArchiveReader:
 
     def _answer(self, *arguments: object) -> object:
         """What a fresh process answers about an archive."""
-        room = self._room()
+        backend = self._backend()
         try:
-            self._confine(room)
-            return room.request("probe", "answer", 0, (arguments, {}), _SIDE)
+            self._confine(backend)
+            return backend.request("probe", "answer", 0, (arguments, {}), _SIDE)
         finally:
-            room.close()
+            backend.close()
 
-    def _confine(self, room: Room) -> None:
+    def _confine(self, backend: Backend) -> None:
         """Nothing of the archive is there yet: what fails is ours."""
         try:
-            room.load()
+            backend.load()
             if self.tier != "local":
                 limits = (MEMORY_BYTES, int(2 * SECONDS * Limits(SECONDS).patience) + 1)
-                room.request("probe", "confine", 0, (limits, {}), _SIDE)
-        except FarSideError as error:
+                backend.request("probe", "confine", 0, (limits, {}), _SIDE)
+        except RemoteError as error:
             raise WallFailed(f"a process that reads archives did not start: {error}") from error
 
-    def _room(self) -> Room:
+    def _backend(self) -> Backend:
         limits = Limits(SECONDS)
         if self.tier == "sandbox":
-            return SandboxRoom(_KIT, limits, self._zygote())
-        return ProcessRoom(_KIT, limits) if self.tier == "process" else LocalRoom(_KIT, limits)
+            return SandboxBackend(_KIT, limits, self._zygote())
+        return (
+            ProcessBackend(_KIT, limits) if self.tier == "process" else LocalBackend(_KIT, limits)
+        )
 
-    def _zygote(self) -> Line:
+    def _zygote(self) -> ForkServerClient:
         if self._line is None:
             self.close()
             self._folder = Path(tempfile.mkdtemp(prefix="infralens-archives-"))
             shown = [Path(classroom.__file__), Path(__file__).parent]
             hidden = [*self.hidden, self._folder]
-            self._nursery = Nursery(self._folder, [archives.__name__], hidden, shown=shown)
-            self._nursery.start()
-            self._nursery.wait()
-            self._line = Line(self._nursery.address, _ALLOWANCE, ahead=True)
+            self._fork_server = ForkServer(self._folder, [archives.__name__], hidden, shown=shown)
+            self._fork_server.start()
+            self._fork_server.wait()
+            self._line = ForkServerClient(self._fork_server.address, _ALLOWANCE, ahead=True)
         return self._line
 
 
-_ALLOWANCE = Allowance(
+_ALLOWANCE = ResourceLimits(
     memory_bytes=MEMORY_BYTES + 128 * 2**20,
     processes=8,
     file_bytes=2**16,
@@ -208,7 +210,7 @@ def _check_texts(texts: Iterable[str]) -> None:
     _check(not any(map(names.hidden, "".join(texts))))
 
 
-def _fault(error: FarSideError) -> Unreadable:
+def _fault(error: RemoteError) -> Unreadable:
     """How the process that read an archive failed, as the archive's fault."""
     if isinstance(error, Timeout):
         return Unreadable("takes too long to read", LABS_ONLY)

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from grader.classroom.errors import CallError
 from grader.classroom.intake.archive_reader import ArchiveReader
 from grader.classroom.intake.archives import suffix_of
 from grader.classroom.intake.entries import (
@@ -36,7 +35,8 @@ from grader.classroom.intake.entries import (
     Unreadable,
 )
 from grader.classroom.intake.names import odd, shown, shown_path
-from grader.labs import Lab, LabError, lab_ids, load_lab
+from grader.errors import CallError, LabError
+from grader.lab.manifest import Lab, lab_ids, load_lab
 
 MAX_ENTRIES = 2000
 NOT_READ = (".7z", ".rar", ".gz", ".bz2", ".xz", ".zst", ".zipx", ".lz4", ".jar", ".iso")
@@ -47,7 +47,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
-class Student:
+class Submitter:
     """One student's folder, or archive. `id` is its name, without an archive's suffix, made safe
     where it is no plain name; `folder` is its name as it stands."""
 
@@ -109,7 +109,7 @@ class Submissions:
         self._indexes: dict[str, ArchiveIndex] = {}
         self._unreadable: dict[str, Refusal] = {}
         self._last: tuple[str, dict[Lab, FolderContents], list[str]] = ("", {}, [])
-        self.students: list[Student] = self._one_each(self._found())
+        self.students: list[Submitter] = self._one_each(self._found())
         if not self.students:
             raise CallError(
                 f"{path} holds no student's folder or archive: it must look like "
@@ -119,7 +119,7 @@ class Submissions:
             if student.is_archive:
                 self._look_into(student)
 
-    def has(self, student: Student, lab_id: str) -> bool:
+    def has(self, student: Submitter, lab_id: str) -> bool:
         """Whether a student handed in a folder for that lab, in any place where it may be."""
         if student.is_archive:
             return lab_id in self._indexes.get(student.folder, ArchiveIndex()).labs
@@ -128,7 +128,7 @@ class Submissions:
                 return False
             return any(_is_folder(folder, parts) for parts in _places(lab_id))
 
-    def take(self, student: Student, lab: Lab) -> Submission:
+    def take(self, student: Submitter, lab: Lab) -> Submission:
         """The files of one lab. Raises nothing for what a submission holds."""
         if student.is_archive:
             return self._from_archive(student, lab)
@@ -154,7 +154,7 @@ class Submissions:
 
     # -- who there is -----------------------------------------------------------------------------
 
-    def _found(self) -> Iterator[Student]:
+    def _found(self) -> Iterator[Submitter]:
         """Every folder and archive, by name."""
         path = self.path
         if not path.exists():
@@ -170,17 +170,17 @@ class Submissions:
             if reason := _no_submission(entry, suffix):
                 self.skipped.append(f"{shown(entry.name)} was skipped: {reason}.")
             elif entry.is_dir(follow_symlinks=False):
-                yield Student(student_id(entry.name), entry.name)
+                yield Submitter(student_id(entry.name), entry.name)
             else:
                 stem = entry.name.removesuffix(suffix)
-                yield Student(student_id(stem), entry.name, is_archive=True)
+                yield Submitter(student_id(stem), entry.name, is_archive=True)
 
-    def _one_each(self, found: Iterable[Student]) -> list[Student]:
+    def _one_each(self, found: Iterable[Submitter]) -> list[Submitter]:
         """One entry a student. A folder counts before an archive; of two archives neither does,
         because nobody can tell which one is meant."""
-        folders: dict[str, Student] = {}
-        packed: dict[str, list[Student]] = {}
-        kept: list[Student] = []
+        folders: dict[str, Submitter] = {}
+        packed: dict[str, list[Submitter]] = {}
+        kept: list[Submitter] = []
         for student in found:
             if student.is_archive:
                 packed.setdefault(_same(student.id), []).append(student)
@@ -204,7 +204,7 @@ class Submissions:
 
     # -- archives ---------------------------------------------------------------------------------
 
-    def _look_into(self, student: Student) -> None:
+    def _look_into(self, student: Submitter) -> None:
         try:
             index = self.reader.index(self.path / student.folder)
         except Unreadable as error:
@@ -218,7 +218,7 @@ class Submissions:
                 "which is not opened: pack the labs' folders themselves."
             )
 
-    def _from_archive(self, student: Student, lab: Lab) -> Submission:
+    def _from_archive(self, student: Submitter, lab: Lab) -> Submission:
         refusal = self._unreadable.get(student.folder)
         index = self._indexes.get(student.folder, ArchiveIndex())
         if refusal is None and lab.id not in index.labs:
@@ -245,7 +245,7 @@ class Submissions:
         return _from_contents(student, lab, folders[lab], unfinished, notes)
 
     def _read(
-        self, student: Student, lab: Lab, index: ArchiveIndex
+        self, student: Submitter, lab: Lab, index: ArchiveIndex
     ) -> tuple[dict[Lab, FolderContents], list[str]]:
         """What an archive holds of every lab of this kit, in one pass; the last archive's is kept,
         because a run asks for one student's labs in a row."""
@@ -264,7 +264,7 @@ class Submissions:
     # -- folders ----------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _opened(self, student: Student) -> Iterator[int | None]:
+    def _opened(self, student: Submitter) -> Iterator[int | None]:
         """A student's folder, or None where it is gone, unreadable or no folder any more."""
         try:
             descriptor = os.open(self.path / student.folder, _FOLDER)
@@ -305,11 +305,11 @@ def _both(places: Sequence[Sequence[str]]) -> str:
     return f"Both {first}/ and {second}/ were handed in; {first}/ is graded."
 
 
-def _not_read(student: Student, refusal: Refusal) -> str:
+def _not_read(student: Submitter, refusal: Refusal) -> str:
     return f"{shown(student.folder)} {refusal.what} and was not read: {refusal.advice}."
 
 
-def _doubts(student: Student, contents: ArchiveContents) -> list[str]:
+def _doubts(student: Submitter, contents: ArchiveContents) -> list[str]:
     if not contents.doubtful:
         return []
     more = contents.doubtful_count - len(contents.doubtful)
@@ -328,7 +328,7 @@ def _labs_beside(lab: Lab, index: ArchiveIndex) -> list[Lab]:
 
 
 def _from_contents(
-    student: Student, lab: Lab, found: FolderContents, unfinished: bool, notes: list[str]
+    student: Submitter, lab: Lab, found: FolderContents, unfinished: bool, notes: list[str]
 ) -> Submission:
     """`unfinished`: there are more strays than were looked at."""
     files = {name: found.files[name] for name in lab.edit if name in found.files}

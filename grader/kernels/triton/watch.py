@@ -43,7 +43,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from grader.boundary.errors import MeasurementDisturbed
+from grader.errors import MeasurementDisturbed
 from grader.kernels.triton.guard import KernelFault
 from grader.meters.evidence import (
     alarm_position,

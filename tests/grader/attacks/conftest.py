@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from grader.classroom.records import Record
+from grader.classroom.gradebook.records import UnitResult
 
 from .catalogue import PATIENCE, Attack
 from .odd import Odd
@@ -28,7 +28,7 @@ class Scene:
 
     stage: Stage
     graded: Graded
-    quiet: Record
+    quiet: UnitResult
     files_before: dict[str, str]
     files_after: dict[str, str]
     process_before: str
@@ -36,17 +36,17 @@ class Scene:
     received: list[str]
     left: dict[int, str]
 
-    def of(self, name: str) -> Record:
+    def of(self, name: str) -> UnitResult:
         """The result of an attack, a control or an odd submission."""
         found = [r for student, r in self.graded.records.items() if student[4:] == name]
         assert found, f"{name} has no result:\n{self.graded.printed[-3000:]}"
         return found[0]
 
-    def witnesses(self) -> dict[str, Record]:
+    def witnesses(self) -> dict[str, UnitResult]:
         return {s: r for s, r in self.graded.records.items() if s.endswith(f"-{NEXT}")}
 
 
-def plain(record: Record) -> Record:
+def plain(record: UnitResult) -> UnitResult:
     """A record without what may differ between two equal submissions: its name and its times."""
     rows = [msgspec.structs.replace(row, seconds=0.0) for row in record.tests]
     return msgspec.structs.replace(record, student="", tests=rows)
@@ -97,7 +97,7 @@ def _play(folder: Path, tier: str, group: str, handed_in: list[Attack | Odd]) ->
         canaries.close()
 
 
-def _quiet(stage: Stage, tier: str, group: str) -> Record:
+def _quiet(stage: Stage, tier: str, group: str) -> UnitResult:
     """The result of an honest submission in a run without attackers."""
     stage.hand_in(QUIET, "lab91", stage.right("lab91").encode())
     alone = replace(stage)

@@ -21,10 +21,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grader import skeleton
-from grader.classroom import records
-from grader.classroom.records import Record
-from grader.labs import load_lab
+from grader.classroom.gradebook import records
+from grader.classroom.gradebook.records import UnitResult
+from grader.lab import skeleton
+from grader.lab.manifest import load_lab
 
 from .catalogue import LAB_OF, REPORTER, Attack
 from .odd import Odd
@@ -180,7 +180,7 @@ class Graded:
 
     code: int
     printed: str
-    records: dict[str, Record]
+    records: dict[str, UnitResult]
     left: list[Path]
 
 

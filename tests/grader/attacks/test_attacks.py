@@ -11,7 +11,7 @@ import re
 
 import pytest
 
-from grader.classroom.records import Record
+from grader.classroom.gradebook.records import UnitResult
 
 from .catalogue import EVERYTHING, KERNELS, MEASURED, NOT_ATTACKED, PYTHON, REAL, SMALL, Attack
 from .conftest import Scene, Scenes, plain
@@ -31,11 +31,11 @@ each_run = pytest.mark.parametrize(("tier", "group"), RUNS, ids=["-".join(run) f
 DONE = re.compile(r"[^|\n]*: DONE[^|\n]*")
 
 
-def points(record: Record) -> dict[str, float]:
+def points(record: UnitResult) -> dict[str, float]:
     return {row.id: row.points for row in record.tasks}
 
 
-def said(record: Record) -> str:
+def said(record: UnitResult) -> str:
     """All that the instructor reads of a result."""
     return "\n".join([*record.notes, *(f"{row.message}\n{row.detail}" for row in record.tests)])
 

@@ -422,7 +422,7 @@ def _hunt():
     return found or None
 _found = attempt("a secret among the objects", _hunt)
 attempt("a suite among the modules", lambda: [n for n in sys.modules if "labsuite" in n or
-        n in ("grader.suite", "grader.expect", "test_answers")] or None)
+        n in ("grader.suite", "grader.suite.expect", "test_answers")] or None)
 if _found:
     def passphrase(): return next(w for w in _found if w.startswith("passphrase"))
 """,
@@ -520,11 +520,11 @@ tell("builtins replaced")
         """
 for _module in list(sys.modules.values()):
     _name = getattr(_module, "__name__", "")
-    if _name == "grader.boundary.farside":
-        _module.FarSide.answer = lambda self, *args: ("ok", "all tests passed", [])
-        _module.FarSide.find = lambda self, name: (lambda *args, **kwargs: True)
+    if _name == "grader.sandbox.server":
+        _module.Server.answer = lambda self, *args: ("ok", "all tests passed", [])
+        _module.Server.find = lambda self, name: (lambda *args, **kwargs: True)
         tell("patched", _name)
-    if _name == "grader.boundary.codec":
+    if _name == "grader.sandbox.codec":
         _module.encode = lambda value, side: (["passed", 12.0], [])
 def passphrase(*args): return "patched"
 """,
@@ -541,7 +541,7 @@ _real = msgspec.msgpack.encode
 def _forged(message, *args, **kwargs): return _real(["ok", True])
 msgspec.msgpack.encode = _forged
 for _module in list(sys.modules.values()):
-    if getattr(_module, "__name__", "").startswith("grader.boundary"):
+    if getattr(_module, "__name__", "").startswith("grader.sandbox"):
         if hasattr(_module, "_encode"): _module._encode = _forged
 """,
         mark="True|bool",

@@ -129,8 +129,8 @@ class Memory:
         return place
 
     def make(self) -> None:
-        room = -(-(self.end - self.base + 16) // 16) * 16
-        self.bytes = np.full(room, self.fill, np.uint8)
+        backend = -(-(self.end - self.base + 16) // 16) * 16
+        self.bytes = np.full(backend, self.fill, np.uint8)
         self.views = {size: self.bytes.view(f"u{size}") for size in (1, 2, 4, 8)}
 
     def array_at(self, address: int, size: int) -> str:

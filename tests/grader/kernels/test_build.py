@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grader import capabilities, kernels
-from grader.boundary.alarm import DeadlineHit, deadline
+from grader import kernels
 from grader.kernels.cuda import compile as build
 from grader.kernels.cuda import launch as cuda
+from grader.lab import capabilities
+from grader.sandbox.deadlines import DeadlineHit, deadline
 
 pytestmark = pytest.mark.skipif(
     bool(capabilities.missing("cxx")), reason=capabilities.missing("cxx")

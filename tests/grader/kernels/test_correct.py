@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grader import capabilities, kernels
+from grader import kernels
+from grader.lab import capabilities
 
 pytestmark = pytest.mark.skipif(
     bool(capabilities.missing("cxx")), reason=capabilities.missing("cxx")
@@ -393,8 +394,8 @@ def test_structs_are_copied(module: kernels.Module) -> None:
     run(module, "structs", 1, 32, [pairs, out, triples])
     np.testing.assert_array_equal(out.reshape(32, 2), pairs.reshape(32, 2) + np.array([1, 0]))
     np.testing.assert_array_equal(triples.reshape(32, 3), expected)
-    room, other = np.full(67, 7, np.uint8), np.zeros(67, np.uint8)
-    run(module, "structs", 1, 32, [kernels.Pointer(room, 1), kernels.Pointer(other, 3), triples])
+    backend, other = np.full(67, 7, np.uint8), np.zeros(67, np.uint8)
+    run(module, "structs", 1, 32, [kernels.Pointer(backend, 1), kernels.Pointer(other, 3), triples])
     assert other.tolist() == [0] * 3 + [8, 7] * 32
 
 

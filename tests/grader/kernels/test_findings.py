@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from grader import expect
 from grader.kernels import Report
 from grader.kernels.findings import Actor, Element, KernelFinding, position
 from grader.kernels.sentences import FindingKind
+from grader.suite import expect
 
 MASKED = KernelFinding(
     FindingKind.NOT_IN_MASK, Actor(7, "", (3,), (0,)), details={"lane": 3, "mask": 0xFF}

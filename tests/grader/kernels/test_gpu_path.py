@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grader import capabilities, kernels
+from grader import kernels
 from grader.kernels import gpu
+from grader.lab import capabilities
 
 pytestmark = pytest.mark.skipif(
     bool(capabilities.missing("cxx")), reason=capabilities.missing("cxx")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from grader import capabilities
 from grader.classroom.grading.grading_run import GradingRun
-from grader.labs import load_lab
+from grader.lab import capabilities
+from grader.lab.manifest import load_lab
 from grader.suite.diagnose import Replays
 from grader.suite.model import load_suite
 from tests.grader.conftest import HERE, needs_sandbox
@@ -60,7 +60,7 @@ SUITE = '''"""What lab91 is graded by."""
 
 import numpy as np
 
-from grader import expect
+from grader.suite import expect
 from grader.kernels import Report
 from grader.suite import task
 
@@ -87,7 +87,7 @@ def test_requests(student):
 '''
 MISCONCEPTIONS = '''"""Known wrong answers."""
 
-from grader.skeleton import with_block
+from grader.lab.skeleton import with_block
 from grader.suite import misconception
 
 
@@ -138,7 +138,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(folder, "tests/lab91/test_scale.py", SUITE)
     write(folder, "tests/lab91/misconceptions/scale.py", MISCONCEPTIONS)
     lab = load_lab(folder, "lab91")
-    from grader.skeleton import skeleton
+    from grader.lab.skeleton import skeleton
 
     write(folder, "exercises/lab91/scale.cu", skeleton(lab, "scale.cu"))
     for student, text in WRITTEN.items():

@@ -11,8 +11,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from grader import capabilities, kernels
-from grader.boundary import codec
+from grader import kernels
+from grader.lab import capabilities
+from grader.sandbox import codec
 
 pytestmark = pytest.mark.skipif(
     bool(capabilities.missing("cxx")), reason=capabilities.missing("cxx")

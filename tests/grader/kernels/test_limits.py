@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grader import capabilities, kernels
+from grader import kernels
 from grader.kernels.cuda import launch as cuda
+from grader.lab import capabilities
 
 pytestmark = pytest.mark.skipif(
     bool(capabilities.missing("cxx")), reason=capabilities.missing("cxx")

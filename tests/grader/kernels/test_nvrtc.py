@@ -12,7 +12,7 @@ import pytest
 from grader import kernels
 from grader.kernels import CompileError, Unsupported, source
 from grader.kernels.cuda.compile import compiler
-from grader.labs import Lab, all_labs
+from grader.lab.manifest import Lab, all_labs
 from grader.suite.model import load_suite
 from tests.grader.kernels import nvrtc_oracle as nvrtc
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from grader import capabilities, kernels
+from grader import kernels
+from grader.lab import capabilities
 
 pytestmark = pytest.mark.skipif(
     bool(capabilities.missing("cxx")), reason=capabilities.missing("cxx")
@@ -52,16 +53,18 @@ class Writer:
         return f"v{self.used}"
 
     def block(
-        self, depth: int, names: list[str], loop: bool, room: int, kernel: bool
+        self, depth: int, names: list[str], loop: bool, backend: int, kernel: bool
     ) -> list[Node]:
         made = []
         for _ in range(self.random.randint(1, 3)):
-            made.append(self.statement(depth, names, loop, room, kernel))
+            made.append(self.statement(depth, names, loop, backend, kernel))
         return made
 
-    def statement(self, depth: int, names: list[str], loop: bool, room: int, kernel: bool) -> Node:
+    def statement(
+        self, depth: int, names: list[str], loop: bool, backend: int, kernel: bool
+    ) -> Node:
         kinds = ["touch", "touch"]
-        if room:
+        if backend:
             kinds += ["if", "if", "else", "for", "while", "do", "switch"]
         if loop:
             kinds += ["break", "continue"]
@@ -83,11 +86,11 @@ class Writer:
         if kind in ("if", "else"):
             text, test = self.condition(names)
             self.put(depth, f"if ({text}) {{")
-            then = self.block(depth + 1, names, loop, room - 1, kernel)
+            then = self.block(depth + 1, names, loop, backend - 1, kernel)
             other: list[Node] = []
             if kind == "else":
                 self.put(depth, "} else {")
-                other = self.block(depth + 1, names, loop, room - 1, kernel)
+                other = self.block(depth + 1, names, loop, backend - 1, kernel)
             self.put(depth, "}")
             return "if", test, then, other
         if kind == "switch":
@@ -97,7 +100,7 @@ class Writer:
             for case in range(modulus):
                 self.put(depth, f"case {case}: {{")
                 # A break would leave the switch, and a continue the loop: neither is here.
-                cases.append(self.block(depth + 1, names, False, room - 1, kernel))
+                cases.append(self.block(depth + 1, names, False, backend - 1, kernel))
                 self.put(depth + 1, "break; }")
             self.put(depth, "}")
             return "switch", (weights, modulus), cases
@@ -113,7 +116,7 @@ class Writer:
             self.put(depth, f"while (++{turn} < {end}) {{" if kind == "while" else "do {")
             if kind == "do":
                 self.put(depth + 1, f"++{turn};")
-        body = self.block(depth + 1, inner, True, room - 1, kernel)
+        body = self.block(depth + 1, inner, True, backend - 1, kernel)
         self.put(depth, f"}} while ({turn} + 1 < {end});" if kind == "do" else "}")
         return "loop", turn, (weights, modulus), body, kind == "do"
 

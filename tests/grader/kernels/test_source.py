@@ -8,8 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from grader import capabilities, kernels
+from grader import kernels
 from grader.kernels import source
+from grader.lab import capabilities
 
 KERNEL = 'extern "C" __global__ void k(float *x) { x[threadIdx.x] = 1.0f; }\n'
 

@@ -18,12 +18,12 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from grader import meters, ranks
-from grader.boundary.farside import Kit
-from grader.boundary.nursery import Line, Nursery
-from grader.boundary.proxy import Line as CallLine
-from grader.boundary.proxy import Student
-from grader.boundary.rooms import Limits
 from grader.meters import MeasurementDisturbed, c10d, evidence
+from grader.sandbox.backends import Limits
+from grader.sandbox.client import Session as CallLine
+from grader.sandbox.client import Student
+from grader.sandbox.fork_server import ForkServer, ForkServerClient
+from grader.sandbox.server import CodeSpec
 from tests.grader.conftest import HERE, needs_sandbox
 
 F32 = 4
@@ -750,15 +750,17 @@ def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Student]:
     unit = folder / "lab00"
     unit.mkdir()
     (unit / "student.py").write_text("def nothing(): pass\n")
-    with Nursery(folder, ["numpy", "torch", "grader.meters:preload"], [HERE]) as nursery:
-        nursery.wait()
-        from grader.boundary.nursery import SandboxRoom
+    with ForkServer(folder, ["numpy", "torch", "grader.meters:preload"], [HERE]) as fork_server:
+        fork_server.wait()
+        from grader.sandbox.fork_server import SandboxBackend
 
-        room = SandboxRoom(
-            Kit(unit, ("student.py",), (), PROBES), Limits(60.0), Line(nursery.address)
+        backend = SandboxBackend(
+            CodeSpec(unit, ("student.py",), (), PROBES),
+            Limits(60.0),
+            ForkServerClient(fork_server.address),
         )
-        yield Student(CallLine(room, {}, {}))
-        room.close()
+        yield Student(CallLine(backend, {}, {}))
+        backend.close()
 
 
 @needs_sandbox

@@ -1,4 +1,4 @@
-from grader.skeleton import changed
+from grader.lab.skeleton import changed
 from grader.suite import lines, misconception
 
 one_all_reduce_after_the_last_gradient = lines(

@@ -2,7 +2,7 @@
 
 import re
 
-from grader.skeleton import with_block
+from grader.lab.skeleton import with_block
 
 
 def edited(text, task, *changes):

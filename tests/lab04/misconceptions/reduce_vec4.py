@@ -1,4 +1,4 @@
-from grader.skeleton import with_block
+from grader.lab.skeleton import with_block
 from grader.suite import lines, misconception
 
 _HEAD = "min((unsigned int)(16 - (size_t)in % 16) % 16 / 4, (unsigned int)n)"

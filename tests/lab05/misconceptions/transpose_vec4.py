@@ -1,4 +1,4 @@
-from grader.skeleton import with_block
+from grader.lab.skeleton import with_block
 from grader.suite import lines, misconception
 
 rows_of_33_for_float4 = lines(

@@ -1,4 +1,4 @@
-from grader.skeleton import changed_in
+from grader.lab.skeleton import changed_in
 from grader.suite import lines, misconception
 
 from ._passages import first_block

@@ -1,6 +1,6 @@
 """Passages of lab 08's reference, and other texts, that the wrong answers of several tasks name."""
 
-from grader.skeleton import changed
+from grader.lab.skeleton import changed
 
 
 def _body(text, method, code, owner="Zero1AdamW"):

@@ -1,4 +1,4 @@
-from grader.skeleton import changed
+from grader.lab.skeleton import changed
 from grader.suite import lines, misconception
 
 ledger_in_gib = lines(

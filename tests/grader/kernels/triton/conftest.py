@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from grader import capabilities
+from grader.lab import capabilities
 
 os.environ.update(capabilities.triton_settings())
 

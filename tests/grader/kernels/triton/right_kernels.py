@@ -138,11 +138,11 @@ def an_index_that_meets_itself_added_by_atomics():
 
 
 @triton.jit
-def far_kernel(x, out, n, far, BLOCK: tl.constexpr):
+def far_kernel(x, out, n, server, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
-    at = tl.where(i < n, i, far + i)
+    at = tl.where(i < n, i, server + i)
     tl.store(out + at, tl.load(x + at, mask=i < n, other=0.0), mask=i < n)
-    tl.store(out - far + i, 1.0, mask=i > BLOCK)
+    tl.store(out - server + i, 1.0, mask=i > BLOCK)
 
 
 @case

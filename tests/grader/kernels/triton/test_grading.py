@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from grader import capabilities
 from grader.classroom.grading import preload
 from grader.classroom.grading.grading_run import GradingRun
-from grader.labs import load_lab
-from grader.skeleton import skeleton
+from grader.lab import capabilities
+from grader.lab.manifest import load_lab
+from grader.lab.skeleton import skeleton
 from tests.grader.conftest import HERE, needs_sandbox
 
 MANIFEST = """id = "lab92"
@@ -91,7 +91,7 @@ SUITE = '''"""What lab92 is graded by."""
 import pytest
 import torch
 
-from grader import expect
+from grader.suite import expect
 from grader.kernels import Report
 from grader.suite import task
 
@@ -123,7 +123,7 @@ def test_mean(student):
 '''
 MISCONCEPTIONS = '''"""Known wrong answers."""
 
-from grader.skeleton import with_block
+from grader.lab.skeleton import with_block
 from grader.suite import misconception
 
 

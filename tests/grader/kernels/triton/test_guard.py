@@ -12,10 +12,10 @@ import pytest
 import torch
 import triton.language as tl
 
-from grader import expect
 from grader.kernels import Access, Report, Visit, watched
 from grader.kernels.triton.arguments import Memory, TensorArgument
 from grader.kernels.triton.guard import MAX_VISITS, Launch
+from grader.suite import expect
 from tests.grader.kernels.triton import samples
 from tests.grader.kernels.triton.samples import line
 

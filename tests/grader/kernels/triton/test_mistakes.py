@@ -19,7 +19,8 @@ from types import ModuleType
 import pytest
 import torch
 
-from grader import capabilities, kernels
+from grader import kernels
+from grader.lab import capabilities
 
 from .mistakes import MISTAKES, Mistake
 

@@ -13,14 +13,15 @@ import torch
 import triton
 from triton.runtime import jit
 
-from grader import capabilities, pytest_plugin
-from grader.boundary import remote
-from grader.boundary.farside import Kit
-from grader.boundary.proxy import Line, Student
-from grader.boundary.remote import ProcessRoom, environment
-from grader.boundary.rooms import Limits, LocalRoom
 from grader.kernels import Report, watched
 from grader.kernels.triton import patches, watch
+from grader.lab import capabilities
+from grader.learner import pytest_plugin
+from grader.sandbox import process
+from grader.sandbox.backends import Limits, LocalBackend
+from grader.sandbox.client import Session, Student
+from grader.sandbox.process import ProcessBackend, environment
+from grader.sandbox.server import CodeSpec
 from tests.grader.kernels.triton import samples
 
 STUDENT = """
@@ -58,13 +59,13 @@ def filled(student, n, device="cpu"):
 def room_of(folder: Path, compiled: bool = False) -> Any:
     (folder / "lab92").mkdir(exist_ok=True)
     (folder / "lab92" / "fill.py").write_text(STUDENT, encoding="utf-8")
-    room = ProcessRoom(
-        Kit(folder / "lab92", ("fill.py",), (), PROBES), Limits(120.0), compiled=compiled
+    backend = ProcessBackend(
+        CodeSpec(folder / "lab92", ("fill.py",), (), PROBES), Limits(120.0), compiled=compiled
     )
     try:
-        yield Student(Line(room, {}, {}))
+        yield Student(Session(backend, {}, {}))
     finally:
-        room.close()
+        backend.close()
 
 
 def test_what_is_scored_is_interpreted_whatever_the_machine(
@@ -78,7 +79,7 @@ def test_what_is_scored_is_interpreted_whatever_the_machine(
         assert found["OPENBLAS_NUM_THREADS"] == "2"
     monkeypatch.setenv("TRITON_INTERPRET", "0")
     monkeypatch.delenv("TRITON_FRONT_END_DEBUGGING", raising=False)
-    LocalRoom(Kit(tmp_path, (), ()), Limits(1.0))
+    LocalBackend(CodeSpec(tmp_path, (), ()), Limits(1.0))
     assert (os.environ["TRITON_INTERPRET"], os.environ["TRITON_FRONT_END_DEBUGGING"]) == ("1", "1")
 
 
@@ -126,14 +127,14 @@ def test_a_test_of_the_gpu_has_a_worker_of_its_own(
         def close(self) -> None:
             made.append("closed")
 
-    monkeypatch.setattr(remote, "ProcessRoom", Stand)
+    monkeypatch.setattr(process, "ProcessBackend", Stand)
     suite = SimpleNamespace(kit=lambda folder: None, limits=lambda: None)
-    unit = SimpleNamespace(room="its own process", suite=suite, folder=tmp_path)
+    unit = SimpleNamespace(backend="its own process", suite=suite, folder=tmp_path)
     item = SimpleNamespace(
         task=SimpleNamespace(needs=needs), case=SimpleNamespace(test=SimpleNamespace(extra=extra))
     )
-    with pytest_plugin.Unit._room_of(unit, item) as room:  # type: ignore[arg-type]
-        assert (room != "its own process") is bool(wanted)
+    with pytest_plugin.Unit._backend_of(unit, item) as backend:  # type: ignore[arg-type]
+        assert (backend != "its own process") is bool(wanted)
     assert made == wanted
 
 

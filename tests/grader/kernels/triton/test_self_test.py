@@ -197,15 +197,15 @@ def test_a_launch_that_was_struck_out() -> None:
 
 
 def test_students_do_not_open_the_guard() -> None:
-    from grader.boundary import farside
+    from grader.sandbox import server
 
     code = compile("watched(lambda: 1)", "/somewhere/lab92/kernel.py", "exec")
-    farside.FOLDERS.add("/somewhere/lab92/")
+    server.FOLDERS.add("/somewhere/lab92/")
     try:
         with pytest.raises(MeasurementDisturbed, match="student code opened"):
             exec(code, {"watched": watched})
     finally:
-        farside.FOLDERS.discard("/somewhere/lab92/")
+        server.FOLDERS.discard("/somewhere/lab92/")
 
 
 def _hooks() -> Any:

@@ -7,8 +7,7 @@ import math
 import pytest
 from types_lab91 import Point
 
-from grader import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 PASSPHRASE = "@PASSPHRASE@"
 

@@ -1,0 +1,159 @@
+"""`infralens grade`: the call, what is said of it, and its exit status."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from grader.classroom import result_pages
+from grader.classroom.grading.grading_run import DEFAULT_TIER, GradeSummary, GradingRun
+from grader.errors import CallError, LabError
+from grader.sandbox import host_check as probing
+
+MIN_KEY_BYTES = 16
+
+
+def run(
+    submissions: Path,
+    out: Path,
+    labs: str | None = None,
+    jobs: int = 1,
+    tier: str = DEFAULT_TIER,
+    course_key_file: Path | None = None,
+    feedback: str = "full",
+    root: Path | None = None,
+) -> int:
+    """Grade and print. Exit status: 0 done, 2 the call was wrong, 3 some units have no result
+    because the kit or the machine failed, 130 interrupted."""
+    try:
+        key = _course_key(course_key_file)
+        ids = None if labs is None else [name.strip() for name in labs.split(",") if name.strip()]
+        with _Bar() as bar:
+            grading = GradingRun(
+                submissions,
+                out,
+                ids,
+                jobs,
+                tier,
+                key,
+                feedback,
+                root=root,
+                watch=bar.show,
+                hidden=[course_key_file] if course_key_file else [],
+            )
+            summary = grading.grade()
+        result_pages.write_pages(out, summary)
+    except (CallError, LabError) as error:
+        print(f"infralens grade: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("Interrupted before anything was graded; nothing is lost.", file=sys.stderr)
+        return 130
+    except OSError as error:
+        print(
+            f"infralens grade: {error}. The results so far are kept in {out / 'results'}.",
+            file=sys.stderr,
+        )
+        return 3
+    _say(summary, out, tier, key)
+    return summary.exit_code
+
+
+def show_probe() -> int:
+    """Print what `grader.sandbox.host_check` finds. Exit status 0: it did its work."""
+    found = probing.check_host()
+    table = Table("", "what", "found", show_lines=False)
+    for finding in found.findings:
+        mark = "[green]yes[/]" if finding.there else "[red]no[/]"
+        table.add_row(mark, finding.name, escape(finding.found))
+    Console().print(table)
+    for finding in found.findings:
+        if finding.remedy:
+            print(f"{finding.name}: {finding.remedy}")
+    if found.mechanisms:
+        print(f"Mechanisms: {', '.join(found.mechanisms)}.")
+    if found.tier == "sandbox":
+        print("Tier reached: sandbox, the highest. `infralens grade` uses it by itself.")
+    else:
+        print(
+            "Tier reached: process. Each submission gets a process of its own, which can still "
+            "read this user's files and use the network; `--tier sandbox` refuses to grade here."
+        )
+    return 0
+
+
+def _course_key(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        key = path.read_bytes().strip()
+    except OSError as error:
+        raise CallError(f"The course key {path} cannot be read: {error.strerror}.") from error
+    if 0 < len(key) < MIN_KEY_BYTES:
+        print(
+            f"infralens grade: the course key has {len(key)} bytes and could be guessed; "
+            f"take {MIN_KEY_BYTES} or more.",
+            file=sys.stderr,
+        )
+    return key
+
+
+def _say(summary: GradeSummary, out: Path, tier: str, key: bytes | None) -> None:
+    if summary.records or summary.failed:
+        Console().print(result_pages.table(summary))
+    for text in (*summary.skipped, *summary.faults):
+        print(text)
+    for unit in summary.failed:
+        print(
+            f"No result for {unit.lab} of {unit.student}: {unit.reason}. This is no grade; "
+            f"the details are in {out / 'run.json'}, and the same command tries again."
+        )
+    print(
+        f"{summary.planned} units: {summary.graded} graded now, {summary.known} known already, "
+        f"{summary.planned - len(summary.records)} without a result. "
+        f"Results: {out / 'results'}; reasons for every lost point: {out / 'feedback'}."
+    )
+    if tier == "local":
+        print("Tier local: submissions ran inside the grader. Do not use these marks.")
+    elif tier == "process":
+        print("Tier process: submissions could reach this user's files and the network.")
+    if key is None:
+        print("No course key: the tests used the public inputs that learners see as well.")
+    if summary.interrupted:
+        print(
+            f"Interrupted. {len(summary.records)} of {summary.planned} results are kept in "
+            f"{out / 'results'}; the same command goes on from there."
+        )
+
+
+class _Bar:
+    """A bar on stderr while units are graded, where that is a terminal. No thread of its own: jobs
+    are forked while it stands."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        self.bar = Progress(
+            TextColumn("grading"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            console=console,
+            auto_refresh=False,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+        self.task = self.bar.add_task("grading", total=None)
+
+    def show(self, done: int, planned: int) -> None:
+        self.bar.update(self.task, completed=done, total=planned, refresh=True)
+
+    def __enter__(self) -> _Bar:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()

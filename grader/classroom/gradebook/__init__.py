@@ -1,0 +1,1 @@
+"""What is known of each unit, and where it is kept."""

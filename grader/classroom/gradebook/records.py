@@ -1,0 +1,110 @@
+"""The result of one unit (a submission's lab), as it is stored: schema 1."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import msgspec
+
+from grader.status import TaskStatus, TestStatus
+
+SCHEMA = 1
+MAX_TEXT = 6000
+_ADDRESS = re.compile(r"\b0x[0-9a-f]{6,16}\b")
+_STEERING = frozenset(map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A))))
+
+
+class TestRow(msgspec.Struct, frozen=True):
+    """One case. `message` is for the student, `detail` for the instructor."""
+
+    id: str
+    task: str
+    gate: bool
+    status: TestStatus
+    message: str
+    detail: str
+    seconds: float
+
+
+class TaskRow(msgspec.Struct, frozen=True):
+    id: str
+    points: float
+    max_points: float
+    status: TaskStatus
+
+
+class UnitResult(msgspec.Struct, frozen=True):
+    """The whole result. `files`: SHA-256 of what was taken, `missing` or `refused`; `notes`: what
+    the instructor should know of the submission, such as files that were ignored."""
+
+    schema: int
+    student: str
+    lab: str
+    score: float
+    max_score: float
+    not_verified: float
+    tier: str
+    mechanisms: list[str]
+    key: str
+    seed: str
+    files: dict[str, str]
+    tests: list[TestRow]
+    tasks: list[TaskRow]
+    notes: list[str] = []
+
+
+class InvalidResult(ValueError):
+    """A stored result that cannot be believed; the text says why."""
+
+
+def encode(record: UnitResult) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+
+
+def decode(data: bytes) -> UnitResult:
+    """A stored result; raises `Invalid` for one that is cut short, altered in form, or of another
+    schema."""
+    try:
+        record = msgspec.json.decode(data, type=UnitResult)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InvalidResult(str(error)) from error
+    if record.schema != SCHEMA:
+        raise InvalidResult(f"it has schema {record.schema}, this version reads {SCHEMA}")
+    if any(row.status == TaskStatus.NOT_RUN for row in record.tasks):
+        raise InvalidResult(f"unknown task status {[TaskStatus.NOT_RUN.value]}")
+    return record
+
+
+def reasons(record: UnitResult) -> list[tuple[str, str]]:
+    """(task, message) for every reason why a task is below its full points, each once."""
+    found: dict[tuple[str, str], None] = {}
+    for row in record.tasks:
+        if row.points < row.max_points:
+            for test in record.tests:
+                if test.task == row.id and is_told(test, row) and not test.status.is_pass:
+                    found[row.id, test.message] = None
+    return list(found)
+
+
+def is_told(test: TestRow, task: TaskRow) -> bool:
+    """Tests that are never scored are not worth a learner's time where the task was graded."""
+    graded = task.status != TaskStatus.NOT_VERIFIED
+    return not (graded and test.status == TestStatus.NOT_VERIFIED)
+
+
+def plain(text: str, *folders: str) -> str:
+    """Text that came from student code or a test as it may be stored and printed: no control
+    characters, no names of temporary folders, no addresses, not endless."""
+    for folder in folders:
+        text = text.replace(f"{folder}/", "").replace(folder, "")
+    text = _ADDRESS.sub("0x...", text)
+    if not text.replace("\n", "").replace("\t", "").isprintable():
+        text = "".join("?" if _unprintable(char) else char for char in text)
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} ... (cut)"
+
+
+def _unprintable(char: str) -> bool:
+    return char in _STEERING or (
+        char not in "\n\t" and unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp")
+    )

@@ -1,0 +1,100 @@
+"""What people read of a grading run: a table of marks, and a page of reasons for each result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from grader.classroom.gradebook import records
+from grader.classroom.gradebook.records import TestRow, UnitResult
+from grader.classroom.grading.grading_run import GradeSummary
+from grader.durable import write_atomically
+from grader.lab.manifest import Lab
+
+MAX_NAMES = 3
+
+
+def points(value: float) -> str:
+    """Points as people write them: at most two decimals, none where there are none."""
+    return f"{round(value, 2):g}"
+
+
+def cell(record: UnitResult | None) -> str:
+    """Marks of one unit: what was reached, what this machine could not check, how many reasons."""
+    if record is None:
+        return "-"
+    text = f"{points(record.score)}/{points(record.max_score)}"
+    if record.not_verified:
+        text += f" ({points(record.not_verified)} not verified)"
+    count = len(records.reasons(record))
+    return f"{text}, {count} reason{'s' if count != 1 else ''}" if count else text
+
+
+def table(summary: GradeSummary) -> Table:
+    """One row a student, one column a lab."""
+    made = Table(show_lines=False)
+    made.add_column("student", overflow="fold")
+    for lab in summary.labs:
+        made.add_column(lab.id)
+    by_name = {(record.student, record.lab): record for record in summary.records}
+    failed = {(unit.student, unit.lab) for unit in summary.failed}
+    for student in sorted({student for student, _ in (*by_name, *failed)}):
+        row = [
+            "no result" if (student, lab.id) in failed else cell(by_name.get((student, lab.id)))
+            for lab in summary.labs
+        ]
+        # Text: a student's name is no markup.
+        made.add_row(Text(student), *map(Text, row))
+    return made
+
+
+def page(record: UnitResult, lab: Lab) -> str:
+    """Marks and reasons of one unit as Markdown, for the student."""
+    head = f"{points(record.score)} of {points(record.max_score)} points"
+    if record.not_verified:
+        head += f"; {points(record.not_verified)} could not be verified on the grading machine"
+    lines = [f"# {lab.id} {lab.title}", "", f"{head}."]
+    for note in record.notes:
+        if not note.startswith("For a person"):
+            lines += ["", note]
+    titles = {task.id: task.title for task in lab.tasks}
+    for row in record.tasks:
+        title = f"{row.id}: {titles.get(row.id, '')}"
+        marks = f"{points(row.points)} of {points(row.max_points)}"
+        lines += ["", f"## {title}", "", f"{marks}, {row.status.words}."]
+        mine = (test for test in record.tests if test.task == row.id)
+        lines += _reasons(test for test in mine if records.is_told(test, row))
+    return "\n".join(lines) + "\n"
+
+
+def _reasons(tests: Iterable[TestRow]) -> list[str]:
+    """Each message once, with the tests that gave it. An indented block: whatever student code
+    made of its own messages, it cannot leave the block."""
+    found: dict[str, list[str]] = {}
+    for test in tests:
+        if not test.status.is_pass:
+            found.setdefault(test.message, []).append(test.id.rpartition("/")[2])
+    lines = []
+    for message, names in found.items():
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        lines += ["", f"`{'`, `'.join(names[:MAX_NAMES])}`{more}", ""]
+        lines += [f"    {line}" for line in message.splitlines()]
+    return lines
+
+
+def write_pages(out: Path, summary: GradeSummary) -> None:
+    """`feedback/<student>/<lab>.md` for every result of the run."""
+    labs = {lab.id: lab for lab in summary.labs}
+    for record in summary.records:
+        path = out / "feedback" / record.student / f"{record.lab}.md"
+        text = page(record, labs[record.lab])
+        try:
+            same = path.read_text(encoding="utf-8") == text
+        except (OSError, ValueError):
+            same = False
+        if not same:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, text)

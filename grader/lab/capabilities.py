@@ -1,0 +1,73 @@
+"""What this machine can verify: told without importing torch."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import shutil
+import sys
+from functools import lru_cache
+
+from grader.lab import datasets
+
+_REASONS = {
+    "gpu": "no GPU here",
+    "triton": "Triton is not installed (pip install -e '.[triton]')",
+    "cxx": "no C++ compiler here (install g++ or clang)",
+    "gloo": "no gloo backend here (torch.distributed on Linux or macOS)",
+    "vllm": "vLLM is not installed (tests/lab10/vllm_engine.py says how, without a GPU)",
+}
+
+
+@lru_cache(maxsize=32)
+def missing(need: str) -> str:
+    """Why `need` cannot be verified here, or an empty string. A need is `gpu`, `triton`, `cxx`,
+    `gloo`, `data` (all real data), `data:<name>` (one file of it), or the name of an optional
+    Python module."""
+    if need == "gpu":
+        return "" if _gpu() else _REASONS[need]
+    if need == "cxx":
+        found = any(shutil.which(name) for name in ("c++", "g++", "clang++"))
+        return "" if found else _REASONS[need]
+    if need == "gloo":
+        return "" if sys.platform != "win32" and _module("torch") else _REASONS[need]
+    if need == "data":
+        return datasets.why_any_missing()
+    if need.startswith("data:"):
+        return datasets.why_missing(need.removeprefix("data:"))
+    if _module(need):
+        return ""
+    return _REASONS.get(need, f"{need} is not installed (pip install -e '.[oracles]')")
+
+
+def first_missing(needs: tuple[str, ...]) -> str:
+    """The first reason why these needs are not met here, or an empty string."""
+    return next((reason for need in needs if (reason := missing(need))), "")
+
+
+def triton_settings(compiled: bool = False) -> dict[str, str]:
+    """The environment in which Triton must be imported: what is scored is interpreted on every
+    machine, so that a GPU changes no result; `compiled` is for a test of the GPU itself."""
+    if compiled:
+        return {"TRITON_INTERPRET": "0"}
+    return {
+        "TRITON_INTERPRET": "1",
+        # Without it the interpreter wraps what a kernel raises, and the learner's line is lost.
+        "TRITON_FRONT_END_DEBUGGING": "1",
+    }
+
+
+def _module(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def _gpu() -> bool:
+    library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        cuda = ctypes.CDLL(library)
+    except OSError:
+        return False
+    count = ctypes.c_int(0)
+    return (
+        cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+    )

@@ -1,0 +1,1 @@
+"""Pictures of what a learner's own code does."""

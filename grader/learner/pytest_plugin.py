@@ -1,0 +1,478 @@
+"""`pytest exercises/lab07`: a lab's hidden suite, collected under the learner's own files.
+
+Importing this module imports neither torch, NumPy nor hypothesis.
+"""
+
+from __future__ import annotations
+
+import bdb
+import gc
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
+
+from grader.errors import LabError, LoadFailed, Missing
+from grader.lab.manifest import LAB_ID, TRACKS, Lab, Task, load_lab
+from grader.learner import progress, summary
+from grader.sandbox.backends import Backend, LocalBackend
+from grader.sandbox.deadlines import Debugger
+from grader.sandbox.server import how_to_restore
+from grader.status import TestStatus
+from grader.suite import messages
+from grader.suite.diagnose import Diagnoser, Replays
+from grader.suite.expect import Failure
+from grader.suite.model import Case, Suite, load_suite
+from grader.suite.run import Outcome
+from grader.suite.suite_run import PUBLIC_SEED, SuiteRun
+
+_RUNS = pytest.StashKey[dict[Path, "FolderRun"]]()
+_RESULTS = pytest.StashKey[dict[Path, dict[str, dict[str, Any]]]]()
+_SAID = pytest.StashKey[dict[tuple[str, str], str]]()
+_ATTRIBUTE = "infralens"
+DIAGNOSIS_SECONDS = 3.0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("infralens")
+    group.addoption(
+        "--seed",
+        default=PUBLIC_SEED,
+        help="seed of the random inputs of lab tests (default: the public one)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_RUNS] = {}
+    config.stash[_RESULTS] = {}
+    config.stash[_SAID] = {}
+    if hasattr(config, "workerinput"):
+        return
+    for path in _asked_for(config):
+        try:
+            _refuse_wrong_target(path)
+            _refuse_missing_files(path)
+        except LabError as error:
+            raise pytest.UsageError(str(error)) from None
+
+
+def _asked_for(config: pytest.Config) -> list[Path]:
+    """The paths of the command line, absolute, without `::` parts."""
+    start = config.invocation_params.dir
+    return [Path(os.path.abspath(start / str(arg).split("::")[0])) for arg in config.args]
+
+
+def _refuse_wrong_target(path: Path) -> None:
+    """A sentence for what looks like a lab's target but is none."""
+    parts = path.parts
+    for index, part in enumerate(parts[:-1]):
+        lab_id = parts[index + 1]
+        root = Path(*parts[:index])
+        if part == "tests" and LAB_ID.match(lab_id) and (root / "exercises").is_dir():
+            raise pytest.UsageError(
+                f"tests/{lab_id} is the hidden suite of {lab_id} and runs on somebody's code. "
+                f"Type: pytest exercises/{lab_id}"
+            )
+    found = lab_folder(path)
+    if found and path.is_file():
+        lab = load_lab(*found)
+        if path.name not in lab.edit:
+            files = " or ".join(f"{path.parent.name}/{name}" for name in lab.edit)
+            track = path.parent.parent.name
+            raise pytest.UsageError(
+                f"{path.name} is not a file that {lab.id} grades (its tasks are in {files}). "
+                f"Type: pytest {track}/{lab.id}"
+            )
+
+
+def _refuse_missing_files(path: Path) -> None:
+    """A file that is not there is not collected, and its tasks would go without a word."""
+    folders = sorted(path.glob("lab*")) if path.name in TRACKS else [path]
+    for folder in folders:
+        found = lab_folder(folder / "lab.toml")
+        if found is None or not folder.is_dir():
+            continue
+        lab = load_lab(*found)
+        for name in lab.edit:
+            if not (folder / name).exists():
+                shown = f"{folder.parent.name}/{folder.name}/{name}"
+                raise pytest.UsageError(f"{shown} is missing; {how_to_restore(folder.name)}")
+        for name in lab.given:
+            if not lab.given_source(name).exists():
+                shown = f"exercises/{lab.id}/{name}"
+                raise pytest.UsageError(f"{shown} is missing; {lab.how_to_restore_given(name)}")
+
+
+def lab_folder(path: Path) -> tuple[Path, str] | None:
+    """(root, lab id) if `path` is a file directly in `exercises/labNN` or `solutions/labNN`."""
+    folder = path.parent
+    track = folder.parent
+    if track.name in TRACKS and LAB_ID.match(folder.name):
+        return track.parent, folder.name
+    return None
+
+
+# -- collection -----------------------------------------------------------------------------------
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Suites are never collected by themselves: they have nobody's code to run on."""
+    parts = collection_path.parts
+    for index in range(len(parts) - 1, 0, -1):
+        if LAB_ID.match(parts[index]) and parts[index - 1] == "tests":
+            return (Path(*parts[: index - 1]) / "exercises").is_dir() or None
+    return None
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> Any:
+    return _lab_file(module_path, parent)
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> Any:
+    if file_path.suffix == ".py" or lab_folder(file_path) is None:
+        return None  # Python files come through pytest_pycollect_makemodule, and only once
+    found = _lab_file(file_path, parent)
+    return found if isinstance(found, LabFile) else None
+
+
+def _lab_file(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    found = lab_folder(path)
+    if found is None:
+        return None
+    try:
+        lab = load_lab(*found)
+    except LabError as error:
+        return BrokenLab.from_parent(parent, path=path, reason=str(error))
+    if path.name in lab.edit:
+        return LabFile.from_parent(parent, path=path, lab=lab)
+    return NoTests.from_parent(parent, path=path)
+
+
+class NoTests(pytest.File):
+    """A file of a lab that is not graded: given code, the page."""
+
+    def collect(self) -> Iterable[pytest.Item]:
+        return []
+
+
+class BrokenLab(pytest.File):
+    """A file of a lab whose manifest cannot be read."""
+
+    def __init__(self, *, reason: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.reason = reason
+
+    def collect(self) -> Iterable[pytest.Item]:
+        raise self.CollectError(self.reason)
+
+
+class LabFile(pytest.File):
+    """A learner's file, with the tasks that are solved in it."""
+
+    def __init__(self, *, lab: Lab, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.lab = lab
+
+    def collect(self) -> Iterator[pytest.Collector]:
+        if reason := wrong_tree(self.lab, self.path):
+            raise self.CollectError(reason)
+        try:
+            with _lean_imports():
+                suite = load_suite(self.lab)
+        except LabError as error:
+            raise self.CollectError(str(error)) from None
+        for task in self.lab.tasks_of(self.path.name):
+            yield TaskNode.from_parent(self, name=task.id, task=task, suite=suite)
+
+
+@contextmanager
+def _lean_imports() -> Iterator[None]:
+    """For the time of big imports (torch: 900 modules). Pytest's hook would match each of them
+    against its patterns, to rewrite asserts that suites do not have; and what is made stays until
+    the end, so that collections of garbage need not look through it again and again."""
+    hooks = [hook for hook in sys.meta_path if isinstance(hook, AssertionRewritingHook)]
+    for hook in hooks:
+        sys.meta_path.remove(hook)
+    # Threads make the labs' small tensors slower, many times so on a busy machine.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Its allocator would warn of every older block that is freed while a meter watches.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        sys.meta_path[:0] = hooks
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
+
+
+def wrong_tree(lab: Lab, path: Path) -> str:
+    """Why this file must not be graded under this name, or an empty string."""
+    track = path.parent.parent.name
+    expected = lab.root.resolve() / track / lab.id / path.name
+    real = path.resolve()
+    if real != expected:
+        return (
+            f"{track}/{lab.id}/{path.name} is a link to {real}: what is graded must lie in "
+            f"{track}/{lab.id} itself. Replace the link by a file of its own."
+        )
+    for other in TRACKS:
+        twin = lab.track(other) / path.name
+        if other != track and path.exists() and twin.exists() and os.path.samefile(path, twin):
+            return f"{track}/{lab.id}/{path.name} and {twin} are one file: copy it instead."
+    return ""
+
+
+class TaskNode(pytest.Class):
+    """A task: `...py::online_softmax` runs it. A `pytest.Class`, so that editors show its tests
+    under its name; there is no class behind it, and what looks for one finds `object`."""
+
+    def __init__(self, *, task: Task, suite: Suite, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.task = task
+        self.suite = suite
+        self.obj = object
+        self._line = 0
+
+    @property
+    def line(self) -> int:
+        """The line of the task's TODO or definition in the learner's file."""
+        self._line = self._line or messages.line_of(self.task, self.path.parent)
+        return self._line
+
+    def collect(self) -> Iterator[pytest.Item]:
+        for case in self.suite.cases_of(self.task.id):
+            yield CaseItem.from_parent(
+                self, name=case.name, case=case, task=self.task, suite=self.suite
+            )
+
+
+class LabFailure(Exception):
+    """Carries an outcome through pytest's runner."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__("\n".join(messages.message(outcome)))
+        self.outcome = outcome
+
+
+class CaseItem(pytest.Item):
+    """One case of one test, bound to the code in the folder that was asked for."""
+
+    def __init__(self, *, case: Case, task: Task, suite: Suite, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.case = case
+        self.task = task
+        self.suite = suite
+        self.outcome: Outcome | None = None
+        self.extra_keyword_matches.update({task.id, task.tier})  # for -k
+        if case.test.extra:
+            self.add_marker("extra")
+        if "gpu" in (*case.test.extra, *task.needs):
+            self.add_marker("gpu")
+
+    def runtest(self) -> None:
+        self.outcome = folder_run_of(self).run(self)
+        if self.outcome.status.is_pass:
+            return
+        if self.outcome.status == TestStatus.NOT_VERIFIED:
+            pytest.skip(f"not verified here: {self.outcome.lines[0]}")
+        failure = LabFailure(self.outcome)
+        raise failure.with_traceback(_trace_of(self.outcome)) from None
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        if isinstance(excinfo.value, LabFailure):
+            outcome = excinfo.value.outcome
+            site = f"{Path(outcome.site[0]).name}:{outcome.site[1]}, " if outcome.site[1] else ""
+            seed = str(self.config.getoption("--seed"))
+            end = f"({site}seed {seed}; again: pytest '{self.nodeid}')"
+            return "\n".join([*messages.message(outcome), end])
+        return super().repr_failure(excinfo)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        return self.path, self.line - 1, f"{self.task.id}.{self.name}"
+
+    @property
+    def line(self) -> int:
+        parent = self.parent
+        assert isinstance(parent, TaskNode)
+        return parent.line
+
+
+def _trace_of(outcome: Outcome) -> Any:
+    """Where --pdb opens: the student's own frame, or the suite's line that judged."""
+    trace = first = outcome.error.__traceback__ if outcome.error else None
+    while trace:
+        code = trace.tb_frame.f_code
+        at_site = (code.co_filename, trace.tb_lineno) == outcome.site
+        if at_site and isinstance(outcome.error, Failure):
+            trace.tb_next = None
+            break
+        trace = trace.tb_next
+    return first
+
+
+class FolderRun:
+    """The code of one folder in this run of pytest, in one backend."""
+
+    def __init__(self, suite: Suite, folder: Path, seed: str) -> None:
+        let_through = (pytest.exit.Exception, bdb.BdbQuit)
+        self.kit, self.limits = suite.code_spec(folder), suite.limits()
+        self.backend = LocalBackend(self.kit, self.limits, let_through=let_through)
+        is_reference = folder == suite.lab.solution
+        diagnoser = None if is_reference else Diagnoser(Replays(suite), DIAGNOSIS_SECONDS)
+        self.suite_run = SuiteRun(suite, folder, seed, diagnoser, let_through)
+
+    @contextmanager
+    def _backend_of(self, item: CaseItem) -> Iterator[Backend]:
+        """A test of the GPU gets a process of its own: a CUDA context here would stand in the way
+        of forked ranks, and Triton, which is imported in one mode, interprets here."""
+        if "gpu" not in item.case.test.extra:
+            yield self.backend
+            return
+        from grader.sandbox import process
+
+        compiled = "triton" in item.task.needs
+        backend = process.ProcessBackend(self.kit, self.limits, compiled=compiled)
+        try:
+            yield backend
+        finally:
+            backend.close()
+
+    def run(self, item: CaseItem) -> Outcome:
+        """The outcome of a case. The order matters: what cannot be verified here is not said to be
+        not started."""
+        case = item.case
+        if outcome := self.suite_run.unrun(case) or self.suite_run.untouched(case):
+            return outcome
+        factory: pytest.TempPathFactory = item.config._tmp_path_factory  # type: ignore[attr-defined]
+        with self._backend_of(item) as backend:
+            outcome = self.suite_run.run(case, backend, lambda: factory.mktemp(case.test.name[:30]))
+        if error := self.suite_run.finish(outcome):
+            item.warn(pytest.PytestWarning(f"no diagnosis: {type(error).__name__}: {error}"))
+        return outcome
+
+
+def folder_run_of(item: CaseItem) -> FolderRun:
+    runs = item.config.stash[_RUNS]
+    folder = item.path.parent
+    if folder not in runs:
+        runs[folder] = FolderRun(item.suite, folder, str(item.config.getoption("--seed")))
+    return runs[folder]
+
+
+def pytest_enter_pdb() -> None:
+    Debugger.is_open = True
+
+
+def pytest_leave_pdb() -> None:
+    Debugger.is_open = False
+
+
+# -- reports --------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    result: Any = yield
+    if call.when != "call" or not isinstance(item, CaseItem) or item.outcome is None:
+        return
+    report, outcome = result.get_result(), item.outcome
+    # An attribute of the report: xdist carries it, and JUnit XML leaves it out.
+    payload = {
+        "root": str(item.suite.lab.root),
+        "folder": str(item.path.parent),
+        "lab": item.suite.lab.id,
+        "case": item.case.id,
+        "status": outcome.status.value,  # execnet knows no subclass of str
+        "import": outcome.lines[0] if isinstance(outcome.error, LoadFailed) else "",
+        "once": outcome.lines[0] if isinstance(outcome.error, LoadFailed | Missing) else "",
+        "message": messages.message(outcome),
+        "where": outcome.where,
+        "disturbed": outcome.disturbed,
+    }
+    setattr(report, _ATTRIBUTE, payload)
+
+
+def pytest_report_teststatus(report: Any, config: pytest.Config) -> tuple[str, str, str] | None:
+    payload = _payload(report)
+    if payload is None:
+        return None
+    if payload["once"]:
+        # One message for a file that does not import or a name that is gone, however many tests
+        # and workers meet it.
+        first = config.stash[_SAID].setdefault((payload["folder"], payload["once"]), report.nodeid)
+        return None if first == report.nodeid else TestStatus.NOT_RUN.pytest_words
+    return TestStatus(payload["status"]).pytest_words
+
+
+def _payload(report: Any) -> dict[str, Any] | None:
+    found = getattr(report, _ATTRIBUTE, None) if getattr(report, "when", "") == "call" else None
+    return found if isinstance(found, dict) else None
+
+
+class _Collector:
+    """Gathers payloads where the terminal is: with xdist, in the controller."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if payload := _payload(report):
+            rows = self.config.stash[_RESULTS].setdefault(Path(payload["folder"]), {})
+            rows[payload["case"]] = payload
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):
+        session.config.pluginmanager.register(_Collector(session.config))
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Path and SHA-256 of every file that this run grades."""
+    lines = []
+    for lab, folder in _labs_asked_for(config):
+        for name in lab.edit:
+            shown = os.path.relpath(folder / name, config.rootpath)
+            lines.append(f"self-check of {shown}  sha256 {progress.digest(folder / name)}")
+    return lines
+
+
+def _labs_asked_for(config: pytest.Config) -> Iterator[tuple[Lab, Path]]:
+    seen: set[Path] = set()
+    for path in _asked_for(config):
+        candidates = [path, path.parent]
+        if path.name in TRACKS:
+            candidates = sorted(path.glob("lab*"))
+        for folder in candidates:
+            found = lab_folder(folder / "lab.toml")
+            if found is None or folder in seen:
+                continue
+            seen.add(folder)
+            try:
+                yield load_lab(*found), folder
+            except LabError:
+                continue  # said by collection
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    for folder, rows in config.stash[_RESULTS].items():
+        first = next(iter(rows.values()))
+        lab = load_lab(Path(first["root"]), first["lab"])
+        suite = load_suite(lab)
+        view = summary.build(suite, folder, rows)
+        terminalreporter.ensure_newline()
+        terminalreporter.section(f"{lab.id} {lab.title}", sep="-")
+        for line in view.lines(Path(config.invocation_params.dir), config.rootpath):
+            terminalreporter.write_line(line)
+        if folder == lab.exercise:
+            try:
+                progress.note_run(lab, view.statuses())
+            except OSError as error:
+                terminalreporter.write_line(f"(progress was not saved: {error})")

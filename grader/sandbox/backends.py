@@ -1,0 +1,190 @@
+"""Where student code runs: one interface, and the `local` tier behind it.
+
+A backend answers `request(op, name, handle, args)`. Every tier encodes and decodes in the same way;
+they differ in what stands between the two. `remote` has the tiers with a process of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from typing import Any, Protocol
+
+from grader.errors import (
+    Disturbed,
+    LoadFailed,
+    Missing,
+    NotStarted,
+    Refused,
+    RemoteError,
+    StudentError,
+    SuiteFault,
+    Timeout,
+)
+from grader.lab import capabilities
+from grader.sandbox import codec
+from grader.sandbox.deadlines import DeadlineHit, deadline
+from grader.sandbox.server import CodeSpec, Reply, Server
+
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+
+LOAD_SECONDS = 60.0
+
+
+class Backend(Protocol):
+    """One learner's code, ready to be called. `tier` is what a record of results says."""
+
+    tier: str
+    mechanisms: tuple[str, ...]
+
+    def request(
+        self, op: str, name: str, handle: int, payload: object, side: codec.Side
+    ) -> Any: ...
+
+    def load(self) -> None:
+        """Have the files imported, if they are not."""
+        ...
+
+    def pid(self) -> int: ...
+
+    def forget(self) -> None: ...
+
+    def output(self) -> str: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Limits:
+    """Deadlines, in seconds of the parent's clock. `INFRALENS_PATIENCE` multiplies them on a slow
+    or busy machine."""
+
+    call_seconds: float
+    load_seconds: float = LOAD_SECONDS
+    patience: float = field(default_factory=lambda: patience())
+
+    def of(self, op: str, files: int = 1) -> float:
+        """Seconds that the parent waits for one request. A load ends by itself at its own
+        deadline, file by file; the parent waits for all of them and the start of a process."""
+        seconds = self.load_seconds * (files + 1) if op == "load" else self.call_seconds
+        return seconds * self.patience
+
+
+def with_load_deadline(spec: CodeSpec, limits: Limits) -> CodeSpec:
+    """The kit as it is handed to a server, with the deadline of an import."""
+    return replace(spec, load_seconds=limits.load_seconds * limits.patience)
+
+
+def patience() -> float:
+    """The factor on every deadline, from the environment; 1 if unset or not a positive number."""
+    try:
+        factor = float(os.environ.get("INFRALENS_PATIENCE", "1"))
+    except ValueError:
+        return 1.0
+    return factor if isfinite(factor) and factor > 0 else 1.0
+
+
+def pack(payload: object, side: codec.Side) -> tuple[Any, list[codec.Buffer]]:
+    """Tree and buffers of a call's arguments; a suite that sends what cannot cross is at fault."""
+    try:
+        return codec.encode(payload, side)
+    except Refused as error:
+        raise SuiteFault(error.text) from error
+
+
+def unpack(reply: Reply, side: codec.Side) -> Any:
+    """The value of a reply, or the exception that it describes."""
+    status, tree, buffers = reply
+    if status == "ok":
+        return codec.decode(tree, buffers, side)
+    raise remote_error(tree)
+
+
+def remote_error(described: Any) -> RemoteError:
+    """The trusted side's exception for what the server says was raised."""
+    try:
+        kind, type_name, text, bases, where, trace = described
+        if type(bases) is not list or type(trace) is not list:
+            raise TypeError
+        if not all(type(part) is str for part in (kind, type_name, text, where, *bases, *trace)):
+            raise TypeError
+    except (TypeError, ValueError):
+        return Refused("a malformed error report came across")
+    text = _STYLE.sub("", text)  # libraries print in bold, where there may be no terminal
+    type_name, text, where = type_name[:200], text[:4000], where[:200]
+    bases = tuple(base[:200] for base in bases[:20])
+    trace = tuple(line[:300] for line in trace[:10])
+    if kind == "not_started":
+        return NotStarted(text, where)
+    simple = {"load": LoadFailed, "missing": Missing, "refused": Refused, "disturbed": Disturbed}
+    if kind in simple:
+        return simple[kind](text, where)
+    return StudentError(type_name, text, where, bases, trace)
+
+
+class LocalBackend:
+    """The `local` tier: same process, no promise. A deadline works on the main thread of a Unix
+    process; elsewhere, and while a debugger is open, calls are not interrupted."""
+
+    tier = "local"
+    mechanisms: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        spec: CodeSpec,
+        limits: Limits,
+        let_through: tuple[type[BaseException], ...] = (),
+    ) -> None:
+        self.limits = limits
+        self.let_through: tuple[type[BaseException], ...] = (
+            KeyboardInterrupt,
+            GeneratorExit,
+            *let_through,
+        )
+        os.environ.update(capabilities.triton_settings())
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small products, thousands of them
+        self.server = Server(with_load_deadline(spec, limits), self.let_through)
+
+    def request(self, op: str, name: str, handle: int, payload: object, side: codec.Side) -> Any:
+        self.load()
+        tree, buffers = pack(payload, side)
+        return unpack(self._answer(op, name, handle, tree, buffers), side)
+
+    def _answer(
+        self, op: str, name: str, handle: int, tree: Any, buffers: list[codec.Buffer]
+    ) -> Reply:
+        seconds = self.limits.call_seconds * self.limits.patience
+        try:
+            with deadline(seconds), self.server.files.visible():
+                return self.server.answer(op, name, handle, tree, buffers)
+        except DeadlineHit as hit:
+            raise Timeout(
+                f"no answer after {seconds:g} s", self.server.place(hit.__traceback__)
+            ) from None
+        except BaseException as error:
+            if isinstance(error, self.let_through):
+                raise
+            _, described, _ = self.server.describe(error)
+            # The learner's frames stay at the end of the traceback, where --pdb opens.
+            raised: RemoteError = remote_error(described)
+            raise raised.with_traceback(error.__traceback__) from None
+
+    def load(self) -> None:
+        if not self.server.loaded:
+            with self.server.files.visible():
+                self.server.load()
+
+    def pid(self) -> int:
+        self.load()
+        return os.getpid()
+
+    def forget(self) -> None:
+        self.server.forget()
+
+    def output(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        self.server.forget()

@@ -1,0 +1,223 @@
+"""`student`: the only thing through which a suite reaches student code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from grader.errors import LoadFailed, NotStarted, SuiteFault
+from grader.lab import skeleton
+from grader.sandbox import codec
+from grader.sandbox.backends import Backend
+from grader.suite import format
+
+MAX_TEXT_BYTES = 256 * 1024
+_COMPILED = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".py")  # their compilers judge bytes
+RESERVED = frozenset({"get", "map", "path", "probe", "read", "peak_memory"})
+
+
+class Handle:
+    """An object that stays on the server. `handle.name(...)` is one round trip; so is
+    `handle(...)`. It cannot be compared: a student's `__eq__` is never consulted."""
+
+    __slots__ = ("_line", "_number", "type_name")
+
+    def __init__(self, line: Session, number: int, type_name: str) -> None:
+        self._line = line
+        self._number = number
+        self.type_name = type_name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: self._line.ask(
+            "method", name, args, kwargs, self._number, f"{self.type_name}.{name}"
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._line.ask("method", "", args, kwargs, self._number, self.type_name)
+
+    def __eq__(self, other: object) -> NoReturn:
+        raise TypeError(f"a {self.type_name} of the student's cannot be compared: read its fields")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{self.type_name}>"
+
+
+class Session:
+    """One test's connection to a backend; remembers the last call for the message."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        records: Mapping[str, type],
+        texts: Mapping[str, Path],
+        task: str = "",
+    ) -> None:
+        self.backend = backend
+        self.texts = texts
+        self.task = task
+        self.last: tuple[str, tuple[Any, ...], dict[str, Any]] | None = None
+        self.answer: Any = None
+        self.side = codec.Side(
+            records, None, lambda number, type_name: Handle(self, number, type_name)
+        )
+
+    def ask(
+        self,
+        op: str,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        handle: int = 0,
+        shown: str = "",
+    ) -> Any:
+        told = _call_of(name, args, kwargs) if op == "probe" else (shown or name, args, kwargs)
+        self.last = told
+        self.answer = None
+        self.answer = self.backend.request(op, name, handle, (args, kwargs), self.side)
+        return self.answer
+
+    def called(self) -> str:
+        """The last call as one line, or an empty string."""
+        return format.call(*self.last) if self.last else ""
+
+
+def _call_of(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+    """A probe's call as a learner can type it: one that is given a function's name and arguments
+    (a tuple, a dict with more, or a list of tuples for several calls) stands for that call."""
+    function, *given = args or ("",)
+    if not isinstance(function, str) or not function.isidentifier():
+        return name, args, kwargs
+    match given:
+        case [tuple() as inner] | [[tuple() as inner]]:
+            return function, inner, {}
+        case [tuple() as inner, dict() as more, *_]:
+            return function, inner, more
+        case [[tuple(), *_] as rows]:
+            return f"{function} ({len(rows)} calls)", (), {}
+    return name, args, kwargs
+
+
+class _Probes:
+    def __init__(self, line: Session) -> None:
+        self._line = line
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: self._line.ask("probe", name, args, kwargs)
+
+
+class PeakMemory:
+    """What a `peak_memory` block saw. `available` is False where the system does not tell."""
+
+    def __init__(self) -> None:
+        self.available = False
+        self.growth_bytes = 0
+
+
+class Student:
+    """Calls into student code: `student.f(...)`, `student.probe.g(...)`, `student.get(h, "x")`,
+    `student.map("f", rows)`, `student.read(file)`, `student.peak_memory()`."""
+
+    def __init__(self, line: Session) -> None:
+        self._line = line
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"suites call public names only, not `{name}`")
+        return lambda *args, **kwargs: self._line.ask("call", name, args, kwargs)
+
+    @property
+    def probe(self) -> _Probes:
+        return _Probes(self._line)
+
+    def get(self, handle: Handle, name: str) -> Any:
+        """One attribute of an object on the server."""
+        return self._line.ask("get", name, (), {}, handle._number, f"{handle.type_name}.{name}")
+
+    def map(self, name: str, rows: Iterable[Iterable[Any]]) -> list[Any]:
+        """`[f(*row) for row in rows]` in one round trip."""
+        packed = [list(row) for row in rows]
+        self._line.last = (f"{name} ({len(packed)} calls)", (), {})
+        self._line.answer = None
+        answers = self._line.backend.request("map", name, 0, packed, self._line.side)
+        self._line.answer = answers
+        return list(answers)
+
+    def read(self, name: str) -> str:
+        """Text of one of the learner's files; the placeholder of the task that is tested, still
+        standing in it, means that the task is not started."""
+        line = self._line
+        line.last, line.answer = (f"(the text of {name})", (), {}), None
+        if name not in line.texts:
+            raise SuiteFault(f"`{name}` is no file that learners edit: {', '.join(line.texts)}")
+        text = _text(line.texts[name], name)
+        if line.task and (number := skeleton.marker_line(line.task, text)):
+            raise NotStarted(line.task, f"{name}:{number}")
+        line.answer = text
+        return text
+
+    @contextmanager
+    def peak_memory(self) -> Iterator[PeakMemory]:
+        """How far the resident memory of the student's process rose above its level at the start
+        of the block, as this side reads it from the system (Linux). A process also grows by code
+        that it runs for the first time and by gaps in its heap, 20 to 35 MiB: make the same call
+        once before the block, and choose sizes at which a wrong answer is far above that."""
+        peak = PeakMemory()
+        status = Path(f"/proc/{self._line.backend.pid()}")
+        before = _reset_peak(status)
+        yield peak
+        after = _field(status, "VmHWM")
+        if before is not None and after is not None:
+            peak.available = True
+            peak.growth_bytes = max(0, after - before)
+
+
+def _text(path: Path, name: str) -> str:
+    """A file that people write, with line ends of one kind; LoadFailed says why it is no text."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_TEXT_BYTES + 1)
+    except OSError:
+        raise LoadFailed(f"{name} is missing", name) from None
+    if len(data) > MAX_TEXT_BYTES:
+        limit = f"{MAX_TEXT_BYTES // 1024} KiB"
+        raise LoadFailed(f"{name} is larger than {limit}, which no answer needs", name)
+    code = name.endswith(_COMPILED)
+    try:
+        text = data.decode("utf-8-sig", "replace" if code else "strict")
+    except UnicodeDecodeError as error:
+        number = data.count(b"\n", 0, error.start) + 1
+        text = f"{name} is no UTF-8 text (byte 0x{data[error.start]:02x}); save it as UTF-8"
+        raise LoadFailed(text, f"{name}:{number}") from None
+    if "\0" in text and not code:
+        raise LoadFailed(f"{name} holds zero bytes: save it as UTF-8 text, not UTF-16", name)
+    return text.replace("\r\n", "\n")
+
+
+def _reset_peak(process: Path) -> int | None:
+    """Bring the kernel's peak mark down to the present level, and return that level in bytes."""
+    if sys.platform != "linux":
+        return None
+    try:
+        (process / "clear_refs").write_text("5")
+    except OSError:
+        return None
+    return _field(process, "VmRSS")
+
+
+def _field(process: Path, name: str) -> int | None:
+    try:
+        for line in (process / "status").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return None
+    return None

@@ -1,0 +1,406 @@
+"""The zygote from the trusted side: started, started again when it ended, asked for workers."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from grader.errors import Crashed, OverLimit, WallFailed
+from grader.sandbox import rootfs
+from grader.sandbox.backends import Limits, patience
+from grader.sandbox.channel import Arena, Channel
+from grader.sandbox.container import ResourceLimits
+from grader.sandbox.process import (
+    OutputCapture,
+    RemoteBackend,
+    environment,
+    how_it_ended,
+    opening,
+    start_process,
+)
+from grader.sandbox.server import CodeSpec
+
+START_SECONDS = 120.0
+WORKER_SECONDS = 60.0
+MAX_STARTS = 100
+GONE = -1
+_CREDENTIALS = struct.Struct("3i")
+
+
+class ForkServer:
+    """A zygote and the address under which jobs reach it. `preload`: what it loads first
+    (`entry_points`); `hidden`: paths that student code must not see, wherever they lie; `shown`:
+    files and folders that are visible besides; `arguments`: what functions among `preload` are
+    called with."""
+
+    def __init__(
+        self,
+        folder: Path,
+        preload: Iterable[str],
+        hidden: Iterable[Path],
+        arguments: Mapping[str, bytes] | None = None,
+        shown: Iterable[Path] = (),
+    ) -> None:
+        self.folder = Path(tempfile.mkdtemp(dir=folder, prefix="zygote-"))
+        (self.folder / "root").mkdir()
+        self.address = self.folder / "line"
+        self.settings = {
+            "root": str(self.folder / "root"),
+            "preload": [[name, *_encoded(name, arguments or {})] for name in preload],
+            "hidden": [str(path.resolve()) for path in hidden],
+            "shown": [str(path.resolve()) for path in shown],
+        }
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with _short(self.address) as name:
+            self.listener.bind(name)
+        self.listener.listen(128)
+        self.mechanisms: tuple[str, ...] = ()
+        self.starts = 1
+        self.process: subprocess.Popen[bytes] | None = None
+        self.status = self.sentinel = -1
+        self.errors = (self.folder / "errors").open("w+b")
+
+    def start(self) -> None:
+        """Start the process; `wait` tells whether it stands."""
+        reader, writer = os.pipe()
+        self.process = start_process(
+            [
+                *(sys.executable, "-I", "-m", "grader.sandbox.zygote"),
+                *(str(self.listener.fileno()), str(writer)),
+            ],
+            pass_fds=[self.listener.fileno(), writer],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=self.errors,
+            cwd="/",
+            env={**environment(rootfs.SCRATCH, 1), **_INSIDE},
+            start_new_session=True,
+        )
+        os.close(writer)
+        if self.sentinel >= 0:
+            os.close(self.sentinel)
+        self.sentinel = os.pidfd_open(self.process.pid)
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self.process.stdin as line:
+            line.write(json.dumps(self.settings).encode())
+        self.status = reader
+
+    def wait(self) -> None:
+        """Until it can be asked for workers; raises WallFailed with the reason if it cannot."""
+        if self.status < 0:
+            return
+        data = self._said()
+        while not data and self.starts < 3 and self._was_killed():
+            self.revive()
+            data = self._said()
+        if not data:
+            raise WallFailed(f"the process that forks workers ended: {self._last_words()}")
+        os.close(self.status)
+        self.status = -1
+        message = json.loads(data)
+        if "fault" in message:
+            raise WallFailed(message["fault"])
+        self.mechanisms = tuple(message["mechanisms"])
+
+    def _said(self) -> bytes:
+        """The line that it says when it has started; an empty one if it ended before."""
+        data = b""
+        until = time.monotonic() + START_SECONDS * patience()
+        while not data.endswith(b"\n"):
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([self.status], [], [], left)[0]:
+                raise WallFailed("the process that forks workers did not start in time")
+            chunk = os.read(self.status, 4096)
+            if not chunk:
+                return b""
+            data += chunk
+        return data
+
+    def revive(self) -> bool:
+        """Start it again if it has ended; whether it had."""
+        if self.process is None or self.process.poll() is None:
+            return False
+        self.starts += 1
+        if self.starts > MAX_STARTS:
+            raise WallFailed(f"the process that forks workers ended {MAX_STARTS} times")
+        if self.status >= 0:
+            os.close(self.status)
+            self.status = -1
+        self.start()
+        return True
+
+    def _was_killed(self) -> bool:
+        """Whether a signal ended it: that came from elsewhere, and says nothing of this machine."""
+        return self.process is not None and self.process.wait() < 0
+
+    def _last_words(self) -> str:
+        self.errors.seek(0)
+        lines = self.errors.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        for fd in (self.status, self.sentinel):
+            if fd >= 0:
+                os.close(fd)
+        self.listener.close()
+        self.errors.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> ForkServer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _encoded(name: str, arguments: Mapping[str, bytes]) -> list[str]:
+    return [base64.b64encode(arguments[name]).decode()] if name in arguments else []
+
+
+# What a worker's environment says besides: there is no name service and no /sys in the sandbox.
+_INSIDE = {"HOME": str(rootfs.HOME), "GLOO_SOCKET_IFNAME": "lo", "USER": "learner"}
+
+
+@contextlib.contextmanager
+def _short(path: Path) -> Any:
+    """A name of that path that fits a socket's address, however deep the folder lies."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+class ForkServerClient:
+    """One process's connection to the zygote. With `ahead`, a worker is forked while the one
+    before it is at work."""
+
+    def __init__(
+        self, address: Path, resource_limits: ResourceLimits | None = None, ahead: bool = False
+    ) -> None:
+        self.address = address
+        self.resource_limits = resource_limits or ResourceLimits()
+        self.ahead = ahead
+        self.spare: SandboxedWorker | None = None
+        self.sock: socket.socket | None = None
+
+    def worker(self, spec: CodeSpec) -> SandboxedWorker:
+        """A fresh worker; raises WallFailed where there is none."""
+        worker, self.spare = self.spare, None
+        if worker is None or self.broken():
+            if worker is not None:
+                worker.discard()
+                self.close()
+            worker = SandboxedWorker(self)
+        worker.answered()
+        worker.opening = _opening(spec)
+        if self.ahead:
+            with contextlib.suppress(WallFailed):  # told when it is needed
+                self.spare = SandboxedWorker(self)
+        return worker
+
+    def ask(self, files: list[int]) -> None:
+        """Pass the descriptors of a worker on; `answer` tells what became of it."""
+        try:
+            if self.sock is None:
+                self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                self.sock.settimeout(START_SECONDS * patience())
+                with _short(self.address) as name:
+                    self.sock.connect(name)
+            socket.send_fds(self.sock, [json.dumps(self.resource_limits.packed()).encode()], files)
+        except OSError as error:
+            self.close()
+            raise WallFailed(f"the process that forks workers is gone: {error}") from error
+
+    def answer(self) -> int:
+        """The pid of the init process of the worker that was asked for."""
+        try:
+            answer = json.loads(self.sock.recv(4096) or b"null") if self.sock else None
+        except (OSError, ValueError) as error:
+            self.close()
+            raise WallFailed(f"the process that forks workers is gone: {error}") from error
+        if not isinstance(answer, dict) or "pid" not in answer:
+            self.close()
+            said = answer.get("fault") if isinstance(answer, dict) else "it ended"
+            raise WallFailed(f"no worker could be forked: {said}")
+        return int(answer["pid"])
+
+    def broken(self) -> bool:
+        """Whether the zygote has gone since the last answer."""
+        if self.sock is None:
+            return True
+        ended = select.poll()
+        ended.register(self.sock, select.POLLRDHUP)
+        return bool(ended.poll(0))
+
+    def close(self) -> None:
+        if self.spare is not None:
+            self.spare.discard()
+            self.spare = None
+        if self.sock is not None:
+            self.sock.close()
+            self.sock = None
+
+
+class SandboxedWorker:
+    """One sandboxed worker, from the outside."""
+
+    def __init__(self, line: ForkServerClient) -> None:
+        self.line = line
+        data, theirs = socket.socketpair()
+        self.control, init = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        reader, writer = os.pipe()
+        shared = Arena.create()
+        passed = [theirs.fileno(), writer, init.fileno(), shared]
+        try:
+            line.ask(passed)
+        except BaseException:
+            for fd in (reader, shared, data.detach(), self.control.detach()):
+                os.close(fd)
+            raise
+        finally:
+            theirs.close()
+            init.close()
+            os.close(writer)
+        self.captured = OutputCapture(reader)
+        self.channel = Channel(data, Arena(shared, trusted=True))
+        self.opening: list[Any] | None = None
+        self.process = self.init = 0
+        self.hold = -1
+
+    def answered(self) -> None:
+        """Wait until the zygote has forked it."""
+        if not self.init:
+            self.init = self.line.answer()
+            with contextlib.suppress(ProcessLookupError):  # it has ended already
+                self.hold = os.pidfd_open(self.init)
+
+    def discard(self) -> None:
+        """Let go of a worker that was never used: its init process ends it."""
+        self.channel.close()
+        self.control.close()
+
+    def pid(self) -> int:
+        self._ready()
+        return self.process
+
+    def _ready(self) -> None:
+        """Wait for the word that everything was given up. The kernel vouches for who says it."""
+        if self.process:
+            return
+        message, sender = self._heard(WORKER_SECONDS * patience())
+        if message is None or "ready" not in message:
+            said = message.get("fault", "it ended") if message else "it ended"
+            raise WallFailed(f"a worker did not start: {said}")
+        self.process = sender
+
+    def _heard(self, seconds: float) -> tuple[dict[str, Any] | None, int]:
+        """The next message on the control socket and its sender's pid; None where there is none, with GONE
+        if there will never be one."""
+        if not select.select([self.control], [], [], seconds)[0]:
+            return None, 0
+        try:
+            data, extra, _, _ = self.control.recvmsg(65536, socket.CMSG_SPACE(_CREDENTIALS.size))
+        except OSError:
+            return None, 0
+        if not data:
+            return None, GONE
+        sender = next(
+            (_CREDENTIALS.unpack(blob)[0] for _, kind, blob in extra if kind == SCM_CREDENTIALS), 0
+        )
+        message = json.loads(data)
+        return (message if isinstance(message, dict) else None), sender
+
+    def end(self, grace: float) -> Crashed:
+        """Kill the init process, and with it everything in the container. Raises WallFailed where the zygote
+        has gone, or the init process without a word, which nothing in the container can make it do: then it
+        is no fault of the student's."""
+        self.channel.close()
+        try:
+            if not self.process:
+                self._ready()
+            message, sender = self._heard(grace)
+            if message is None and grace and self.line.broken():
+                self.line.close()
+                raise WallFailed("the process that forks workers was ended")
+            if sender == GONE and grace:
+                raise WallFailed("a worker was ended from outside")
+        finally:
+            self._kill()
+            self.control.close()
+            if grace:
+                self.captured.finish()
+        return _fate(message, self.line.resource_limits)
+
+    def _kill(self) -> None:
+        """By a descriptor: the zygote collects nobody, so a number may be another's by now."""
+        if self.hold >= 0:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(self.hold, signal.SIGKILL)
+            os.close(self.hold)
+            self.hold = -1
+
+    def output(self) -> bytes:
+        return self.captured.take()
+
+
+SCM_CREDENTIALS = getattr(socket, "SCM_CREDENTIALS", 2)
+
+
+def _opening(spec: CodeSpec) -> list[Any]:
+    """The files travel as bytes: no folder of this machine is visible to a worker."""
+    paths = map(spec.path, (*spec.edit, *spec.given))
+    found = {path.name: path.read_bytes() for path in paths if path.is_file()}
+    inside = replace(spec, folder=rootfs.UNIT / spec.folder.name, given_folder=None)
+    return [*opening(inside), found]
+
+
+def _fate(message: dict[str, Any] | None, resource_limits: ResourceLimits) -> Crashed:
+    if message and message.get("over") == "memory":
+        value, limit = message["value"] / 2**20, resource_limits.memory_bytes / 2**20
+        return OverLimit(
+            f"the code took {value:,.0f} MiB with all its processes and files, and was ended "
+            f"(limit: {limit:,.0f} MiB)"
+        )
+    if message and message.get("over") == "processes":
+        return OverLimit(
+            f"the code kept {message['value']} processes and threads alive, and was ended "
+            f"(limit: {resource_limits.processes})"
+        )
+    return how_it_ended(message.get("ended") if message else None)
+
+
+class SandboxBackend(RemoteBackend):
+    """The `sandbox` tier: a worker that a zygote forked, in namespaces of its own."""
+
+    tier = "sandbox"
+
+    def __init__(
+        self,
+        spec: CodeSpec,
+        limits: Limits,
+        line: ForkServerClient,
+        mechanisms: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(spec, limits, line.worker)
+        self.mechanisms = mechanisms

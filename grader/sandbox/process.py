@@ -1,0 +1,354 @@
+"""Backends whose student code runs in a process of its own: what they share, and the `process` tier.
+
+A call that ends the worker costs that call; the next one gets a fresh worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from grader.errors import Crashed, Refused, SuiteFault, Timeout
+from grader.lab import capabilities
+from grader.sandbox import codec
+from grader.sandbox.backends import Limits, pack, unpack, with_load_deadline
+from grader.sandbox.channel import Arena, Channel, Closed
+from grader.sandbox.server import CodeSpec, Reply
+
+MAX_OUTPUT = 64 * 1024
+GRACE_SECONDS = 2.0
+
+
+class Worker(Protocol):
+    """One process of student code, with the channel to it."""
+
+    channel: Channel
+    opening: list[Any] | None
+
+    def pid(self) -> int:
+        """The process id as this side sees it."""
+        ...
+
+    def end(self, grace: float) -> Crashed:
+        """End it and all that it started; says how it had ended before, if it had. A worker that
+        is going away by itself gets `grace` seconds to say how."""
+        ...
+
+    def output(self) -> bytes:
+        """What it printed so far."""
+        ...
+
+
+class RemoteBackend:
+    """A backend around a worker at a time, which `start` makes."""
+
+    tier = "process"
+    mechanisms: tuple[str, ...] = ()
+
+    def __init__(self, spec: CodeSpec, limits: Limits, start: Callable[[CodeSpec], Worker]) -> None:
+        self.spec = with_load_deadline(spec, limits)
+        self.limits = limits
+        self.start = start
+        self.kept = b""
+        self.worker: Worker | None = None
+        self.stale = False
+
+    def request(self, op: str, name: str, handle: int, payload: object, side: codec.Side) -> Any:
+        tree, buffers = pack(payload, side)
+        worker = self._ready(side)
+        return unpack(self._exchange(worker, op, name, handle, tree, buffers), side)
+
+    def _ready(self, side: codec.Side) -> Worker:
+        if self.worker is None:
+            self.stale = False
+            self.worker = self.start(self.spec)
+            unpack(self._exchange(self.worker, "load", "", 0, None, []), side)
+        return self.worker
+
+    def _exchange(
+        self,
+        worker: Worker,
+        op: str,
+        name: str,
+        handle: int,
+        tree: Any,
+        buffers: Sequence[codec.Buffer],
+    ) -> Reply:
+        seconds = self.limits.of(op, len(self.spec.edit) + len(self.spec.given))
+        deadline = time.monotonic() + seconds
+        stale, self.stale = self.stale, False
+        try:
+            if worker.opening is not None:
+                worker.channel.send(worker.opening, [], deadline)
+                worker.opening = None
+            _send(worker.channel, [op, name, handle, tree, stale], buffers, deadline)
+            reply, reply_buffers = worker.channel.receive(deadline)
+            if not isinstance(reply, list) or len(reply) != 2 or reply[0] not in ("ok", "error"):
+                raise Refused("a malformed reply came across")
+            return reply[0], reply[1], reply_buffers
+        except TimeoutError:
+            self._end(grace=0.0)
+            raise Timeout(f"no answer after {seconds:g} s") from None
+        except (Closed, OSError):
+            raise self._end(grace=GRACE_SECONDS) from None
+        except Refused:
+            self._end()
+            raise
+
+    def _end(self, grace: float = 0.0) -> Crashed:
+        worker, self.worker = self.worker, None
+        if worker is None:
+            return Crashed("the process of this code had ended")
+        how = worker.end(grace)
+        self.kept = (self.kept + worker.output())[:MAX_OUTPUT]
+        return how
+
+    def pid(self) -> int:
+        worker = self._ready(_NOTHING)
+        if self.stale:
+            self._exchange(worker, "load", "", 0, None, [])
+        return worker.pid()
+
+    def load(self) -> None:
+        """Have a worker that has imported the files. One that has gone, or that speaks without
+        being asked, makes room for another."""
+        if self.worker is not None and not self.worker.channel.is_silent():
+            self._end()
+        self._ready(_NOTHING)
+
+    def forget(self) -> None:
+        """Handles and files of this test are dropped, before the next request is answered."""
+        self.stale = self.worker is not None
+
+    def output(self) -> str:
+        data = self.kept + (self.worker.output() if self.worker else b"")
+        return data[:MAX_OUTPUT].decode("utf-8", "replace")
+
+    def close(self) -> None:
+        self._end()
+
+
+def _send(
+    channel: Channel, message: list[Any], buffers: Sequence[codec.Buffer], deadline: float
+) -> None:
+    try:
+        channel.send(message, buffers, deadline)
+    except Refused as error:
+        raise SuiteFault(error.text) from error
+
+
+_NOTHING = codec.Side({}, None, lambda *_: None)
+
+
+class OutputCapture:
+    """A worker's output: the first `MAX_OUTPUT` bytes of it, the rest is read and dropped. One
+    thread of this process reads for all workers."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.data = bytearray()
+        self.ended = threading.Event()
+        _OutputReader.of_this_process().add(self)
+
+    def read(self) -> bool:
+        """Take what is there; False at the end."""
+        try:
+            if len(self.data) < MAX_OUTPUT:
+                got = len(chunk := os.read(self.fd, MAX_OUTPUT))
+                self.data += chunk[: MAX_OUTPUT - len(self.data)]
+            else:
+                got = _drop(self.fd)
+        except OSError:
+            got = 0
+        return got > 0
+
+    def finish(self, seconds: float = 1.0) -> None:
+        """Wait for the end of the output, which comes when the last process that has it ended."""
+        self.ended.wait(seconds)
+
+    def take(self) -> bytes:
+        return bytes(self.data)
+
+
+def _drop(fd: int) -> int:
+    """Whoever prints gigabytes waits for nobody, and costs this process little."""
+    if not hasattr(os, "splice"):
+        return len(os.read(fd, 2**20))
+    with open(os.devnull, "wb") as nowhere:
+        return os.splice(fd, nowhere.fileno(), 2**20)
+
+
+class _OutputReader:
+    """The thread that reads the output of all workers."""
+
+    _known: ClassVar[dict[int, _OutputReader]] = {}
+
+    @classmethod
+    def of_this_process(cls) -> _OutputReader:
+        if os.getpid() not in cls._known:
+            cls._known = {os.getpid(): cls()}
+        return cls._known[os.getpid()]
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.captures: dict[int, OutputCapture] = {}
+        self.waiting: list[OutputCapture] = []
+        self.bell, self.ringer = os.pipe()
+        threading.Thread(target=self._run, daemon=True, name="infralens-output").start()
+
+    def add(self, capture: OutputCapture) -> None:
+        with self.lock:
+            self.waiting.append(capture)
+        os.write(self.ringer, b"!")
+
+    def _run(self) -> None:
+        events = select.poll()
+        events.register(self.bell, select.POLLIN)
+        while True:
+            for fd, _ in events.poll():
+                if fd == self.bell:
+                    self._welcome(events)
+                elif not self.captures[fd].read():
+                    events.unregister(fd)
+                    os.close(fd)
+                    self.captures.pop(fd).ended.set()
+
+    def _welcome(self, events: select.poll) -> None:
+        os.read(self.bell, 4096)
+        with self.lock:
+            fresh, self.waiting = self.waiting, []
+        for capture in fresh:
+            self.captures[capture.fd] = capture
+            events.register(capture.fd, select.POLLIN)
+
+
+def how_it_ended(status: int | None) -> Crashed:
+    """`status` as in `subprocess.Popen.returncode`; None: it had not ended."""
+    if status is None:
+        return Crashed("the process of this code stopped answering and was ended", killed=True)
+    if status < 0:
+        try:
+            name = signal.Signals(-status).name
+        except ValueError:
+            name = f"signal {-status}"
+        killed = -status in (signal.SIGKILL, signal.SIGTERM)
+        return Crashed(f"the process of this code was ended by {name}", killed=killed)
+    return Crashed(f"the process of this code ended itself with exit status {status}")
+
+
+# -- the process tier -----------------------------------------------------------------------------
+
+
+class ProcessBackend(RemoteBackend):
+    """The `process` tier: a worker of its own with a scrubbed environment, a private folder and a
+    deadline for each call."""
+
+    tier = "process"
+    mechanisms: tuple[str, ...] = ("process", "deadline", "scrubbed environment")
+
+    def __init__(
+        self, spec: CodeSpec, limits: Limits, threads: int = 1, compiled: bool = False
+    ) -> None:
+        """`compiled`: Triton kernels run on this machine's GPU and are not interpreted."""
+        self.home = Path(tempfile.mkdtemp(prefix="infralens-"))
+        super().__init__(
+            spec, limits, lambda spec: SpawnedWorker(spec, self.home, threads, compiled)
+        )
+
+    def close(self) -> None:
+        super().close()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+_STARTERS: dict[int, ThreadPoolExecutor] = {}
+
+
+def start_process(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a process from a thread that lasts as long as this one: on Linux a worker is ended with
+    the *thread* that started it."""
+    if threading.current_thread() is threading.main_thread():
+        return subprocess.Popen(command, **options)
+    starter = _STARTERS.setdefault(os.getpid(), ThreadPoolExecutor(1, "infralens-start"))
+    return starter.submit(lambda: subprocess.Popen(command, **options)).result()
+
+
+class SpawnedWorker:
+    """A worker process started from nothing."""
+
+    def __init__(self, spec: CodeSpec, home: Path, threads: int, compiled: bool = False) -> None:
+        ours, theirs = socket.socketpair()
+        shared = Arena.create() if hasattr(os, "memfd_create") else -1
+        passed = [theirs.fileno()] + ([shared] if shared >= 0 else [])
+        scratch = Path(tempfile.mkdtemp(dir=home))
+        self.process = start_process(
+            [sys.executable, "-I", "-m", "grader.sandbox.worker", *map(str, passed)],
+            pass_fds=passed,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=scratch,
+            env=environment(scratch, threads, compiled),
+            start_new_session=True,
+        )
+        theirs.close()
+        self.channel = Channel(ours, Arena(shared, trusted=True) if shared >= 0 else None)
+        assert self.process.stdout is not None
+        self.captured = OutputCapture(os.dup(self.process.stdout.fileno()))
+        self.process.stdout.close()
+        self.opening: list[Any] | None = opening(spec)
+
+    def pid(self) -> int:
+        return self.process.pid
+
+    def end(self, grace: float) -> Crashed:
+        with contextlib.suppress(OSError):
+            self.channel.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(grace)
+        status = self.process.poll()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        if grace:
+            self.captured.finish()
+        return how_it_ended(status)
+
+    def output(self) -> bytes:
+        return self.captured.take()
+
+
+def opening(spec: CodeSpec) -> list[Any]:
+    """The first message to a worker: what its `Kit` is to be."""
+    return [spec.packed()]
+
+
+def environment(scratch: Path, threads: int, compiled: bool = False) -> dict[str, str]:
+    """The whole environment of a worker: nothing of the grader's own comes along."""
+    return {
+        **capabilities.triton_settings(compiled),
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(scratch),
+        "TMPDIR": str(scratch),
+        "LANG": "C.UTF-8",
+        "OMP_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        # Big blocks go back to the system when they are freed, so that the memory of the process,
+        # read from outside, is what student code holds.
+        "MALLOC_MMAP_THRESHOLD_": str(1024 * 1024),
+        # The CPU allocator's warnings while a meter watches would bury what the student printed.
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+    }

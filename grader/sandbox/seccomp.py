@@ -1,0 +1,189 @@
+"""The system calls that student code does not get: a filter for the kernel, written by hand.
+
+A list of what is refused, not of what is allowed: PyTorch, Triton, compilers and a learner's own
+libraries use hundreds of calls. Refused is what reaches around the namespaces (other socket
+families, `io_uring`, which no filter sees into, keys, tracing, mounting, new namespaces), and
+memory that no process shows (`memfd_create`, System V segments, anonymous mappings that are
+shared), because it could not be limited.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import struct
+
+from grader.sandbox import linux
+
+# Names and numbers: arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h.
+_FORBIDDEN: dict[str, tuple[int, int]] = {
+    # name: (x86_64, aarch64), -1 where there is none
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
+    "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "move_mount": (429, 429),
+    "open_tree": (428, 428),
+    "open_tree_attr": (467, 467),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "acct": (163, 89),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "syslog": (103, 116),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "clock_adjtime": (305, 266),
+    "adjtimex": (159, 171),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "iopl": (172, -1),
+    "ioperm": (173, -1),
+    "modify_ldt": (154, -1),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "fanotify_init": (300, 262),
+    "lookup_dcookie": (212, 18),
+    "memfd_secret": (447, 447),
+    "shmget": (29, 194),
+    "msgget": (68, 186),
+    "mq_open": (240, 180),
+    "mbind": (237, 235),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    "vhangup": (153, 58),
+}
+_ABSENT: dict[str, tuple[int, int]] = {  # callers know how to go on without these
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "clone3": (435, 435),
+    "memfd_create": (319, 279),
+}
+_MMAP = (9, 222)
+_SHARED_ANONYMOUS = 0x01 | 0x20
+_CLONE, _SOCKET, _SOCKETPAIR, _PRLIMIT = (56, 220), (41, 198), (53, 199), (302, 261)
+
+_FAMILIES = (1, 2, 10, 16)  # Unix, IPv4, IPv6, netlink (getifaddrs)
+_NEW_NAMESPACES = (
+    linux.CLONE_NEWNS
+    | linux.CLONE_NEWUTS
+    | linux.CLONE_NEWIPC
+    | linux.CLONE_NEWUSER
+    | linux.CLONE_NEWPID
+    | linux.CLONE_NEWNET
+    | 0x02000000  # CLONE_NEWCGROUP
+    | 0x00000080  # CLONE_NEWTIME
+)
+_X32 = 0x40000000
+
+# BPF: load a 32-bit word, compare with a constant, test bits, return.
+_LOAD, _AND, _EQUAL, _ABOVE, _BITS, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _FAIL, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
+_NUMBER, _ARCH, _FIRST, _FOURTH = 0, 4, 16, 40
+_SET_MODE_FILTER = 1
+
+
+class _Program:
+    """Instructions with jumps counted in instructions, as the kernel wants them."""
+
+    def __init__(self) -> None:
+        self.code: list[bytes] = []
+
+    def add(self, op: int, value: int, yes: int = 0, no: int = 0) -> None:
+        self.code.append(struct.pack("<HBBI", op, yes, no, value))
+
+    def refuse_if(self, number: int, error: int) -> None:
+        self.add(_EQUAL, number, 0, 1)
+        self.add(_RETURN, _FAIL | error)
+
+    def only_if_argument(self, number: int, allowed: tuple[int, ...], error: int) -> None:
+        """Let the call through where its first argument is one of `allowed`."""
+        rest = len(allowed) + 3
+        self.add(_EQUAL, number, 0, rest)
+        self.add(_LOAD, _FIRST)
+        for index, value in enumerate(allowed):
+            self.add(_EQUAL, value, len(allowed) - index, 0)
+        self.add(_RETURN, _FAIL | error)
+        self.add(_RETURN, _ALLOW)
+
+    def refuse_bits(self, number: int, bits: int, error: int) -> None:
+        """Refuse the call where its first argument has one of these bits."""
+        self.add(_EQUAL, number, 0, 4)
+        self.add(_LOAD, _FIRST)
+        self.add(_BITS, bits, 0, 1)
+        self.add(_RETURN, _FAIL | error)
+        self.add(_RETURN, _ALLOW)
+
+    def refuse_all_bits(self, number: int, bits: int, error: int) -> None:
+        """Refuse the call where its fourth argument has all of these bits."""
+        self.add(_EQUAL, number, 0, 5)
+        self.add(_LOAD, _FOURTH)
+        self.add(_AND, bits)
+        self.add(_EQUAL, bits, 0, 1)
+        self.add(_RETURN, _FAIL | error)
+        self.add(_RETURN, _ALLOW)
+
+
+@functools.cache
+def program() -> bytes:
+    """The filter for this machine; raises OSError where its calls' numbers are not known."""
+    known = linux.machine()
+    if known is None:
+        raise OSError(errno.ENOSYS, "the numbers of this machine's system calls are not known")
+    column = list(linux.MACHINES.values()).index(known)
+    made = _Program()
+    made.add(_LOAD, _ARCH)
+    made.add(_EQUAL, known.audit, 1, 0)
+    made.add(_RETURN, _KILL_PROCESS)  # a 32-bit call would be read by the wrong table
+    made.add(_LOAD, _NUMBER)
+    made.add(_ABOVE, _X32, 0, 1)
+    made.add(_RETURN, _FAIL | errno.ENOSYS)
+    made.refuse_all_bits(_MMAP[column], _SHARED_ANONYMOUS, errno.EPERM)
+    made.refuse_bits(_CLONE[column], _NEW_NAMESPACES, errno.EPERM)
+    made.only_if_argument(_SOCKET[column], _FAMILIES, errno.EAFNOSUPPORT)
+    made.only_if_argument(_SOCKETPAIR[column], _FAMILIES, errno.EAFNOSUPPORT)
+    made.only_if_argument(_PRLIMIT[column], (0,), errno.EPERM)
+    for table, error in ((_FORBIDDEN, errno.EPERM), (_ABSENT, errno.ENOSYS)):
+        for numbers in table.values():
+            if numbers[column] >= 0:
+                made.refuse_if(numbers[column], error)
+    made.add(_RETURN, _ALLOW)
+    return b"".join(made.code)
+
+
+def install(code: bytes) -> None:
+    """Put the filter on this process and all that it will start; it cannot be taken off."""
+    known = linux.machine()
+    if known is None:
+        raise OSError(errno.ENOSYS, "the numbers of this machine's system calls are not known")
+    kept = ctypes.create_string_buffer(code, len(code))
+    head = struct.pack("<HxxxxxxQ", len(code) // 8, ctypes.addressof(kept))
+    linux.call(known.seccomp, _SET_MODE_FILTER, 0, head, what="seccomp")

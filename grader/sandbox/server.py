@@ -1,0 +1,349 @@
+"""The server side of the wall: loads a learner's files and answers calls into them.
+
+The same class serves the `local` tier (in the tests' own process) and the worker process. It holds
+no expected value and reaches no verdict: a reply is a value, or a description of what was raised.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import os
+import re
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType, SimpleNamespace, TracebackType
+from typing import Any
+
+import msgspec
+
+from grader.errors import MeasurementDisturbed, Refused
+from grader.sandbox import codec, torch_state
+from grader.sandbox.deadlines import DeadlineHit, deadline
+from grader.sandbox.modules import FolderModules
+
+# Where student code was loaded from in this process: meters answer nobody there.
+FOLDERS: set[str] = set()
+PLACEHOLDER = re.compile(r"lab\d\d\.\w+\Z")
+Reply = tuple[str, Any, Sequence[codec.Buffer]]
+
+
+@dataclasses.dataclass(frozen=True)
+class CodeSpec:
+    """What A server is opened with: file names, and the source of the probes. `models`: source
+    that the probes, and nothing else, import by that name. The files `given` lie in `given_folder`,
+    or beside those under `edit`; the dataclasses of those `crossing` are known on both sides.
+    `preload`: what a process of its own loads first (`entry_points`)."""
+
+    folder: Path
+    edit: tuple[str, ...]
+    given: tuple[str, ...]
+    probes: str = ""
+    probes_name: str = "probes.py"
+    load_seconds: float = 60.0
+    models: str = ""
+    models_name: str = "models.py"
+    crossing: tuple[str, ...] = ()
+    given_folder: Path | None = None
+    preload: tuple[str, ...] = ()
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """What the paths of its files begin with."""
+        return tuple(f"{path}{os.sep}" for path in (self.folder, self.given_folder or self.folder))
+
+    def path(self, name: str) -> Path:
+        """Where a file of it lies."""
+        apart = self.given_folder if name in self.given else None
+        return (apart or self.folder) / name
+
+    def packed(self) -> dict[str, Any]:
+        """As plain data, for the first message to a worker."""
+        data = dataclasses.asdict(self)
+        return {name: str(part) if isinstance(part, Path) else part for name, part in data.items()}
+
+    @staticmethod
+    def unpacked(data: dict[str, Any]) -> CodeSpec:
+        """What `packed` gave."""
+        return msgspec.convert(data, CodeSpec, dec_hook=lambda kind, part: kind(part))
+
+
+class NameNotFound(Exception):
+    """A name that tests call is in none of the learner's files."""
+
+
+class ImportFailed(Exception):
+    """One of the learner's files does not import."""
+
+    def __init__(self, text: str, where: str) -> None:
+        super().__init__(text)
+        self.where = where
+
+
+class Server:
+    """Learner's code of one folder, with the objects that tests hold handles of."""
+
+    def __init__(
+        self,
+        spec: CodeSpec,
+        let_through: tuple[type[BaseException], ...] = (KeyboardInterrupt, GeneratorExit),
+        explain: Callable[[BaseException, str], str] | None = None,
+    ) -> None:
+        """`let_through`: raised on, not described. `explain`: a sentence to add to what student
+        code raised, or an empty one."""
+        self.spec = spec
+        self.explain = explain
+        self.let_through = let_through
+        FOLDERS.update(spec.folders)
+        self.files = FolderModules(map(spec.path, (*spec.edit, *spec.given)))
+        self.failed: dict[str, BaseException] = {}
+        self.sound: list[ModuleType] = []
+        self.held: dict[int, object] = {}
+        # A fresh worker must not give out the numbers of the one that it follows.
+        self.next_handle = time.monotonic_ns()
+        self.loaded = False
+        self.probe_module: dict[str, Any] | None = None
+        self.scratch: tempfile.TemporaryDirectory[str] | None = None
+        self.side = codec.Side({}, self.hold, self.resolve, self.arrivals)
+
+    def hold(self, value: object) -> int:
+        self.next_handle += 1
+        self.held[self.next_handle] = value
+        return self.next_handle
+
+    def resolve(self, number: int, _type_name: str) -> object:
+        if number not in self.held:
+            raise Refused("a handle from another test was used")
+        return self.held[number]
+
+    def arrivals(self) -> Path:
+        """A folder of its own for each file that arrives."""
+        if self.scratch is None:
+            self.scratch = tempfile.TemporaryDirectory(
+                prefix="infralens-", ignore_cleanup_errors=True
+            )
+        return Path(tempfile.mkdtemp(dir=self.scratch.name))
+
+    def forget(self) -> None:
+        """Drop what handles keep alive, the files that arrived, and what calls left switched on;
+        called between tests."""
+        self.held.clear()
+        torch_state.clear()
+        scratch, self.scratch = self.scratch, None
+        if scratch is not None:
+            scratch.cleanup()
+
+    def load(self) -> None:
+        """Import every file; a file that fails is remembered and named when it is needed."""
+        if self.loaded:
+            return
+        self.loaded = True
+        for name in (*self.spec.crossing, *self.spec.edit):
+            if not name.endswith(".py"):
+                continue
+            try:
+                if name in self.spec.edit:
+                    refuse_the_kit(self.spec.folder / name)
+                with deadline(self.spec.load_seconds):
+                    self.files.load(name)
+            except BaseException as error:
+                if isinstance(error, self.let_through):
+                    raise
+                self.failed[name] = error
+        stems = [Path(name).stem for name in self.spec.edit if name not in self.failed]
+        self.sound = [self.files.modules[s] for s in stems if s in self.files.modules]
+        self.side.records = records_of(self.files, self.spec.crossing)
+
+    def find(self, name: str) -> Any:
+        """The learner's function or class of that name."""
+        self.load()
+        for module in self.sound:
+            if hasattr(module, name):
+                return own(getattr(module, name), name)
+        for file, error in self.failed.items():
+            raise ImportFailed(*self._import_failure(file, error)) from error
+        files = " or ".join(name for name in self.spec.edit if name.endswith(".py"))
+        raise NameNotFound(f"{files} has no `{name}`; was it renamed or deleted?")
+
+    def probe(self, name: str) -> Callable[..., Any]:
+        if self.probe_module is None:
+            self.probe_module = _names_of_probes(self.spec)
+        self.load()
+        function: Callable[..., Any] = self.probe_module[name]
+        namespace = _Names(self)
+        return lambda *args, **kwargs: function(namespace, *args, **kwargs)
+
+    def target(self, op: str, name: str, handle: int) -> Callable[..., Any]:
+        if op == "call":
+            return self.find(name)  # type: ignore[no-any-return]
+        if op == "probe":
+            return self.probe(name)
+        owner = self.resolve(handle, "")
+        if op == "get":
+            return lambda: getattr(owner, name)
+        if op == "method":
+            return getattr(owner, name) if name else owner  # type: ignore[return-value]
+        raise Refused(f"unknown request {op!r}")
+
+    def answer(
+        self, op: str, name: str, handle: int, tree: Any, buffers: Sequence[codec.Buffer]
+    ) -> Reply:
+        """Carry out one request and encode what it gives; student exceptions come through. The
+        files are `visible()` meanwhile."""
+        if op == "load":
+            self.load()
+            value: Any = None
+        elif op == "map":
+            function = self.find(name)
+            rows = codec.decode(tree, buffers, self.side)
+            value = [function(*row) for row in rows]
+        else:
+            function = self.target(op, name, handle)
+            args, kwargs = codec.decode(tree, buffers, self.side)
+            value = function(*args, **kwargs)
+        out, out_buffers = codec.encode(value, self.side)
+        return "ok", out, out_buffers
+
+    def describe(self, error: BaseException) -> Reply:
+        """A raised exception as plain data: kind, type, text, bases, place, trace."""
+        where = self.place(error.__traceback__)
+        kind, text = "raised", _text(error)
+        if isinstance(error, ImportFailed):
+            kind, text, where = "load", str(error), error.where
+        elif isinstance(error, NameNotFound):
+            kind = "missing"
+        elif isinstance(error, Refused):
+            kind, text = "refused", error.text
+        elif isinstance(error, NotImplementedError) and PLACEHOLDER.match(text):
+            kind = "not_started"
+        elif isinstance(error, MeasurementDisturbed):
+            kind = "disturbed"
+        elif self.explain is not None:
+            text = f"{text}{self.explain(error, text)}"
+        bases = [base.__name__ for base in type(error).__mro__[:-1]]
+        trace = self.trace(error)
+        return "error", [kind, type(error).__name__, text[:4000], bases, where, trace], []
+
+    def place(self, trace: TracebackType | None) -> str:
+        """`file:line` of the innermost frame in the learner's own files, or the given ones."""
+        found = ""
+        while trace:
+            path = trace.tb_frame.f_code.co_filename
+            if path.startswith(self.spec.folders):
+                found = f"{Path(path).name}:{trace.tb_lineno}"
+            trace = trace.tb_next
+        return found
+
+    def trace(self, error: BaseException) -> list[str]:
+        """The last frames, for the instructor: `file:line in function`."""
+        frames = traceback.extract_tb(error.__traceback__)[-6:]
+        return [f"{Path(f.filename).name}:{f.lineno} in {f.name}" for f in frames]
+
+    def _import_failure(self, file: str, error: BaseException) -> tuple[str, str]:
+        if isinstance(error, FileNotFoundError) and not self.spec.path(file).is_file():
+            return f"{file} is missing; {how_to_restore(self.spec.folder.name)}", file
+        if isinstance(error, SyntaxError):
+            line = (error.text or "").strip()
+            text = f"{file} does not import: {type(error).__name__}: {error.msg}"
+            name = Path(error.filename or file).name
+            return (f"{text}: {line}" if line else text), f"{name}:{error.lineno or 1}"
+        if isinstance(error, DeadlineHit):
+            text = f"{file} does not import: not done after {self.spec.load_seconds:g} s"
+            return text, self.place(error.__traceback__) or file
+        text = f"{file} does not import: {type(error).__name__}: {_text(error)}"
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            own = self.spec.folder / f"{error.name.partition('.')[0]}.py"
+            if own.is_file():
+                text += f" (only {', '.join(self.spec.edit)} count, so {own.name} is not there)"
+        return text, self.place(error.__traceback__) or file
+
+
+def _names_of_probes(spec: CodeSpec) -> dict[str, Any]:
+    """Execute the probes. Only meanwhile can `models` be imported: student code has no such file.
+    No process needs the module by its name later: ranks of a probe are forked, not spawned."""
+    models, hidden = ModuleType("models"), sys.modules.get("models")
+    names: dict[str, Any] = {"__name__": "probes"}
+    sys.modules["models"] = models
+    try:
+        for source, file, space in (
+            (spec.models, spec.models_name, vars(models)),
+            (spec.probes, spec.probes_name, names),
+        ):
+            exec(compile(source, file, "exec", dont_inherit=True), space)
+    finally:
+        del sys.modules["models"]
+        if hidden is not None:
+            sys.modules["models"] = hidden
+    return names
+
+
+def how_to_restore(lab: str) -> str:
+    return f"`infralens reset {lab}` puts the skeletons back and keeps your files aside"
+
+
+def own(value: Any, name: str) -> Any:
+    """`value`, unless it is one of the kit's own functions or classes, or made from one: handing
+    in a meter is no answer, and for a person to look at."""
+    made_of = type.mro(value) if issubclass(type(value), type) else [value]
+    modules = [getattr(part, "__module__", None) for part in made_of]
+    if any(type(module) is str and module.partition(".")[0] == "grader" for module in modules):
+        raise MeasurementDisturbed(f"`{name}` is one of the kit's own, not an answer")
+    return value
+
+
+def refuse_the_kit(path: Path) -> None:
+    """ImportError if a learner's file imports the spec: its meters are not part of an exercise."""
+    source = path.read_bytes()
+    if b"grader" not in source:
+        return
+    for node in ast.walk(ast.parse(source)):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module]
+        if any(name.partition(".")[0] == "grader" for name in names):
+            line = getattr(node, "lineno", 1)
+            raise ImportError(
+                f"line {line} imports `grader`, the kit's own package, which is no part of the "
+                "exercise; remove that line"
+            )
+
+
+def records_of(files: FolderModules, crossing: tuple[str, ...]) -> dict[str, type]:
+    """Dataclasses of the crossing files that are loaded, by name."""
+    loaded = [files.modules.get(Path(name).stem) for name in crossing]
+    values = [value for module in loaded if module for value in vars(module).values()]
+    kinds = [value for value in values if isinstance(value, type)]
+    return {kind.__name__: kind for kind in kinds if dataclasses.is_dataclass(kind)}
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"sys.exit({'' if error.code is None else error.code!r}) was called"
+    try:
+        text = str.__str__(str(error))
+    except Exception:
+        return "(its message could not be read)"
+    # A text that is no valid Unicode could not be sent.
+    return text.encode("utf-8", "replace").decode() if text else "(no message)"
+
+
+class _Names(SimpleNamespace):
+    """What a probe sees as `student`: the learner's real functions and classes."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        object.__setattr__(self, "_server", server)
+
+    def path(self, name: str) -> Path:
+        """One of the learner's files, where it lies: for what is no Python."""
+        spec: CodeSpec = self._server.spec
+        if name not in (*spec.edit, *spec.given):
+            raise NameNotFound(f"{name} is not there: it was not handed in, or is no file of this")
+        return spec.path(name)
+
+    def __getattr__(self, name: str) -> Any:
+        return self._server.find(name)

@@ -1,0 +1,95 @@
+"""The process that student code runs in at the tiers `process` and `sandbox`.
+
+It owns one data socket, answers requests one after another, and ends when the socket does. It holds
+no test, no expected value and no verdict.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from grader.errors import Refused
+from grader.sandbox import codec, entry_points, linux
+from grader.sandbox.channel import Arena, Channel, Closed
+from grader.sandbox.server import CodeSpec, Server
+
+
+def main(fd: int, shared: int | None = None) -> None:
+    """Serve the socket with that file descriptor until its other end closes."""
+    if sys.platform == "linux":  # be killed with the grader, even in the middle of an endless loop
+        linux.end_with_parent()
+    sock = socket.socket(fileno=fd)
+    if _is_alone(sock):
+        os._exit(0)  # the grader died before it was asked about
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.set_inheritable(fd, False)
+    arena = None if shared is None else Arena(shared, trusted=False)
+    serve(Channel(sock, arena))
+
+
+def _is_alone(sock: socket.socket) -> bool:
+    """Whether the other end is closed already, whatever it had sent before."""
+    poll = select.poll()
+    poll.register(sock, select.POLLRDHUP if sys.platform == "linux" else select.POLLHUP)
+    return bool(poll.poll(0))
+
+
+def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None = None) -> None:
+    """Answer requests until the other end closes. `explain` adds a sentence to what student code
+    raised when it met a limit of this process."""
+    keep_output()
+    (packed, *files), _ = channel.receive()
+    kit = CodeSpec.unpacked(packed)
+    if files:
+        spec.folder.mkdir()
+        for name, data in files[0].items():
+            (spec.folder / name).write_bytes(data)
+    for name in spec.preload:  # before any student code, which might keep torch's own functions
+        entry_points.load(name)
+    server = Server(spec, explain=explain)
+    with server.files.visible():
+        while True:
+            _serve_one(channel, server)
+
+
+def _serve_one(channel: Channel, server: Server) -> None:
+    """One request and its answer. What came with it is let go before the next one is read."""
+    try:
+        (op, name, handle, tree, stale), buffers = channel.receive()
+    except Closed:
+        os._exit(0)
+    if stale:
+        server.forget()
+    try:
+        channel.send(*_answer(server, op, name, handle, tree, buffers))
+    except Refused as error:
+        status, described, _ = server.describe(error)
+        channel.send([status, described], [])
+
+
+def _answer(
+    server: Server, op: str, name: str, handle: int, tree: Any, buffers: list[bytearray]
+) -> tuple[list[Any], Sequence[codec.Buffer]]:
+    try:
+        status, out, out_buffers = server.answer(op, name, handle, tree, buffers)
+    except BaseException as error:
+        status, out, out_buffers = server.describe(error)
+    return [status, out], out_buffers
+
+
+def keep_output() -> None:
+    """What was printed is kept even in a crash."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,128 @@
+"""The process that imports PyTorch and NumPy once and forks a worker for each unit.
+
+It holds no test, no solution, no key and no submission. It moves into a root of its own (`rootfs`)
+before it imports anything; each worker gets namespaces of its own besides (`container`).
+
+Started as `python -I -m grader.sandbox.zygote LISTENER STATUS`, with its settings as JSON on
+stdin. It says `{"ready": ...}` or `{"fault": ...}` on STATUS and then answers connections on
+LISTENER: a request is a JSON object with four descriptors, its answer the pid of a worker's init process.
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from grader.sandbox import entry_points, linux, rootfs, seccomp
+from grader.sandbox.container import (
+    MECHANISMS,
+    HostIds,
+    ResourceLimits,
+    WorkerDescriptors,
+    described,
+    identify,
+    start_container,
+)
+
+NOBODY = 65534
+MAX_REQUEST = 4096
+
+
+def main(listener_fd: int, status_fd: int) -> None:
+    settings = json.loads(sys.stdin.read())
+    linux.end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # init processes are collected by the kernel
+    listener = socket.socket(fileno=listener_fd)
+    try:
+        hidden, shown = (map(Path, settings[name]) for name in ("hidden", "shown"))
+        plan = rootfs.plan(hidden, shown)
+        seccomp.program()  # made once, for all workers
+        mechanisms = _move_in(settings["root"], plan)
+        for name, *arguments in settings["preload"]:
+            entry_points.load(name, *map(base64.b64decode, arguments))
+    except BaseException as error:
+        _say(status_fd, {"fault": described(error)})
+        raise SystemExit(1) from error
+    gc.collect()
+    gc.freeze()  # a collection in a worker would touch, and so copy, every page
+    linux.use_huge_pages()
+    _say(status_fd, {"ready": True, "mechanisms": mechanisms})
+    os.close(status_fd)
+    _serve(listener, HostIds(os.geteuid(), os.getegid(), tuple(plan.moved)))
+
+
+def _say(fd: int, message: dict[str, Any]) -> None:
+    os.write(fd, json.dumps(message).encode() + b"\n")
+
+
+def _move_in(root: str, wanted: rootfs.RootfsSpec) -> list[str]:
+    """Into the prepared root; the mechanisms that every worker will have. A process that runs as
+    root gives that up."""
+    mechanisms = list(MECHANISMS)
+    if os.geteuid() == 0:
+        linux.unshare(linux.CLONE_NEWNS)
+        rootfs.build(root, wanted, f",uid={NOBODY},gid={NOBODY}")
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        mechanisms.append("user drop")
+    else:
+        uid, gid = os.geteuid(), os.getegid()
+        linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNS)
+        identify(uid, uid, gid)
+        rootfs.build(root, wanted, "")
+    linux.end_with_parent()  # a change of user forgets it
+    linux.prctl(linux.PR_SET_DUMPABLE, 1, "prctl(PR_SET_DUMPABLE)")
+    if linux.landlock_version():
+        mechanisms.append("landlock")
+    return mechanisms
+
+
+def _serve(listener: socket.socket, origin: HostIds) -> None:
+    listener.setblocking(False)
+    events = select.poll()
+    events.register(listener, select.POLLIN)
+    lines: dict[int, socket.socket] = {}
+    while True:
+        for fd, _ in events.poll():
+            if fd == listener.fileno():
+                line, _address = listener.accept()
+                line.setblocking(True)
+                lines[line.fileno()] = line
+                events.register(line, select.POLLIN)
+            elif not _answered(lines[fd], origin):
+                events.unregister(fd)
+                lines.pop(fd).close()
+
+
+def _answered(line: socket.socket, origin: HostIds) -> bool:
+    """Carry out one request; False where the line has ended."""
+    try:
+        data, fds, _, _ = socket.recv_fds(line, MAX_REQUEST, 4)
+        if not data:
+            return False
+        files = WorkerDescriptors(*fds)
+        resource_limits = ResourceLimits(**json.loads(data))
+        answer: dict[str, Any]
+        try:
+            answer = {"pid": start_container(files, resource_limits, origin)}
+        except OSError as error:
+            answer = {"fault": str(error)}
+        files.close()
+        line.sendall(json.dumps(answer).encode() + b"\n")
+    except (OSError, TypeError, ValueError):
+        return False  # nobody of ours talks like that; its descriptors go with this process
+    return True
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,337 @@
+"""`infralens lint` on a small lab: clean as it should be, and a sentence for every fault."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from grader.author import lint
+
+from ..conftest import make_kit
+
+PLAN = lint.Thoroughness(everything=False)
+LAB = "lab90"
+WRONG = f"tests/{LAB}/misconceptions/running_mean.py"
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Path:
+    """A kit of one small lab whose page is written."""
+    make_kit(tmp_path)
+    page = tmp_path / "exercises" / LAB / "README.md"
+    text = page.read_text().replace("TODO(author): write this section.", "Text on `running_mean`.")
+    page.write_text(text)
+    return tmp_path
+
+
+def faults(kit: Path) -> list[str]:
+    return lint.check(kit, LAB, PLAN).faults
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_a_whole_lab_is_clean(kit: Path) -> None:
+    report = lint.check(kit, LAB, PLAN)
+    assert report.faults == []
+    assert (report.tasks, report.tests, report.misconceptions, report.variants) == (1, 2, 1, 2)
+    assert report.fakes >= 9
+    assert report.runs == 3
+
+
+def _page_without_a_section(kit: Path) -> None:
+    edit(kit / f"exercises/{LAB}/README.md", "## Mental model\n", "")
+
+
+def _no_page(kit: Path) -> None:
+    (kit / f"exercises/{LAB}/README.md").unlink()
+
+
+def _stray_file(kit: Path) -> None:
+    (kit / f"exercises/{LAB}/notes.txt").write_text("mine")
+
+
+def _second_copy(kit: Path) -> None:
+    edit(kit / f"exercises/{LAB}/lab.toml", "given = []", 'given = [{ file = "limits.py" }]')
+    for track in ("exercises", "solutions"):
+        (kit / track / LAB / "limits.py").write_text("FIRST = 1\n")
+
+
+def _no_given_file(kit: Path) -> None:
+    edit(kit / f"exercises/{LAB}/lab.toml", "given = []", 'given = [{ file = "limits.py" }]')
+
+
+def _edited_skeleton(kit: Path) -> None:
+    edit(kit / f"exercises/{LAB}/running_mean.py", "Means of prefixes", "Means of prefixes!")
+
+
+def _bare_assert(kit: Path) -> None:
+    suite = kit / f"tests/{LAB}/test_running_mean.py"
+    edit(suite, "    means = student", "    assert n\n    means = student")
+
+
+def _allclose(kit: Path) -> None:
+    suite = kit / f"tests/{LAB}/test_running_mean.py"
+    edit(suite, "import pytest", "import math as np\nimport pytest\n\nCHECK = lambda: np.allclose")
+
+
+def _no_oracle(kit: Path) -> None:
+    suite = kit / f"tests/{LAB}/test_running_mean.py"
+    suite.write_text(suite.read_text().replace("Oracle:", "Compared with"))
+
+
+def _no_gate(kit: Path) -> None:
+    suite = kit / f"tests/{LAB}/test_running_mean.py"
+    edit(suite, '@task("running_mean")', '@task("running_mean", gate=False)')
+
+
+def _gate_that_accepts_anything(kit: Path) -> None:
+    suite = kit / f"tests/{LAB}/test_running_mean.py"
+    edit(suite, "    expect.close(means, want,", "    expect.close(want, want,")
+
+
+def _wrong_reference(kit: Path) -> None:
+    reference = kit / f"solutions/{LAB}/running_mean.py"
+    edit(reference, "total / (index + 1)", "total / (index + 2)")
+
+
+def _wrong_variant(kit: Path) -> None:
+    variant = kit / f"tests/{LAB}/variants/update_rule/running_mean.py"
+    edit(variant, "start=1", "start=2")
+
+
+def _one_variant(kit: Path) -> None:
+    folder = kit / f"tests/{LAB}/variants/update_rule"
+    (folder / "running_mean.py").unlink()
+    folder.rmdir()
+
+
+def _no_misconception(kit: Path) -> None:
+    (kit / WRONG).unlink()
+
+
+def _right_misconception(kit: Path) -> None:
+    edit(kit / WRONG, "max(index, 1)", "(1 + index)")
+
+
+def _twin_misconception(kit: Path) -> None:
+    row = (kit / WRONG).read_text().partition("divides_by_the_index")[2]
+    with (kit / WRONG).open("a") as file:
+        file.write(f"\ntwin{row.replace('After value', 'Quite another')}")
+
+
+def _name_twice(kit: Path) -> None:
+    with (kit / WRONG).open("a") as file:
+        file.write("\n\n" + (kit / WRONG).read_text().partition("\n\n")[2])
+
+
+def _misconceptions_of_no_task(kit: Path) -> None:
+    (kit / WRONG).rename((kit / WRONG).with_name("running_median.py"))
+
+
+def _row_without_a_place(kit: Path) -> None:
+    edit(kit / WRONG, '"total / (index + 1)"', '"total / index"')
+
+
+def _block_of_no_task(kit: Path) -> None:
+    edit(kit / f"solutions/{LAB}/running_mean.py", "SOLUTION running_mean", "SOLUTION other")
+
+
+def _thin_docstring(kit: Path) -> None:
+    path = kit / f"solutions/{LAB}/running_mean.py"
+    path.write_text(
+        re.sub(r'"""Mean of the first.*?"""', '"""Mean."""', path.read_text(), flags=re.S)
+    )
+
+
+def _probes_with_an_oracle(kit: Path) -> None:
+    (kit / f"tests/{LAB}/probes.py").write_text("from .oracles import WANT\n")
+
+
+def _models_with_the_kit(kit: Path) -> None:
+    (kit / f"tests/{LAB}/models.py").write_text("import torch.nn\nfrom grader import expect\n")
+
+
+FAULTS: dict[Callable[[Path], None], str] = {
+    _page_without_a_section: "lacks the sections ['Mental model']",
+    _no_page: "README.md is missing",
+    _stray_file: "stray file exercises/lab90/notes.txt",
+    _second_copy: "solutions/lab90/limits.py is a second copy of a given file",
+    _no_given_file: "exercises/lab90/limits.py is missing, but lab90's manifest lists it",
+    _edited_skeleton: "running_mean.py is not what its reference demands: infralens sync",
+    _bare_assert: "a bare assert explains nothing",
+    _allclose: "allclose has no error model",
+    _no_oracle: "no scored test names its oracle",
+    _no_gate: "has no scored gate",
+    _gate_that_accepts_anything: "passes every gate",
+    _wrong_reference: "reference, seed 0, 1 threads: lab90/running_mean/test_every_prefix",
+    _wrong_variant: "variant update_rule",
+    _one_variant: "holds 1 variants; two are the least",
+    _no_misconception: "has no misconception",
+    _right_misconception: "divides_by_the_index passes every gate",
+    _twin_misconception: "twin dies, but not with its sentence",
+    _name_twice: "running_mean.py:9: divides_by_the_index is already the name of what stands at",
+    _misconceptions_of_no_task: "misconceptions/running_median.py: lab90 has no task",
+    _row_without_a_place: "does not fit into running_mean.py: 0 places in the reference read "
+    "'total / index'.",
+    _block_of_no_task: "no task `other`",
+    _thin_docstring: "`running_mean` has no docstring that is a contract",
+    _probes_with_an_oracle: "probes.py:1: imports .oracles.WANT; beside the learner's code there",
+    _models_with_the_kit: "models.py:2: imports grader.suite.expect; beside the learner's code there",
+}
+
+
+@pytest.mark.parametrize("spoil", FAULTS, ids=lambda spoil: spoil.__name__.strip("_"))
+def test_every_fault_has_its_sentence(kit: Path, spoil: Callable[[Path], None]) -> None:
+    spoil(kit)
+    found = faults(kit)
+    assert any(FAULTS[spoil] in fault for fault in found), found
+
+
+def test_every_fake_reaches_the_gates(kit: Path) -> None:
+    """Where gates accept anything, each fake is found: none is refused for another reason, such as
+    being made by the kit."""
+    _gate_that_accepts_anything(kit)
+    report = lint.check(kit, LAB, PLAN)
+    passed = re.compile(r"fake: `running_mean` .* passes every gate of `running_mean`\.")
+    assert sum(bool(passed.match(fault)) for fault in report.faults) == report.fakes >= 9
+
+
+def test_a_skeleton_that_gives_the_answer_away_is_found(kit: Path) -> None:
+    reference = kit / f"solutions/{LAB}/running_mean.py"
+    text = reference.read_text()
+    text = text.replace("    # BEGIN SOLUTION running_mean\n", "").replace(
+        "    # END SOLUTION\n", ""
+    )
+    text += "\n\ndef _unused():\n    # BEGIN SOLUTION running_mean\n    pass\n    # END SOLUTION\n"
+    reference.write_text(text)
+    (kit / f"exercises/{LAB}/running_mean.py").write_text(text)
+    assert any(fault.startswith("skeleton: ") for fault in faults(kit))
+
+
+def test_a_suite_that_refuses_the_reference_on_some_seeds_is_found(kit: Path) -> None:
+    suite = kit / f"tests/{LAB}/test_running_mean.py"
+    unlucky = '    expect.true(min(values) > 2.5, "this depends on the draw")\n    want = ['
+    edit(suite, "    want = [", unlucky)
+    found = lint.check(kit, LAB, lint.Thoroughness(everything=True)).faults
+    seeds = {int(match[1]) for fault in found if (match := re.search(r"seed (\d+),", fault))}
+    assert 0 < len(seeds) < lint.ALL_SEEDS
+
+
+def _lint(kit: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "grader.cli", "lint", *options]
+    return subprocess.run(command, cwd=kit, capture_output=True, text=True, check=False)
+
+
+def test_an_untouched_lab_comes_from_the_cache_and_a_touched_one_does_not(kit: Path) -> None:
+    first = _lint(kit)
+    assert first.returncode == 0, first.stdout
+    assert "from cache" not in first.stdout
+    assert "from cache" in _lint(kit).stdout
+    assert "from cache" not in _lint(kit, "--no-cache").stdout
+    _wrong_variant(kit)
+    touched = _lint(kit)
+    assert touched.returncode == 1
+    assert "1 labs, 1 with faults" in touched.stdout
+    assert _lint(kit).returncode == 1, "a fault is never served from the cache as clean"
+
+
+def _copied(kit: Path, lab_id: str) -> None:
+    """The lab again, under another id."""
+    for track in ("exercises", "solutions", "tests"):
+        shutil.copytree(kit / track / LAB, kit / track / lab_id)
+    for file in kit.rglob(f"{lab_id}/**/*"):
+        if file.is_file() and file.suffix != ".pyc":
+            file.write_text(file.read_text().replace(LAB, lab_id))
+
+
+def test_labs_checked_in_shares_have_the_same_reports(kit: Path) -> None:
+    """A lab with faults in all of its shares, one whose reference fails, and a clean one."""
+    for number, lab_id in enumerate(("lab91", "lab92")):
+        _copied(kit, lab_id)
+        suite = kit / f"tests/{lab_id}"
+        if number:
+            edit(kit / f"solutions/{lab_id}/running_mean.py", "(index + 1)", "(index + 2)")
+            continue
+        edit(suite / "variants/update_rule/running_mean.py", "start=1", "start=2")
+        edit(
+            suite / "test_running_mean.py", "expect.close(means, want,", "expect.close(want, want,"
+        )
+        (kit / f"exercises/{lab_id}/notes.txt").write_text("mine")
+    labs = ["lab91", "lab92", LAB]
+    alone = [lint.check(kit, lab_id, PLAN) for lab_id in labs]
+    shared = {report.lab: report for report in lint._shared_out(kit, labs, PLAN, jobs=2)}
+    assert set(shared) == set(labs)
+    for want in alone:
+        assert _without_seconds(shared[want.lab]) == _without_seconds(want)
+    assert [bool(report.faults) for report in alone] == [True, True, False]
+    for part in ("stray file", "passes every gate", "fake: "):
+        assert any(part in fault for fault in shared["lab91"].faults), part
+    assert shared["lab92"].variants == shared["lab92"].misconceptions == 0
+
+
+def _without_seconds(report: lint.LintReport) -> lint.LintReport:
+    return dataclasses.replace(report, seconds=0.0, suite_seconds=0.0)
+
+
+def test_what_was_done_before_an_interruption_is_not_done_again(
+    kit: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A second lab is stopped by Ctrl-C: the first one was said and is kept."""
+    _copied(kit, "lab91")
+    whole = lint.check
+
+    def stopped(root: Path, lab_id: str, plan: lint.Thoroughness) -> lint.LintReport:
+        if lab_id == "lab91":
+            raise KeyboardInterrupt
+        return whole(root, lab_id, plan)
+
+    monkeypatch.setattr(lint, "check", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        lint.run(kit, [LAB, "lab91"], everything=False, cache=True, jobs=1)
+    assert f"{LAB}: 1 tasks" in capsys.readouterr().out
+    monkeypatch.setattr(lint, "check", whole)
+    lint.run(kit, [LAB, "lab91"], everything=False, cache=True, jobs=1)
+    first, second, _ = capsys.readouterr().out.splitlines()
+    assert first.startswith(LAB)
+    assert "from cache" in first
+    assert second.startswith("lab91")
+    assert "from cache" not in second
+
+
+def test_the_thorough_check_writes_its_table(kit: Path) -> None:
+    done = _lint(kit, "--all")
+    assert done.returncode == 0, done.stdout
+    table = (kit / "benchmarks/results/lint-all.md").read_text()
+    runs = 2 * 20 + 2 * 2 * 20
+    assert f"| {LAB} | 1 | 2 | 1 |" in table
+    assert f"| {runs} |" in table
+
+
+def test_what_learners_read_is_written_down(kit: Path) -> None:
+    page = kit / "messages.md"
+    _lint(kit, "--messages", str(page))
+    (row,) = [line for line in page.read_text().splitlines() if line.startswith("| running_mean |")]
+    (wrong,) = lint.check(kit, LAB, PLAN).messages
+    assert wrong["name"] in row
+    called, *_, sentence = wrong["message"].splitlines()
+    assert called.partition("(")[0] in row
+    assert sentence in row
+    assert "expected" in row
+
+
+def test_an_unknown_lab_is_a_sentence(kit: Path) -> None:
+    done = _lint(kit, "lab77")
+    assert done.returncode == 2
+    assert "No lab `lab77` here" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,177 @@
+"""Every fault of a manifest is one sentence that names the file, the value and what to do."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from grader.errors import LabError
+from grader.lab.manifest import find_root, lab_ids, load_lab
+
+from ..conftest import MiniKit
+
+FAULTS: dict[str, tuple[str, str, str]] = {
+    "toml": ('id = "lab90"', "id = lab90", "is not valid TOML"),
+    "id": ('id = "lab90"', 'id = "lab91"', "id is 'lab91', the folder says 'lab90'"),
+    "title": ('title = "A new lab"', 'title = " "', "title is ' '; write a sentence or a name"),
+    "key": ('id = "lab90"', 'id = "lab90"\nauthor = 1', "has unknown keys ['author']; known are"),
+    "no edit": ('edit = ["running_mean.py"]', "edit = []", "`edit` must list at least one file"),
+    "edit kind": ('edit = ["running_mean.py"]', "edit = 3", "`edit` must be a list of file names"),
+    "edit path": ('edit = ["running_mean.py"]', 'edit = ["../x.py"]', "give plain file names"),
+    "edit dot": ('edit = ["running_mean.py"]', 'edit = [".x"]', "give plain file names"),
+    "edit twice": (
+        'edit = ["running_mean.py"]',
+        'edit = ["running_mean.py", "running_mean.py"]',
+        "lists 'running_mean.py' twice",
+    ),
+    "edit hides": ('edit = ["running_mean.py"]', 'edit = ["json.py"]', "hide the module `json`"),
+    "edit torch": ('edit = ["running_mean.py"]', 'edit = ["torch.py"]', "hide the module `torch`"),
+    "edit name": ('edit = ["running_mean.py"]', 'edit = ["my-file.py"]', "no file could import"),
+    "both": (
+        "given = []",
+        'given = [{ file = "running_mean.py" }]',
+        "stand in `edit` and in `given`",
+    ),
+    "given name": (
+        "given = []",
+        'given = ["limits.py"]',
+        'write each file of `given` as a table, as in { file = "limits.py" }',
+    ),
+    "given bracket": (
+        "given = []",
+        'given = { file = "limits.py" }',
+        'write each file of `given` as a table, as in { file = "limits.py" }',
+    ),
+    "given no file": (
+        "given = []",
+        "given = [{ crosses = true }]",
+        "a row of `given` has the file None; write the file's name",
+    ),
+    "given path": ("given = []", 'given = [{ file = "../x.py" }]', "`given` lists '../x.py'; give"),
+    "given twice": (
+        "given = []",
+        'given = [{ file = "limits.py" }, { file = "limits.py" }]',
+        "`given` lists 'limits.py' twice",
+    ),
+    "given key": (
+        "given = []",
+        'given = [{ file = "limits.py", cross = true }]',
+        "given file `limits.py` has unknown keys ['cross']; known are",
+    ),
+    "given crosses": (
+        "given = []",
+        'given = [{ file = "limits.py", crosses = 1 }]',
+        "given file `limits.py`: crosses is 1; write true, or leave it out",
+    ),
+    "given for": (
+        "given = []",
+        'given = [{ file = "limits.py", for = "drawing" }]',
+        "given file `limits.py`: for is 'drawing'; write \"pictures\", or leave it out",
+    ),
+    "given kind": (
+        "given = []",
+        'given = [{ file = "limits.json", crosses = true }]',
+        "given file `limits.json`: only a Python file has dataclasses or pictures",
+    ),
+    "given both": (
+        "given = []",
+        'given = [{ file = "limits.py", crosses = true, for = "pictures" }]',
+        "given file `limits.py`: pictures stay on the trusted side; leave out `crosses`",
+    ),
+    "given pictures": (
+        "given = []",
+        'given = [{ file = "a.py", for = "pictures" }, { file = "b.py", for = "pictures" }]',
+        "['a.py', 'b.py'] are all for pictures; a lab has one such file",
+    ),
+    "no task": (
+        'edit = ["running_mean.py"]',
+        'edit = ["running_mean.py", "b.py"]',
+        "`b.py` is in `edit` but no task has it as its file",
+    ),
+    "seconds": ("call_seconds = 5", "call_seconds = 0", "call_seconds is 0; give a number above 0"),
+    "seconds bool": ("call_seconds = 5", "call_seconds = true", "call_seconds is True"),
+    "seconds inf": ("call_seconds = 5", "call_seconds = inf", "call_seconds is inf"),
+    "seconds nan": ("call_seconds = 5", "call_seconds = nan", "call_seconds is nan"),
+    "no seconds": ("call_seconds = 5", "", "call_seconds is None"),
+    "one bracket": ("[[task]]", "[task]", "write each task under its own [[task]]"),
+    "task id": ('id = "running_mean"', 'id = "running mean"', "it must be a plain Python name"),
+    "task key": ("minutes = 10", "minutes = 10\nhint = 1", "task `running_mean` has unknown keys"),
+    "tier": ('tier = "core"', 'tier = "easy"', "tier is 'easy', not one of ('core', 'hard'"),
+    "points": ("points = 2", "points = -1", "points is -1; give a number above 0"),
+    "points nan": ("points = 2", "points = nan", "points is nan"),
+    "points text": ("points = 2", 'points = "2"', "points is '2'"),
+    "minutes": ("minutes = 10", "minutes = 1.5", "minutes is 1.5; give a whole number"),
+    "file": ('file = "running_mean.py"', 'file = "x.py"', "file is 'x.py', which `edit` does not"),
+    "hints": ('    "total += value', '    "more", "total += value', "exactly three hints"),
+    "hint": ('"A mean needs two facts about the past, not the past itself."', '""', "a hint is ''"),
+    "needs": ("needs = []", 'needs = ["cuda"]', "needs is ['cuda']; it may hold triton, cxx"),
+    "needs kind": ("needs = []", "needs = [[1]]", "needs is [[1]]"),
+    "task title": (
+        'title = "Mean of everything seen so far"',
+        "title = 3",
+        "task `running_mean`: title is 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_a_sentence(kit: MiniKit, name: str) -> None:
+    old, new, said = FAULTS[name]
+    kit.manifest(old, new)
+    with pytest.raises(LabError) as caught:
+        load_lab(kit.root, "lab90")
+    text = str(caught.value)
+    assert str(kit.exercise / "lab.toml") in text
+    assert said in text
+    assert "\n" not in text.strip()
+
+
+def test_tasks_of_one_id(kit: MiniKit) -> None:
+    path = kit.exercise / "lab.toml"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text + text[text.index("[[task]]") :], encoding="utf-8")
+    with pytest.raises(LabError, match=r"must be unique, \['running_mean'\] stand twice"):
+        load_lab(kit.root, "lab90")
+
+
+def test_a_lab_is_what_its_manifest_says(kit: MiniKit) -> None:
+    lab = load_lab(kit.root, "lab90")
+    assert (lab.edit, lab.given, lab.call_seconds) == (("running_mean.py",), (), 5.0)
+    assert lab.task("running_mean").name == "lab90.running_mean"
+    assert lab.tasks_of("running_mean.py") == lab.tasks
+    assert (lab.exercise, lab.solution, lab.suite) == (kit.exercise, kit.solution, kit.suite)
+    assert lab.track("solutions") == kit.solution
+    with pytest.raises(LabError, match="has no task `mean`; its tasks are: running_mean"):
+        lab.task("mean")
+    kit.manifest("points = 2", "points = 7")
+    assert load_lab(kit.root, "lab90").task("running_mean").points == 7
+
+
+GIVEN = """given = [
+    { file = "points.py", crosses = true },
+    { file = "limits.json" },
+    { file = "drawn.py", for = "pictures" },
+]"""
+
+
+def test_given_files_are_marked_by_what_they_are_for(kit: MiniKit) -> None:
+    kit.manifest("given = []", GIVEN)
+    lab = load_lab(kit.root, "lab90")
+    assert lab.given == ("points.py", "limits.json", "drawn.py")
+    assert (lab.crossing, lab.pictures) == (("points.py",), "drawn.py")
+    assert lab.given_source("points.py") == kit.exercise / "points.py"
+    kit.manifest(GIVEN, "")
+    lab = load_lab(kit.root, "lab90")
+    assert (lab.given, lab.crossing, lab.pictures) == ((), (), "")
+
+
+def test_labs_are_found_from_anywhere_in_a_kit(kit: MiniKit, tmp_path: Path) -> None:
+    assert lab_ids(kit.root) == ["lab90"]
+    assert find_root(kit.exercise) == kit.root
+    with pytest.raises(LabError, match=r"No lab `lab91` here .* the labs are: lab90"):
+        load_lab(kit.root, "lab91")
+    shutil.copytree(kit.exercise, kit.root / "exercises" / "lab9")
+    with pytest.raises(LabError, match="write `lab` and two digits"):
+        load_lab(kit.root, "lab9")
