@@ -35,7 +35,7 @@ def board(context: typer.Context) -> None:
     """Without a command: the board, with every lab, its points and the next task."""
     if context.invoked_subcommand is not None:
         return
-    from grader.learner import board
+    from grader.learner import progress
     from grader.status import TaskStatus
 
     root = find_root()
@@ -43,7 +43,7 @@ def board(context: typer.Context) -> None:
     if not labs:
         raise LabError(f"{root / 'exercises'} holds no lab.")
     for lab in labs:
-        rows = overview.standings(lab)
+        rows = progress.tasks_of(lab)
         points = sum(row.points for row in rows)
         total = sum(row.task.points for row in rows)
         ran = any(row.status for row in rows)
@@ -64,15 +64,15 @@ def next_() -> None:
 
 
 def _say_next(root: Path) -> None:
-    from grader.learner import board
+    from grader.learner import progress
 
-    row = overview.next_task(root)
+    row = progress.next_task(root)
     if row is None:
         typer.echo("Everything that can be verified here is done.")
         return
     task = row.task
     folder = root / "exercises" / task.lab
-    path, _, line = overview.where(root, task).rpartition(":")
+    path, _, line = progress.where(root, task).rpartition(":")
     typer.echo(f"\nnext   {task.name}: {task.title} ({task.tier}, about {task.minutes} minutes)")
     typer.echo(f"read   {_relative(folder / 'README.md')}")
     typer.echo(f"open   {_relative(Path(path))}:{line}")
@@ -146,7 +146,7 @@ def kernel(
 @app.command()
 def reset(lab: Annotated[str, typer.Argument(help="a lab, as in lab07")]) -> None:
     """A lab's files as they were shipped; what you wrote is kept in a folder that is named."""
-    from grader.learner import reset as fresh
+    from grader.lab import reset as fresh
 
     found = load_lab(find_root(), lab)
     names, backup = fresh.reset(found)

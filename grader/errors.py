@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from grader.status import TestStatus
+
 
 class LabError(Exception):
     """A lab that cannot be used as it stands; the text says what to mend."""
-
-
-from grader.status import TestStatus
 
 
 class SuiteFault(TypeError):

@@ -77,7 +77,7 @@ STAGES = (
         JOB,
         "calls across the wall",
         "grader.classroom.grading.guarded_backend",
-        "GuardedRoom.request",
+        "GuardedBackend.request",
         True,
     ),
     Stage(JOB, "tests' own code", "grader.suite.suite_run", "run_case"),
@@ -90,7 +90,7 @@ STAGES = (
         True,
     ),
     Stage(
-        JOB, "close the room", "grader.classroom.grading.guarded_backend", "GuardedRoom.close", True
+        JOB, "close the room", "grader.classroom.grading.guarded_backend", "GuardedBackend.close", True
     ),
     Stage(JOB, "end what is left", "grader.classroom.grading.processes", "end_children", True),
     Stage(JOB, "staging, marks, record", "grader.classroom.grading.jobs", "grade_unit"),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grader.lab import skeleton
+from grader.lab import notes, skeleton
 from grader.lab.manifest import Lab, all_labs
-from grader.learner import progress
-from grader.learner.reset import changed_since_commit, reset
+from grader.lab.reset import changed_since_commit, reset
 
 
 def differing(root: Path) -> list[tuple[Lab, list[str]]]:
@@ -45,17 +44,17 @@ def write(changes: list[tuple[Lab, list[str]]], force: bool = False) -> list[str
 
 def _remember(lab: Lab, names: list[str]) -> None:
     """Note what was written, so that the next sync knows it for its own work."""
-    data = progress.read(lab.root)
+    data = notes.read(lab.root)
     written = data.setdefault("synced", {})
     for name in names:
-        written[f"{lab.id}/{name}"] = progress.digest(lab.exercise / name)
-    progress.save(lab.root, data)
+        written[f"{lab.id}/{name}"] = notes.digest(lab.exercise / name)
+    notes.save(lab.root, data)
 
 
 def _edited(lab: Lab, name: str) -> bool:
     """Whether the file differs from its commit and from what sync wrote: somebody's work."""
     path = lab.exercise / name
-    written = progress.read(lab.root).get("synced", {}).get(f"{lab.id}/{name}")
-    if not path.is_file() or progress.digest(path) == written:
+    written = notes.read(lab.root).get("synced", {}).get(f"{lab.id}/{name}")
+    if not path.is_file() or notes.digest(path) == written:
         return False
     return name in changed_since_commit(lab, (name,))

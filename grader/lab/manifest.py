@@ -123,7 +123,7 @@ def find_root(start: Path | None = None) -> Path:
     for folder in (here, *here.parents):
         if (folder / "exercises").is_dir() and (folder / "pyproject.toml").is_file():
             return folder
-    installed = Path(__file__).resolve().parent.parent
+    installed = Path(__file__).resolve().parents[2]
     if (installed / "exercises").is_dir():
         return installed
     raise LabError(f"No labs at or above {here}: go to the folder that holds `exercises/`.")

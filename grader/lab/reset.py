@@ -9,9 +9,8 @@ from pathlib import Path
 
 from grader import durable
 from grader.errors import LabError
-from grader.lab import skeleton
+from grader.lab import notes, skeleton
 from grader.lab.manifest import Lab
-from grader.learner import progress
 
 
 def reset(lab: Lab) -> tuple[list[str], Path | None]:
@@ -33,9 +32,9 @@ def reset(lab: Lab) -> tuple[list[str], Path | None]:
         for name in existing:
             shutil.copy2(lab.exercise / name, backup / name)
     skeleton.write(lab, names)
-    data = progress.read(lab.root)
+    data = notes.read(lab.root)
     data.get("labs", {}).pop(lab.id, None)
-    progress.save(lab.root, data)
+    notes.save(lab.root, data)
     return names, backup
 
 

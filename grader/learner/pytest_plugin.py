@@ -18,6 +18,7 @@ import pytest
 from _pytest.assertion.rewrite import AssertionRewritingHook
 
 from grader.errors import LabError, LoadFailed, Missing
+from grader.lab import notes
 from grader.lab.manifest import LAB_ID, TRACKS, Lab, Task, load_lab
 from grader.learner import progress, summary
 from grader.sandbox.backends import Backend, LocalBackend
@@ -440,7 +441,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     for lab, folder in _labs_asked_for(config):
         for name in lab.edit:
             shown = os.path.relpath(folder / name, config.rootpath)
-            lines.append(f"self-check of {shown}  sha256 {progress.digest(folder / name)}")
+            lines.append(f"self-check of {shown}  sha256 {notes.digest(folder / name)}")
     return lines
 
 

@@ -1,1 +1,27 @@
-"""The wall between student code and verdicts. Knows nothing of pytest."""
+"""Runs student code where it reaches no verdict. Knows nothing of pytest, of suites or of marks.
+
+Glossary
+    backend     where student code runs, behind one interface (`backends`): `LocalBackend` in this
+                process, `ProcessBackend` in one of its own, `SandboxBackend` in a container.
+    tier        what a backend promises: `local`, `process` or `sandbox`. A result records it.
+    client      the trusted side: `Student`, through which a test calls student code (`client`).
+    session     one test's use of a backend: its last call, the answer, the files' texts.
+    server      the other side: loads a submission's files and answers calls into them (`server`).
+    code spec   what a server is opened with: folders, file names, the source of the probes.
+    probe       a suite's function that runs beside student code, sent to the server as source.
+    handle      stands on the client for an object that stays on the server.
+    record      a dataclass as plain data. One that a given file defines is known on both sides.
+    channel     frames over the data socket, one MessagePack header each (`channel`).
+    arena       shared memory in which large buffers cross (`channel`).
+    codec       what may cross, and its form; nothing is ever unpickled (`codec`).
+    worker      the process of one unit's student code: a server around a channel (`worker`).
+    zygote      the process that has PyTorch loaded and forks workers (`zygote`).
+    fork server the zygote as the trusted side holds it: started, restarted, asked (`fork_server`).
+    container   namespaces, limits, Landlock and seccomp around one worker (`container`).
+    init        process 1 of a container: watches its memory and processes, outlives the worker.
+    control     the socket between init and the trusted side; student code never holds it.
+    rootfs      the file system that a container sees (`rootfs`).
+    host check  what this machine offers for all that, tried out (`host_check`, `infralens probe`).
+    deadline    limit of one call on the parent's clock (`deadlines`, `backends.Limits`).
+    the wall    all of it together, as documents call it.
+"""

@@ -12,7 +12,6 @@ from grader.errors import LoadFailed, NotStarted, SuiteFault
 from grader.lab import skeleton
 from grader.sandbox import codec
 from grader.sandbox.backends import Backend
-from grader.suite import format
 
 MAX_TEXT_BYTES = 256 * 1024
 _COMPILED = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".py")  # their compilers judge bytes
@@ -82,10 +81,6 @@ class Session:
         self.answer = None
         self.answer = self.backend.request(op, name, handle, (args, kwargs), self.side)
         return self.answer
-
-    def called(self) -> str:
-        """The last call as one line, or an empty string."""
-        return format.call(*self.last) if self.last else ""
 
 
 def _call_of(

@@ -1,9 +1,9 @@
-"""One sandboxed worker, from the inside: its namespaces, its init process, and what the student's process
-gives up before it runs a line of student code.
+"""One sandboxed worker, from the inside: its namespaces, its init process, and what the student's
+process gives up before it runs a line of student code.
 
-The init process is process 1 of its own pid namespace: when it ends, the kernel ends everything that
-student code started. It watches memory and processes of the whole tree, and tells the trusted side
-over the *control socket*, a socket that student code never holds, how things ended.
+The init process has pid 1 in its own pid namespace: when it ends, the kernel ends everything that
+student code started. It watches memory and processes of the whole tree, and reports to the trusted
+side how things ended, over the *control socket*, which student code never holds.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def start_container(
     os._exit(1)
 
 
-# -- the init process -----------------------------------------------------------------------------------
+# -- the init process -----------------------------------------------------------------------------
 
 
 def _keep(files: WorkerDescriptors, resource_limits: ResourceLimits, origin: HostIds) -> None:
@@ -190,9 +190,9 @@ def _reap(child: int) -> None:
 
 
 class MemoryMonitor:
-    """Memory of all processes of this pid namespace but the init process, and of the private folder.
+    """Memory of all processes of this pid namespace but its init, and of the private folder.
 
-    `read` is quick and counts what forked processes share once for each; `weigh` divides it among
+    `read` is quick and counts what forked processes share once for each; `pss` divides it among
     them. What the student's process came with is not counted."""
 
     def __init__(self, child: int) -> None:

@@ -315,8 +315,8 @@ class SandboxedWorker:
         self.process = sender
 
     def _heard(self, seconds: float) -> tuple[dict[str, Any] | None, int]:
-        """The next message on the control socket and its sender's pid; None where there is none, with GONE
-        if there will never be one."""
+        """The next message on the control socket and its sender's pid; None where there is none,
+        with GONE if there will never be one."""
         if not select.select([self.control], [], [], seconds)[0]:
             return None, 0
         try:
@@ -332,9 +332,9 @@ class SandboxedWorker:
         return (message if isinstance(message, dict) else None), sender
 
     def end(self, grace: float) -> Crashed:
-        """Kill the init process, and with it everything in the container. Raises WallFailed where the zygote
-        has gone, or the init process without a word, which nothing in the container can make it do: then it
-        is no fault of the student's."""
+        """Kill the init process, and with it everything in the container. Raises WallFailed where
+        the zygote ended, or the init process ended without a word. Nothing in the container can
+        make it do so: the fault is not the student's."""
         self.channel.close()
         try:
             if not self.process:

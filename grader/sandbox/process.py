@@ -1,4 +1,4 @@
-"""Backends whose student code runs in a process of its own: what they share, and the `process` tier.
+"""Backends that run student code in a process of its own: what they share, and the `process` tier.
 
 A call that ends the worker costs that call; the next one gets a fresh worker.
 """

@@ -42,7 +42,7 @@ _FILES = {
     "/etc/host.conf": "multi on\n",
 }
 # The parts of the kit that answer calls inside; the suites, the solutions and the classroom stay.
-_KIT = ("__init__.py", "show.py", "status.py", "boundary", "kernels", "meters", "ranks")
+_KIT = ("__init__.py", "errors.py", "status.py", "sandbox", "kernels", "meters", "ranks")
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None 
     raised when it met a limit of this process."""
     keep_output()
     (packed, *files), _ = channel.receive()
-    kit = CodeSpec.unpacked(packed)
+    spec = CodeSpec.unpacked(packed)
     if files:
         spec.folder.mkdir()
         for name, data in files[0].items():

@@ -5,7 +5,7 @@ before it imports anything; each worker gets namespaces of its own besides (`con
 
 Started as `python -I -m grader.sandbox.zygote LISTENER STATUS`, with its settings as JSON on
 stdin. It says `{"ready": ...}` or `{"fault": ...}` on STATUS and then answers connections on
-LISTENER: a request is a JSON object with four descriptors, its answer the pid of a worker's init process.
+LISTENER: a request is a JSON object with four descriptors, its answer the pid of a worker's init.
 """
 
 from __future__ import annotations

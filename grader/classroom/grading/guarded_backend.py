@@ -39,9 +39,9 @@ def open_backend(tier: str, kit: CodeSpec, limits: Limits, wall: Wall | None = N
     raise Infrastructure(f"there is no tier {tier!r}")
 
 
-class GuardedRoom:
-    """A backend that tells our faults from the student's, ends a test at its first crash or timeout,
-    and keeps the whole unit within its time."""
+class GuardedBackend:
+    """A backend that tells our faults from the student's, ends a test at its first crash or
+    timeout, and keeps the whole unit within its time."""
 
     def __init__(self, backend: Backend, deadline: float) -> None:
         self.backend = backend
@@ -86,7 +86,7 @@ class GuardedRoom:
 
 @contextlib.contextmanager
 def ours() -> Iterator[None]:
-    """Whatever a backend raises that does not describe student code is a fault of ours. A TypeError is
+    """Whatever a backend raises that does not describe student code is our fault. A TypeError is
     the suite's, which sent what cannot cross, perhaps because an answer was not what it takes."""
     try:
         yield
@@ -96,7 +96,7 @@ def ours() -> Iterator[None]:
         raise Infrastructure(f"the wall failed: {type(error).__name__}: {error}") from error
 
 
-def load_fault(backend: GuardedRoom) -> RemoteError | None:
+def load_fault(backend: GuardedBackend) -> RemoteError | None:
     """Have the files imported, if they are not; what went wrong, if that never ended or ended the
     process. A file that merely raises is told by each test that needs it."""
     for attempt in range(1, KILLED_TRIES + 1):

@@ -23,9 +23,6 @@ from grader.sandbox.backends import patience
 from grader.suite.model import Suite
 from grader.suite.suite_run import PUBLIC_SEED
 
-_NO_INFLUENCE = ("author/", "learner/", "board.py", "cli.py", "progress.py", "pytest_plugin.py")
-_REPORTING = ("classroom/command.py", "classroom/report.py", "classroom/store.py")
-
 
 def seed(course_key: bytes | None, taken: Submission) -> str:
     """The seed of a unit: HMAC(course key, submission), or the public one without a course key.
@@ -76,15 +73,14 @@ def _files_of(lab: Lab) -> set[Path]:
 
 @lru_cache(maxsize=1)
 def grader_digest() -> str:
-    """Version and source of the grader, without the parts that no result can depend on."""
+    """Version and source of the whole grader."""
     package = Path(grader.__file__).parent
     digest = hashlib.sha256(version("infralens-labs").encode())
     sources = (path for path in package.rglob("*") if path.suffix in (".py", ".cpp", ".h"))
     for path in sorted(sources):
         name = path.relative_to(package).as_posix()
-        if not name.startswith(_NO_INFLUENCE) and name not in _REPORTING:
-            digest.update(f"{name}:".encode())
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
+        digest.update(f"{name}:".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from grader.classroom.grading.guarded_backend import (
     KILLED_TRIES,
-    GuardedRoom,
+    GuardedBackend,
     Wall,
     load_fault,
     open_backend,
@@ -57,7 +57,7 @@ class UnitRun:
         for name, sentence in unit.refused.items():
             status = TestStatus.NOT_STARTED if name in unit.missing else TestStatus.ERROR
             self.closed[name] = _Closed(status, sentence)
-        self.backend: GuardedRoom | None = None
+        self.backend: GuardedBackend | None = None
         self.mechanisms: tuple[str, ...] = ()
         if unit.files:
             self._open()
@@ -96,10 +96,10 @@ class UnitRun:
             self.backend.close()
             self.backend = None
 
-    def _backend(self, names: tuple[str, ...]) -> GuardedRoom:
+    def _backend(self, names: tuple[str, ...]) -> GuardedBackend:
         kit = replace(self.tests.code_spec(self.folder), edit=names, given_folder=self.folder)
         with ours():
-            return GuardedRoom(
+            return GuardedBackend(
                 open_backend(self.unit.tier, kit, self.limits, self.wall), self.deadline
             )
 
@@ -139,7 +139,7 @@ class UnitRun:
             return Outcome(case, TestStatus.ERROR, [text])
         return self._ran(case, self.backend)
 
-    def _ran(self, case: Case, backend: GuardedRoom) -> Outcome:
+    def _ran(self, case: Case, backend: GuardedBackend) -> Outcome:
         for _ in range(KILLED_TRIES):
             outcome = self.suite_run.run(case, backend, self._temporary_folder)
             if not (isinstance(outcome.error, Crashed) and outcome.error.killed):

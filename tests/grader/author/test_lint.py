@@ -187,7 +187,7 @@ FAULTS: dict[Callable[[Path], None], str] = {
     _block_of_no_task: "no task `other`",
     _thin_docstring: "`running_mean` has no docstring that is a contract",
     _probes_with_an_oracle: "probes.py:1: imports .oracles.WANT; beside the learner's code there",
-    _models_with_the_kit: "models.py:2: imports grader.suite.expect; beside the learner's code there",
+    _models_with_the_kit: "models.py:2: imports grader.suite.expect; beside the learner's code ",
 }
 
 

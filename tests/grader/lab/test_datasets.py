@@ -143,8 +143,8 @@ def test_a_need_for_data_is_told_in_a_sentence() -> None:
 def with_extra(kit: Path, extra: str) -> None:
     path = kit / "tests/lab90/test_real.py"
     path.write_text(
-        "from grader import data, expect\n"
-        "from grader.suite import task\n\n\n"
+        "from grader.lab import datasets\n"
+        "from grader.suite import expect, task\n\n\n"
         f"@task('running_mean', extra=({extra!r},))\n"
         "def test_on_the_real_file(student):\n"
         '    """On the real file.   Oracle: its length."""\n'

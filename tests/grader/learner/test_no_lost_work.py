@@ -28,7 +28,6 @@ from grader.classroom.gradebook.folder_store import FolderGradebook
 from grader.classroom.gradebook.records import TaskRow, UnitResult
 from grader.classroom.grading.grading_run import GradingRun
 from grader.durable import write_atomically
-from grader.learner import progress
 from grader.sandbox import process
 from tests.grader.conftest import HERE, WRONG, needs_sandbox
 

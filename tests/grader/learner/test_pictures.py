@@ -197,7 +197,7 @@ def show(kit: MiniKit, lab: str = "lab90", task: str = "", **options: Any) -> pa
     return page.show(load_lab(kit.root, lab), task, out, **settings)
 
 
-def page(told: page.ShowResult) -> str:
+def page_of(told: page.ShowResult) -> str:
     return told.files[0].read_text(encoding="utf-8")
 
 
@@ -229,7 +229,7 @@ def test_the_command_writes_one_page_and_prints_its_path(means: MiniKit) -> None
 
 def test_a_page_holds_titles_sentences_and_words_for_each_drawing(means: MiniKit) -> None:
     means.solve()
-    text = page(show(means))
+    text = page_of(show(means))
     assert "<h2>Means of prefixes</h2>\n<p>A bar is the mean of what came before it.</p>" in text
     assert "<h3>rising &lt;values&gt;</h3>" in text
     images = drawn(text)
@@ -245,7 +245,7 @@ def test_a_page_holds_titles_sentences_and_words_for_each_drawing(means: MiniKit
 
 def test_a_page_needs_nothing_from_outside_and_no_script(means: MiniKit) -> None:
     means.solve()
-    text = page(show(means))
+    text = page_of(show(means))
 
     class Tags(HTMLParser):
         found: set[str] = set()  # noqa: RUF012
@@ -267,7 +267,7 @@ def test_a_page_needs_nothing_from_outside_and_no_script(means: MiniKit) -> None
 
 def test_a_page_has_colours_for_light_and_for_dark_paper(means: MiniKit) -> None:
     means.solve()
-    text = page(show(means))
+    text = page_of(show(means))
     assert "@media (prefers-color-scheme:dark)" in text
     for name, (light, dark) in drawing.COLOURS.items():
         assert text.count(f"--{name}:{light}") == 1
@@ -311,7 +311,7 @@ def test_solution_draws_the_reference(means: MiniKit) -> None:
     assert show(means).drawn == 0
     told = show(means, solution=True)
     assert told.drawn == 3
-    assert "from the code in solutions/lab90" in page(told)
+    assert "from the code in solutions/lab90" in page_of(told)
 
 
 def test_an_edited_pictures_file_is_named_with_what_restores_it(means: MiniKit) -> None:
@@ -379,7 +379,7 @@ def test_panels_that_are_drawn_together_are_one_and_the_faulty_one_is_a_sentence
         "lab90.running_mean: the means are wrong.",
         "2 of 3 drawings of lab90 were made.",
     ]
-    text = page(told)
+    text = page_of(told)
     (image,) = drawn(text)
     assert image.get("aria-label") == "first: [1.0, 1.5]. second: [5.0, 6.0]."
     assert re.findall("<h3>.*</h3>", text) == ["<h3>wrong</h3>"]
@@ -391,7 +391,7 @@ def test_panels_that_are_drawn_together_are_sentences_where_none_can_be_drawn(
     (means.exercise / "pictures.py").write_text(TOGETHER)
     told = show(means)
     assert (told.drawn, told.sentences[-1]) == (0, "0 of 3 drawings of lab90 were made.")
-    assert re.findall("<h3>(.*)</h3>", page(told)) == ["first", "wrong", "second"]
+    assert re.findall("<h3>(.*)</h3>", page_of(told)) == ["first", "wrong", "second"]
 
 
 # -- where there is nothing to draw ---------------------------------------------------------------
@@ -445,7 +445,7 @@ def test_what_goes_wrong_is_a_sentence(means: MiniKit, code: str, sentence: str)
     assert told.drawn == 0
     assert sentence in told.sentences[0]
     assert told.sentences[0].startswith("lab90.running_mean: ")
-    assert "Traceback" not in page(told)
+    assert "Traceback" not in page_of(told)
 
 
 def test_one_drawing_that_fails_leaves_the_others(means: MiniKit) -> None:
@@ -456,7 +456,7 @@ def test_one_drawing_that_fails_leaves_the_others(means: MiniKit) -> None:
     told = show(means)
     assert told.drawn == 2
     assert told.sentences[0].startswith("lab90.running_mean: raised AssertionError")
-    assert len(drawn(page(told))) == 3
+    assert len(drawn(page_of(told))) == 3
 
 
 def test_a_lab_without_pictures_names_those_that_have_some(
@@ -520,7 +520,7 @@ def test_kernels_are_drawn_and_a_launch_that_no_gpu_takes_is_a_sentence(kernels:
     assert told.sentences[0] == (
         "lab91.scale: a block of (4096, 1, 1) threads is larger than 1024."
     ) or told.sentences[0].startswith("lab91.scale: block.x is 4096")
-    first, second = drawn(page(told))
+    first, second = drawn(page_of(told))
     assert words_of(first) == ["64", "64"]
     assert words_of(second) == ["64", "64", "64", "64"]
 
@@ -530,7 +530,9 @@ def test_one_tasks_pictures_only(kernels: MiniKit) -> None:
     for name in ("shift", "lab91.shift"):
         told = show(kernels, "lab91", name)
         assert told.sentences == ["1 of 1 drawings of lab91 were made."]
-        assert [image.get("aria-label") for image in drawn(page(told))] == ["shift has 4 accesses."]
+        assert [image.get("aria-label") for image in drawn(page_of(told))] == [
+            "shift has 4 accesses."
+        ]
 
 
 def test_a_task_without_a_picture_names_those_that_have_one(kernels: MiniKit) -> None:
@@ -557,8 +559,8 @@ def test_a_wrong_kernel_is_its_error_in_the_place_of_the_drawing(
     (kernels.root / "exercises/lab91/scale.cu").write_text(KERNELS.replace(old, new))
     told = show(kernels, "lab91")
     assert [text for text in told.sentences if text.startswith(sentence)] == told.sentences[:1]
-    assert "Traceback" not in page(told)
-    assert page(told).count(f'<p class="note">{sentence}') == failed
+    assert "Traceback" not in page_of(told)
+    assert page_of(told).count(f'<p class="note">{sentence}') == failed
 
 
 def test_a_kernel_that_is_not_started_is_no_fault_of_the_others(kernels: MiniKit) -> None:

@@ -1,0 +1,36 @@
+"""The kit's own notes about its labs, in `.infralens/progress.json` of the kit's folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from grader.durable import state_folder, write_atomically
+from grader.lab.manifest import Lab
+
+
+def read(root: Path) -> dict[str, Any]:
+    """The notes; empty if there are none or they cannot be read."""
+    try:
+        data = json.loads((root / ".infralens" / "progress.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def save(root: Path, data: dict[str, Any]) -> None:
+    write_atomically(state_folder(root) / "progress.json", json.dumps(data, indent=1) + "\n")
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file as hex, or `missing`."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return "missing"
+
+
+def digests(lab: Lab, folder: Path) -> dict[str, str]:
+    return {name: digest(folder / name) for name in lab.edit}
