@@ -64,9 +64,9 @@ STAGES = (
     ),
     Stage(COORDINATOR, "write pages", "grader.classroom.result_pages", "write_pages", True),
     Stage(JOB, "load the suites in a job", "grader.classroom.grading.jobs", "load_suite", True),
-    Stage(JOB, "open a room", "grader.classroom.grading.unit_run", "open_room"),
-    Stage(JOB, "fork a worker", "grader.sandbox.fork_server", "Line.ask", True),
-    Stage(JOB, "start a process", "grader.sandbox.process", "Spawned.__init__", True),
+    Stage(JOB, "open a backend", "grader.classroom.grading.unit_run", "open_backend"),
+    Stage(JOB, "fork a worker", "grader.sandbox.fork_server", "ForkServerClient.ask", True),
+    Stage(JOB, "start a process", "grader.sandbox.process", "SpawnedWorker.__init__", True),
     Stage(
         JOB,
         "worker gets ready, imports the files",
@@ -90,7 +90,11 @@ STAGES = (
         True,
     ),
     Stage(
-        JOB, "close the room", "grader.classroom.grading.guarded_backend", "GuardedBackend.close", True
+        JOB,
+        "close the backend",
+        "grader.classroom.grading.guarded_backend",
+        "GuardedBackend.close",
+        True,
     ),
     Stage(JOB, "end what is left", "grader.classroom.grading.processes", "end_children", True),
     Stage(JOB, "staging, marks, record", "grader.classroom.grading.jobs", "grade_unit"),
