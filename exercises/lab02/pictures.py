@@ -19,11 +19,11 @@ from grader.learner.pictures.drawing import (
     Bar,
     Bars,
     Drawing,
-    PictureFault,
     Key,
     Lines,
     Panel,
     Picture,
+    PictureFault,
     Series,
 )
 

@@ -13,11 +13,11 @@ from grader.learner.pictures.drawing import (
     Bar,
     Bars,
     Cell,
-    PictureFault,
     Grid,
     Key,
     Panel,
     Picture,
+    PictureFault,
     launched,
 )
 

@@ -17,12 +17,12 @@ from grader.learner.pictures.drawing import (
     Bars,
     Cell,
     Drawing,
-    PictureFault,
     Grid,
     Key,
     Lines,
     Panel,
     Picture,
+    PictureFault,
     Series,
     launched,
 )

@@ -21,11 +21,11 @@ from grader.learner.pictures.drawing import (
     Bars,
     Cell,
     Drawing,
-    PictureFault,
     Grid,
     Key,
     Panel,
     Picture,
+    PictureFault,
     Stack,
 )
 

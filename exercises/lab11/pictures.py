@@ -15,10 +15,10 @@ from grader.learner.pictures.drawing import (
     Bar,
     Bars,
     Drawing,
-    PictureFault,
     Lines,
     Panel,
     Picture,
+    PictureFault,
     Series,
 )
 

@@ -15,11 +15,11 @@ from grader.learner.pictures.drawing import (
     Bars,
     Cell,
     Drawing,
-    PictureFault,
     Grid,
     Key,
     Panel,
     Picture,
+    PictureFault,
 )
 
 

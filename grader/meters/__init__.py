@@ -1,4 +1,4 @@
-"""Resource truth beside student code: bytes, ops, FLOPs and collectives; and `ranks`.
+"""Resource truth beside student code: bytes, ops, FLOPs and collectives.
 
 ```python
 with meters.saved_bytes(exclude=module.parameters()) as m: ...  # m.bytes, m.tensors

@@ -85,7 +85,10 @@ class _Tar(tarfile.TarFile):
         if kind := _DESCRIBING.get(info.type):
             if info.size > MAX_HEADER_BYTES:
                 raise entries.damaged(f"a header of it claims {info.size:,} bytes")
-            self._describe(kind, self.data[start : start + info.size])
+            end = start + info.size
+            if info.size % tarfile.BLOCKSIZE and self.data[end : end + 1] not in (b"", b"\0"):
+                raise entries.damaged("a header of it goes on after its end")
+            self._describe(kind, self.data[start:end])
         else:
             self._check_entry(info)
             self.own, self.block = info, block
@@ -112,12 +115,9 @@ class _Tar(tarfile.TarFile):
     def _check_entry(self, info: tarfile.TarInfo) -> None:
         if self.records.get(b"size", b"%d" % info.size) != b"%d" % info.size:
             raise entries.damaged("an entry has two sizes")
-        if not info.size:
-            return
-        if info.type not in tarfile.REGULAR_TYPES and info.type in tarfile.SUPPORTED_TYPES:
+        is_file = info.type in tarfile.REGULAR_TYPES or info.type not in tarfile.SUPPORTED_TYPES
+        if info.size and not is_file:
             raise entries.damaged("an entry that is no file has content")
-        if info.isreg() and info.name.endswith("/"):
-            raise entries.damaged("a folder has content")
 
 
 def tar_entries(data: bytes) -> Iterator[Entry]:
@@ -131,11 +131,14 @@ def tar_entries(data: bytes) -> Iterator[Entry]:
 
 def _entry(tar: _Tar, info: tarfile.TarInfo) -> Entry:
     name, also, utf8 = _names(tar, info)
+    slashed = name.endswith("/") or tar.records.get(b"path", b"").endswith(b"/")
     kind, refusal = entries.FILE, None
     if info.sparse is not None or any(key.startswith(_SPARSE_KEYS) for key in tar.records):
         refusal = Refusal("is stored as a sparse file", entries.PACK_AGAIN)
-    elif info.isdir() or (info.isreg() and name.endswith("/")):
+    elif info.isdir() or (info.isreg() and slashed):
         kind = entries.FOLDER
+        if info.size:
+            raise entries.damaged("a folder has content")
     elif info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
         refusal = Refusal(_LINKS.get(info.type, "is no regular file"), entries.ITSELF)
     refusal = entries.first_refusal(name, also, refusal)

@@ -28,6 +28,7 @@ MAX_DIRECTORY_BYTES = 4 * 2**20
 MAX_EXTRA_BYTES = 2048
 _END, _END_MARK = struct.Struct("<4s4H2LH"), b"PK\5\6"
 _ZIP64_LOCATOR_BYTES, _ZIP64_LOCATOR = 20, b"PK\6\7"
+_ROW, _ROW_MARK = struct.Struct("<4s6H3L5H2L"), b"PK\1\2"
 _LOCAL, _LOCAL_MARK = struct.Struct("<4s5H3L2H"), b"PK\3\4"
 _IN_ZIP64 = 2**32 - 1
 _ZIP64_EXTRA, _NAME_EXTRA = 0x0001, 0x7075
@@ -41,24 +42,19 @@ _METHODS = {9: "Deflate64", 12: "bzip2", 14: "LZMA", 93: "Zstandard", 95: "XZ"}
 def zip_entries(data: bytes) -> Iterator[Entry]:
     """Every entry, in the directory's order. Raises `Unreadable` for a directory that is damaged,
     too large, or that lets entries overlap."""
-    count, directory = _check_end(data)
+    directory = _check_end(data)
     try:
         infos = zipfile.ZipFile(io.BytesIO(data)).infolist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error, OSError) as error:
         raise damaged(f"its directory cannot be read: {error}") from error
-    if len(infos) != count:
-        how = "shorter" if len(infos) < count else "longer"
-        raise damaged(f"its directory is {how} than its end says")
-    if any(len(info.extra) > MAX_EXTRA_BYTES for info in infos):
-        raise damaged("its directory holds more than names")
     contents = _Contents(data, infos, directory)
     for info in infos:
         yield _entry(contents, info)
 
 
-def _check_end(data: bytes) -> tuple[int, int]:
-    """How many rows the directory has, and where it begins. It ends where the end record begins,
-    which `zipfile` does not ask for; nor does it count rows before it keeps them."""
+def _check_end(data: bytes) -> int:
+    """Where the directory begins. It ends where the end record begins, and has as many rows as that
+    one says: `zipfile` asks for neither, and takes a last row that is cut off."""
     at = data.rfind(_END_MARK, max(0, len(data) - 2**16 - _END.size))
     if at < 0 or at + _END.size > len(data):
         raise Unreadable("is no zip, or is cut off before its end", "pack it and hand it in again")
@@ -75,7 +71,21 @@ def _check_end(data: bytes) -> tuple[int, int]:
         raise damaged(f"its directory claims {length:,} bytes")
     if start + length != at:
         raise damaged("its directory is not where it should be, or something precedes the zip")
-    return count, start
+    _check_rows(data[start:at], count)
+    return int(start)
+
+
+def _check_rows(directory: bytes, count: int) -> None:
+    at = 0
+    for _ in range(count):
+        if len(directory) - at < _ROW.size or not directory.startswith(_ROW_MARK, at):
+            raise damaged("its directory is shorter than its end says")
+        name, extra, comment = _ROW.unpack_from(directory, at)[10:13]
+        if extra > MAX_EXTRA_BYTES:
+            raise damaged("its directory holds more than names")
+        at += _ROW.size + name + extra + comment
+    if at != len(directory):
+        raise damaged("its directory is longer than its end says")
 
 
 def _entry(contents: _Contents, info: zipfile.ZipInfo) -> Entry:

@@ -148,6 +148,13 @@ def deflated(data: bytes) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
+def cut_row() -> bytes:
+    """The last row of the directory claims a comment, which is not there."""
+    packed = bytearray(one())
+    packed[packed.index(b"PK\1\2") + 32] = 9
+    return bytes(packed)
+
+
 def quoted_overlap() -> bytes:
     """Fifield's bomb in small: the first entry's content is the second's header and content."""
     inner = one("lab90/kernel.txt", data=b"0" * 1000)
@@ -390,6 +397,17 @@ REFUSED: dict[str, tuple[str, Callable[[], bytes], str]] = {
         lambda: tar(member("././@LongLink", PATH.encode() + b"\0", type=b"L"), member("lab90/x")),
         "goes by two names",
     ),
+    "tar-long-name-goes-on": (
+        ".tar",
+        lambda: tar(member("@", b"lab90/x", type=b"L", patch={124: b"%011o\0" % 5}), member()),
+        "a header of it goes on after its end",
+    ),
+    "tar-pax-folder": (
+        ".tar",
+        lambda: tar(pax(path=f"{PATH}/"), member()),
+        "a folder has content",
+    ),
+    "directory-row-cut": (".zip", cut_row, "longer"),
     "tar-prefix": (
         ".tar",
         lambda: tar(member(MEAN, form=tarfile.GNU_FORMAT, patch={345: b"lab90"})),

@@ -1,0 +1,69 @@
+"""Statuses keep their values, which stand in stored results, and only these are read back."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from grader.classroom.gradebook import records
+from grader.classroom.gradebook.records import TaskRow, UnitResult
+from grader.status import TaskStatus, TestStatus
+
+RECORD = UnitResult(
+    schema=records.SCHEMA,
+    student="alice",
+    lab="lab90",
+    score=2.0,
+    max_score=2.0,
+    not_verified=0.0,
+    tier="process",
+    mechanisms=[],
+    key="k",
+    seed="public",
+    files={},
+    tests=[records.TestRow(f"lab90/mean/{s}", "mean", True, s, "", "", 0.0) for s in TestStatus],
+    tasks=[TaskRow("mean", 2.0, 2.0, s) for s in TaskStatus if s != TaskStatus.NOT_RUN],
+)
+
+
+def test_the_values_are_those_of_results() -> None:
+    tests = ["passed", "failed", "error", "timeout", "not_started", "not_run", "not_verified"]
+    tasks = ["done", "partial", "wrong", "not_started", "not_verified", "disturbed", "not_run"]
+    plain = msgspec.json.decode(records.encode(RECORD))
+    assert [row["status"] for row in plain["tests"]] == tests
+    assert [row["status"] for row in plain["tasks"]] == tasks[:-1]
+    assert [status.value for status in TaskStatus] == tasks
+
+
+def test_a_record_comes_back_with_its_statuses() -> None:
+    again = records.decode(records.encode(RECORD))
+    assert again == RECORD
+    assert [type(row.status) for row in (*again.tests[:1], *again.tasks[:1])] == [
+        TestStatus,
+        TaskStatus,
+    ]
+
+
+@pytest.mark.parametrize(("old", "new"), [("passed", "great"), ("done", "great")])
+def test_an_unknown_status_is_refused(old: str, new: str) -> None:
+    with pytest.raises(records.InvalidResult, match="great"):
+        records.decode(records.encode(RECORD).replace(f'"{old}"'.encode(), f'"{new}"'.encode()))
+
+
+def test_a_task_that_was_not_run_is_never_a_result() -> None:
+    with pytest.raises(records.InvalidResult, match="unknown task status"):
+        records.decode(records.encode(RECORD).replace(b'"done"', b'"not_run"'))
+
+
+def test_what_asks_for_work() -> None:
+    assert {status for status in TestStatus if not status.asks_for_work} == {
+        "passed",
+        "not_verified",
+    }
+    assert {status for status in TaskStatus if not status.asks_for_work} == {"done", "not_verified"}
+
+
+def test_no_two_marks_of_the_board_are_alike() -> None:
+    assert len({status.mark for status in TaskStatus}) == len(TaskStatus)
+    assert TestStatus.NOT_VERIFIED.pytest_words == ("not verified here", "v", "NOT VERIFIED")
+    assert TestStatus.FAILED.pytest_words is None
