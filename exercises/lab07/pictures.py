@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy
 
-from grader.learner.pictures.drawing import (
+from grader.learner.pictures import (
     Bar,
     Bars,
     Cell,

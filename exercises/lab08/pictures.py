@@ -15,7 +15,7 @@ from typing import Any
 import numpy
 from types_lab08 import MLP_SHAPES, RECIPES
 
-from grader.learner.pictures.drawing import (
+from grader.learner.pictures import (
     Areas,
     Bar,
     Bars,

@@ -9,7 +9,7 @@ from typing import Any
 
 from types_lab09 import FLOP_COUNTER, Ev, KernelCounters, Peaks, Trace
 
-from grader.learner.pictures.drawing import (
+from grader.learner.pictures import (
     Bar,
     Bars,
     Drawing,

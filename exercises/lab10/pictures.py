@@ -11,7 +11,7 @@ from typing import Any
 from types_lab10 import Req, SchedulerConfig
 from workload_lab10 import GIB, PROBLEM
 
-from grader.learner.pictures.drawing import (
+from grader.learner.pictures import (
     Areas,
     Bar,
     Bars,

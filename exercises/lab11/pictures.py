@@ -11,7 +11,7 @@ from plans_lab11 import MXFP4, NF4, NVFP4
 from tiny_lm import as_tensor, drawn_weights
 from types_lab11 import Model
 
-from grader.learner.pictures.drawing import (
+from grader.learner.pictures import (
     Bar,
     Bars,
     Drawing,

@@ -10,7 +10,7 @@ from typing import Any
 from cases_lab12 import CASES, H100_64
 from types_lab12 import Model, Plan
 
-from grader.learner.pictures.drawing import (
+from grader.learner.pictures import (
     Bar,
     Bars,
     Cell,

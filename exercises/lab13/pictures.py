@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from grader.learner.pictures.drawing import (
+from grader.learner.pictures import (
     Bar,
     Bars,
     Cell,

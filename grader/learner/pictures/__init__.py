@@ -1,1 +1,41 @@
-"""Pictures of what a learner's own code does."""
+"""Pictures of what a learner's own code does. A lab's `pictures.py` takes its names from here."""
+
+from grader.learner.pictures.drawing import (
+    Areas,
+    Bar,
+    Bars,
+    Cell,
+    Drawing,
+    Grid,
+    Key,
+    Legend,
+    Lines,
+    Panel,
+    Picture,
+    PictureFault,
+    Series,
+    Span,
+    Stack,
+    Timeline,
+    shade,
+)
+
+__all__ = [
+    "Areas",
+    "Bar",
+    "Bars",
+    "Cell",
+    "Drawing",
+    "Grid",
+    "Key",
+    "Legend",
+    "Lines",
+    "Panel",
+    "Picture",
+    "PictureFault",
+    "Series",
+    "Span",
+    "Stack",
+    "Timeline",
+    "shade",
+]

@@ -21,6 +21,7 @@ import pytest
 from grader.errors import LabError
 from grader.lab import capabilities
 from grader.lab.manifest import all_labs, load_lab
+from grader.learner import pictures
 from grader.learner.pictures import drawing, page
 from grader.learner.pictures.drawing import (
     Areas,
@@ -57,7 +58,7 @@ needs_compiler = pytest.mark.skipif(bool(capabilities.missing("cxx")), reason="n
 MEANS = '''
 """Two pictures of one function."""
 
-from grader.learner.pictures.drawing import Bar, Bars, PictureFault, Key, Panel, Picture
+from grader.learner.pictures import Bar, Bars, Key, Panel, Picture, PictureFault
 
 
 def pictures(student):
@@ -151,7 +152,7 @@ KERNEL_PICTURES = '''
 """Lanes of two kernels."""
 
 import numpy
-from grader.learner.pictures.drawing import Cell, Grid, Panel, Picture, launched
+from grader.learner.pictures import Cell, Grid, Panel, Picture, launched
 
 
 def pictures(student):
@@ -337,7 +338,19 @@ def test_a_release_without_the_reference_draws_from_the_given_file(means: MiniKi
 def test_the_command_loads_nothing_of_this_at_start_up() -> None:
     code = (
         "import sys, grader.cli; "
-        "print([m for m in ('numpy', 'matplotlib', 'grader.learner.pictures.page', 'grader.suite')"
+        "print([m for m in ('numpy', 'matplotlib', 'grader.learner.pictures', 'grader.suite')"
+        " if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_what_a_labs_pictures_import_loads_no_library() -> None:
+    code = (
+        "import sys, grader.learner.pictures; "
+        "print([m for m in ('numpy', 'matplotlib', 'torch', 'grader.learner.pictures.page')"
         " if m in sys.modules])"
     )
     done = subprocess.run(
@@ -349,7 +362,7 @@ def test_the_command_loads_nothing_of_this_at_start_up() -> None:
 TOGETHER = '''
 """Lines of one function, drawn together."""
 
-from grader.learner.pictures.drawing import PictureFault, Lines, Panel, Picture, Series
+from grader.learner.pictures import Lines, Panel, Picture, PictureFault, Series
 
 
 def pictures(student):
@@ -609,10 +622,10 @@ def test_pictures_of_a_lab_import_only_what_they_may(lab: Any) -> None:
     allowed = {*sys.stdlib_module_names, "numpy", *(name[:-3] for name in lab.given)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
-            assert (
-                node.module == "grader.learner.pictures.drawing"
-                or node.module.split(".")[0] in allowed
-            )
+            if node.module == "grader.learner.pictures":
+                assert {alias.name for alias in node.names} <= set(pictures.__all__)
+            else:
+                assert node.module.split(".")[0] in allowed
         elif isinstance(node, ast.Import):
             assert {alias.name.split(".")[0] for alias in node.names} <= allowed
 
