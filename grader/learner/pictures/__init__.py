@@ -1,24 +1,21 @@
 """Pictures of what a learner's own code does. A lab's `pictures.py` takes its names from here."""
 
+from grader.learner.pictures.areas import Areas
+from grader.learner.pictures.bars import Bar, Bars
+from grader.learner.pictures.combine import Stack
 from grader.learner.pictures.drawing import (
-    Areas,
-    Bar,
-    Bars,
-    Cell,
     Drawing,
-    Grid,
     Key,
     Legend,
-    Lines,
     Panel,
     Picture,
     PictureFault,
-    Series,
-    Span,
-    Stack,
-    Timeline,
-    shade,
+    launched,
 )
+from grader.learner.pictures.grid import Cell, Grid
+from grader.learner.pictures.lines import Lines, Series
+from grader.learner.pictures.palette import shade
+from grader.learner.pictures.timeline import Span, Timeline
 
 __all__ = [
     "Areas",
@@ -37,5 +34,6 @@ __all__ = [
     "Span",
     "Stack",
     "Timeline",
+    "launched",
     "shade",
 ]

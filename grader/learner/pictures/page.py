@@ -25,8 +25,12 @@ from grader.errors import (
 )
 from grader.lab import capabilities
 from grader.lab.manifest import Lab, lab_ids, load_lab
-from grader.learner.pictures import drawing
-from grader.learner.pictures.drawing import Drawing, Legend, Lines, Note, Panel, Picture, Sheet
+from grader.learner.pictures import combine
+from grader.learner.pictures.drawing import Drawing, Legend, Note, Panel, Picture, PictureFault
+from grader.learner.pictures.lines import Lines
+from grader.learner.pictures.png import write_png
+from grader.learner.pictures.sheet import Sheet, Text, paragraph, text_width
+from grader.learner.pictures.svg import css, to_svg
 from grader.sandbox.backends import LocalBackend
 from grader.sandbox.client import Session, Student
 from grader.sandbox.modules import FolderModules
@@ -159,7 +163,7 @@ def _drawn(
 ) -> list[RenderedPanel]:
     drawings = [_one(suite, line, panel) for panel in panels]
     if picture.same_scale:
-        drawings = drawing.same_scale(drawings)
+        drawings = combine.same_scale(drawings)
     shown = [RenderedPanel(panel, made) for panel, made in zip(panels, drawings, strict=True)]
     return _together(shown) if picture.together else shown
 
@@ -171,7 +175,7 @@ def _together(shown: list[RenderedPanel]) -> list[RenderedPanel]:
     if not lines:
         return others
     first = next(one.panel for one in shown if isinstance(one.drawing, Lines))
-    return [RenderedPanel(replace(first, title=""), drawing.together(lines), len(lines)), *others]
+    return [RenderedPanel(replace(first, title=""), combine.together(lines), len(lines)), *others]
 
 
 def _one(suite: Suite, line: Session, panel: Panel) -> Drawing:
@@ -191,7 +195,7 @@ def _one(suite: Suite, line: Session, panel: Panel) -> Drawing:
         if isinstance(error, StudentError) and error.type_name in _FILE_FAULTS:
             return Note(error.text)
         return Note(f"{task.name}: {_told(error)}")
-    except drawing.PictureFault as error:
+    except PictureFault as error:
         return Note(f"{task.name}: {sentence(str(error))}")
     except SuiteFault as error:
         return Note(f"{task.name}: the picture is at fault, not your code: {error}")
@@ -247,7 +251,7 @@ def page(lab: Lab, folder: Path, results: list[RenderedPicture]) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{lab.id}: pictures</title>
 <style>
-{drawing.css()}
+{css()}
 {_STYLE.strip()}
 </style>
 </head>
@@ -263,7 +267,7 @@ def page(lab: Lab, folder: Path, results: list[RenderedPicture]) -> str:
 def _section(result: RenderedPicture) -> str:
     picture = result.picture
     figures = "\n".join(_figure(shown) for shown in result.panels)
-    keys = f"\n{drawing.svg(Legend(picture.keys))}" if picture.keys else ""
+    keys = f"\n{to_svg(Legend(picture.keys))}" if picture.keys else ""
     return f"""<section>
 <h2>{escape(picture.title)}</h2>
 <p>{escape(picture.how)}</p>{keys}
@@ -279,7 +283,7 @@ def _figure(shown: RenderedPanel) -> str:
         body = f'<p class="note">{escape(shown.drawing.alt)}</p>'
     else:
         words = f"<summary>In words</summary><p>{escape(shown.drawing.alt)}</p>"
-        body = f"{drawing.svg(shown.drawing)}\n<details>{words}</details>"
+        body = f"{to_svg(shown.drawing)}\n<details>{words}</details>"
     return f"<figure>\n{title}{body}\n</figure>"
 
 
@@ -291,7 +295,7 @@ def _images(path: Path, results: list[RenderedPicture]) -> list[Path]:
     found = []
     for number, result in enumerate(results, start=1):
         found.append(path.with_name(f"{path.stem}-{number}.png"))
-        drawing.png(_poster(result), found[-1])
+        write_png(_poster(result), found[-1])
     return found
 
 
@@ -303,16 +307,16 @@ def _poster(result: RenderedPicture) -> Sheet:
     for shown in result.panels:
         one = Sheet()
         if shown.panel.title:
-            one.put(drawing.Text(0, 9, shown.panel.title, 13, bold=True))
-            one.width, one.height = drawing.text_width(shown.panel.title, 13) * 1.08, 24
+            one.put(Text(0, 9, shown.panel.title, 13, bold=True))
+            one.width, one.height = text_width(shown.panel.title, 13) * 1.08, 24
         one.paste(shown.drawing.lay(), 0, one.height)
         if x and x + one.width > _WIDEST:
             x, y = 0.0, lowest + _GAP
         panels.paste(one, x, y)
         x, lowest = x + one.width + _GAP, max(lowest, y + one.height)
-    words = drawing.paragraph(result.picture.how, max(panels.width, 480), 13)
-    sheet.put(drawing.Text(0, 10, result.picture.title, 17, bold=True))
-    sheet.width = drawing.text_width(result.picture.title, 17) * 1.08
+    words = paragraph(result.picture.how, max(panels.width, 480), 13)
+    sheet.put(Text(0, 10, result.picture.title, 17, bold=True))
+    sheet.width = text_width(result.picture.title, 17) * 1.08
     sheet.paste(words, 0, 28)
     if result.picture.keys:
         sheet.paste(Legend(result.picture.keys).lay(), 0, sheet.height + 10)

@@ -22,28 +22,32 @@ from grader.errors import LabError
 from grader.lab import capabilities
 from grader.lab.manifest import all_labs, load_lab
 from grader.learner import pictures
-from grader.learner.pictures import drawing, page
-from grader.learner.pictures.drawing import (
+from grader.learner.pictures import (
     Areas,
     Bar,
     Bars,
-    Boxes,
     Cell,
     Drawing,
     Grid,
     Key,
     Legend,
     Lines,
-    Note,
     Panel,
     Picture,
     Series,
     Span,
     Stack,
-    Stroke,
-    Text,
     Timeline,
+    axes,
+    combine,
+    page,
+    palette,
 )
+from grader.learner.pictures.drawing import Note
+from grader.learner.pictures.lines import sign, touches
+from grader.learner.pictures.png import write_png
+from grader.learner.pictures.sheet import Boxes, Sheet, Stroke, Text, ring
+from grader.learner.pictures.svg import to_svg
 
 from ..conftest import MiniKit
 
@@ -270,13 +274,13 @@ def test_a_page_has_colours_for_light_and_for_dark_paper(means: MiniKit) -> None
     means.solve()
     text = page_of(show(means))
     assert "@media (prefers-color-scheme:dark)" in text
-    for name, (light, dark) in drawing.COLOURS.items():
+    for name, (light, dark) in palette.COLOURS.items():
         assert text.count(f"--{name}:{light}") == 1
         assert text.count(f"--{name}:{dark}") == 1
     for image in drawn(text):
         for element in image:
             for kind in re.findall(r"\b[fs]-(\w+)", element.get("class") or ""):
-                assert kind in drawing.COLOURS
+                assert kind in palette.COLOURS
 
 
 def test_panels_of_a_picture_share_a_scale_where_it_says_so(means: MiniKit) -> None:
@@ -1241,7 +1245,7 @@ def test_other_right_answers_are_drawn(tmp_path: Path, lab_id: str, name: str, f
 
 
 def grid(**options: Any) -> Grid:
-    cells = [[Cell(drawing.shade(c, 32), str(c), ring=r == c) for c in range(32)] for r in range(8)]
+    cells = [[Cell(palette.shade(c, 32), str(c), ring=r == c) for c in range(32)] for r in range(8)]
     return Grid(cells, "a grid", **options)
 
 
@@ -1384,8 +1388,8 @@ def test_the_check_for_overlaps_finds_one() -> None:
     class Bad:
         alt = "bad"
 
-        def lay(self) -> drawing.Sheet:
-            return drawing.Sheet(100, 20, [Text(0, 9, "one text"), Text(20, 12, "another")])
+        def lay(self) -> Sheet:
+            return Sheet(100, 20, [Text(0, 9, "one text"), Text(20, 12, "another")])
 
     assert overlaps(Bad()) == [("one text", "another")]
 
@@ -1409,7 +1413,7 @@ def test_no_text_is_wider_than_the_room_that_was_kept_for_it() -> None:
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_svg_says_what_the_marks_say(name: str) -> None:
     made = DRAWINGS[name]
-    image = ElementTree.fromstring(drawing.svg(made))
+    image = ElementTree.fromstring(to_svg(made))
     assert words_of(image) == [m.text for m in made.lay().marks if isinstance(m, Text)]
     assert image.get("aria-label") == made.alt
     assert len(image) == len(made.lay().marks)
@@ -1420,7 +1424,7 @@ def test_svg_says_what_the_marks_say(name: str) -> None:
 def test_a_png_is_the_same_sheet_in_twice_its_pixels(name: str, tmp_path: Path) -> None:
     sheet = DRAWINGS[name].lay()
     path = tmp_path / "one.png"
-    drawing.png(sheet, path, margin=10)
+    write_png(sheet, path, margin=10)
     data = path.read_bytes()
     width, height = (int.from_bytes(data[i : i + 4], "big") for i in (16, 20))
     assert abs(width - 2 * (sheet.width + 20)) <= 2
@@ -1481,9 +1485,9 @@ def test_a_label_stands_beside_its_last_point_and_on_no_line() -> None:
         assert abs(x + width - end[0]) <= 15
         assert abs(y + height / 2 - end[1]) <= 30
         for line in lines:
-            assert not drawing._hit((x, y, width, height), line.points)
-    assert drawing._hit((0, 0, 10, 10), [(-20, -20), (30, 30)])
-    assert not drawing._hit((0, 0, 10, 10), [(-20, 20), (30, 20)])
+            assert not touches((x, y, width, height), line.points)
+    assert touches((0, 0, 10, 10), [(-20, -20), (30, 30)])
+    assert not touches((0, 0, 10, 10), [(-20, 20), (30, 20)])
 
 
 def test_a_group_that_is_cut_off_is_labelled_only_where_its_part_has_room() -> None:
@@ -1494,7 +1498,7 @@ def test_lines_that_are_drawn_together_share_axes_and_what_they_have_in_common()
     roof = Series("roof", [(1, 1), (10, 10)])
     one = Lines([roof, Series("a", [(2, 2)])], "a is 2.", caption="Both.", x_name="x")
     other = Lines([roof, Series("b", [(90, 3)])], "b is 3.", caption="Both.", y_name="y")
-    made = drawing.together([one, other])
+    made = combine.together([one, other])
     assert [series.name for series in made.series] == ["roof", "a", "b"]
     assert (made.alt, made.caption, made.x_name, made.y_name) == (
         "a is 2. b is 3.",
@@ -1530,7 +1534,7 @@ def test_layers_are_as_thick_as_their_values_and_stand_on_each_other() -> None:
     assert max(x for x, _ in high.points) - min(x for x, _ in high.points) == pytest.approx(40)
     (tip,) = found["ink"]
     assert tip.points[0][1] == pytest.approx(min(y for _, y in high.points))
-    taller = areas(drawing.same_scale([made, Areas(["c"], [(172,)], "y")])[0])
+    taller = areas(combine.same_scale([made, Areas(["c"], [(172,)], "y")])[0])
     assert inside(taller["blue"][0]) == pytest.approx(inside(low) / 2)
 
 
@@ -1570,9 +1574,9 @@ def test_spans_last_as_long_as_they_are() -> None:
 def test_one_scale_for_bars_leaves_other_drawings() -> None:
     note = Note("nothing here")
     layers = Areas(["a"], [(2.0,), (9.0,)], "x")
-    assert drawing.same_scale([layers, note])[0].limit == 9.0
+    assert combine.same_scale([layers, note])[0].limit == 9.0
     bars = [Bars([Bar("a", (value,))], "x") for value in (3.0, 7.0)]
-    made = drawing.same_scale([bars[0], note, bars[1]])
+    made = combine.same_scale([bars[0], note, bars[1]])
     assert made[1] is note
     assert [one.limit for one in made if isinstance(one, Bars)] == [7.0, 7.0]
 
@@ -1581,7 +1585,7 @@ def test_one_scale_for_bars_leaves_other_drawings() -> None:
     ("low", "high"), [(0, 1), (0, 24), (0, 32), (0, 7e9), (-3, 4), (0, 0.0004), (0, 10), (2, 2.5)]
 )
 def test_ticks_are_round_in_order_and_few(low: float, high: float) -> None:
-    found = drawing.ticks(low, high)
+    found = axes.ticks(low, high)
     assert 2 <= len(found) <= 6
     assert found == sorted(found)
     assert low - 1e-12 <= found[0]
@@ -1595,7 +1599,7 @@ def test_ticks_are_round_in_order_and_few(low: float, high: float) -> None:
     [(1e-5, "10⁻⁵"), (0.001, "0.001"), (1, "1"), (1e5, "100,000"), (1e12, "10¹²")],
 )
 def test_powers_of_ten_stay_short(value: float, label: str) -> None:
-    assert drawing.power(value) == label
+    assert axes.power(value) == label
 
 
 @pytest.mark.parametrize(
@@ -1618,7 +1622,7 @@ def test_powers_of_ten_stay_short(value: float, label: str) -> None:
         lambda: Areas(list("abcdef"), [range(6)], "x"),
         lambda: Timeline([("a", [])], "x"),
         lambda: Timeline([("a", [Span(2, 1)])], "x"),
-        lambda: drawing.shade(32, 32),
+        lambda: palette.shade(32, 32),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(make: Any) -> None:
@@ -1635,20 +1639,20 @@ def contrast(one: float, other: float) -> float:
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_colours_stand_out_from_the_paper(dark: bool) -> None:
-    paper = drawing.luminance("paper", dark)
+    paper = palette.luminance("paper", dark)
     for name in ("ink", "soft", "red"):
-        assert contrast(drawing.luminance(name, dark), paper) >= 4.5, name
-    for name in drawing.SERIES:
+        assert contrast(palette.luminance(name, dark), paper) >= 4.5, name
+    for name in palette.SERIES:
         # Bars carry text in the paper's colour.
-        assert contrast(drawing.luminance(name, dark), paper) >= 4.5, name
+        assert contrast(palette.luminance(name, dark), paper) >= 4.5, name
 
 
 def test_lightness_of_shades_grows_and_their_text_is_readable() -> None:
-    shades = [drawing.luminance(drawing.shade(index, 32)) for index in range(32)]
+    shades = [palette.luminance(palette.shade(index, 32)) for index in range(32)]
     assert all(a < b for a, b in itertools.pairwise(shades))
     for index in range(32):
-        shade = drawing.shade(index, 32)
-        upon = drawing.luminance(drawing._upon(shade))
+        shade = palette.shade(index, 32)
+        upon = palette.luminance(palette.text_colour(shade))
         assert contrast(upon, shades[index]) >= 4.5
 
 
@@ -1668,7 +1672,7 @@ def seen_by(name: str, dark: bool, kind: str) -> tuple[float, float, float]:
             (-0.011820, 0.042940, 0.968881),
         ),
     }
-    value = drawing.COLOURS[name][dark]
+    value = palette.COLOURS[name][dark]
     parts = [int(value[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
     r, g, b = (
@@ -1702,9 +1706,9 @@ def test_colours_that_meet_in_a_picture_differ_for_every_eye(dark: bool, kind: s
 
 def test_a_drawing_never_leans_on_colour_alone() -> None:
     """Series of lines differ in their signs, and a ring is two frames, dark and light."""
-    signs = [drawing._sign(index, 0, 0).points for index in range(len(drawing.SERIES))]
+    signs = [sign(index, 0, 0).points for index in range(len(palette.SERIES))]
     assert len(set(signs)) == len(signs)
-    assert [mark.colour for mark in drawing._ring((0, 0, 9, 9))] == ["paper", "ink"]
+    assert [mark.colour for mark in ring((0, 0, 9, 9))] == ["paper", "ink"]
 
 
 def test_a_panel_is_drawn_only_when_it_is_asked_for(means: MiniKit) -> None:
