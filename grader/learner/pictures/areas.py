@@ -14,6 +14,30 @@ from grader.learner.pictures.sheet import SMALL, Boxes, Mark, Sheet, Stroke, Tex
 
 
 @dataclass(frozen=True)
+class _Column:
+    """Moments that are drawn as one: where they start and end, and what the layers add up to, the
+    lowest first, from 0 on."""
+
+    start: float
+    end: float
+    sums: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class _Plot:
+    """Where the layers are: `scale` is pixels for each unit of the course."""
+
+    left: float
+    top: float
+    bottom: float
+    scale: float
+    columns: Sequence[_Column]
+
+    def y(self, value: float) -> float:
+        return self.bottom - value * self.scale
+
+
+@dataclass(frozen=True)
 class Areas:
     """Layers upon each other over a course of moments, the first name lowest: `course` has a value
     of each at each moment, which holds until the next one. A layer's name stands on it where it is
@@ -58,107 +82,86 @@ class Areas:
         sheet.put(Text(0, 9, self.y_name, SMALL, bold=True))
         rows = [(bottom - value / limit * high, number(value)) for value in marked]
         y_ticks(sheet, rows, left, wide)
-        columns = self._columns()
-        sums = [tuple(itertools.accumulate(row)) for _, _, row in columns]
-        steps = [(left + a * wide, left + b * wide) for a, b, _ in columns]
-        for layer, colour in zip(range(len(self.names)), self.colours, strict=False):
-            sheet.put(*self._layer(layer, colour, steps, sums, bottom, high / limit))
-        self._bands(sheet, left, top, bottom)
+        plot = _Plot(left, top, bottom, high / limit, self._columns(left))
         for layer in range(len(self.names)):
-            sheet.put(*self._name(layer, steps, sums, bottom, high / limit))
+            sheet.put(*self._layer(plot, layer))
+        self._bands(sheet, plot)
+        for layer in range(len(self.names)):
+            sheet.put(*self._name(plot, layer))
         if self.peak:
-            self._peak(sheet, left, bottom, high / limit, steps, sums)
+            self._peak(sheet, plot)
         x_ticks(sheet, scale(len(self.course), left, wide), bottom + 12)
         sheet.put(Text(left, bottom + 29, self.x_name, SMALL, bold=True))
         sheet.width = left + wide + 14
         sheet.height = bottom + (38 if self.x_name else 21)
         return finish(sheet, self.keys, self.caption)
 
-    def _columns(self) -> list[tuple[float, float, Sequence[float]]]:
-        """(start, end, values) with places from 0 to 1: the moments, or where there are more than
-        pixels, the highest of those that share one."""
-        count, pixels = len(self.course), int(self.size[0])
-        each = max(1, math.ceil(count / pixels))
+    def _columns(self, left: float) -> list[_Column]:
+        """The moments, or where there are more than pixels, the highest of those that share one."""
+        wide, count = self.size[0], len(self.course)
+        each = max(1, math.ceil(count / int(wide)))
         return [
-            (at / count, min(at + each, count) / count, max(self.course[at : at + each], key=sum))
+            _Column(
+                left + at / count * wide,
+                left + min(at + each, count) / count * wide,
+                tuple(itertools.accumulate(max(self.course[at : at + each], key=sum), initial=0.0)),
+            )
             for at in range(0, count, each)
         ]
 
-    def _layer(
-        self,
-        layer: int,
-        colour: str,
-        steps: Sequence[tuple[float, float]],
-        sums: Sequence[Sequence[float]],
-        bottom: float,
-        scale: float,
-    ) -> Iterator[Mark]:
+    def _layer(self, plot: _Plot, layer: int) -> Iterator[Mark]:
         """The layer as one outline for each stretch in which it is not empty."""
-        rows = [
-            (start, end, row[layer - 1] if layer else 0.0, row[layer])
-            for (start, end), row in zip(steps, sums, strict=True)
-        ]
-        for filled, group in itertools.groupby(rows, lambda row: row[3] > row[2]):
+        for filled, group in itertools.groupby(
+            plot.columns, lambda c: c.sums[layer + 1] > c.sums[layer]
+        ):
             if filled:
                 part = list(group)
-                over = [(x, bottom - r[3] * scale) for r in part for x in r[:2]]
-                under = [(x, bottom - r[2] * scale) for r in part for x in r[:2]]
-                yield Stroke(_straight([*over, *reversed(under)]), colour, closed=True)
+                over = [(x, plot.y(c.sums[layer + 1])) for c in part for x in (c.start, c.end)]
+                under = [(x, plot.y(c.sums[layer])) for c in part for x in (c.start, c.end)]
+                outline = _straight([*over, *reversed(under)])
+                yield Stroke(outline, self.colours[layer], closed=True)
 
-    def _name(
-        self,
-        layer: int,
-        steps: Sequence[tuple[float, float]],
-        sums: Sequence[Sequence[float]],
-        bottom: float,
-        scale: float,
-    ) -> Iterator[Mark]:
+    def _name(self, plot: _Plot, layer: int) -> Iterator[Mark]:
         """The layer's name at its thickest place, where it fits."""
+        columns = plot.columns
         name, thickest, place = self.names[layer], SMALL * 1.3, None
         length = text_width(name, SMALL) + 6
-        for first in range(0, len(steps), 3):
-            start, last = steps[first][0], first
-            while last < len(steps) and steps[last][1] < start + length:
+        for first in range(0, len(columns), 3):
+            start, last = columns[first].start, first
+            while last < len(columns) and columns[last].end < start + length:
                 last += 1
-            if last == len(steps):
+            if last == len(columns):
                 break
-            rows = sums[first : last + 1]
-            low = max(row[layer - 1] if layer else 0.0 for row in rows) * scale
-            high = min(row[layer] for row in rows) * scale
+            below = columns[first : last + 1]
+            low = max(column.sums[layer] for column in below) * plot.scale
+            high = min(column.sums[layer + 1] for column in below) * plot.scale
             if high - low > thickest:
-                thickest, place = high - low, (start + length / 2, bottom - (low + high) / 2)
+                thickest, place = high - low, (start + length / 2, plot.bottom - (low + high) / 2)
         if place:
             yield Text(*place, name, SMALL, "middle", text_colour(self.colours[layer]))
 
-    def _bands(self, sheet: Sheet, left: float, top: float, bottom: float) -> None:
+    def _bands(self, sheet: Sheet, plot: _Plot) -> None:
         """The phases: a strip above the layers, and a line down where one begins."""
         wide, count = self.size[0], len(self.course)
         ends = [*(first for first, _ in self.phases[1:]), count]
         for (first, name), end in zip(self.phases, ends, strict=False):
-            x, length = left + first / count * wide, (end - first) / count * wide
+            x, length = plot.left + first / count * wide, (end - first) / count * wide
             if length <= 0:
                 continue
-            sheet.put(Boxes(((x, top - 18, max(length - 1, 0.5), 16),), "off"))
+            sheet.put(Boxes(((x, plot.top - 18, max(length - 1, 0.5), 16),), "off"))
             if first:
-                sheet.put(Stroke(((x, top), (x, bottom)), "soft", 0.75, True))
+                sheet.put(Stroke(((x, plot.top), (x, plot.bottom)), "soft", 0.75, True))
             size = min(SMALL, (length - 4) / text_width(name or " ", 1.0))
             if name and size >= 0.8 * SMALL:
-                sheet.put(Text(x + length / 2, top - 10, name, size, "middle"))
+                sheet.put(Text(x + length / 2, plot.top - 10, name, size, "middle"))
 
-    def _peak(
-        self,
-        sheet: Sheet,
-        left: float,
-        bottom: float,
-        scale: float,
-        steps: Sequence[tuple[float, float]],
-        sums: Sequence[Sequence[float]],
-    ) -> None:
+    def _peak(self, sheet: Sheet, plot: _Plot) -> None:
         """A sign upon the highest moment, and its words above all that lies below them."""
-        at = max(range(len(sums)), key=lambda index: sums[index][-1])
-        x, y = sum(steps[at]) / 2, bottom - sums[at][-1] * scale
+        highest = max(plot.columns, key=lambda column: column.sums[-1])
+        x, y = (highest.start + highest.end) / 2, plot.y(highest.sums[-1])
         length = text_width(self.peak, SMALL) * 1.08
-        start = min(max(x - length / 2, left + 2), max(left + self.size[0] - length, left + 2))
+        least = plot.left + 2
+        start = min(max(x - length / 2, least), max(plot.left + self.size[0] - length, least))
         tip = ((x, y), (x + 4.5, y - 7), (x - 4.5, y - 7))
         text = Text(start, y - 16, self.peak, SMALL, bold=True)
         sheet.put(Stroke(tip, "ink", closed=True), Boxes((text.box(),), "paper"), text)
