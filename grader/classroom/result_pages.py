@@ -60,6 +60,8 @@ def page(record: UnitResult, lab: Lab) -> str:
     for note in record.notes:
         if not note.startswith("For a person"):
             lines += ["", note]
+    printed = record.printed or {}
+    lines += _printed("Your files printed, while they were imported:", printed.get(""))
     titles = {task.id: task.title for task in lab.tasks}
     for row in record.tasks:
         title = f"{row.id}: {titles.get(row.id, '')}"
@@ -67,6 +69,7 @@ def page(record: UnitResult, lab: Lab) -> str:
         lines += ["", f"## {title}", "", f"{marks}, {row.status.words}."]
         mine = (test for test in record.tests if test.task == row.id)
         lines += _reasons(test for test in mine if records.is_told(test, row))
+        lines += _printed("Your code printed:", printed.get(row.id))
     return "\n".join(lines) + "\n"
 
 
@@ -83,6 +86,10 @@ def _reasons(tests: Iterable[TestRow]) -> list[str]:
         lines += ["", f"`{'`, `'.join(names[:MAX_NAMES])}`{more}", ""]
         lines += [f"    {line}" for line in message.splitlines()]
     return lines
+
+
+def _printed(title: str, text: str | None) -> list[str]:
+    return ["", title, "", *(f"    {line}" for line in text.splitlines())] if text else []
 
 
 def write_pages(out: Path, summary: GradeSummary) -> None:

@@ -51,7 +51,9 @@ class Backend(Protocol):
 
     def forget(self) -> None: ...
 
-    def output(self) -> str: ...
+    def printed(self) -> str:
+        """What student code printed since this was last asked; "" where it went to the terminal."""
+        ...
 
     def close(self) -> None: ...
 
@@ -183,7 +185,7 @@ class LocalBackend:
     def forget(self) -> None:
         self.server.forget()
 
-    def output(self) -> str:
+    def printed(self) -> str:
         return ""
 
     def close(self) -> None:

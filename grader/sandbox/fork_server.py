@@ -360,7 +360,7 @@ class SandboxedWorker:
             os.close(self.hold)
             self.hold = -1
 
-    def output(self) -> bytes:
+    def printed(self) -> bytes:
         return self.captured.take()
 
 

@@ -5,7 +5,9 @@ A call that ends the worker costs that call; the next one gets a fresh worker.
 
 from __future__ import annotations
 
+import array
 import contextlib
+import fcntl
 import os
 import select
 import shutil
@@ -14,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -30,6 +33,7 @@ from grader.sandbox.server import CodeSpec, Reply
 
 MAX_OUTPUT = 64 * 1024
 GRACE_SECONDS = 2.0
+TAKE_SECONDS = 0.5
 
 
 class Worker(Protocol):
@@ -47,8 +51,8 @@ class Worker(Protocol):
         is going away by itself gets `grace` seconds to say how."""
         ...
 
-    def output(self) -> bytes:
-        """What it printed so far."""
+    def printed(self) -> bytes:
+        """What it printed since this was last asked, at most `MAX_OUTPUT` bytes."""
         ...
 
 
@@ -113,7 +117,7 @@ class RemoteBackend:
         if worker is None:
             return Crashed("the process of this code had ended")
         how = worker.end(grace)
-        self.kept = (self.kept + worker.output())[:MAX_OUTPUT]
+        self.kept = (self.kept + worker.printed())[:MAX_OUTPUT]
         return how
 
     def pid(self) -> int:
@@ -133,8 +137,9 @@ class RemoteBackend:
         """Handles and files of this test are dropped, before the next request is answered."""
         self.stale = self.worker is not None
 
-    def output(self) -> str:
-        data = self.kept + (self.worker.output() if self.worker else b"")
+    def printed(self) -> str:
+        data = self.kept + (self.worker.printed() if self.worker else b"")
+        self.kept = b""
         return data[:MAX_OUTPUT].decode("utf-8", "replace")
 
     def close(self) -> None:
@@ -154,25 +159,27 @@ _NOTHING = codec.Side({}, None, lambda *_: None)
 
 
 class OutputCapture:
-    """A worker's output: the first `MAX_OUTPUT` bytes of it, the rest is read and dropped. One
-    thread of this process reads for all workers."""
+    """A worker's output: the first `MAX_OUTPUT` bytes of it, the rest is read and dropped, until
+    `take` begins anew. One thread of this process reads for all workers."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.data = bytearray()
+        self.lock = threading.Lock()
         self.ended = threading.Event()
         _OutputReader.of_this_process().add(self)
 
     def read(self) -> bool:
         """Take what is there; False at the end."""
-        try:
-            if len(self.data) < MAX_OUTPUT:
-                got = len(chunk := os.read(self.fd, MAX_OUTPUT))
-                self.data += chunk[: MAX_OUTPUT - len(self.data)]
-            else:
-                got = _drop(self.fd)
-        except OSError:
-            got = 0
+        with self.lock:
+            try:
+                if len(self.data) < MAX_OUTPUT:
+                    got = len(chunk := os.read(self.fd, MAX_OUTPUT))
+                    self.data += chunk[: MAX_OUTPUT - len(self.data)]
+                else:
+                    got = _drop(self.fd)
+            except OSError:
+                got = 0
         return got > 0
 
     def finish(self, seconds: float = 1.0) -> None:
@@ -180,7 +187,25 @@ class OutputCapture:
         self.ended.wait(seconds)
 
     def take(self) -> bytes:
-        return bytes(self.data)
+        """What came since the last call, with all that was written before this one: a reply
+        overtakes what was printed before it, because the two come on different ways."""
+        until = time.monotonic() + TAKE_SECONDS
+        while True:
+            with self.lock:
+                if self.ended.is_set() or not _pending(self.fd) or time.monotonic() > until:
+                    taken, self.data = self.data, bytearray()
+                    return bytes(taken)
+            time.sleep(0.0005)
+
+
+def _pending(fd: int) -> bool:
+    """Whether the pipe holds bytes that were not read yet."""
+    count = array.array("i", [0])
+    try:
+        fcntl.ioctl(fd, termios.FIONREAD, count)
+    except OSError:
+        return False
+    return count[0] > 0
 
 
 def _drop(fd: int) -> int:
@@ -326,7 +351,7 @@ class SpawnedWorker:
             self.captured.finish()
         return how_it_ended(status)
 
-    def output(self) -> bytes:
+    def printed(self) -> bytes:
         return self.captured.take()
 
 

@@ -6,6 +6,7 @@ no test, no expected value and no verdict.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import select
@@ -44,7 +45,7 @@ def _is_alone(sock: socket.socket) -> bool:
 def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None = None) -> None:
     """Answer requests until the other end closes. `explain` adds a sentence to what student code
     raised when it met a limit of this process."""
-    keep_output()
+    streams = keep_output()
     (packed, *files), _ = channel.receive()
     spec = CodeSpec.unpacked(packed)
     if files:
@@ -56,10 +57,10 @@ def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None 
     server = Server(spec, explain=explain)
     with server.files.visible():
         while True:
-            _serve_one(channel, server)
+            _serve_one(channel, server, streams)
 
 
-def _serve_one(channel: Channel, server: Server) -> None:
+def _serve_one(channel: Channel, server: Server, streams: Sequence[io.TextIOWrapper]) -> None:
     """One request and its answer. What came with it is let go before the next one is read."""
     try:
         (op, name, handle, tree, stale), buffers = channel.receive()
@@ -67,8 +68,10 @@ def _serve_one(channel: Channel, server: Server) -> None:
         os._exit(0)
     if stale:
         server.forget()
+    answer = _answer(server, op, name, handle, tree, buffers)
+    _flush(streams)
     try:
-        channel.send(*_answer(server, op, name, handle, tree, buffers))
+        channel.send(*answer)
     except Refused as error:
         status, described, _ = server.describe(error)
         channel.send([status, described], [])
@@ -84,11 +87,19 @@ def _answer(
     return [status, out], out_buffers
 
 
-def keep_output() -> None:
-    """What was printed is kept even in a crash."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True)
+def keep_output() -> list[io.TextIOWrapper]:
+    """What was printed is kept even in a crash, line by line; the streams that it goes to."""
+    streams = [s for s in (sys.stdout, sys.stderr) if isinstance(s, io.TextIOWrapper)]
+    for stream in streams:
+        stream.reconfigure(line_buffering=True)
+    return streams
+
+
+def _flush(streams: Sequence[io.TextIOWrapper]) -> None:
+    """What a call printed leaves before its answer does. Student code may have closed a stream."""
+    for stream in streams:
+        with contextlib.suppress(OSError, ValueError):
+            io.TextIOWrapper.flush(stream)
 
 
 if __name__ == "__main__":

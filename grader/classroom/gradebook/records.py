@@ -36,7 +36,9 @@ class TaskRow(msgspec.Struct, frozen=True):
 
 class UnitResult(msgspec.Struct, frozen=True):
     """The whole result. `files`: SHA-256 of what was taken, `missing` or `refused`; `notes`: what
-    the instructor should know of the submission, such as files that were ignored."""
+    the instructor should know of the submission, such as files that were ignored; `printed`: what
+    student code printed, by task and under "" while it was imported, at most 4,000 characters each.
+    It may show the tests' inputs, so only a run with full feedback keeps it."""
 
     schema: int
     student: str
@@ -52,6 +54,7 @@ class UnitResult(msgspec.Struct, frozen=True):
     tests: list[TestRow]
     tasks: list[TaskRow]
     notes: list[str] = []
+    printed: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class InvalidResult(ValueError):

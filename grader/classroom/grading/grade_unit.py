@@ -15,11 +15,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from grader.classroom.gradebook import records
 from grader.classroom.gradebook.records import TaskRow, TestRow, UnitResult
 from grader.classroom.grading.guarded_backend import Wall
 from grader.classroom.grading.unit import Unit
-from grader.classroom.grading.unit_run import UnitRun
+from grader.classroom.grading.unit_run import MAX_PRINTED, UnitRun
 from grader.errors import Infrastructure, LoadFailed, Missing
 from grader.lab.manifest import Lab
 from grader.status import TaskStatus, TestStatus
@@ -60,7 +62,18 @@ def grade_unit(unit: Unit, replays: Replays, work: Path, wall: Wall | None = Non
         tests=[_test_row(outcome, unit.feedback, folders) for outcome in outcomes],
         tasks=[_task_row(row) for row in marks.tasks],
         notes=[records.plain(note, *folders) for note in notes],
+        printed=_printed(run, folders)
+        if unit.feedback == "full" and run.printed
+        else msgspec.UNSET,
     )
+
+
+def _printed(run: UnitRun, folders: tuple[str, ...]) -> dict[str, str]:
+    return {
+        place: records.plain(text[:MAX_PRINTED], *folders)
+        + (" ... (cut)" if len(text) > MAX_PRINTED else "")
+        for place, text in run.printed.items()
+    }
 
 
 # -- staging --------------------------------------------------------------------------------------

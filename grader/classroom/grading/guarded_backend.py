@@ -77,8 +77,8 @@ class GuardedBackend:
         with ours():
             self.backend.forget()
 
-    def output(self) -> str:
-        return self.backend.output()
+    def printed(self) -> str:
+        return self.backend.printed()
 
     def close(self) -> None:
         self.backend.close()

@@ -29,6 +29,8 @@ DIAGNOSIS_SECONDS = 20.0
 UNIT_SECONDS = 900.0
 MAX_LOADS = 2
 MIN_FREE_BYTES = 8 * 2**20
+MAX_PRINTED = 4000  # characters, a task
+IMPORTS = ""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class UnitRun:
             status = TestStatus.NOT_STARTED if name in unit.missing else TestStatus.ERROR
             self.closed[name] = _Closed(status, sentence)
         self.backend: GuardedBackend | None = None
+        self.printed: dict[str, str] = {}
+        """What student code printed, by task; under `IMPORTS` while its files were imported."""
         self.mechanisms: tuple[str, ...] = ()
         if unit.files:
             self._open()
@@ -73,6 +77,7 @@ class UnitRun:
         self.backend = self._backend(names)
         self.mechanisms = self.backend.mechanisms
         fault = load_fault(self.backend)
+        self._note_printed(self.backend, IMPORTS)
         if fault is None:
             return
         self.backend.close()
@@ -97,10 +102,10 @@ class UnitRun:
             self.backend = None
 
     def _backend(self, names: tuple[str, ...]) -> GuardedBackend:
-        kit = replace(self.tests.code_spec(self.folder), edit=names, given_folder=self.folder)
+        spec = replace(self.tests.code_spec(self.folder), edit=names, given_folder=self.folder)
         with ours():
             return GuardedBackend(
-                open_backend(self.unit.tier, kit, self.limits, self.wall), self.deadline
+                open_backend(self.unit.tier, spec, self.limits, self.wall), self.deadline
             )
 
     def _close_file(self, name: str, fault: RemoteError) -> None:
@@ -116,6 +121,12 @@ class UnitRun:
         finally:
             backend.close()
 
+    def _note_printed(self, backend: GuardedBackend, place: str) -> None:
+        """Imports are repeated after a crash, and tests run to hundreds: the first bytes stay."""
+        text = backend.printed()
+        if len(known := self.printed.get(place, "")) <= MAX_PRINTED and text:
+            self.printed[place] = (known + text)[: MAX_PRINTED + 1]
+
     # -- one case
 
     def outcome(self, case: Case) -> Outcome:
@@ -129,7 +140,9 @@ class UnitRun:
             words = unrun.status.words.capitalize()
             return replace(unrun, lines=[f"{words}: {reason}." for reason in unrun.lines])
         assert self.backend is not None
-        if self.bad_loads < MAX_LOADS and (fault := load_fault(self.backend)) is not None:
+        fault = load_fault(self.backend) if self.bad_loads < MAX_LOADS else None
+        self.backend.printed()  # what imports print is known from the first time
+        if fault is not None:
             self._check_the_wall()
             self.bad_loads += 1
             text = f"The files did not import again after a crash or a timeout: {fault.text}."
@@ -142,6 +155,7 @@ class UnitRun:
     def _ran(self, case: Case, backend: GuardedBackend) -> Outcome:
         for _ in range(KILLED_TRIES):
             outcome = self.suite_run.run(case, backend, self._temporary_folder)
+            self._note_printed(backend, case.test.task)
             if not (isinstance(outcome.error, Crashed) and outcome.error.killed):
                 break  # a signal may have come from anywhere; what the code does, it does again
         if not outcome.status.is_pass:

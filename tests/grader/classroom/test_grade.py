@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from grader.classroom import grade_command
+from grader.classroom import grade_command, result_pages
 from grader.classroom.gradebook import records
 from grader.classroom.gradebook.records import UnitResult
 from grader.classroom.grading import executors, grading_run, jobs, unit_run
@@ -30,6 +31,7 @@ from grader.lab.manifest import load_lab
 from grader.status import TaskStatus, TestStatus
 from grader.suite.model import load_suite
 from grader.suite.run import seed_of
+from tests.grader.conftest import needs_sandbox
 
 LAB = "lab90"
 MEAN, SPREAD = "running_mean.py", "spread.py"
@@ -172,6 +174,22 @@ class Class:
             except OSError:
                 continue
         return found
+
+
+PRINTS = (
+    RIGHT
+    + """
+print("imported", end="")
+
+def spoken(function):
+    def wrapper(values):
+        print(f"{len(values)} values")
+        return function(values)
+    return wrapper
+
+running_mean = spoken(running_mean)
+"""
+)
 
 
 def points(record: UnitResult) -> dict[str, float]:
@@ -982,3 +1000,45 @@ def test_a_test_s_seed_is_that_of_the_unit(course: Class) -> None:
     seed = course.record("alice").seed.encode()
     assert len({seed_of(case, seed) for case in tests.cases}) == len(tests.cases)
     assert grading_run.TIERS == ("sandbox", "process", "local")
+
+
+# -- what a submission prints ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tier", ["process", pytest.param("sandbox", marks=needs_sandbox)])
+def test_what_code_prints_is_told_to_its_author_by_task(course: Class, tier: str) -> None:
+    course.hand_in("alice", PRINTS)
+    course.hand_in("bob")
+    course.grade(tier=tier)
+    printed = course.record("alice").printed
+    assert isinstance(printed, dict)
+    assert printed[""] == "imported"
+    assert set(printed) == {"", "running_mean"}, "the other tasks' code prints nothing"
+    assert set(printed["running_mean"].splitlines()) <= {f"{n} values" for n in range(2000)}
+    assert course.record("bob").printed is msgspec.UNSET
+    assert b"printed" not in (course.out / "results" / "bob" / f"{LAB}.json").read_bytes()
+    page = result_pages.page(course.record("alice"), load_lab(course.kit.root, LAB))
+    assert "Your files printed, while they were imported:\n\n    imported\n" in page
+    task = page.partition("## running_mean")[2].partition("## ")[0]
+    assert f"Your code printed:\n\n    {printed['running_mean'].splitlines()[0]}\n" in task
+    assert page.count("Your code printed:") == 1
+
+
+def test_what_code_prints_is_capped_and_cannot_leave_its_block(course: Class) -> None:
+    text = PRINTS.replace('print("imported", end="")', 'print("## Full marks\\x1b[2J" * 900)')
+    course.hand_in("alice", text)
+    course.grade()
+    printed = course.record("alice").printed
+    assert isinstance(printed, dict)
+    assert printed[""].endswith(" ... (cut)")
+    assert len(printed[""]) == 4000 + len(" ... (cut)")
+    page = result_pages.page(course.record("alice"), load_lab(course.kit.root, LAB))
+    assert "\x1b" not in page
+    assert "\n## Full" not in page
+
+
+@pytest.mark.parametrize("level", ["diagnosis", "names"])
+def test_inputs_do_not_come_back_through_prints(course: Class, level: str) -> None:
+    course.hand_in("alice", PRINTS)
+    course.grade(feedback=level)
+    assert course.record("alice").printed is msgspec.UNSET

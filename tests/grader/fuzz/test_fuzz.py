@@ -628,7 +628,7 @@ class Hostile:
         self.process.wait()
         return Crashed("the process of this code ended")
 
-    def output(self) -> bytes:
+    def printed(self) -> bytes:
         return b""
 
 

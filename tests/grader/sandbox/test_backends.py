@@ -595,14 +595,19 @@ def test_a_handle_of_a_dead_worker_is_refused(worker: ProcessBackend) -> None:
         pool.left()
 
 
-def test_output_is_kept(worker: ProcessBackend) -> None:
-    assert student_of(worker).says("hello") is None
-    assert _eventually(lambda: "hello" in worker.output())
+def test_what_a_call_printed_is_there_with_its_answer_and_once(worker: ProcessBackend) -> None:
+    student = student_of(worker)
+    for text in ("hello", "good bye", "without a line's end"):
+        assert student.says(text) is None
+        assert worker.printed() == f"{text}\n"
+    assert worker.printed() == ""
 
 
 def test_a_flood_of_output_is_capped_and_does_not_block(hostile: ProcessBackend) -> None:
-    assert student_of(hostile).flood() == 1
-    assert _eventually(lambda: len(hostile.output()) == MAX_OUTPUT)
+    student = student_of(hostile)
+    for _ in range(2):
+        assert student.flood() == 1
+        assert len(hostile.printed()) == MAX_OUTPUT
 
 
 def test_nothing_of_the_parents_environment_is_visible(

@@ -385,7 +385,7 @@ def test_an_endless_loop_costs_one_call(opened: Callable[..., SandboxBackend]) -
 
 def test_a_flood_of_output_is_capped(backend: SandboxBackend, student: Student) -> None:
     assert student.prints(40) == "done"
-    assert len(backend.output()) == 64 * 1024
+    assert len(backend.printed()) == 64 * 1024
 
 
 # -- how it ends ----------------------------------------------------------------------------------
