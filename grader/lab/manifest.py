@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeGuard, cast
 from grader.errors import LabError
 
 TRACKS = ("exercises", "solutions")
-TIERS = ("core", "hard", "stretch")
+TASK_TIERS = ("core", "hard", "stretch")
 NEEDS = ("triton", "cxx", "gloo", "gpu", "data")  # or "data:<file>", see grader/lab/datasets.py
 LAB_ID = re.compile(r"lab\d\d\Z")
 _TASK_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -230,8 +230,8 @@ class _ManifestReader:
             raise self.fail(f"a task's id is {name!r}; it must be a plain Python name.")
         where = f"task `{name}`"
         self.keys(where, row, _TASK_KEYS)
-        if row.get("tier") not in TIERS:
-            raise self.fail(f"{where}: tier is {row.get('tier')!r}, not one of {TIERS}.")
+        if row.get("tier") not in TASK_TIERS:
+            raise self.fail(f"{where}: tier is {row.get('tier')!r}, not one of {TASK_TIERS}.")
         points, minutes = row.get("points"), row.get("minutes")
         if not _positive(points):
             raise self.fail(f"{where}: points is {points!r}; give a number above 0.")

@@ -264,8 +264,8 @@ class ForkServerClient:
 class SandboxedWorker:
     """One sandboxed worker, from the outside."""
 
-    def __init__(self, line: ForkServerClient) -> None:
-        self.line = line
+    def __init__(self, client: ForkServerClient) -> None:
+        self.client = client
         data, theirs = socket.socketpair()
         self.control, init = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -273,7 +273,7 @@ class SandboxedWorker:
         shared = Arena.create()
         passed = [theirs.fileno(), writer, init.fileno(), shared]
         try:
-            line.ask(passed)
+            client.ask(passed)
         except BaseException:
             for fd in (reader, shared, data.detach(), self.control.detach()):
                 os.close(fd)
@@ -285,15 +285,15 @@ class SandboxedWorker:
         self.captured = OutputCapture(reader)
         self.channel = Channel(data, Arena(shared, trusted=True))
         self.opening: list[Any] | None = None
-        self.process = self.init = 0
+        self.process = self.init_pid = 0
         self.hold = -1
 
     def answered(self) -> None:
         """Wait until the zygote has forked it."""
-        if not self.init:
-            self.init = self.line.answer()
+        if not self.init_pid:
+            self.init_pid = self.client.answer()
             with contextlib.suppress(ProcessLookupError):  # it has ended already
-                self.hold = os.pidfd_open(self.init)
+                self.hold = os.pidfd_open(self.init_pid)
 
     def discard(self) -> None:
         """Let go of a worker that was never used: its init process ends it."""
@@ -340,8 +340,8 @@ class SandboxedWorker:
             if not self.process:
                 self._ready()
             message, sender = self._heard(grace)
-            if message is None and grace and self.line.broken():
-                self.line.close()
+            if message is None and grace and self.client.broken():
+                self.client.close()
                 raise WallFailed("the process that forks workers was ended")
             if sender == GONE and grace:
                 raise WallFailed("a worker was ended from outside")
@@ -350,7 +350,7 @@ class SandboxedWorker:
             self.control.close()
             if grace:
                 self.captured.finish()
-        return _fate(message, self.line.resource_limits)
+        return _fate(message, self.client.resource_limits)
 
     def _kill(self) -> None:
         """By a descriptor: the zygote collects nobody, so a number may be another's by now."""
@@ -399,8 +399,8 @@ class SandboxBackend(RemoteBackend):
         self,
         spec: CodeSpec,
         limits: Limits,
-        line: ForkServerClient,
+        client: ForkServerClient,
         mechanisms: tuple[str, ...] = (),
     ) -> None:
-        super().__init__(spec, limits, line.worker)
+        super().__init__(spec, limits, client.worker)
         self.mechanisms = mechanisms

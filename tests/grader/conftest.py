@@ -98,8 +98,8 @@ needs_sandbox = pytest.mark.skipif(
 
 @pytest.fixture(scope="session")
 def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    """A zygote with NumPy, for rooms of the sandbox tier."""
-    with ForkServer(tmp_path_factory.mktemp("nursery"), ["numpy"], [HERE]) as made:
+    """A zygote with NumPy, for backends of the sandbox tier."""
+    with ForkServer(tmp_path_factory.mktemp("fork-server"), ["numpy"], [HERE]) as made:
         made.wait()
         yield made
 

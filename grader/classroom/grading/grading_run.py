@@ -34,7 +34,7 @@ from grader.lab.manifest import Lab, find_root, lab_ids, load_lab
 from grader.sandbox.fork_server import ForkServer
 from grader.suite.model import Suite, load_suite
 
-TIERS = ("sandbox", "process", "local")
+ISOLATION_TIERS = ("sandbox", "process", "local")
 DEFAULT_TIER = "sandbox" if sys.platform == "linux" else "process"
 STORE_SECONDS = 0.1  # results that come faster are stored together
 _WORK = "infralens-run-"
@@ -136,8 +136,10 @@ class GradingRun:
             raise CallError(f"--jobs is {self.jobs}: give 1 or more.")
         if self.tier == "sandbox" and sys.platform != "linux":
             raise CallError(f"The sandbox tier needs Linux, and nothing was graded. {_INSTEAD}")
-        if self.tier not in TIERS:
-            raise CallError(f"There is no tier {self.tier!r}; the tiers are: {', '.join(TIERS)}.")
+        if self.tier not in ISOLATION_TIERS:
+            raise CallError(
+                f"There is no tier {self.tier!r}; the tiers are: {', '.join(ISOLATION_TIERS)}."
+            )
         if self.feedback not in FEEDBACK:
             known = ", ".join(FEEDBACK)
             raise CallError(f"--feedback is {self.feedback!r}: give one of {known}.")

@@ -514,7 +514,7 @@ tell("builtins replaced")
         mark="builtins replaced",
     ),
     Attack(
-        "patch-the-far-side",
+        "patch-the-server",
         ("2.3", "2.9"),
         "replaces the functions with which its own process answers",
         """

@@ -2,7 +2,7 @@
 
 Inputs are mutated as bytes and as MessagePack trees; one that reaches lines in a new order joins
 the pool. Whatever comes in, reading it must end in a value of plain types or in one of the
-exceptions that a room expects, and take memory and time in proportion to what came.
+exceptions that a backend expects, and take memory and time in proportion to what came.
 
 An input is one file: `F` and the bytes of a frame, or `T`, a header and its buffers, each with its
 length as four little-endian bytes.

@@ -170,7 +170,7 @@ def spoil():
 """
 
 
-def kit_of(folder: Path, text: str) -> CodeSpec:
+def spec_of(folder: Path, text: str) -> CodeSpec:
     folder.mkdir()
     (folder / "main_file.py").write_text(text, encoding="utf-8")
     return CodeSpec(folder, ("main_file.py",), ())
@@ -185,7 +185,7 @@ def student_of(backend: Backend) -> Student:
 def test_arguments_and_results_are_copies_at_every_tier(
     maker: Callable[[CodeSpec, Limits], Backend], make: Callable[[int], Any], tmp_path: Path
 ) -> None:
-    backend = maker(kit_of(tmp_path / "lab", KEEPS), Limits(30.0))
+    backend = maker(spec_of(tmp_path / "lab", KEEPS), Limits(30.0))
     student = student_of(backend)
     sent = [make(size) for size in SIZES]
     got = [student.keep(array) for array in sent]
@@ -584,7 +584,7 @@ def test_a_frame_that_is_cut_or_changed_is_refused_or_closed(data: Any) -> None:
         assert unexpected(codec.decode(got, parts, TRUSTED)) == ""
     except (Refused, Closed):
         return
-    except (TypeError, ValueError):  # a message that is no pair: a room checks that
+    except (TypeError, ValueError):  # a message that is no pair: a backend checks that
         assert not isinstance(message, list) or len(message) != 2
 
 
@@ -674,7 +674,7 @@ def answers() -> list[bytes]:
 
 def test_a_hostile_worker_ends_its_own_call_only(tmp_path: Path) -> None:
     answer = tmp_path / "answer"
-    kit = kit_of(tmp_path / "lab", "def echo(value):\n    return value\n")
+    kit = spec_of(tmp_path / "lab", "def echo(value):\n    return value\n")
     backend = RemoteBackend(kit, Limits(20.0), lambda kit: Hostile(answer))
     before = fuzz._peak_bytes()
     for data in answers():
@@ -753,7 +753,9 @@ ODD: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Student]:
-    backend = ProcessBackend(kit_of(tmp_path_factory.mktemp("room") / "lab", ECHO), Limits(60.0))
+    backend = ProcessBackend(
+        spec_of(tmp_path_factory.mktemp("backend") / "lab", ECHO), Limits(60.0)
+    )
     yield student_of(backend)
     backend.close()
 

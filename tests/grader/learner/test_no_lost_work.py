@@ -363,7 +363,7 @@ def test_a_kill_from_outside_costs_no_mark(
             struck.touch()
             pid = worker.pid()
             if victim != "worker":
-                pid = parent_of(getattr(worker, "keeper", pid))
+                pid = parent_of(getattr(worker, "init_pid", pid))
             os.kill(pid, signal.SIGKILL)
         return real(backend, worker, op, *rest)
 

@@ -182,7 +182,7 @@ class Doubled:
 """
 
 
-def kit_of(folder: Path, text: str = STUDENT) -> CodeSpec:
+def spec_of(folder: Path, text: str = STUDENT) -> CodeSpec:
     folder.mkdir(exist_ok=True)
     (folder / "main_file.py").write_text(text, encoding="utf-8")
     (folder / "pairs.py").write_text(TYPES, encoding="utf-8")
@@ -198,13 +198,13 @@ PATIENT = Limits(20.0)
 def backend(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Backend]:
-    kit = kit_of(tmp_path_factory.mktemp("room") / "lab")
-    made = room_of(request.param, kit, PATIENT, request)
+    kit = spec_of(tmp_path_factory.mktemp("backend") / "lab")
+    made = backend_of(request.param, kit, PATIENT, request)
     yield made
     made.close()
 
 
-def room_of(tier: str, kit: CodeSpec, limits: Limits, request: pytest.FixtureRequest) -> Backend:
+def backend_of(tier: str, kit: CodeSpec, limits: Limits, request: pytest.FixtureRequest) -> Backend:
     if tier == "sandbox":
         return SandboxBackend(kit, limits, Zygote(request.getfixturevalue("fork_server").address))
     return {"local": LocalBackend, "process": ProcessBackend}[tier](kit, limits)
@@ -222,7 +222,7 @@ def student(backend: Backend) -> Iterator[Student]:
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[ProcessBackend]:
-    made = ProcessBackend(kit_of(tmp_path / "lab"), Limits(20.0))
+    made = ProcessBackend(spec_of(tmp_path / "lab"), Limits(20.0))
     yield made
     made.close()
 
@@ -362,7 +362,7 @@ def test_what_cannot_be_sent_is_the_suites_fault(student: Student) -> None:
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_deadlines(tier: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    backend = room_of(tier, kit_of(tmp_path / "lab"), Limits(0.3), request)
+    backend = backend_of(tier, spec_of(tmp_path / "lab"), Limits(0.3), request)
     student = student_of(backend)
     for name in ("loops", "swallows"):
         with pytest.raises(Timeout, match=r"no answer after 0.3 s"):
@@ -377,10 +377,10 @@ def test_deadlines(tier: str, request: pytest.FixtureRequest, tmp_path: Path) ->
 def test_a_file_that_never_finishes_its_import(
     tier: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    kit = kit_of(tmp_path / "lab", "while True:\n    pass\n")
+    kit = spec_of(tmp_path / "lab", "while True:\n    pass\n")
     (tmp_path / "lab" / "other.py").write_text("def fine():\n    return 1\n", encoding="utf-8")
     kit = CodeSpec(kit.folder, ("main_file.py", "other.py"), kit.given)
-    backend = room_of(tier, kit, Limits(20.0, load_seconds=0.3), request)
+    backend = backend_of(tier, kit, Limits(20.0, load_seconds=0.3), request)
     student = student_of(backend)
     assert student.fine() == 1
     with pytest.raises(LoadFailed, match=r"main_file.py does not import: not done after 0.3 s"):
@@ -395,9 +395,9 @@ ONLY = r"only main_file.py count, so main_helper.py is not"
 def test_only_listed_files_can_be_imported(
     tier: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    kit = kit_of(tmp_path / "lab", "import main_helper\n")
+    kit = spec_of(tmp_path / "lab", "import main_helper\n")
     (tmp_path / "lab" / "main_helper.py").write_text("x = 1\n", encoding="utf-8")
-    backend = room_of(tier, kit, PATIENT, request)
+    backend = backend_of(tier, kit, PATIENT, request)
     with pytest.raises(
         LoadFailed, match="No module named 'main_helper'" if tier == "sandbox" else ONLY
     ):
@@ -412,7 +412,9 @@ def test_only_listed_files_can_be_imported(
 def test_a_learners_file_cannot_import_the_kit(
     tier: str, request: pytest.FixtureRequest, tmp_path: Path, line: str
 ) -> None:
-    backend = room_of(tier, kit_of(tmp_path / "lab", f"x = 1\n{line}\n{STUDENT}"), PATIENT, request)
+    backend = backend_of(
+        tier, spec_of(tmp_path / "lab", f"x = 1\n{line}\n{STUDENT}"), PATIENT, request
+    )
     with pytest.raises(LoadFailed, match="line 2 imports `grader`, the kit's own package"):
         student_of(backend).echo(1)
     backend.close()
@@ -420,7 +422,7 @@ def test_a_learners_file_cannot_import_the_kit(
 
 def test_the_word_grader_is_free(tmp_path: Path) -> None:
     backend = LocalBackend(
-        kit_of(tmp_path / "lab", f"grader = 'import grader'\n{STUDENT}"), PATIENT
+        spec_of(tmp_path / "lab", f"grader = 'import grader'\n{STUDENT}"), PATIENT
     )
     assert student_of(backend).echo(1) == 1
 
@@ -471,7 +473,7 @@ def finds():
 def test_what_a_call_left_switched_on_is_off_for_the_next_test(
     tier: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    backend = room_of(tier, kit_of(tmp_path / "lab", LITTER), PATIENT, request)
+    backend = backend_of(tier, spec_of(tmp_path / "lab", LITTER), PATIENT, request)
     student = student_of(backend)
     assert student.finds() == [False, 0, 0, True, False]
     student.litters()
@@ -557,7 +559,7 @@ def where():
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Iterator[ProcessBackend]:
-    made = ProcessBackend(kit_of(tmp_path / "lab", CRASHES), Limits(20.0))
+    made = ProcessBackend(spec_of(tmp_path / "lab", CRASHES), Limits(20.0))
     yield made
     made.close()
 
@@ -655,13 +657,13 @@ def test_given_files_may_lie_elsewhere(
     tier: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """They are imported by plain name, and a probe finds the path of each."""
-    kit = kit_of(tmp_path / "lab")
+    kit = spec_of(tmp_path / "lab")
     (tmp_path / "given").mkdir()
     (tmp_path / "lab" / "pairs.py").rename(tmp_path / "given" / "pairs.py")
     probes = "def second_lines(student, *names):\n"
     probes += "    return [student.path(n).read_text().splitlines()[1] for n in names]\n"
     kit = replace(kit, probes=probes, given_folder=tmp_path / "given")
-    backend = room_of(tier, kit, PATIENT, request)
+    backend = backend_of(tier, kit, PATIENT, request)
     student = student_of(backend)
     assert student.echo(1) == 1
     said = student.probe.second_lines("main_file.py", "pairs.py")
@@ -676,8 +678,9 @@ from grader.sandbox.server import CodeSpec
 from grader.sandbox.client import Session, Student
 from grader.sandbox.process import ProcessBackend
 from grader.sandbox.backends import Limits
-room = ProcessBackend(CodeSpec(Path(sys.argv[1]), ("main_file.py",), ("pairs.py",)), Limits(60.0))
-student = Student(Session(room, {}, {}))
+spec = CodeSpec(Path(sys.argv[1]), ("main_file.py",), ("pairs.py",))
+backend = ProcessBackend(spec, Limits(60.0))
+student = Student(Session(backend, {}, {}))
 print(student.pid(), flush=True)
 student.loops()
 """
@@ -685,7 +688,7 @@ student.loops()
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system offers no such signal")
 def test_no_worker_outlives_its_parent(tmp_path: Path) -> None:
-    kit = kit_of(tmp_path / "lab", CRASHES)
+    kit = spec_of(tmp_path / "lab", CRASHES)
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, str(kit.folder)], stdout=subprocess.PIPE, text=True
     )
@@ -700,7 +703,7 @@ def test_no_worker_outlives_its_parent(tmp_path: Path) -> None:
 
 def test_local_loading_leaves_nothing_behind(tmp_path: Path) -> None:
     paths, modules, finders = list(sys.path), set(sys.modules), list(sys.meta_path)
-    backend = LocalBackend(kit_of(tmp_path / "lab"), PATIENT)
+    backend = LocalBackend(spec_of(tmp_path / "lab"), PATIENT)
     student_of(backend).echo(1)
     backend.close()
     assert list(sys.path) == paths

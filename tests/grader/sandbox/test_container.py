@@ -205,7 +205,7 @@ def eventually(check: Callable[[], bool], seconds: float = 10.0) -> bool:
     return check()
 
 
-def kit_of(folder: Path, text: str = STUDENT) -> CodeSpec:
+def spec_of(folder: Path, text: str = STUDENT) -> CodeSpec:
     folder.mkdir(exist_ok=True)
     (folder / "main_file.py").write_text(text, encoding="utf-8")
     return CodeSpec(folder, ("main_file.py",), ())
@@ -224,7 +224,7 @@ def opened(fork_server: ForkServer, tmp_path: Path) -> Iterator[Callable[..., Sa
         seconds: float = 20.0, resource_limits: ResourceLimits = SMALL, text: str = STUDENT
     ) -> SandboxBackend:
         line = ForkServerClient(fork_server.address, resource_limits)
-        kit = kit_of(tmp_path / f"lab{len(backends):02}", text)
+        kit = spec_of(tmp_path / f"lab{len(backends):02}", text)
         backends.append(SandboxBackend(kit, Limits(seconds), line))
         return backends[-1]
 
@@ -458,7 +458,7 @@ def test_killing_the_zygote_is_no_fault_of_the_students(tmp_path: Path) -> None:
         fork_server.wait()
         line = ForkServerClient(fork_server.address)
         backend = SandboxBackend(
-            kit_of(tmp_path / "lab00", STUDENT.replace("import numpy as np", "")),
+            spec_of(tmp_path / "lab00", STUDENT.replace("import numpy as np", "")),
             Limits(20.0),
             line,
         )
@@ -617,7 +617,7 @@ def _descriptors() -> list[int]:
 
 def test_a_worker_is_forked_ahead_of_need(fork_server: ForkServer, tmp_path: Path) -> None:
     line = ForkServerClient(fork_server.address, ahead=True)
-    backend = SandboxBackend(kit_of(tmp_path / "lab00"), Limits(20.0), line)
+    backend = SandboxBackend(spec_of(tmp_path / "lab00"), Limits(20.0), line)
     student = student_of(backend)
     assert student.echo(1) == 1
     spare = line.spare
@@ -633,7 +633,7 @@ def test_a_worker_is_forked_ahead_of_need(fork_server: ForkServer, tmp_path: Pat
 def test_a_spare_that_died_with_its_zygote_is_replaced(tmp_path: Path) -> None:
     with ForkServer(tmp_path, ["numpy"], [HERE]) as fork_server:
         line = ForkServerClient(fork_server.address, ahead=True)
-        backend = SandboxBackend(kit_of(tmp_path / "lab00"), Limits(20.0), line)
+        backend = SandboxBackend(spec_of(tmp_path / "lab00"), Limits(20.0), line)
         assert student_of(backend).echo(1) == 1
         backend.close()
         assert fork_server.process is not None
@@ -721,7 +721,7 @@ def tensors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Student]:
     folder = tmp_path_factory.mktemp("tensors")
     with ForkServer(folder, ["numpy", "torch", "grader.meters:preload"], [HERE]) as fork_server:
         fork_server.wait()
-        kit = kit_of(folder / "lab00")
+        kit = spec_of(folder / "lab00")
         backend = SandboxBackend(
             CodeSpec(kit.folder, kit.edit, (), PROBES, models=MODELS),
             Limits(60.0),
