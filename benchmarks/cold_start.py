@@ -36,8 +36,8 @@ def fresh_kit(folder: Path) -> Path:
         shutil.copytree(ROOT / name, kit / name, ignore=ignore)
     for name in ("pyproject.toml", "conftest.py"):
         shutil.copy(ROOT / name, kit / name)
-    code = "from grader import labs, skeleton; from pathlib import Path\n"
-    code += "for lab in labs.all_labs(Path('.').resolve()): skeleton.write(lab, [*lab.edit])"
+    code = "from grader.lab import manifest, skeleton; from pathlib import Path\n"
+    code += "for lab in manifest.all_labs(Path('.').resolve()): skeleton.write(lab, [*lab.edit])"
     subprocess.run([sys.executable, "-c", code], cwd=kit, check=True)
     return kit
 

@@ -26,6 +26,7 @@ from grader.learner.pictures import (
     Span,
     Stack,
     Timeline,
+    returned,
 )
 
 WORLD, CAPS = 2, (4096, 8192)
@@ -93,8 +94,7 @@ def _backward(student: Any) -> Report:
     numbers = numpy.arange(WORLD * 16 * 32).reshape(WORLD, 16, 32)
     batches = list(numpy.sin(numbers * numbers).astype(numpy.float32))
     report = dict(student.probe.bucket_course(batches, SEED, list(CAPS)))
-    if report["failure"]:
-        raise PictureFault(report["failure"])
+    returned(report)
     for rank, (mine, alone) in enumerate(report["ranks"]):
         got, want = (numpy.asarray(run["got"], numpy.float64) for run in (mine, alone))
         apart = numpy.nan_to_num(abs(got - want), nan=numpy.inf)
@@ -171,8 +171,7 @@ def _ring(student: Any) -> Drawing:
     bars, words, notes = [], [], []
     for size in SIZES:
         report = student.probe.ring_bytes(size, COUNT)
-        if report["failure"]:
-            raise PictureFault(report["failure"])
+        returned(report)
         least = 2 * (size - 1) * payload // size
         for rank, (row, sent) in enumerate(zip(report["ranks"], report["sent_bytes"], strict=True)):
             if not row["right"]:

@@ -324,8 +324,8 @@ class FolderRun:
 
     def __init__(self, suite: Suite, folder: Path, seed: str) -> None:
         let_through = (pytest.exit.Exception, bdb.BdbQuit)
-        self.kit, self.limits = suite.code_spec(folder), suite.limits()
-        self.backend = LocalBackend(self.kit, self.limits, let_through=let_through)
+        self.spec, self.limits = suite.code_spec(folder), suite.limits()
+        self.backend = LocalBackend(self.spec, self.limits, let_through=let_through)
         is_reference = folder == suite.lab.solution
         diagnoser = None if is_reference else Diagnoser(Replays(suite), DIAGNOSIS_SECONDS)
         self.suite_run = SuiteRun(suite, folder, seed, diagnoser, let_through)
@@ -340,7 +340,7 @@ class FolderRun:
         from grader.sandbox import process
 
         compiled = "triton" in item.task.needs
-        backend = process.ProcessBackend(self.kit, self.limits, compiled=compiled)
+        backend = process.ProcessBackend(self.spec, self.limits, compiled=compiled)
         try:
             yield backend
         finally:

@@ -11,6 +11,7 @@ from grader.learner.pictures.drawing import (
     Picture,
     PictureFault,
     launched,
+    returned,
 )
 from grader.learner.pictures.grid import Cell, Grid
 from grader.learner.pictures.lines import Lines, Series
@@ -35,5 +36,6 @@ __all__ = [
     "Stack",
     "Timeline",
     "launched",
+    "returned",
     "shade",
 ]

@@ -36,6 +36,16 @@ def launched(report: dict[str, Any]) -> None:
         raise PictureFault(sentence)
 
 
+def returned(outcome: dict[str, Any]) -> None:
+    """Raise `PictureFault` with what kept a rank from returning, if anything did; the outcome is
+    plain data, as `ranks.outcome` gives it."""
+    if outcome["fault"] is not None:
+        from grader.ranks import rank_faults
+
+        fault = rank_faults.from_plain(outcome["fault"])
+        raise PictureFault(rank_faults.sentence(fault, places=False))
+
+
 class Drawing(Protocol):
     """`alt` says in words what there is to see; `lay` places it on a sheet of its own."""
 

@@ -115,7 +115,7 @@ def test_a_worker_for_the_gpu_compiles(tmp_path: Path) -> None:
     ],
 )
 def test_a_test_of_the_gpu_has_a_worker_of_its_own(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, needs: Any, extra: Any, wanted: list[Any]
+    monkeypatch: pytest.MonkeyPatch, needs: Any, extra: Any, wanted: list[Any]
 ) -> None:
     """In which Triton compiles, where the task has to do with Triton."""
     made: list[Any] = []
@@ -128,12 +128,11 @@ def test_a_test_of_the_gpu_has_a_worker_of_its_own(
             made.append("closed")
 
     monkeypatch.setattr(process, "ProcessBackend", Stand)
-    suite = SimpleNamespace(kit=lambda folder: None, limits=lambda: None)
-    unit = SimpleNamespace(backend="its own process", suite=suite, folder=tmp_path)
+    unit = SimpleNamespace(backend="its own process", spec=None, limits=None)
     item = SimpleNamespace(
         task=SimpleNamespace(needs=needs), case=SimpleNamespace(test=SimpleNamespace(extra=extra))
     )
-    with pytest_plugin.Unit._backend_of(unit, item) as backend:  # type: ignore[arg-type]
+    with pytest_plugin.FolderRun._backend_of(unit, item) as backend:  # type: ignore[arg-type]
         assert (backend != "its own process") is bool(wanted)
     assert made == wanted
 
