@@ -58,10 +58,12 @@ def zip_entries(data: bytes) -> Iterator[Entry]:
 
 def _check_end(data: bytes) -> tuple[int, int]:
     """How many rows the directory has, and where it begins. It ends where the end record begins,
-    which `zipfile` does not ask for; nor does it count rows before it keeps them."""
+    which `zipfile` does not check; it does not count rows before it keeps them either."""
     at = data.rfind(_END_MARK, max(0, len(data) - 2**16 - _END.size))
     if at < 0 or at + _END.size > len(data):
-        raise Unreadable("is no zip, or is cut off before its end", "pack it and hand it in again")
+        raise Unreadable(
+            "is not a zip, or is cut off before its end", "pack it and hand it in again"
+        )
     _, disk, first_disk, here, count, length, start, comment = _END.unpack_from(data, at)
     if at + _END.size + comment != len(data):
         raise damaged("something follows its end")
