@@ -158,7 +158,7 @@ def reset(lab: Annotated[str, typer.Argument(help="a lab, as in lab07")]) -> Non
     elif not left:
         typer.echo(f"{lab} is as it was shipped; nothing was changed.")
     if backup is not None:
-        typer.echo(f"What stood there is kept in {_relative(backup)}.")
+        typer.echo(f"Your former files are kept in {_relative(backup)}.")
 
 
 @app.command("data")
@@ -194,7 +194,7 @@ def sync(
     changes = syncing.differing(root)
     old_tables = lab_tables.stale(root)
     for path in old_tables:
-        typer.echo(f"{path.relative_to(root)} has another table than the manifests demand")
+        typer.echo(f"{path.relative_to(root)} has a table that differs from the manifests")
     for lab, names in changes:
         for name in names:
             typer.echo(f"{lab.id}/{name} differs from what solutions/{lab.id}/{name} demands")
@@ -224,7 +224,7 @@ def lint(
     jobs: Annotated[int, typer.Option(help="labs checked at a time")] = 2,
     messages: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(help="a file for what learners read who gave one of the misconceptions"),
+        typer.Option(help="a file for the message that each misconception gives a learner"),
     ] = None,
 ) -> None:
     """Check manifests, pages, suites, references, variants, misconceptions and fakes."""

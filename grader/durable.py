@@ -26,8 +26,8 @@ def write_atomically(path: Path, text: str | bytes) -> None:
 
 
 def write_all_atomically(texts: Mapping[Path, str | bytes]) -> None:
-    """`write_atomically` for several files, each for itself; folders are synchronized once, in the
-    end. Where one cannot be written, those before it are."""
+    """`write_atomically` for several files, each for itself; folders are synchronized once, at the
+    end. If one cannot be written, those before it still are."""
     try:
         for path, text in texts.items():
             _replace(path, text)

@@ -10,7 +10,7 @@ class LabError(Exception):
 
 
 class SuiteFault(TypeError):
-    """The suite asked for something that the wall does not do: no fault of the student's."""
+    """The suite asked for something that the wall does not do: not the student's fault."""
 
 
 class RemoteError(Exception):
@@ -76,7 +76,7 @@ class Timeout(RemoteError):
 
 class Crashed(RemoteError):
     """The process of the student's code ended in the middle of a call. `killed`: by a signal that
-    could have come from elsewhere; the same again tells."""
+    could have come from elsewhere; another try says which."""
 
     status = TestStatus.ERROR
 
@@ -90,7 +90,7 @@ class OverLimit(Crashed):
 
 
 class WallFailed(Exception):
-    """What stands around student code failed: no fault of the student's."""
+    """The wall around student code failed: not the student's fault."""
 
 
 class MeasurementDisturbed(Exception):

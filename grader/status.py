@@ -33,7 +33,7 @@ class TestStatus(_Status):
 
     PASSED = "passed"
     FAILED = "failed"  # a wrong answer, or student code raised
-    ERROR = "error"  # no answer: files that do not import, a crash, a fault of ours
+    ERROR = "error"  # no answer: files that do not import, a crash, a fault of the kit
     TIMEOUT = ("timeout", "timed out")
     NOT_STARTED = _NOT_STARTED  # the placeholder still stands
     NOT_RUN = _NOT_RUN
@@ -50,12 +50,12 @@ class TestStatus(_Status):
 
     @property
     def asks_for_work(self) -> bool:
-        """Whether it is a reason for a task's missing points that the learner can do away with."""
+        """Whether it is a reason for missing points that the learner can remove."""
         return self not in (TestStatus.PASSED, TestStatus.NOT_VERIFIED)
 
     @property
     def may_be_of_a_skeleton(self) -> bool:
-        """Whether a test of a task that nobody has worked on may end so."""
+        """Whether a test of an untouched task may end so."""
         return self in (TestStatus.NOT_STARTED, TestStatus.NOT_VERIFIED)
 
     @property

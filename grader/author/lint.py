@@ -67,8 +67,7 @@ class LintReport:
     not_verified: int = 0
     cached: bool = False
     messages: list[dict[str, str]] = field(default_factory=list)
-    """What a learner reads who gave a misconception: of each its `task` and `name`, and the
-    `message`."""
+    """The `message` that each misconception gives a learner, with its `task` and `name`."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +94,8 @@ def run(
     jobs: int,
     messages: Path | None = None,
 ) -> int:
-    """Check these labs, print what was found, return the exit status. `messages`: a file for what
-    learners read who gave one of the misconceptions."""
+    """Check these labs, print what was found, return the exit status. `messages`: a file for the
+    message that each misconception gives a learner."""
     if jobs < 1:
         raise LabError(f"--jobs is {jobs}; give at least 1.")
     plan = Thoroughness(everything)
@@ -402,7 +401,7 @@ def _files(lab: Lab) -> Iterator[str]:
                 yield f"stray file {path.relative_to(lab.root)}: list it in lab.toml or remove it."
     variants = _variants(lab)
     if len(variants) < 2:
-        yield f"tests/{lab.id}/variants holds {len(variants)} variants; two are the least."
+        yield f"tests/{lab.id}/variants holds {len(variants)} variants; it needs at least two."
     for folder in variants:
         for path in sorted(folder.iterdir()):
             if path.name not in lab.edit and path.name != "__pycache__":
@@ -441,7 +440,7 @@ def _blocks(lab: Lab) -> Iterator[str]:
         path = lab.solution / name
         marked = {block.task for block in skeleton.blocks(path)}
         for task_id in sorted(marked - known):
-            yield f"solutions/{lab.id}/{name} marks `{task_id}`, which is no task of that file."
+            yield f"solutions/{lab.id}/{name} marks `{task_id}`, which is not a task of that file."
         for task_id in sorted(known - marked):
             yield f"solutions/{lab.id}/{name} has no SOLUTION block of `{task_id}`."
         if name.endswith(".py"):
@@ -531,8 +530,7 @@ class _Dynamic:
         self.report.faults.append(text)
 
     def begin(self) -> bool:
-        """Whether anything else says something: nothing does about a suite that its reference does
-        not pass."""
+        """Whether the other checks say anything: they do not if the reference fails its suite."""
         self._oracles()
         self._skeleton()
         before = len(self.report.faults)
@@ -626,7 +624,7 @@ class _Dynamic:
         for wrong in wrongs:
             self.report.misconceptions += 1
             if len(wrong.sentence.split()) < 5:
-                self.fault(f"misconception {wrong.name}: its docstring is no sentence.")
+                self.fault(f"misconception {wrong.name}: its docstring is not a sentence.")
             self._must_die(task, wrong)
 
     def _must_die(self, task: Task, wrong: Misconception) -> None:
@@ -698,7 +696,9 @@ class _Dynamic:
         for case in self._gates(task.id):
             outcome = self.run(case, backend, folder)
             if outcome.disturbed:
-                self.fault(f"fake: {label} is refused unseen by {case.id}: {outcome.lines[0]}")
+                self.fault(
+                    f"fake: {label} is refused before {case.id} judges it: {outcome.lines[0]}"
+                )
             if outcome.status.asks_for_work:
                 return
         if self._can_run(task.id):

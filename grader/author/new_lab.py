@@ -141,7 +141,7 @@ def page(lab: str, title: str) -> str:
 def new_lab(root: Path, lab_id: str, title: str = "A new lab") -> list[Path]:
     """Write the three folders; returns the files. Nothing that exists is touched."""
     if not LAB_ID.match(lab_id):
-        raise LabError(f"`{lab_id}` is no lab id: write `lab` and two digits, as in lab14.")
+        raise LabError(f"`{lab_id}` is not a lab id: write `lab` and two digits, as in lab14.")
     for folder in (root / "exercises", root / "solutions", root / "tests"):
         if (folder / lab_id).exists():
             raise LabError(f"{folder / lab_id} exists already: choose another number.")

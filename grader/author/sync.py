@@ -34,7 +34,7 @@ def write(changes: list[tuple[Lab, list[str]]], force: bool = False) -> list[str
             names = [name for name in names if name not in edited]
         if force and edited:
             _, backup = reset(lab)
-            said.append(f"{lab.id}: written anew; what stood there is in {backup}")
+            said.append(f"{lab.id}: made again; the former files are in {backup}")
             continue
         skeleton.write(lab, names)
         _remember(lab, names)
@@ -52,7 +52,7 @@ def _remember(lab: Lab, names: list[str]) -> None:
 
 
 def _edited(lab: Lab, name: str) -> bool:
-    """Whether the file differs from its commit and from what sync wrote: somebody's work."""
+    """Whether the file differs from its commit and from what sync wrote: a person edited it."""
     path = lab.exercise / name
     written = notes.read(lab.root).get("synced", {}).get(f"{lab.id}/{name}")
     if not path.is_file() or notes.digest(path) == written:

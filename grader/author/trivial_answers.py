@@ -20,7 +20,7 @@ def fakes(name: str) -> Iterator[tuple[str, Callable[[ModuleType], None]]]:
 
 
 def put_in(backend: LocalBackend, patch: Callable[[ModuleType], None]) -> None:
-    """Have a fake take its place in the files of a room, which are loaded for that."""
+    """Load the files of a backend and put a fake into them."""
     backend.load()
     for module in backend.server.sound:
         patch(module)
@@ -38,7 +38,7 @@ def _replacing(name: str, make: Fake) -> Callable[[ModuleType], None]:
             fake = _none(real)
         else:
             fake = make(real)
-        fake.__module__ = module.__name__  # what the kit itself made is refused unseen
+        fake.__module__ = module.__name__  # what the kit itself made is refused before it is judged
         setattr(module, name, fake)
 
     return patch

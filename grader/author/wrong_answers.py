@@ -3,9 +3,9 @@
     infralens wrong-answers FAKES lab02.LossScaler lab03
     infralens grade FAKES --out RUN
 
-Each submission is the reference with one misconception in it, so it loses that task and is told why
-in the misconception's own sentence. It is written from `solutions/` and `tests/`, which only an
-instructor's kit has; keys and results of a course are not read.
+Each submission is the reference with one misconception in it, so it loses that task, and its
+feedback says why in the misconception's own sentence. It is written from `solutions/` and `tests/`,
+which only an instructor's kit has; keys and results of a course are not read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from grader.suite.splice import Misconception
 
 @dataclass(frozen=True)
 class Answer:
-    """One wrong answer, written: `task` is what it loses, `sentence` what it is told."""
+    """One wrong answer, written: `task` is what it loses, `sentence` what its feedback says."""
 
     lab: str
     task: Task
@@ -60,11 +60,11 @@ def _chosen(root: Path, text: str) -> Iterator[tuple[Lab, Misconception]]:
     lab = load_lab(root, lab_id)
     if not lab.has_solution:
         raise LabError(
-            f"{lab.id} has no reference here: {lab.solution} is missing, of which a wrong answer "
-            "is a copy with one mistake."
+            f"{lab.id} has no reference here: {lab.solution} is missing, and a wrong answer is a "
+            "copy of it with one mistake."
         )
     if len(rest) > 2:
-        raise LabError(f"{text!r} is no lab, task or misconception: write it as lab03.no_sync.")
+        raise LabError(f"{text!r} is not a lab, task or misconception: write it as lab03.no_sync.")
     tasks = [lab.task(rest[0])] if rest else list(lab.tasks)
     suite = load_suite(lab)
     known = [wrong for task in tasks for wrong in suite.misconceptions_of(task.id)]

@@ -1,4 +1,4 @@
-"""`infralens grade`: the call, what is said of it, and its exit status."""
+"""`infralens grade`: the call, what it prints, and its exit status."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def show_probe() -> int:
     if found.mechanisms:
         print(f"Mechanisms: {', '.join(found.mechanisms)}.")
     if found.tier == "sandbox":
-        print("Tier reached: sandbox, the highest. `infralens grade` uses it by itself.")
+        print("Tier reached: sandbox, the highest. `infralens grade` uses it by default.")
     else:
         print(
             "Tier reached: process. Each submission gets a process of its own, which can still "
@@ -110,7 +110,7 @@ def _say(summary: GradeSummary, out: Path, tier: str, key: bytes | None) -> None
         print(text)
     for unit in summary.failed:
         print(
-            f"No result for {unit.lab} of {unit.student}: {unit.reason}. This is no grade; "
+            f"No result for {unit.lab} of {unit.student}: {unit.reason}. This is not a grade; "
             f"the details are in {out / 'run.json'}, and the same command tries again."
         )
     print(

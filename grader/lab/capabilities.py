@@ -1,4 +1,4 @@
-"""What this machine can verify: told without importing torch."""
+"""What this machine can verify, found out without importing torch."""
 
 from __future__ import annotations
 

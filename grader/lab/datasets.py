@@ -29,7 +29,7 @@ class DataError(LabError):
 
 @dataclass(frozen=True)
 class DataFile:
-    """One public file: what it is, and how it is told from any other.
+    """One public file: what it is, and the hash that identifies it.
 
     `urls` are tried in order: the commit at which the file was taken, then the main branch; the
     hash decides whether what came is the file."""
@@ -159,7 +159,7 @@ def path(name: str) -> Path | None:
 
 
 def need(name: str) -> Path:
-    """`path`, for who cannot go on without: raises `DataError`."""
+    """Like `path`, but raises `DataError` if the file is not here."""
     found = path(name)
     if found is None:
         raise DataError(f"Not here: {why_missing(name)}.")
@@ -174,7 +174,7 @@ def why_missing(name: str) -> str:
     other = next((place for place in _places(row) if place.exists()), None)
     if other is not None:
         return (
-            f"{other} has another SHA-256 than the {name} that the kit knows; "
+            f"{other} has a different SHA-256 from the {name} that the kit knows; "
             f"type `infralens data {name}` for the right one"
         )
     return f"{name} is not on this machine (type `infralens data {name}`, or set {VARIABLE})"
@@ -218,7 +218,7 @@ def fetch(name: str) -> Path:
                 progressbar=False,
             )
         except ValueError:
-            faults.append(f"what {url} gives has another SHA-256 than {row.sha256[:12]}...")
+            faults.append(f"what {url} gives has a SHA-256 other than {row.sha256[:12]}...")
         except OSError as error:  # every fault of the network is one, in requests too
             faults.append(f"{url} could not be read ({_short(error)})")
         else:

@@ -92,7 +92,7 @@ class Lab:
         return self.exercise / name
 
     def how_to_restore_given(self, name: str) -> str:
-        """A given file is made from nothing: the kit's repository has it."""
+        """A given file is not generated: only the kit's repository has it."""
         return f"`git checkout -- exercises/{self.id}/{name}` restores the kit's own"
 
     def copy_to(self, folder: Path, instead: Path | None = None) -> None:
@@ -178,7 +178,7 @@ class _ManifestReader:
         given = self.names("given", [row["file"] for row in shipped])
         if both := set(edit) & set(given):
             raise self.fail(
-                f"{sorted(both)} stand in `edit` and in `given`; a file is one of them."
+                f"{sorted(both)} stand in `edit` and in `given`; list each in one of them."
             )
         seconds = data.get("call_seconds")
         if not _positive(seconds):
@@ -189,7 +189,7 @@ class _ManifestReader:
         tasks = tuple(self.task(lab_id, edit, row) for row in rows)
         ids = [task.id for task in tasks]
         if twice := {name for name in ids if ids.count(name) > 1}:
-            raise self.fail(f"task ids must be unique, {sorted(twice)} stand twice.")
+            raise self.fail(f"task ids must be unique, but {sorted(twice)} stand twice.")
         for name in edit:
             if not any(task.file == name for task in tasks):
                 raise self.fail(f"`{name}` is in `edit` but no task has it as its file.")

@@ -17,9 +17,7 @@ def reset(lab: Lab) -> tuple[list[str], Path | None]:
     """Put the lab's files back as they were shipped. Returns the names that changed and the folder
     that their former versions were copied to (None if nothing was lost)."""
     if not lab.has_solution:
-        raise LabError(
-            f"{lab.solution} is missing, so there is nothing to make {lab.id} anew from."
-        )
+        raise LabError(f"{lab.solution} is missing, and a reset makes {lab.id}'s files from it.")
     names = skeleton.stale(lab)
     existing = [name for name in names if (lab.exercise / name).is_file()]
     backup = None
@@ -39,8 +37,8 @@ def reset(lab: Lab) -> tuple[list[str], Path | None]:
 
 
 def not_reset(lab: Lab) -> list[str]:
-    """A sentence for each given file that is missing, or that was edited: it is made from nothing,
-    so that only its commit has it."""
+    """A sentence for each given file that is missing, or that was edited: it is not generated, so
+    only its commit has it."""
     missing = {name for name in lab.given if not lab.given_source(name).is_file()}
     edited = changed_since_commit(lab, lab.given) - missing
     return [

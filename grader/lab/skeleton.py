@@ -175,7 +175,7 @@ def misplaced(lab: Lab) -> Iterator[str]:
 
 class Attempt:
     """A learner's file beside the skeleton that it was shipped as: which of its tasks are not
-    started. Without a file, or without a reference to make the skeleton from, none is known to be.
+    started. Without a file, or without a reference to make the skeleton from, none counts as such.
     """
 
     def __init__(self, lab: Lab, folder: Path, name: str) -> None:
@@ -258,7 +258,7 @@ def write(lab: Lab, names: list[str]) -> None:
 
 
 def placeholder_line(task: Task, text: str) -> int | None:
-    """The line at which a task's TODO still stands in a learner's file; None if it is gone."""
+    """The line at which a task's TODO still stands in a learner's file; None if it was deleted."""
     for number, line in enumerate(text.splitlines(), start=1):
         if f"TODO({task.name})" in line:
             return number
@@ -267,7 +267,7 @@ def placeholder_line(task: Task, text: str) -> int | None:
 
 def marker_line(task_name: str, text: str) -> int | None:
     """The line at which the marker that stands for a raise outside of Python says that a task is
-    not started; None if it is gone."""
+    not started; None if it was deleted."""
     for number, line in enumerate(text.split("\n"), start=1):
         if _MARKER.match(line) and task_name in line.split():
             return number

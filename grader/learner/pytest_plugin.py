@@ -69,14 +69,14 @@ def _asked_for(config: pytest.Config) -> list[Path]:
 
 
 def _refuse_wrong_target(path: Path) -> None:
-    """A sentence for what looks like a lab's target but is none."""
+    """Refuse, with a sentence, what looks like a lab's target but is not."""
     parts = path.parts
     for index, part in enumerate(parts[:-1]):
         lab_id = parts[index + 1]
         root = Path(*parts[:index])
         if part == "tests" and LAB_ID.match(lab_id) and (root / "exercises").is_dir():
             raise pytest.UsageError(
-                f"tests/{lab_id} is the hidden suite of {lab_id} and runs on somebody's code. "
+                f"tests/{lab_id} is the hidden suite of {lab_id} and runs on the code of a folder. "
                 f"Type: pytest exercises/{lab_id}"
             )
     found = lab_folder(path)
@@ -92,7 +92,7 @@ def _refuse_wrong_target(path: Path) -> None:
 
 
 def _refuse_missing_files(path: Path) -> None:
-    """A file that is not there is not collected, and its tasks would go without a word."""
+    """Refuse a lab that lacks a file: pytest would leave out its tasks without a message."""
     folders = sorted(path.glob("lab*")) if path.name in TRACKS else [path]
     for folder in folders:
         found = lab_folder(folder / "lab.toml")
@@ -122,7 +122,7 @@ def lab_folder(path: Path) -> tuple[Path, str] | None:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Suites are never collected by themselves: they have nobody's code to run on."""
+    """Suites are never collected by themselves: they have no code to run on."""
     parts = collection_path.parts
     for index in range(len(parts) - 1, 0, -1):
         if LAB_ID.match(parts[index]) and parts[index - 1] == "tests":
@@ -194,8 +194,8 @@ class LabFile(pytest.File):
 @contextmanager
 def _lean_imports() -> Iterator[None]:
     """For the time of big imports (torch: 900 modules). Pytest's hook would match each of them
-    against its patterns, to rewrite asserts that suites do not have; and what is made stays until
-    the end, so that collections of garbage need not look through it again and again."""
+    against its patterns, to rewrite asserts that suites do not have. What is made stays until the
+    end, so garbage collections need not look through it again and again."""
     hooks = [hook for hook in sys.meta_path if isinstance(hook, AssertionRewritingHook)]
     for hook in hooks:
         sys.meta_path.remove(hook)
@@ -347,8 +347,8 @@ class FolderRun:
             backend.close()
 
     def run(self, item: CaseItem) -> Outcome:
-        """The outcome of a case. The order matters: what cannot be verified here is not said to be
-        not started."""
+        """The outcome of a case. The order matters: what cannot be verified here must not be
+        reported as not started."""
         case = item.case
         if outcome := self.suite_run.unrun(case) or self.suite_run.untouched(case):
             return outcome
@@ -406,7 +406,7 @@ def pytest_report_teststatus(report: Any, config: pytest.Config) -> tuple[str, s
     if payload is None:
         return None
     if payload["once"]:
-        # One message for a file that does not import or a name that is gone, however many tests
+        # One message for a file that does not import or a missing name, however many tests
         # and workers meet it.
         first = config.stash[_SAID].setdefault((payload["folder"], payload["once"]), report.nodeid)
         return None if first == report.nodeid else TestStatus.NOT_RUN.pytest_words

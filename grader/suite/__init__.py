@@ -7,12 +7,12 @@ test           a function `test_*` with `@task(...)`; its docstring names its or
 case           one run of a test, with one set of parameters
 gate           a test without which its task earns nothing
 step           a test with a share of its task's points, once every gate has passed
-extra          a test that wants a GPU, real data or an optional library: shown, never scored
+extra          a test that needs a GPU, real data or an optional library: shown, never scored
 student        what a test calls: the learner's code, on the other side of the wall
-room           where that code runs: this process, a process of its own, or a sandbox
-handle         an object of the learner's that stays in the room
-probe          a function of `probes.py` that runs in the room, beside the learner's code
-kit            what a backend is given: the learner's files, the given files, the probes
+backend        where that code runs: this process, a process of its own, or a sandbox
+handle         stands for an object of the learner's that stays on the other side
+probe          a function of `probes.py` that runs beside the learner's code
+code spec      what a backend is opened with: the learner's files, the given files, the probes
 evidence       what a verdict rests on: values that came back are computed; what a meter or a probe
                counted beside the learner's code is witnessed
 outcome        how one case went: its status, what was observed, and where

@@ -23,8 +23,8 @@ MAX_REMEMBERED_BYTES = 256 * 1024
 
 
 class Replays:
-    """A suite's cases on the reference with a misconception in it. What was made and seen for one
-    run is kept for those that come after it."""
+    """Runs a suite's cases on the reference with a misconception in it. Keeps what one run made and
+    saw for the runs after it."""
 
     def __init__(self, suite: Suite) -> None:
         self.suite = suite
@@ -43,7 +43,7 @@ class Replays:
         return self._wrong_backends[key]
 
     def _codes(self, path: Path, wrong: Misconception) -> Sequence[CodeType]:
-        """The code of a file that a wrong room loads; what is the reference's is compiled once."""
+        """The code of a file that such a backend loads; the reference's is compiled once."""
         lab = self.suite.lab
         if path.name != wrong.file:
             return [compiled(lab.solution / path.name if path.name in lab.edit else path)]
@@ -71,8 +71,8 @@ class Replays:
 
     def fails_like(self, wrong: Misconception, outcome: Outcome, seed: bytes) -> bool:
         """Whether a misconception fails a case as `outcome` did. Its first replay of each case is
-        remembered: it answers the same seed again, and where it failed elsewhere, or nowhere, other
-        inputs are not tried."""
+        remembered and answers for the same seed again. If that replay failed at another place, or
+        passed, no other inputs are tried."""
         key = (wrong.name, outcome.case.id)
         known = self._first.get(key)
         if known is None:
@@ -89,8 +89,8 @@ class Replays:
 
 @dataclass(frozen=True)
 class _Replay:
-    """A case's outcome under a misconception, with the seed of its inputs. Without the observed
-    value, if that is large, it is not `whole`: it tells only where the case failed."""
+    """A case's outcome under a misconception, with the seed of its inputs. A large observed value
+    is dropped: the replay is then not `whole`, and says only where the case failed."""
 
     seed: bytes
     outcome: Outcome
@@ -105,7 +105,7 @@ class _Replay:
 
 
 class Diagnoser:
-    """Looks for the likely causes of one run's failures, for so many seconds a task."""
+    """Looks for the likely causes of one run's failures, for at most `seconds` a task."""
 
     def __init__(self, replays: Replays, seconds: float) -> None:
         self.replays = replays
@@ -115,7 +115,7 @@ class Diagnoser:
 
     def diagnose(self, outcome: Outcome, seed: bytes) -> Exception | None:
         """Put the sentence of the likely cause into the outcome, if the task has time left. A fault
-        of the kit in that costs nobody a verdict: it is returned."""
+        of the kit in doing so changes no verdict: it is returned."""
         task = outcome.case.test.task
         left = self.seconds - self._spent.get(task, 0.0)
         if left <= 0:

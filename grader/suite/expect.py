@@ -36,7 +36,7 @@ class Failure(AssertionError):
 
     `kind` says which sort of fault it is, `lines` are the message without the call and the cause,
     `observed` is what came back, `tolerance` how far off it might have been and `gap` how far off
-    it was (0 if that is no number), `site` the suite's file and line.
+    it was (0 if that is not a number), `site` the suite's file and line.
     """
 
     def __init__(
@@ -535,27 +535,28 @@ def _unit_slip(got: float, want: float, near: float = 1e-4) -> str:
 
 _LAUNCHES = {
     "race: program": (
-        "programs run in any order and at once: what one writes, no other touches without an atomic"
+        "programs run at once and in any order: without an atomic, none may access what another "
+        "writes"
     ),
-    "race: lanes": "lanes store at once: which of two values stays is a matter of luck",
+    "race: lanes": "lanes store at once: which of two values stays depends on timing",
     "out of bounds: program": (
         "a block has more lanes than there are elements left: its mask switches the others off"
     ),
     "misaligned: program": "an element lies at a multiple of its size",
-    "bf16": "blocks are computed with in float32, and rounded when they are stored",
-    "fp8": "blocks are computed with in float32, and rounded when they are stored",
-    "dot": "the matrix units of a GPU multiply blocks of a least size",
+    "bf16": "a kernel computes in float32, and rounds when it stores",
+    "fp8": "a kernel computes in float32, and rounds when it stores",
+    "dot": "the matrix units of a GPU have a smallest block size",
     "condition": "a block holds many values, some true and some not",
     "grid": "a launch says how many programs run",
     "argument": "a kernel reads memory that torch has allocated",
     "not interpreted": "what is scored must run on a machine without a GPU",
-    "race": "nothing orders these two accesses, so on a GPU the value is a matter of luck",
-    "out of bounds": "a launch has more threads than there are elements: each must know its end",
+    "race": "nothing orders these two accesses, so on a GPU the value depends on timing",
+    "out of bounds": "a launch has more threads than there are elements: each must check its index",
     "uninitialized": "shared memory holds rubbish until a thread of the block has written it",
     "divergent barrier": "all threads of a block must reach the same __syncthreads(), or none",
     "misaligned": "a load of 16 bytes needs an address that is a multiple of 16",
-    "warp-level function": "every lane of the mask must come to the same call",
-    "endless": "a thread must come to its end",
+    "warp-level function": "every lane of the mask must reach the same call",
+    "endless": "every thread must finish",
 }
 
 
@@ -564,16 +565,16 @@ def launched(
     because: Mapping[str, str] | None = None,
     exactly: bool = False,
 ) -> None:
-    """A kernel's launch ran to its end without a fault: `errors` are those of its report, of which
-    the first is shown. `because`: a clause for errors that begin so, where the suite knows a
-    better one. `exactly`: mistakes whose races touch other threads or elements are different ones,
-    which finds a cause only for a learner who names arrays as the reference does."""
+    """A kernel's launch ran to its end without a fault: `errors` are those of its report, and the
+    first is shown. `because`: the suite's own clauses, by how an error begins. `exactly`: two
+    mistakes differ if their races involve other threads or elements; a cause is then found only
+    if the learner names arrays as the reference does."""
     if not errors:
         return
     first = errors[0]
     clauses = [*(because or {}).items(), *_LAUNCHES.items()]
     clause = next((why for start, why in clauses if first.kind.wording.startswith(start)), "")
-    more = f"and {len(errors) - 1} more of the kind" if len(errors) > 1 else ""
+    more = f"and {len(errors) - 1} more in this launch" if len(errors) > 1 else ""
     raise _fail(
         "launch",
         first.signature(exactly),
@@ -583,14 +584,14 @@ def launched(
     )
 
 
-_ALL_RETURN = "every rank must come to the same collectives, in the same order, and return"
+_ALL_RETURN = "every rank must call the same collectives, in the same order, and return"
 
 
 def returned(
     outcome: Mapping[str, Any], because: str = _ALL_RETURN, place: bool = True
 ) -> list[Any]:
-    """What each rank of a probe's `ranks.outcome` gave: all of them returned. Where one did not,
-    its sentence is shown, and `place` says at which line of the learner's."""
+    """What each rank of a probe's `ranks.outcome` returned. If one did not return, its sentence is
+    shown, with `place` also the learner's line."""
     from grader.ranks import rank_faults
 
     said = where = ""
@@ -607,7 +608,7 @@ def true(condition: object, because: str, observed: object = None) -> None:
     if condition:
         return
     shown = f"found: {format.short(observed)}" if observed is not None else ""
-    raise _fail("property", observed, because, f"not so here: {because}", shown)
+    raise _fail("property", observed, because, f"does not hold here: {because}", shown)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def number(value: object) -> str:
 
 
 def pair(got: object, want: object, unit: str | None = None) -> tuple[str, str]:
-    """Two values side by side: with every digit where six of them would look alike."""
+    """Two values side by side, with every digit if six digits would look alike."""
     texts = amount(got, unit), amount(want, unit)
     if texts[0] == texts[1] and isinstance(got, float) | isinstance(want, float):
         return repr(got), repr(want)
@@ -51,7 +51,7 @@ def amount(value: object, unit: str | None) -> str:
 
 
 def is_array(value: object) -> bool:
-    """A NumPy array or a torch tensor, told without importing either."""
+    """Whether it is a NumPy array or a torch tensor; imports neither."""
     module = type(value).__module__.partition(".")[0]
     return module in ("numpy", "torch") and hasattr(value, "shape") and hasattr(value, "dtype")
 
@@ -92,7 +92,7 @@ def short(value: object, limit: int = MAX_TEXT) -> str:
     if is_array(value):
         return _array(value, limit)
     if limit < 10 and isinstance(value, list | tuple | dict):
-        return "..."  # deep down: not worth a walk
+        return "..."  # nested too deep to be shown
     if isinstance(value, list | tuple):
         opening, closing = ("[", "]") if isinstance(value, list) else ("(", ")")
         inner = limit // 2 if len(value) > 1 else limit - 2
@@ -101,7 +101,7 @@ def short(value: object, limit: int = MAX_TEXT) -> str:
         pairs = (f"{short(key, 40)}: {short(item, limit // 2)}" for key, item in value.items())
         text = "{" + _joined(pairs, limit) + "}"
     elif isinstance(value, PurePath):
-        text = f"Path({value.name!r})"  # the folder is gone when the message is read
+        text = f"Path({value.name!r})"  # the folder is deleted before the message is read
     elif isinstance(value, str | bytes) and len(value) > limit:
         text = repr(value[:limit])
     elif (fields := record_fields(value)) is not None:

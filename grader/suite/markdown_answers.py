@@ -33,7 +33,7 @@ class AnswerFault(Exception):
 
 
 def judged(because: str, rule: Callable[..., Any], *arguments: Any) -> Any:
-    """What `rule` finds; the first `Fault` that it raises is the test's failure."""
+    """What `rule` finds; the first `AnswerFault` that it raises is the test's failure."""
     try:
         return rule(*arguments)
     except AnswerFault as fault:
@@ -75,7 +75,7 @@ class Table:
 
 
 def tables(file: str, text: str) -> list[Table]:
-    """Every pipe table outside of code; `Fault` for one that is none, at the cell to mend."""
+    """Every pipe table outside of code; `AnswerFault` for a malformed one, at the cell to mend."""
     lines = text.split("\n")
     found: list[Table] = []
     number, fenced = 0, False
@@ -101,13 +101,13 @@ def _table(file: str, lines: list[str], first: int) -> Table:
     names = [cell.word for cell in header]
     dashes = _cells(file, lines[1], first + 1) if len(lines) > 1 else []
     if not dashes or not all(re.fullmatch(r":?-+:?", cell.text) for cell in dashes):
-        text = "under a table's header stands a line of dashes, as in |---|---|"
+        text = "a line of dashes, as in |---|---|, must follow a table's header"
         raise AnswerFault(file, first + 1, 1, text, "no dashes")
     for cell, name in zip(header, names, strict=True):
         if not name:
             raise cell.fault("this column has no name", "no name")
         if names.count(name) > 1:
-            raise cell.fault(f"two columns are called {name!r}; one of them has to go", "twice")
+            raise cell.fault(f"two columns are called {name!r}; rename or remove one", "twice")
     rows = []
     for offset, line in enumerate(lines[1:], start=1):
         found = _cells(file, line, first + offset)
@@ -150,7 +150,7 @@ def rows(
     """The rows of the one table that has the first of `columns`, by what stands in that column.
 
     The table has all of `columns` (others are welcome, in any order), and a row for each of
-    `wanted` and for nothing else; else `Fault`. The keys are spelt as in `wanted`.
+    `wanted` and for nothing else; otherwise `AnswerFault`. The keys are spelt as in `wanted`.
     """
     key = columns[0]
     mine = [table for table in found if key in table.columns]

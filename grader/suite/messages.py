@@ -1,4 +1,4 @@
-"""What a learner reads about one test: the call, what came back, why it must not, where to go."""
+"""What a learner reads about one test: the call, what came back, why that is wrong, where to go."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from grader.suite.api import _TASK
 from grader.suite.splice import Misconception
 
 _ARGUMENTS = {"student", "rng", "task", "tmp_path"}
-# What of a suite is sent along, as source, to stand beside the learner's code.
+# Files of a suite that a backend gets as source, to run beside the learner's code.
 SENT = ("probes.py", "models.py")
 _SPLICE = "__infralens_splice__"
 
@@ -92,7 +92,7 @@ class Suite:
                 raise LabError(f"{lab.suite}: no test is marked @task({row.id!r}).")
             if not any(case.test.gate and case.test.scored for case in self.cases_of(row.id)):
                 raise LabError(
-                    f"{lab.suite}: `{row.id}` has no scored gate, so nobody could earn its points."
+                    f"{lab.suite}: `{row.id}` has no scored gate, so its points cannot be earned."
                 )
         for path in sorted((lab.suite / "misconceptions").glob("[!_]*.py")):
             try:

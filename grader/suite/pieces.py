@@ -1,5 +1,5 @@
-"""A reference file compiled statement by statement, so that of a copy with one change only the
-statement that changed is compiled again: a diagnosis loads dozens of such copies."""
+"""Compiles a reference file statement by statement. For a copy with one change, only the statement
+that changed is compiled again: a diagnosis loads dozens of such copies."""
 
 from __future__ import annotations
 import __future__

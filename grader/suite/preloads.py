@@ -1,5 +1,7 @@
-"""What of the kit must be loaded before student code, which could keep torch's own functions, or
-change Triton's, before a meter or the guard looks at them: entry points, by what a text uses.
+"""Entry points of the kit that must be called before student code is loaded, by what a text uses.
+
+Student code that was loaded first could keep torch's own functions, or change Triton's, before a
+meter or the guard looks at them.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def run_case(
     if outcome.status == TestStatus.FAILED:
         attempt = skeleton.Attempt(suite.lab, folder, task.file)
         if number := attempt.not_started(task):
-            # Another task's mistake came first; of this one there is nothing yet to be wrong.
+            # Another task's mistake came first; this task has nothing yet that could be wrong.
             here = NotStarted(task.name, f"{task.file}:{number}")
             outcome = _from_far_side(suite, case, here)
     outcome.seconds = time.perf_counter() - started
@@ -165,7 +165,7 @@ def _from_far_side(suite: Suite, case: Case, error: RemoteError) -> Outcome:
 
 
 def _from_suite(suite: Suite, case: Case, error: Exception, line: Session) -> Outcome:
-    """The suite tripped over an answer of a form that it cannot use."""
+    """The suite raised on an answer of a form that it cannot use."""
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, SuiteFault | NameError | ImportError | SyntaxError):
         lines = [f"the test itself is at fault, not your code: {text}"]

@@ -60,7 +60,7 @@ class Verdict:
 
 
 def verdicts(suite: Suite, outcomes: Iterable[Outcome]) -> list[Verdict]:
-    """Every test that was expected, whether it ran or not: a test that did not run is no pass."""
+    """Every test that was expected, whether it ran or not: one that did not run is not a pass."""
     by_case = {outcome.case.id: outcome for outcome in outcomes}
     found: dict[tuple[str, str], Verdict] = {}
     for case in suite.cases:

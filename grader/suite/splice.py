@@ -1,6 +1,6 @@
 """Known wrong answers: how they are written down, and the wrong file that each one makes.
 
-A lab's lie in `misconceptions/<task>.py`, in one of three forms:
+A lab's are in `misconceptions/<task>.py`, in one of three forms:
 
     divides_by_the_index = lines(
         \"\"\"After value i there are i + 1 values, not i: the count starts at one.\"\"\",
@@ -47,7 +47,7 @@ class SpliceError(LabError, ValueError):
 
 @dataclass(frozen=True)
 class LineChange:
-    """A sentence, and what makes of a reference's text and a task's id the wrong text."""
+    """A sentence, and what makes the wrong text from a reference's text and a task's id."""
 
     sentence: str
     change: Callable[[str, str], str]
@@ -66,8 +66,8 @@ def block(sentence: str, code: str) -> LineChange:
 
 def misconception(replaces: str | None = None, file: str | None = None) -> Callable[[T], T]:
     """Marks a wrong answer; its docstring is the sentence. It takes the place of `replaces` in the
-    reference (default: the task's id; a dotted name for a method), whose other names it sees. Or,
-    with `file`, it is given the reference's text of that file and returns a wrong one's."""
+    reference (default: the task's id; a dotted name for a method), whose other names it sees.
+    With `file`, it takes the reference's text of that file and returns the wrong text."""
 
     def mark(wrong: T) -> T:
         setattr(wrong, _MARK, (replaces, file))

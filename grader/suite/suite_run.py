@@ -20,8 +20,8 @@ MAX_TIMEOUTS = 2
 
 
 class SuiteRun:
-    """Which cases are not run at all, with which inputs the others are, and what they are likely to
-    have failed from. Whoever asks has the backends."""
+    """Decides which cases are not run and which inputs the others get, and looks for the likely
+    causes of their failures. The caller holds the backends."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class SuiteRun:
         return None
 
     def untouched(self, case: Case) -> Outcome | None:
-        """The outcome of a case whose task stands in a file that is still the skeleton: nothing of
-        it need be run to say that the task is not started."""
+        """The outcome of a case whose file is still the skeleton: its task is not started, and
+        nothing need be run to say so."""
         task = self.suite.lab.task(case.test.task)
         if line := self._untouched_line(task):
             text, where = f"{task.name} is not started", f"{task.file}:{line}"
@@ -69,13 +69,13 @@ class SuiteRun:
         return attempt.not_started(task) if attempt.is_untouched else None
 
     def run(self, case: Case, backend: Backend, tmp_path: Callable[[], Path]) -> Outcome:
-        """One case in a backend. What is to be made of it is said by `finish`."""
+        """Run one case in a backend; `finish` completes its outcome."""
         seed = self.seed_of(case)
         return run_case(self.suite, case, backend, self.folder, seed, tmp_path, self.let_through)
 
     def finish(self, outcome: Outcome) -> Exception | None:
-        """Count a timeout, and look for the likely cause of a failure. A fault of the kit in that
-        is returned."""
+        """Count a timeout, and look for the likely cause of a failure. A fault of the kit in doing
+        so is returned."""
         if outcome.status == TestStatus.TIMEOUT:
             self._timeouts[outcome.case.test.task] += 1
         if self.diagnoser is None:

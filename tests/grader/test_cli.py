@@ -84,7 +84,7 @@ def test_hints_come_one_more_each_time(kit: Path) -> None:
         (["hint", "lab90.running_mean", "--level", "4"], "the level is 1, 2 or 3, not 4"),
         (["reset", "lab91"], "No lab `lab91` here"),
         (["new-lab", "lab90"], "exists already"),
-        (["new-lab", "fourteen"], "is no lab id"),
+        (["new-lab", "fourteen"], "is not a lab id"),
         (["lint", "--jobs", "0"], "--jobs is 0"),
     ],
 )
@@ -201,7 +201,7 @@ def test_sync_follows_the_reference_and_spares_a_learners_work(kit: Path) -> Non
     assert "left alone: lab90/running_mean.py" in said
     assert path.read_text().endswith("# my own work\n")
     forced = run(kit, "sync", "--force").stdout
-    assert "what stood there is in" in forced
+    assert "the former files are in" in forced
     assert not path.read_text().endswith("# my own work\n")
 
 

@@ -39,7 +39,7 @@ class Gradebook(Protocol):
 
 class FolderGradebook:
     """One JSON file a unit: `results/<student>/<lab>.json` in the run's folder. `faults` are
-    sentences on files that could not be believed."""
+    sentences about files that do not hold a valid result."""
 
     def __init__(self, run: Path) -> None:
         self.results = run / "results"
@@ -56,12 +56,12 @@ class FolderGradebook:
         except FileNotFoundError:
             return None
         except (OSError, records.InvalidResult) as error:
-            self.faults.append(f"{path} is unreadable ({error}): {lab} of {student} counts anew.")
+            self.faults.append(f"{path} is unreadable ({error}): {lab} of {student} is regraded.")
             return None
         if (record.student, record.lab) != (student, lab):
             self.faults.append(
                 f"{path} is the result of {record.lab} of {record.student}: {lab} of {student} "
-                "counts anew."
+                "is regraded."
             )
             return None
         return record
@@ -113,7 +113,7 @@ class FolderGradebook:
 
 
 def _content(path: Path) -> bytes:
-    """What is in a file; empty, which is no result either, if it cannot be read."""
+    """What is in a file; empty, which is not a result either, if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError:
@@ -144,7 +144,7 @@ def _name_anew(path: Path, name: Path) -> None:
 
 
 def _is_noted(log: Path, line: dict[str, Any]) -> bool:
-    """Whether the log's last word on that kept file is that the same result replaced it."""
+    """Whether the log's last line about that kept file says that the same result replaced it."""
     try:
         rows = log.read_bytes().splitlines()
     except FileNotFoundError:

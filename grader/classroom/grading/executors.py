@@ -1,4 +1,4 @@
-"""Who grades units: `jobs` processes on this machine, one unit at a time each.
+"""Grades units in `jobs` processes on this machine, one unit at a time each.
 
 An executor has one method, `run(units, stop)`, a generator of (unit, answer) in any order. Answers
 come back as data, never as pickles. Only its caller writes results.
@@ -70,7 +70,7 @@ class LocalExecutor:
     along, spawned elsewhere."""
 
     def __init__(self, config: JobConfig, jobs: int, fork_server: ForkServer | None = None) -> None:
-        """`fork_server`: for the sandbox tier; it is started again when it ends in the middle."""
+        """`fork_server`: for the sandbox tier; it is started again when it ends during a run."""
         self.config = config
         self.jobs = jobs
         self.fork_server = fork_server
@@ -113,7 +113,7 @@ class LocalExecutor:
 
 
 def _end(jobs: list[Job]) -> None:
-    """End the jobs: with a word first, so that they end what student code started."""
+    """End the jobs: with SIGTERM first, so that they end what student code started."""
     for job in jobs:
         with contextlib.suppress(OSError):
             job.process.terminate()

@@ -160,7 +160,7 @@ class GradingRun:
             mine = [s for s in suites if everything or handed_in.has(student, s.lab.id)]
             if not mine:
                 results.summary.skipped.append(
-                    f"{student.id} was skipped: it holds no lab of this run, or is gone."
+                    f"{student.id} was skipped: it holds no lab of this run, or is missing."
                 )
             for suite in mine:
                 taken = handed_in.take(student, suite.lab)
@@ -211,7 +211,7 @@ class _Results:
         self.known: dict[tuple[str, str], UnitResult] = {}
 
     def has(self, unit: Unit) -> bool:
-        """Count a unit in, and whether the gradebook has its result."""
+        """Count a unit as planned; whether the gradebook has its result."""
         self.summary.planned += 1
         before = self.book.find(unit.student, unit.lab)
         if before is None or before.key != unit.key:
@@ -264,7 +264,7 @@ class _Results:
 
 @contextlib.contextmanager
 def _archive_reader(tier: str, hidden: Sequence[Path]) -> Iterator[ArchiveReader]:
-    """What reads the archives: where that cannot be had, nothing can be said of anybody's files."""
+    """What reads the archives. Without it the files are unknown, and the run cannot begin."""
     try:
         with ArchiveReader(tier, hidden) as reader:
             yield reader
@@ -301,7 +301,7 @@ def _executor(
         fork_server.wait()
     except WallFailed as error:
         raise CallError(
-            f"The sandbox tier cannot be kept on this machine ({error}), and nothing was graded. "
+            f"The sandbox tier is not available on this machine ({error}), and nothing was graded. "
             f"`infralens probe` says what is missing. {_INSTEAD}"
         ) from error
     return LocalExecutor(

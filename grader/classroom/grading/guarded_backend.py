@@ -1,4 +1,4 @@
-"""The room of one unit: what fails in it is told apart, the student's from ours."""
+"""The backend of one unit, which separates the kit's faults from the student's."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def open_backend(tier: str, kit: CodeSpec, limits: Limits, wall: Wall | None = N
 
 
 class GuardedBackend:
-    """A backend that tells our faults from the student's, ends a test at its first crash or
-    timeout, and keeps the whole unit within its time."""
+    """A backend that separates the kit's faults from the student's, ends a test at its first crash
+    or timeout, and keeps the whole unit within its time."""
 
     def __init__(self, backend: Backend, deadline: float) -> None:
         self.backend = backend
@@ -86,8 +86,8 @@ class GuardedBackend:
 
 @contextlib.contextmanager
 def ours() -> Iterator[None]:
-    """Whatever a backend raises that does not describe student code is our fault. A TypeError is
-    the suite's, which sent what cannot cross, perhaps because an answer was not what it takes."""
+    """What a backend raises is the kit's fault, unless it describes student code. A TypeError is
+    the suite's: it sent what cannot cross, perhaps because an answer had the wrong type."""
     try:
         yield
     except (RemoteError, TypeError):
@@ -97,8 +97,8 @@ def ours() -> Iterator[None]:
 
 
 def load_fault(backend: GuardedBackend) -> RemoteError | None:
-    """Have the files imported, if they are not; what went wrong, if that never ended or ended the
-    process. A file that merely raises is told by each test that needs it."""
+    """Import the files, if they are not imported; what went wrong, if that never ended or ended
+    the process. A file that only raises is reported by each test that needs it."""
     for attempt in range(1, KILLED_TRIES + 1):
         try:
             backend.load()

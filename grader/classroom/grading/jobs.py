@@ -86,11 +86,11 @@ class Job:
             self.line.send_bytes(msgspec.msgpack.encode(unit))
 
     def answer(self, late: bool) -> JobAnswer:
-        """What came back for the present unit, which is none any more."""
+        """What came back for the present unit; the job has none afterwards."""
         self.unit, self.until = None, float("inf")
         if late and not self.line.poll():
             self.over = True
-            return JobFailure("the unit did not end: a test or an oracle of ours hangs")
+            return JobFailure("the unit did not end: a test or an oracle of the kit hangs")
         try:
             return _unpacked(self.line.recv_bytes())
         except (EOFError, OSError):
@@ -122,7 +122,7 @@ def _unpacked(data: bytes) -> JobAnswer:
 
 
 def _serve(line: Connection, config: JobConfig, parent: int) -> None:
-    """The life of a job: units come over the line, answers go back, its end is the end."""
+    """Run a job: receive units over the line and send answers back, until the line closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of the terminal
     signal.signal(signal.SIGTERM, _leave)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))

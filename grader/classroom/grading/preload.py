@@ -1,4 +1,4 @@
-"""Libraries that are imported once, before the first unit: what processes are forked from has them.
+"""Libraries that are imported once, before the first unit, into the processes that fork others.
 
 `inside`: for the zygote, by what a lab's files and probes import; `outside`: for the process that
 jobs are forked from, by what its suite imports, also in the middle of a test.
@@ -54,16 +54,16 @@ def arguments(names: Iterable[str]) -> dict[str, bytes]:
 
 
 def outside(labs: Iterable[Lab], work: Path) -> None:
-    """Import what the suites will need; what is not installed is a test's own affair. `work`: where
-    libraries put what they cache."""
+    """Import what the suites will need and is installed. `work`: where libraries put what they
+    cache."""
     with _environment(settings(work)):
         for name in _named([text for lab in labs for text in _texts(lab.suite.glob("*.py"))]):
             importlib.import_module(name)
 
 
 def settings(work: Path) -> dict[str, str]:
-    """What libraries are told by the environment: to leave nothing outside `work`, and, for
-    torch's allocator, not to warn of being watched by a meter."""
+    """Environment variables for libraries: they leave nothing outside `work`, and torch's allocator
+    does not warn of a meter that watches it."""
     return {
         **capabilities.triton_settings(),
         "TORCH_CPP_LOG_LEVEL": "ERROR",

@@ -13,14 +13,14 @@ from grader.sandbox import linux
 
 
 def bind_to(parent: int) -> None:
-    """On Linux: die with the parent, even when it is killed, and inherit what descendants leave
+    """On Linux: die with the parent, even when it is killed, and adopt what descendants leave
     behind."""
     if sys.platform != "linux":
         return
     linux.end_with_parent()
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1, "prctl(PR_SET_CHILD_SUBREAPER)")
     if os.getppid() != parent:
-        os._exit(1)  # it died before it was asked about
+        os._exit(1)  # it ended before this process was bound to it
 
 
 def end_children(seconds: float = 2.0) -> int:

@@ -1,9 +1,9 @@
 """Archives from the trusted side, which never looks into one: a process for each reads it.
 
 The process is a worker of the tier at which submissions are graded. It gets the archive's bytes and
-what to look for, gives up what else it has (`archives.confine`), and answers with plain data. What
-it does to itself or takes too much of is the archive's fault (`Unreadable`), and so is an answer
-that nobody asked for; a process that cannot be had is not (`Infrastructure`).
+what to look for, gives up what else it has (`archives.confine`), and answers with plain data. If it
+crashes, takes too much or gives an unexpected answer, that is the archive's fault (`Unreadable`).
+If no process can be started, that is the kit's (`Infrastructure`).
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class ArchiveReader:
                 if not left:
                     raise Infrastructure(str(error)) from error
             except RemoteError as error:
-                # A signal may have come from elsewhere; the same again tells.
+                # A signal may have come from elsewhere; another try says which.
                 if not (left and isinstance(error, Crashed) and error.killed):
                     raise _fault(error) from error
         try:
@@ -154,7 +154,7 @@ class ArchiveReader:
             backend.close()
 
     def _confine(self, backend: Backend) -> None:
-        """Nothing of the archive is there yet: what fails is ours."""
+        """Nothing of the archive is there yet: a failure is the kit's."""
         try:
             backend.load()
             if self.tier != "local":
@@ -197,7 +197,7 @@ _ALLOWANCE = ResourceLimits(
 
 
 def _not_asked() -> Unreadable:
-    return damaged("the process that read it answered what it was not asked")
+    return damaged("the process that read it gave an unexpected answer")
 
 
 def _check(right: object) -> None:
@@ -232,13 +232,13 @@ def _bytes_of(path: Path) -> bytes:
     try:
         descriptor = os.open(path, _OPEN)
     except FileNotFoundError:
-        raise Unreadable("is gone since the submissions were listed", _AGAIN) from None
+        raise Unreadable("was removed after the submissions were listed", _AGAIN) from None
     except OSError as error:
         raise Unreadable(f"could not be opened ({error.strerror})", _AGAIN) from error
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise Unreadable("is no regular file", _AGAIN)
+            raise Unreadable("is not a regular file", _AGAIN)
         if status.st_size == 0:
             raise Unreadable("is empty (0 bytes)", _AGAIN)
         if status.st_size > MAX_ARCHIVE_BYTES:

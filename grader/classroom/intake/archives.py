@@ -3,7 +3,7 @@
 This is what runs beside an archive's bytes, in a process that has nothing else (`archive_reader`).
 Nothing is ever extracted to disk; only contents that were asked for are kept. An entry that is not
 plain (a link, a path that leads elsewhere, a second entry of one name) costs the file that it could
-be taken for, or else is told in a note; what makes the archive itself doubtful is `Unreadable`.
+be taken for, or else is reported in a note; what makes the archive itself doubtful is `Unreadable`.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class _Reading:
         if key in self._claims:
             folder.files.pop(name, None)
             folder.refused[name] = Refusal(
-                "stands more than once, or under names that a file system takes for one,",
+                "stands more than once, or under names that some file systems do not distinguish,",
                 "hand in one of them",
             )
             return
@@ -232,5 +232,5 @@ def _taken(entry: Entry, parts: Parts, exact: Parts) -> bytes | None:
     if parts != exact:
         return None
     if not entry.utf8 and not "/".join(exact[-2:]).isascii():
-        raise EntryRefused(Refusal("has a name that is not UTF-8", "pack it with a tool of today"))
+        raise EntryRefused(Refusal("has a name that is not UTF-8", "pack it with a current tool"))
     return entry.read()

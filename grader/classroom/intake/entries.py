@@ -52,7 +52,7 @@ class FolderContents(Struct, forbid_unknown_fields=True):
 
 class ArchiveContents(Struct, forbid_unknown_fields=True):
     """`folders`: in the order in which they were asked for. `doubtful`: clauses on the first of the
-    entries that are not plain and are no rival of a file that was asked for; `doubtful_count`: how
+    entries that are not plain and do not rival a file that was asked for; `doubtful_count`: how
     many there are."""
 
     folders: list[FolderContents]

@@ -42,7 +42,7 @@ def fault(path: str) -> str:
     if "\\" in path:
         return "has a backslash in its name"
     if path.startswith("/"):
-        return "has a name that begins at the root of the disk"
+        return "has an absolute path as its name"
     if _DRIVE.match(path):
         return "has a name that begins with a drive letter"
     if ".." in path.split("/"):

@@ -3,7 +3,7 @@
 A submission is hostile until shown otherwise. Every path is opened component by component without
 following links, only regular files below a size cap are read, and nothing else of a submission is
 ever read, copied or put on a path. An archive is read by a process of its own (`archive_reader`).
-What is not taken is told in a sentence.
+A sentence says what is not taken.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 @dataclass(frozen=True)
 class Submitter:
     """One student's folder, or archive. `id` is its name, without an archive's suffix, made safe
-    where it is no plain name; `folder` is its name as it stands."""
+    where it is not a plain name; `folder` is its name as it stands."""
 
     id: str
     folder: str
@@ -77,7 +77,7 @@ class Submission:
 
     @property
     def digest(self) -> str:
-        """One hash over the lab's id and its files: what the seeds of this submission hang on."""
+        """One hash over the lab's id and its files: the seeds of this submission depend on it."""
         rows = [self.lab, *(f"{name}:{value}" for name, value in self.digests.items())]
         return hashlib.sha256("\n".join(rows).encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -138,7 +138,7 @@ class Submissions:
                 return _refused(
                     student.id,
                     lab,
-                    f"the folder {shown(student.folder)} is gone or cannot be read: "
+                    f"the folder {shown(student.folder)} is missing or cannot be read: "
                     "hand it in again.",
                 )
             places = [parts for parts in _places(lab.id) if _is_folder(top, parts)]
@@ -177,7 +177,7 @@ class Submissions:
 
     def _one_each(self, found: Iterable[Submitter]) -> list[Submitter]:
         """One entry a student. A folder counts before an archive; of two archives neither does,
-        because nobody can tell which one is meant."""
+        because it is unclear which one is meant."""
         folders: dict[str, Submitter] = {}
         packed: dict[str, list[Submitter]] = {}
         kept: list[Submitter] = []
@@ -196,7 +196,7 @@ class Submissions:
                 )
             elif len(rivals) > 1:
                 self.skipped.append(
-                    f"{files} were skipped: they are one student's; leave one of them."
+                    f"{files} were skipped: they belong to one student; keep one of them."
                 )
             else:
                 kept += rivals
@@ -265,7 +265,7 @@ class Submissions:
 
     @contextlib.contextmanager
     def _opened(self, student: Submitter) -> Iterator[int | None]:
-        """A student's folder, or None where it is gone, unreadable or no folder any more."""
+        """A student's folder, or None where it is missing, unreadable or no longer a folder."""
         try:
             descriptor = os.open(self.path / student.folder, _FOLDER)
         except OSError as error:
@@ -279,7 +279,7 @@ class Submissions:
 
 
 def _no_submission(entry: os.DirEntry[str], suffix: str) -> str:
-    """Why an entry of the submissions' folder is nobody's, or an empty string."""
+    """Why an entry of the submissions' folder is not a submission, or an empty string."""
     if entry.name.startswith("."):
         return "its name starts with a dot"
     if entry.is_symlink():
@@ -370,7 +370,7 @@ def _refused(student: str, lab: Lab, reason: str) -> Submission:
 
 @contextlib.contextmanager
 def _walk(folder: int, parts: Iterable[str]) -> Iterator[int | None]:
-    """The folder at `parts` below an open one, or None where a part is no folder or a link."""
+    """The folder at `parts` below an open one, or None where a part is a link or not a folder."""
     opened: list[int] = []
     try:
         for part in parts:
@@ -426,7 +426,7 @@ def _contents(folder: int, lab: Lab) -> tuple[FolderContents, bool]:
 def _read_regular(folder: int, name: str) -> bytes:
     """Content of a regular file. Raises `EntryRefused`, or FileNotFoundError where none is."""
     link = EntryRefused(Refusal("is a link", ITSELF))
-    odd_file = EntryRefused(Refusal("is no regular file", "hand in a text file"))
+    odd_file = EntryRefused(Refusal("is not a regular file", "hand in a text file"))
     try:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
         if stat.S_ISLNK(mode):

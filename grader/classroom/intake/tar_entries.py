@@ -64,7 +64,7 @@ class _Tar(tarfile.TarFile):
         )
 
     def check_next(self) -> None:
-        """Raise `Unreadable` for a header that no two readers need take for the same."""
+        """Raise `Unreadable` for a header that two readers could read differently."""
         assert self.fileobj is not None
         if self.own is not None:
             self.own, self.described, self.records = None, "", {}
@@ -117,7 +117,7 @@ class _Tar(tarfile.TarFile):
             raise entries.damaged("an entry has two sizes")
         is_file = info.type in tarfile.REGULAR_TYPES or info.type not in tarfile.SUPPORTED_TYPES
         if info.size and not is_file:
-            raise entries.damaged("an entry that is no file has content")
+            raise entries.damaged("an entry that is not a file has content")
 
 
 def tar_entries(data: bytes) -> Iterator[Entry]:
@@ -140,7 +140,7 @@ def _entry(tar: _Tar, info: tarfile.TarInfo) -> Entry:
         if info.size:
             raise entries.damaged("a folder has content")
     elif info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-        refusal = Refusal(_LINKS.get(info.type, "is no regular file"), entries.ITSELF)
+        refusal = Refusal(_LINKS.get(info.type, "is not a regular file"), entries.ITSELF)
     refusal = entries.first_refusal(name, also, refusal)
     return Entry(name, kind, partial(_content, tar, info), utf8, also, refusal)
 
@@ -149,7 +149,7 @@ def _names(tar: _Tar, info: tarfile.TarInfo) -> tuple[str, str, bool]:
     """An entry's name, another that a simpler reader would see, and whether the first is UTF-8.
 
     A second name beside a long or a non-ASCII one is what every writer leaves for old readers;
-    beside one that the plain header could hold, nobody writes it who means one file."""
+    beside one that the plain header could hold, no writer that means one file leaves it."""
     assert tar.own is not None
     plain, raw = (one.name.encode("utf-8", "surrogateescape") for one in (tar.own, info))
     name, utf8 = entries.decoded(raw)

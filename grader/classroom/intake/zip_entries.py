@@ -54,10 +54,12 @@ def zip_entries(data: bytes) -> Iterator[Entry]:
 
 def _check_end(data: bytes) -> int:
     """Where the directory begins. It ends where the end record begins, and has as many rows as that
-    one says: `zipfile` asks for neither, and takes a last row that is cut off."""
+    record says. `zipfile` checks neither, and accepts a last row that is cut off."""
     at = data.rfind(_END_MARK, max(0, len(data) - 2**16 - _END.size))
     if at < 0 or at + _END.size > len(data):
-        raise Unreadable("is no zip, or is cut off before its end", "pack it and hand it in again")
+        raise Unreadable(
+            "is not a zip, or is cut off before its end", "pack it and hand it in again"
+        )
     _, disk, first_disk, here, count, length, start, comment = _END.unpack_from(data, at)
     if at + _END.size + comment != len(data):
         raise damaged("something follows its end")

@@ -115,7 +115,7 @@ def add(a, b): os._exit(3)
         ("2.18",),
         "hands in a named pipe, which nobody writes to",
         files={"answers.py": "(fifo)"},
-        mark="is no regular file and was not taken",
+        mark="is not a regular file and was not taken",
         loses=EVERYTHING,
     ),
     Attack(

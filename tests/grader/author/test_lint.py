@@ -176,7 +176,7 @@ FAULTS: dict[Callable[[Path], None], str] = {
     _gate_that_accepts_anything: "passes every gate",
     _wrong_reference: "reference, seed 0, 1 threads: lab90/running_mean/test_every_prefix",
     _wrong_variant: "variant update_rule",
-    _one_variant: "holds 1 variants; two are the least",
+    _one_variant: "holds 1 variants; it needs at least two",
     _no_misconception: "has no misconception",
     _right_misconception: "divides_by_the_index passes every gate",
     _twin_misconception: "twin dies, but not with its sentence",

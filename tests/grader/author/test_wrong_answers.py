@@ -146,7 +146,7 @@ def test_the_command_says_what_each_loses_and_what_to_type(kit: MiniKit) -> None
         ("lab77", "No lab `lab77` here"),
         ("lab90.median", "lab90 has no task `median`; its tasks are: running_mean."),
         ("lab90.running_mean.off", "those of lab90.running_mean: divides_by_the_index."),
-        ("lab90.a.b.c", "is no lab, task or misconception"),
+        ("lab90.a.b.c", "is not a lab, task or misconception"),
         ("", "No lab `` here"),
     ],
 )

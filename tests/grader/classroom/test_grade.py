@@ -574,7 +574,7 @@ def test_a_damaged_result_is_graded_again(course: Class, damage: str) -> None:
     )
     summary = course.grade()
     assert (summary.graded, summary.known) == (1, 1)
-    assert "counts anew" in summary.faults[0]
+    assert "is regraded" in summary.faults[0]
     assert path.read_bytes()[:20] == whole[:20]
     assert course.record("alice").score == 10.0
     assert len(list((course.out / "history" / "alice" / LAB).iterdir())) == 1
@@ -618,7 +618,7 @@ def test_an_infrastructure_error_is_never_a_grade(
         code = grade_command.run(course.submissions, course.out, root=course.kit.root)
     assert code == 3
     said = capsys.readouterr().out
-    assert f"No result for {LAB} of bob: the disk is full. This is no grade" in said
+    assert f"No result for {LAB} of bob: the disk is full. This is not a grade" in said
     assert not (course.out / "results" / "bob").exists()
     (failed,) = json.loads((course.out / "run.json").read_text())["failed"]
     assert failed["student"] == "bob"
@@ -715,7 +715,7 @@ def test_only_regular_files_of_a_modest_size_are_taken(course: Class) -> None:
     lost = FULL | {"running_mean": 0.0}
     assert course.marks() == {"big": lost, "limit": FULL, "pipe": lost, "folder": lost}
     assert "larger than 1 MiB" in dict(records.reasons(course.record("big")))["running_mean"]
-    assert "no regular file" in dict(records.reasons(course.record("pipe")))["running_mean"]
+    assert "not a regular file" in dict(records.reasons(course.record("pipe")))["running_mean"]
 
 
 def test_stray_files_are_listed_and_never_used(course: Class) -> None:

@@ -249,7 +249,7 @@ REFUSED: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "inner-traversal": (".zip", lambda: one(f"x/../{PATH}"), "leads out of its folder"),
     "traversal-beside": (".zip", lambda: two(f"../{PATH}"), "stands more than once"),
     "windows-traversal": (".zip", lambda: one(f"..\\lab90\\{MEAN}"), "backslash"),
-    "absolute": (".zip", lambda: one(f"/{PATH}"), "begins at the root"),
+    "absolute": (".zip", lambda: one(f"/{PATH}"), "has an absolute path"),
     "drive": (".zip", lambda: one(f"C:/{PATH}"), "drive letter"),
     "drive-relative": (".zip", lambda: one(f"C:{PATH}"), "drive letter"),
     "backslashes": (".zip", lambda: one(f"lab90\\{MEAN}"), "backslash"),
@@ -263,7 +263,7 @@ REFUSED: dict[str, tuple[str, Callable[[], bytes], str]] = {
         "goes by two names",
     ),
     "tar-traversal": (".tar", lambda: tar(member(f"../{PATH}")), "leads out of its folder"),
-    "tar-absolute": (".tar", lambda: tar(member(f"/{PATH}")), "begins at the root"),
+    "tar-absolute": (".tar", lambda: tar(member(f"/{PATH}")), "has an absolute path"),
     "tar-backslashes": (".tar", lambda: tar(member(f"lab90\\{MEAN}")), "backslash"),
     # one file twice
     "twice": (".zip", lambda: two(PATH), "stands more than once"),
@@ -290,8 +290,8 @@ REFUSED: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "tar-character-device": (".tar", lambda: link(tarfile.CHRTYPE), "is a device"),
     "tar-block-device": (".tar", lambda: link(tarfile.BLKTYPE), "is a device"),
     "tar-pipe": (".tar", lambda: link(tarfile.FIFOTYPE), "is a named pipe"),
-    "tar-unknown-kind": (".tar", lambda: tar(member(type=b"Z")), "no regular file"),
-    "tar-contiguous": (".tar", lambda: tar(member(type=tarfile.CONTTYPE)), "no regular file"),
+    "tar-unknown-kind": (".tar", lambda: tar(member(type=b"Z")), "not a regular file"),
+    "tar-contiguous": (".tar", lambda: tar(member(type=tarfile.CONTTYPE)), "not a regular file"),
     "tar-sparse": (".tar", lambda: tar(member(type=tarfile.GNUTYPE_SPARSE)), "sparse file"),
     "tar-sparse-map": (
         ".tar",
@@ -455,7 +455,7 @@ REFUSED: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "tar-link-with-content": (
         ".tar",
         lambda: tar(member(type=tarfile.SYMTYPE, patch={124: b"%011o\0" % 512})),
-        "that is no file has content",
+        "that is not a file has content",
     ),
     "tar-folder-with-content": (
         ".tar",
@@ -498,10 +498,10 @@ REFUSED: dict[str, tuple[str, Callable[[], bytes], str]] = {
     # whole or not
     "empty": (".zip", lambda: b"", "is empty"),
     "empty-tar-gz": (".tar.gz", lambda: b"", "is empty"),
-    "no-zip": (".zip", lambda: RIGHT, "is no zip"),
-    "zip-cut": (".zip", lambda: one()[:-30], "is no zip, or is cut off"),
+    "no-zip": (".zip", lambda: RIGHT, "is not a zip"),
+    "zip-cut": (".zip", lambda: one()[:-30], "is not a zip, or is cut off"),
     "zip-without-start": (".zip", lambda: one()[30:], "something precedes"),
-    "tar-in-a-zip-s-name": (".zip", lambda: tar(member()), "is no zip"),
+    "tar-in-a-zip-s-name": (".zip", lambda: tar(member()), "is not a zip"),
     "no-tar": (".tar", lambda: RIGHT * 9, "is damaged"),
     "tar-without-end": (".tar", lambda: tar(member(), end=b""), "is cut off"),
     "tar-cut-in-content": (".tar", lambda: tar(member())[:600], "is cut off"),
@@ -522,7 +522,7 @@ LONG = "x" * 2000
 NOTED: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "traversal": (".zip", lambda: two("../../etc/passwd"), "leads out of its folder"),
     "windows": (".zip", lambda: two("..\\..\\boot.ini"), "has a backslash"),
-    "absolute": (".zip", lambda: two("/etc/cron.d/job"), "begins at the root"),
+    "absolute": (".zip", lambda: two("/etc/cron.d/job"), "has an absolute path"),
     "drive": (".zip", lambda: two("C:/boot.ini"), "drive letter"),
     "long": (".zip", lambda: two(f"lab90/{LONG}"), "too long"),
     "no-name": (".zip", lambda: two(""), "an entry has no name"),
@@ -924,7 +924,7 @@ def test_of_two_archives_of_one_student_neither_counts(intake: Intake, rival: st
     everybody = intake.everybody()
     assert [student.id for student in everybody.students] == ["alice"]
     (sentence,) = everybody.skipped
-    assert sentence.endswith("were skipped: they are one student's; leave one of them.")
+    assert sentence.endswith("were skipped: they belong to one student; keep one of them.")
 
 
 def test_a_folder_that_is_called_like_an_archive_is_a_folder(intake: Intake) -> None:
@@ -951,7 +951,7 @@ def test_what_is_nobody_s_is_told(intake: Intake) -> None:
 def test_nobody_left_is_a_sentence_with_its_reasons(intake: Intake) -> None:
     intake.pack("bob.zip", one())
     intake.pack("bob.tar", tar(member()))
-    with pytest.raises(CallError, match=r"holds no student's folder.*leave one of them"):
+    with pytest.raises(CallError, match=r"holds no student's folder.*keep one of them"):
         intake.everybody()
 
 
@@ -965,14 +965,20 @@ def test_an_unreadable_archive_is_told_to_the_instructor(intake: Intake) -> None
 
 def test_a_pipe_in_an_archive_s_place_does_not_hold_the_run(intake: Intake) -> None:
     os.mkfifo(intake.folder / "alice.zip")
-    assert "alice.zip is no regular file and was not read" in intake.take().refused[MEAN]
+    assert "alice.zip is not a regular file and was not read" in intake.take().refused[MEAN]
 
 
 # -- what changes between listing and reading, and odd folders ------------------------------------
 
 
-@pytest.mark.parametrize("name", ["alice.zip", "alice"])
-def test_what_vanished_meanwhile_is_a_sentence(intake: Intake, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("alice.zip", "was removed after the submissions were listed"),
+        ("alice", "is missing or cannot be read"),
+    ],
+)
+def test_what_vanished_meanwhile_is_a_sentence(intake: Intake, name: str, said: str) -> None:
     if name == "alice":
         folder = intake.hand_in("alice")
     else:
@@ -989,7 +995,7 @@ def test_what_vanished_meanwhile_is_a_sentence(intake: Intake, name: str) -> Non
         (intake.folder / name).unlink()
     taken = everybody.take(student, load_lab(intake.kit.root, LAB))
     assert taken.files == {}
-    assert "is gone" in taken.refused[MEAN]
+    assert said in taken.refused[MEAN]
     assert taken.missing == frozenset()
 
 
@@ -1017,7 +1023,7 @@ def test_an_unreadable_folder_is_a_sentence(
 
     monkeypatch.setattr(submissions.os, "open", refuses)
     taken = everybody.take(everybody.students[0], load_lab(intake.kit.root, LAB))
-    assert "gone or cannot be read" in taken.refused[MEAN]
+    assert "missing or cannot be read" in taken.refused[MEAN]
     assert not everybody.has(everybody.students[0], LAB)
 
 
@@ -1028,7 +1034,7 @@ def test_devices_in_a_folder_are_refused(intake: Intake) -> None:
         os.mknod(folder / MEAN, 0o600 | stat.S_IFCHR, os.makedev(1, 5))
     except PermissionError:
         pytest.skip("only root makes devices")
-    assert "no regular file" in intake.take().refused[MEAN]
+    assert "not a regular file" in intake.take().refused[MEAN]
 
 
 def test_a_folder_of_very_many_entries_is_looked_at_in_part(
@@ -1058,7 +1064,7 @@ def test_strays_of_an_archive_are_kept_in_part(
 
 # -- a reading process that an archive took over --------------------------------------------------
 
-_NOT_ASKED = "is damaged (the process that read it answered what it was not asked)"
+_NOT_ASKED = "is damaged (the process that read it gave an unexpected answer)"
 # What it does instead of answering, and what is said of the archive.
 CONTENTS: dict[str, tuple[str, str]] = {
     "hangs": ("while True: pass", "takes too long to read"),

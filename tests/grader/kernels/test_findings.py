@@ -124,7 +124,7 @@ def test_the_clause_of_a_kind_is_found_by_how_its_sentence_begins() -> None:
     with pytest.raises(expect.Failure) as caught:
         expect.launched([outside(0, 1, 8, 16), MASKED], {"out of bounds: thread": "mine"})
     assert "its mask switches the others off" in caught.value.because
-    assert caught.value.lines[1] == "and 1 more of the kind"
+    assert caught.value.lines[1] == "and 1 more in this launch"
 
 
 def test_a_position_has_the_axes_that_are_in_use() -> None:

@@ -95,7 +95,7 @@ def test_another_file_of_that_name_is_not_that_file(
     wrong = bytes([CONTENT[0] ^ 1]) + CONTENT[1:]
     place = put(tmp_path / "named", wrong)
     assert datasets.path(NAME) is None
-    assert "has another SHA-256" in datasets.why_missing(NAME)
+    assert "has a different SHA-256" in datasets.why_missing(NAME)
     assert str(place) in datasets.why_missing(NAME)
     right = put(datasets.cache_folder())
     assert datasets.path(NAME) == right
@@ -292,7 +292,7 @@ def test_a_moved_file_is_taken_from_the_main_branch(server: Any, pooch: None) ->
 
 def test_another_hash_leaves_nothing(server: Any, pooch: None) -> None:
     server.contents = dict.fromkeys(addresses(), CONTENT[::-1])
-    with pytest.raises(datasets.DataError, match="has another SHA-256"):
+    with pytest.raises(datasets.DataError, match="has a SHA-256 other than"):
         datasets.fetch(NAME)
     assert list(datasets.cache_folder().iterdir()) == []
 

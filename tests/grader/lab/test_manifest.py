@@ -132,7 +132,7 @@ def test_tasks_of_one_id(kit: MiniKit) -> None:
     path = kit.exercise / "lab.toml"
     text = path.read_text(encoding="utf-8")
     path.write_text(text + text[text.index("[[task]]") :], encoding="utf-8")
-    with pytest.raises(LabError, match=r"must be unique, \['running_mean'\] stand twice"):
+    with pytest.raises(LabError, match=r"must be unique, but \['running_mean'\] stand twice"):
         load_lab(kit.root, "lab90")
 
 
