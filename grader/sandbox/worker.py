@@ -1,7 +1,7 @@
-"""The process that student code runs in at the tiers `process` and `sandbox`.
+"""The process in which student code runs at the tiers `process` and `sandbox`.
 
-It owns one data socket, answers requests one after another, and ends when the socket does. It holds
-no test, no expected value and no verdict.
+It owns one data socket, answers requests one after another, and ends when the socket closes. It has
+neither tests nor expected values, and reaches no verdict.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from grader.sandbox.server import CodeSpec, Server
 
 def main(fd: int, shared: int | None = None) -> None:
     """Serve the socket with that file descriptor until its other end closes."""
-    if sys.platform == "linux":  # be killed with the grader, even in the middle of an endless loop
+    if sys.platform == "linux":  # be killed with the grader, even in an endless loop
         linux.end_with_parent()
     sock = socket.socket(fileno=fd)
     if _is_alone(sock):
-        os._exit(0)  # the grader died before it was asked about
+        os._exit(0)  # the grader had ended before that
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.set_inheritable(fd, False)
     arena = None if shared is None else Arena(shared, trusted=False)
@@ -35,7 +35,7 @@ def main(fd: int, shared: int | None = None) -> None:
 
 
 def _is_alone(sock: socket.socket) -> bool:
-    """Whether the other end is closed already, whatever it had sent before."""
+    """Whether the other end is closed already, even if unread data remains."""
     poll = select.poll()
     poll.register(sock, select.POLLRDHUP if sys.platform == "linux" else select.POLLHUP)
     return bool(poll.poll(0))
@@ -43,7 +43,7 @@ def _is_alone(sock: socket.socket) -> bool:
 
 def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None = None) -> None:
     """Answer requests until the other end closes. `explain` adds a sentence to what student code
-    raised when it met a limit of this process."""
+    raised if a limit of this process was the reason."""
     keep_output()
     (packed, *files), _ = channel.receive()
     spec = CodeSpec.unpacked(packed)
@@ -60,7 +60,7 @@ def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None 
 
 
 def _serve_one(channel: Channel, server: Server) -> None:
-    """One request and its answer. What came with it is let go before the next one is read."""
+    """One request and its answer. Its buffers are freed before the next request is read."""
     try:
         (op, name, handle, tree, stale), buffers = channel.receive()
     except Closed:
@@ -85,7 +85,7 @@ def _answer(
 
 
 def keep_output() -> None:
-    """What was printed is kept even in a crash."""
+    """Flush each line, so that a crash loses no output."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
