@@ -94,7 +94,7 @@ class SignedLog:
 
     def _snapshot(self) -> tuple[list[tuple[int, Record, bytes]], bytes]:
         """The entries, and the tally that belongs to them. A finalizer of this thread may append
-        between the two, where the lock is no help."""
+        between the two, where the lock does not help."""
         with self._lock:
             while True:
                 there = self._tally.digest()
