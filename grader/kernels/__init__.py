@@ -4,11 +4,11 @@
     report = module.launch("reduce_atomic", grid=4, block=256, args=[x, out, x.size])
     print(report)
 
-The launches of Triton kernels in a function, interpreted under guard:
+A function whose Triton kernels are interpreted and guarded:
 
     value, reports = kernels.watched(softmax, x)
 
-Importing this imports NumPy, neither torch nor Triton, and no compiler runs before `compile`.
+Importing this imports NumPy, but neither torch nor Triton, and runs no compiler.
 """
 
 from grader.kernels.cuda import gpu, source

@@ -1,4 +1,4 @@
-"""What is wrong with a launch, as data; `str` gives the sentence that a person reads."""
+"""What is wrong with a launch, as data; `str` gives the sentence for a person."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Actor(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     """One side of a finding: a thread of a CUDA kernel, or a program of a Triton kernel.
 
     line: 0 is unknown; place: of the thread in its block, or of the program in the grid; block: of
-    a thread. Both by as many axes as are in use.
+    a thread. Place and block have as many axes as are in use.
     """
 
     line: Count = 0
@@ -37,8 +37,8 @@ class Element(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
 
 
 class KernelFinding(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One fault of a launch: `by` is who was stopped, `other` with whom they race or wait. Raises
-    ValueError unless the kind's sentence can be made of the details."""
+    """One fault of a launch: `by` was stopped, `other` is what it races with or waits for. Raises
+    ValueError unless the details suffice for the kind's sentence."""
 
     kind: FindingKind
     by: Actor = Actor()
@@ -56,9 +56,9 @@ class KernelFinding(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
         return sentence_of(self)
 
     def signature(self, exactly: bool = False) -> str:
-        """Equal for two wrong kernels that make one mistake: what is found without lines and
-        counts, and unless `exactly`, without the names of shared arrays and which threads came up
-        in a race. Of a Triton kernel, what depends on the size of a block goes, too."""
+        """Equal for two wrong kernels with one mistake: the finding without lines and counts and,
+        unless `exactly`, without the names of shared arrays and the threads of a race. For a Triton
+        kernel also without what depends on the size of a block."""
         by, other, element = self.by, self.other, self.element
         if not by.block:
             by, other = _replaced(by, place=()), _replaced(other, place=())
@@ -91,7 +91,7 @@ _COUNTED = ("count", "wrong", "lanes")
 
 
 def position(number: int, sizes: Size) -> Place:
-    """A running number by as many axes as are in use: (7,), (7, 0) or (7, 0, 0)."""
+    """A linear index as coordinates of as many axes as are in use: (7,), (7, 0) or (7, 0, 0)."""
     x, rest = number % sizes[0], number // sizes[0]
     if sizes[2] > 1:
         return x, rest % sizes[1], rest // sizes[1]

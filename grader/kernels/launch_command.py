@@ -26,7 +26,7 @@ FORMS = (
 
 
 class ArgumentError(ValueError):
-    """An argument that says nothing; the text tells the forms."""
+    """An argument that cannot be read; the text lists the forms."""
 
 
 def argument(text: str, random: numpy.random.Generator) -> Any:
@@ -59,7 +59,7 @@ def _filled(
     try:
         return numpy.full(shape, float(fill)).astype(kind)
     except ValueError:
-        raise ArgumentError(f"{text}: {fill} is no number; {FORMS}") from None
+        raise ArgumentError(f"{text}: {fill} is not a number; {FORMS}") from None
 
 
 def run(
@@ -71,8 +71,8 @@ def run(
     shared: int = 0,
     seed: int = 0,
 ) -> int:
-    """Launch and print; 0 if nothing was wrong with the kernel, 1 if something was, 2 for a call
-    that says nothing."""
+    """Launch and print; 0 if nothing was wrong with the kernel, 1 if something was, 2 for
+    arguments that cannot be read."""
     from grader import kernels
 
     random = numpy.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""What a launch did: counts by source line as a profiler gives them, and what went wrong."""
+"""What a launch did: counts by source line, as in a profiler, and what went wrong."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ AtLeastOne = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All requests of one kind by one line to one array. A request is what one warp asks for with
-    one instruction: up to 32 lanes, `size` bytes each.
+    """All requests of one kind by one line to one array. A request is one instruction of one
+    warp: up to 32 lanes, `size` bytes each.
 
     kind: read, write or atomic; space: global or shared. sectors: pieces of 32 bytes of global
     memory; ideal_sectors: how many would hold the same bytes. wavefronts: passes through shared
     memory; ideal_wavefronts: without any bank conflict. worst: most sectors or ways of conflict of
     one request. operations: lanes of atomics; worst_same: most lanes of a request on one address.
-    ways: requests by their way of bank conflict (1 is none). worst_offsets: for one of the worst
-    requests, each lane's offset in bytes into the array, or None for a lane that took no part.
+    ways: number of requests by ways of bank conflict (1 is none). worst_offsets: for one of the
+    worst requests, each lane's offset in bytes into the array, None for an inactive lane.
 
-    Of a Triton kernel a request is one executed tl.load, tl.store or tl.atomic_* with its whole
+    For a Triton kernel a request is one executed tl.load, tl.store or tl.atomic_* with its whole
     block; its lanes are those that the mask left on, `masked` those that it switched off, and
     `worst_offsets` (up to 4,096 lanes) are of the request with most lanes switched off.
     """
@@ -62,7 +62,7 @@ class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one line of block 0 did between two barriers; `epoch` counts the barriers before.
-    `masks`: for each warp, the lanes that took part at least once, lane 0 in the lowest bit."""
+    `masks`: for each warp, the lanes that were active at least once, lane 0 in the lowest bit."""
 
     epoch: Count
     line: Count
@@ -93,14 +93,14 @@ class Visit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One launch. `errors`: empty where nothing went wrong; after any that stops a launch the
-    counts end where it stopped. `barriers`: most that a block passed; `collectives`:
-    warp-level functions that exchange values; `shared_bytes`: of the arrays that were used, a
-    block; `flow_requests`, `flow_lanes`: basic blocks that warps ran, and lanes in them.
+    """One launch. `errors`: empty if nothing went wrong; one that stops a launch ends the counts
+    there. `barriers`: most that a block passed; `collectives`: calls of warp-level functions that
+    exchange values; `shared_bytes`: of the arrays that a block used; `flow_requests`,
+    `flow_lanes`: basic blocks that warps ran, and lanes in them.
 
-    `kind` is "cuda" or "triton". Of a Triton kernel `grid` and `blocks` count programs; `flops` are
-    2 * M * N * K of every tl.dot; `touched` says of each array how many elements were read and
-    written at least once; `visits` are there where they were asked for."""
+    `kind` is "cuda" or "triton". For a Triton kernel `grid` and `blocks` count programs; `flops`
+    are 2 * M * N * K of every tl.dot; `touched` has for each array how many elements were read
+    and written at least once; `visits` are there if the launch was traced."""
 
     kernel: str
     grid: Size
@@ -123,7 +123,7 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     visits: list[Visit] = []
 
     def bytes(self, kind: str = "", array: str = "") -> int:
-        """Bytes of global memory that the kernel asked for: lanes times the size of an element."""
+        """Bytes of global memory that the kernel requested: lanes times the size of an element."""
         return sum(row.lanes * row.size for row in self.of(kind, "global", array))
 
     def total(self, name: str, kind: str = "", space: str = "", array: str = "") -> int:
@@ -141,7 +141,7 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def active_lanes(self) -> float:
-        """Mean share of a warp's 32 lanes that take part in a basic block, in lanes."""
+        """Mean number of a warp's 32 lanes that are active in a basic block."""
         return self.flow_lanes / self.flow_requests if self.flow_requests else 0.0
 
     @property
@@ -150,14 +150,14 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return [str(error) for error in self.errors]
 
     def plain(self) -> dict[str, Any]:
-        """As numbers, strings, lists and dicts, for the way across the wall."""
+        """As numbers, strings, lists and dicts, to cross the wall."""
         data: dict[str, Any] = msgspec.to_builtins(self)
         return data
 
     @staticmethod
     def from_plain(data: Any) -> Report:
-        """The report that `plain` gave; raises ValueError for anything else."""
-        try:  # through bytes, since `msgspec.convert` takes an int of a learner's class for one
+        """The report of `plain` data; raises ValueError for anything else."""
+        try:  # through bytes, since `msgspec.convert` accepts a learner's subclass of int
             report = msgspec.msgpack.decode(msgspec.msgpack.encode(data), type=Report)
             if _is_complete(data):
                 return report

@@ -1,4 +1,4 @@
-"""What can be wrong with a launch, and the sentence that says each of it to a person."""
+"""The kinds of faults of a launch, each with its sentence for a person."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _BIT_PATTERNS = (
 
 
 class FindingKind(Enum):
-    """A kind of fault: its name, as the runtime of CUDA kernels and the wire have it, and its
-    sentence, with the places that `sentence_of` fills."""
+    """A kind of fault: its name, in the CUDA runtime and in reports, and its sentence, with the
+    places that `sentence_of` fills."""
 
     sentence: str
 
@@ -39,7 +39,7 @@ class FindingKind(Enum):
         kind.sentence = sentence
         return kind
 
-    # A thread of a CUDA kernel and an access of it.
+    # A thread of a CUDA kernel and one of its accesses.
     NULL_POINTER = "null_pointer", "out of bounds: {who} {does} through a null pointer ({at})"
     LOCAL_MEMORY = (
         "local_memory",
@@ -149,7 +149,7 @@ class FindingKind(Enum):
         "the kernel left no readable report: it wrote where nothing of its own is",
     )
 
-    # A program of a Triton kernel and an access of it.
+    # A program of a Triton kernel and one of its accesses.
     OUT_OF_ARGUMENTS = (
         "out_of_arguments",
         "out of bounds: {program} {does} memory that no argument of the launch has "
@@ -177,7 +177,7 @@ class FindingKind(Enum):
         "the kernel accesses memory on more than {limit:,} lines",
     )
 
-    # What no GPU takes of a Triton kernel, or its interpreter computes wrongly.
+    # What a GPU does not accept in a Triton kernel, or Triton's interpreter computes wrongly.
     CONDITION = (
         "condition",
         "condition: line {line} asks whether a block of {shape} elements is true, and no GPU can "
@@ -208,7 +208,7 @@ class FindingKind(Enum):
 
     @property
     def wording(self) -> str:
-        """The sentence of any such fault, with what its places are called for their contents."""
+        """The sentence with the names of its places."""
         return self.sentence.replace("{", "").replace("}", "")
 
 
@@ -218,7 +218,7 @@ _DID = {"": "", "read": "read", "write": "wrote", "atomic": "changed by an atomi
 
 
 class _Count(int):
-    """A number that its noun follows, where a sentence says so: `{elements:element}`."""
+    """A number that a sentence may give a noun: `{elements:element}`."""
 
     def __format__(self, form: str) -> str:
         if not form[:1].isalpha():

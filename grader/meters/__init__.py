@@ -1,4 +1,4 @@
-"""Resource truth beside student code: bytes, ops, FLOPs and collectives.
+"""Meters that run beside student code: bytes, ops, FLOPs and collectives.
 
 ```python
 with meters.saved_bytes(exclude=module.parameters()) as m: ...  # m.bytes, m.tensors
@@ -11,44 +11,44 @@ with meters.collectives() as log: ...  # in a rank: log.calls, log.events, log.s
 with meters.numpy_bytes() as m: ...  # m.peak_bytes, m.alive_bytes: NumPy and Python, no torch
 with meters.op_log() as m: ...  # m.ops, m.count("mm"), m.matmul_flops, m.flops_by_op, m.unpriced
 ```
-All of them nest, and raise `MeasurementDisturbed` at the end of the block, and at every reading
-after it, when what they rest on was tampered with. Importing this package imports no torch.
+All of them nest. When code tampered with what they rest on, they raise `MeasurementDisturbed` at
+the end of the block and at every later reading. Importing this package imports no torch.
 
-The figures are *witnessed*: made beside student code. What is noticed: the mode or the hooks taken
-off, replaced, covered or not put back; a contraction, or 64 KiB and more in an ATen op, that ran
-while the mode was off; the profiler stopped; records edited, removed or impossible; functions of a
-meter, or of torch where a meter uses it, replaced, also by their `__code__`; a thread started; the
-interpreter's objects searched through `gc`. A suite still crosses each figure with one computed, or
-seen from outside (`student.peak_memory()`, the ranks' `peak_rss_bytes` and `sent_bytes`).
+The figures are *witnessed*: made beside student code. A meter notices: the mode or the hooks
+removed, replaced, covered or not put back; a contraction, or 64 KiB and more in an ATen op, that
+ran while the mode was off; the profiler stopped; records edited, removed or impossible; functions
+of a meter, or of torch where a meter uses it, replaced, also by their `__code__`; a thread started;
+the interpreter's objects searched through `gc`. A suite still checks each figure against one that
+is computed, or read from outside (`student.peak_memory()`, the ranks' `peak_rss_bytes` and
+`sent_bytes`).
 
 Known limits
 - Forging: code that was loaded before the meters and kept torch's own functions can switch off
-  the dispatch mode and the profiler's callbacks together; it can take the hooks of `saved_bytes`
-  off and put the same pair back; it can sign records with a log's own `append`, or put an
-  object of its own in the place of `m` in a caller's frame. Call `preload()` before student code
-  is loaded.
-- Work handed to a thread that already ran before the block, to a child process, or to NumPy
-  (`x.numpy() @ y.numpy()`) is not in `op_log` and the meters of bytes; a product spelled as `mul`
-  and `sum` is in `ops` and in the bytes, not in the FLOPs.
+  the dispatch mode and the profiler's callbacks together. It can remove the hooks of `saved_bytes`
+  and put the same pair back. It can sign records with a log's own `append`, or replace `m` in a
+  caller's frame by an object of its own. Call `preload()` before student code is loaded.
+- `op_log` and the meters of bytes do not see work in a thread that already ran before the block,
+  in a child process, or in NumPy (`x.numpy() @ y.numpy()`). A product spelled as `mul` and `sum`
+  is in `ops` and in the bytes, not in the FLOPs.
 - `saved_bytes` sees what autograd saves, not what a `Function` hides on `ctx`: `live_bytes` has
   that in `alive_bytes`. Inside it torch does not notice that a saved tensor was changed in place,
   and `torch.func.grad` and its kin refuse to run (torch's own rule for saved-tensor hooks). The
   same holds inside `bytes_by_kind`.
-- `bytes_by_kind` takes an optimizer's word for what is its state: what it holds and never uses is
-  state as well. Values judge that.
-- `collectives` sees the calls of process groups. What ranks pass each other through the store,
-  files or sockets of their own is not in it; the last is in `sent_bytes` of `ranks`. It cannot see
-  that a rank waits by looking at a tensor's values, or in C++. Whether one rank could go on while
-  another is late shows best when the other *is* late: `ranks.run(..., checked=False)`, with one
-  rank held back until the other's gradients are there.
+- `bytes_by_kind` counts everything that an optimizer holds as state, even what it never uses. A
+  test of values must judge that.
+- `collectives` sees the calls of process groups, not what ranks exchange through the store, files
+  or sockets of their own (sockets are in `sent_bytes` of `ranks`). It cannot see that a rank waits
+  by reading a tensor's values, or in C++. To test whether one rank could go on while another is
+  late, make it late: `ranks.run(..., checked=False)`, and hold one rank back until the other has
+  its gradients.
 - `live_bytes` counts at the boundaries of ATen calls; growth through `UntypedStorage.resize_` and
   memory inside a kernel are in `allocated_peak_bytes` only, which is the CPU's allocator alone:
-  oneDNN's and OpenMP threads' private buffers do not pass it.
-- DTensor propagates shapes by running each new op once on fake tensors: counted with the real ones.
+  oneDNN's and OpenMP threads' private buffers bypass it.
+- DTensor propagates shapes by running each new op once on fake tensors; it counts like a real one.
 - `numpy_bytes` holds small Python objects too, and `tracemalloc.reset_peak` inside the block
-  lowers its peak unseen.
-- A `torch.profiler` of the block's own ends the meter's: use `witness=False` for code that
-  profiles, which gives up `allocated_peak_bytes` and the check for work done with the mode off.
+  lowers its peak unnoticed.
+- A `torch.profiler` inside the block stops the meter's: use `witness=False` for code that profiles.
+  `allocated_peak_bytes` and the check for work with the mode off are then missing.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def saved_bytes(exclude: Iterable[Any] = ()) -> SavedBytes:
 def live_bytes(witness: bool = True) -> LiveBytes:
     """Bytes of tensor storages created in a block and alive at once.
 
-    `witness`: let the profiler watch too; costs about 40 us an op, and gives
-    `allocated_peak_bytes` and the check that no work was hidden from the meter.
+    `witness`: let the profiler watch too, for `allocated_peak_bytes` and the check that the
+    meter saw all work; it costs about 40 us an op.
     """
     refuse_students(sys._getframe(1))
     preload()
@@ -123,7 +123,8 @@ def numpy_bytes() -> NumpyBytes:
 def op_log(witness: bool = True) -> OpLog:
     """Every ATen call of a block with its shapes, and the FLOPs of its contractions.
 
-    `witness`: let the profiler watch too (about 40 us an op), so that no contraction is hidden.
+    `witness`: let the profiler watch too (about 40 us an op) and check that the log has every
+    contraction.
     """
     refuse_students(sys._getframe(1))
     preload()
@@ -136,8 +137,8 @@ def bytes_by_kind(parameters: Any, optimizer: Any = None) -> CategoryBytes:
     """Bytes of parameters, gradients, activations, optimizer state and temporaries in a block.
 
     `parameters`: a module or tensors. `optimizer`: whatever holds the state, searched for tensors
-    (a `torch.optim.Optimizer`, an object of one's own, a list of several); or, for a state that no
-    object holds, a function that returns it.
+    (a `torch.optim.Optimizer`, any other object, a list of several); or a function that returns
+    the state, where no object holds it.
     """
     refuse_students(sys._getframe(1))
     preload()
@@ -160,7 +161,7 @@ def collectives(parameters: Iterable[Any] | None = None) -> CollectiveLog:
 
 
 def preload() -> None:
-    """Import what the meters use, torch among it: best before any student code has run.
+    """Import what the meters use, torch too; call it before any student code runs.
 
     All at once, so that no import happens inside the block of another meter.
     """

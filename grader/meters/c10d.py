@@ -1,6 +1,7 @@
-"""Where every collective of a process passes: the dispatcher's ops `c10d::*`, below all modes.
+"""The one layer that all collectives of a process pass: the dispatcher's ops `c10d::*`, below all
+modes.
 
-What sees which calls, tried with torch 2.13 and gloo:
+Which layer sees which calls, tried with torch 2.13 and gloo:
 
 | layer | `dist.*`, `ProcessGroup` | functional | DDP's reducer | other threads | `Backend` |
 |---|---|---|---|---|---|
@@ -10,12 +11,12 @@ What sees which calls, tried with torch 2.13 and gloo:
 | the profiler's `gloo:*` events | late | late | late | no | late |
 | the group's sequence number | counts | counts | counts | counts | counts |
 
-(*late*: shown when a thread of the group takes the work up, and with the checks of
-`TORCH_DISTRIBUTED_DEBUG=DETAIL` beside it.) So the tap is a kernel at BackendSelect, which calls
-the next one, and a wrapper of each method of `Backend`, the one way around the dispatcher that
-Python has; `collective_log` holds what it saw against the sequence numbers, which C++ counts and
-nothing lowers. Schemas are read, not assumed: older ones have no `async_op`. When a rank waits is
-seen at `Work` and `Future`, and at `_c10d_functional::wait_tensor`; what C++ waits for is not.
+(*late*: shown when a thread of the group starts the work, and together with the checks of
+`TORCH_DISTRIBUTED_DEBUG=DETAIL`.) So the tap is a kernel at BackendSelect, which calls the next
+one, and a wrapper of each method of `Backend`, Python's only way around the dispatcher.
+`collective_log` compares what it saw with the sequence numbers, which C++ counts and nothing
+lowers. Schemas are read, not assumed: older ones have no `async_op`. The tap sees waits at `Work`
+and `Future` and at `_c10d_functional::wait_tensor`, but not waits in C++.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from torch.utils._pytree import tree_iter
 
 from grader.meters.evidence import snapshot_module
 
-# The operation is the first of these that is in the name of an op or a method, underscores aside:
+# The operation is the first of these in the name of an op or a method, without underscores:
 # "_allgather_base", "all_gather_single" and "allgather_into_tensor_coalesced_" are all_gathers.
 _OPERATIONS = (
     *("reduce_scatter", "all_reduce", "all_gather", "all_to_all", "broadcast", "monitored_barrier"),
@@ -50,7 +51,7 @@ _FOLDERS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 
 @dataclass(frozen=True)
 class Issue:
-    """One call as it is issued. `payload_bytes`: of the larger side, what is given or received;
+    """One call as it is issued. `payload_bytes`: of its input or its output, the larger one;
     `asynchronous`: None where the op does not say (send, recv)."""
 
     operation: str
@@ -64,8 +65,8 @@ class Issue:
 
 
 class Listener(Protocol):
-    """`issued` gives the call its number; the other three are told that number again, `completed`
-    mostly in another thread. `around` surrounds the call itself."""
+    """`issued` returns the call's number, which the next three get; `completed` runs mostly in
+    another thread. `around` surrounds the call itself."""
 
     def issued(self, issue: Issue) -> int: ...
     def waits(self, number: int) -> None: ...
@@ -75,14 +76,13 @@ class Listener(Protocol):
 
 
 class _Tap:
-    """The kernels and wrappers, there while anyone listens."""
+    """The kernels and wrappers, installed while there are listeners."""
 
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
         self._library: Any = None
         self._patches: dict[tuple[Any, str], tuple[Any, Any]] = {}
-        # Works and futures by id: whose calls they are. Nothing here keeps one alive, for it would
-        # keep its tensors.
+        # The calls of works and futures, by id. Weak, since a work or future keeps its tensors.
         self._tickets: dict[int, tuple[Any, list[tuple[Listener, int]]]] = {}
         self._tensors: dict[int, list[tuple[Listener, int]]] = {}
         self._here = threading.local()
@@ -93,7 +93,7 @@ class _Tap:
         self.listeners.append(listener)
 
     def remove(self, listener: Listener) -> list[str]:
-        """Stop telling it; returns what of the tap was not as it had been put."""
+        """Remove a listener; returns what was changed about the tap."""
         problems = self.problems(listener)
         if listener in self.listeners:
             self.listeners.remove(listener)
@@ -111,7 +111,7 @@ class _Tap:
         problems = [f"the meter's kernel of {name} was taken off" for name in gone[:1]]
         problems += [f"{name} of a process group's objects was replaced" for name in replaced]
         if listener not in self.listeners:
-            problems.append("the meter was taken off the list of those who see collectives")
+            problems.append("the meter was removed from the listeners to collectives")
         return problems
 
     def _install(self) -> None:
@@ -183,8 +183,8 @@ class _Tap:
         return wrap
 
     def _around_group(self, original: Any) -> Any:
-        """The kernel sees the call, but not the object that its caller in Python gets to wait at;
-        its own would have to be kept alive to be the same."""
+        """The kernel sees the call, but Python's caller waits at another `Work` object than the
+        kernel's."""
 
         def method(*args: Any, **kwargs: Any) -> Any:
             self._here.tickets = []
@@ -219,7 +219,7 @@ class _Tap:
     def _complete(self, future: Any, tickets: list[tuple[Listener, int]]) -> None:
         try:
             future.value()
-        except Exception:  # it ended by its deadline, or because a peer went away
+        except Exception:  # its deadline passed, or a peer ended
             return
         for listener, number in tickets:
             listener.completed(number)
@@ -283,7 +283,7 @@ _WAITER = "_c10d_functional::wait_tensor"
 
 @cache
 def ops() -> dict[str, Any]:
-    """The operations that the tap listens to, by name; looking for them takes 10 ms."""
+    """The operations that the tap listens to, by name; finding them takes 10 ms."""
     every = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("c10d::")]
     waiter = torch.ops._c10d_functional.wait_tensor.default
     found = {name: getattr(torch.ops.c10d, name.removeprefix("c10d::")).default for name in every}

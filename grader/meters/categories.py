@@ -1,6 +1,6 @@
-"""`bytes_by_kind`: whose bytes are alive over a training step, storage by storage.
+"""`bytes_by_kind`: the live bytes of a training step by kind, storage by storage.
 
-It is `live_bytes` with a reason for each storage, `saved_bytes` being one of the witnesses.
+It is `live_bytes` with a kind for each storage; `saved_bytes` finds the activations.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from grader.meters import dispatch, live, profiler_events, saved
 from grader.meters.evidence import Meter, snapshot_module
 from grader.meters.tensors import hook_first, is_hooked, storages
 
-# The first that holds for a storage, at whatever time, is its kind for all its life.
+# The first of these that ever applies to a storage is its kind for all its life.
 CATEGORIES = ("parameter", "gradient", "optimizer", "activation", "temporary")
 _NO_STATE = (str, bytes, bytearray, int, float, complex, bool, type(None), torch.nn.Module, type)
 _LISTERS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
 
 
 class _Saved(saved.Saving):
-    """What autograd saves, told to another measurement as it happens."""
+    """Reports what autograd saves to another measurement at once."""
 
     def __init__(self, tell: Callable[[Any], None]) -> None:
         super().__init__(())
         self._tell = tell
 
     def push(self, pack: saved.Hook, unpack: saved.Hook) -> None:
-        """Inside a backward, hooks are those of a recomputation, which keeps what it is shown and
-        returns nothing from the last call."""
+        """Inside a backward, hooks are those of a recomputation, which keeps what it gets and
+        returns None from its last call."""
 
         def shown(tensor: Any) -> Any:
             if torch._C._current_graph_task_id() != -1:
@@ -97,7 +97,7 @@ class Categories(live.LiveStorages):
         self.log.append("phase", phase)
 
     def sample(self) -> None:
-        """Look who holds which storage now, and whether one changed its size beside ATen."""
+        """Note who holds which storage now, and which one changed its size outside of ATen."""
         for key, (_, reference) in list(self._known.items()):
             storage = reference()
             if storage is not None and storage.nbytes() != self._bytes[key]:
@@ -116,8 +116,8 @@ class Categories(live.LiveStorages):
         out = super().see(func, args, kwargs)
         self._seed = self._serial if func is torch.ops.aten.ones_like.default else 0
         self._calls += 1
-        # Who replaces a state, or makes one, writes parameters soon after: look then, but not at
-        # each of them, because a look costs as many steps as there are parameters.
+        # Code that makes or replaces a state writes parameters soon after: sample then, but not at
+        # each write, because a sample takes as many steps as there are parameters.
         if func._schema.is_mutable and self._calls >= len(self._weights):
             touched = (s._cdata for s, _ in live._sizes((args, kwargs)).values())
             if any(key in self._weights for key in touched):
@@ -183,8 +183,8 @@ class Categories(live.LiveStorages):
             self._outside[self._known[storage._cdata][0]] = storage._cdata
 
     def _backward_begins(self) -> None:
-        """What the forward made and is still there is kept for the backward; the gradient of the
-        loss itself, which is made last, is not."""
+        """What the forward made and is still alive is an activation, except the gradient of the
+        loss itself, which is made last."""
         alive = {serial for serial, _ in self._known.values()}
         for serial in self._outside:
             if serial in alive and serial != self._seed:
@@ -209,9 +209,9 @@ def _gradient(parameter: Any) -> list[Any]:
 def held(root: Any) -> Iterator[Any]:
     """The tensors that an object holds: in its attributes, in containers, in objects within them.
 
-    A function is called, and what it returns is searched. Modules and classes are left out."""
+    Calls a function and searches what it returns. Skips modules and classes."""
     waiting, seen = [root() if isinstance(root, _LISTERS) else root], set()
-    kept = []  # an object made on the way must not leave its id to another one
+    kept = []  # so that no other object gets the id of one made here
     while waiting:
         item = waiting.pop()
         if isinstance(item, torch.Tensor):
@@ -234,15 +234,15 @@ def held(root: Any) -> Iterator[Any]:
 class CategoryBytes(Meter[Categories]):
     """Live bytes by kind: "parameter", "gradient", "activation", "optimizer", "temporary".
 
-    Counted are the parameters, gradients and optimizer state that the block finds, and each storage
-    that it creates; other tensors from before the block are not. A storage counts once, whole,
-    under one kind for all its life, the first of these that ever holds: *parameter*; *gradient*, in
-    the `.grad` of a parameter; *optimizer*, held by the optimizer; *activation*, saved by autograd
-    (also while it recomputes), or made outside a backward and there as one began; *temporary*, the
-    rest. All at the boundaries of ATen calls.
+    It counts the parameters, gradients and optimizer state that exist when the block begins, and
+    each storage that the block creates; not other older tensors. A storage counts once, whole,
+    under one kind for all its life, the first of these that ever applies: *parameter*; *gradient*,
+    in the `.grad` of a parameter; *optimizer*, held by the optimizer; *activation*, saved by
+    autograd (also while it recomputes), or made outside a backward and alive as one began;
+    *temporary*, the rest. All at the boundaries of ATen calls.
 
-    Who holds a state is looked up at each mark, at the end, and when parameters are written: one
-    that comes and goes in between is temporary.
+    The meter looks for state at each mark, at the end, and when parameters are written: a state
+    that appears and vanishes in between is temporary.
     """
 
     __slots__ = ()
@@ -256,12 +256,12 @@ class CategoryBytes(Meter[Categories]):
 
     @property
     def course(self) -> list[tuple[int, dict[str, int]]]:
-        """(event number, bytes by kind): after each storage came, grew or went; 0 is the start."""
+        """(event number, bytes by kind) after each new, larger or freed storage; 0 is the start."""
         return list(enumerate(now for _, now in self._read().rows()))
 
     @property
     def phases(self) -> list[tuple[str, dict[str, int]]]:
-        """(phase, bytes by kind) at each moment of `course`; a mark is such a moment, too."""
+        """(phase, bytes by kind) at each moment of `course` and at each mark."""
         return self._read().rows()
 
     @property
@@ -288,7 +288,7 @@ class CategoryBytes(Meter[Categories]):
     def peak_by_phase(self) -> dict[str, dict[str, int]]:
         """Bytes by kind at the first moment of each phase when most bytes were alive in it.
 
-        A phase begins with what is alive at its mark; one that is marked twice is one phase."""
+        A phase begins with what is alive at its mark; two marks of one name are one phase."""
         return {phase: max(rows, key=_total) for phase, rows in self._phases().items()}
 
     @property

@@ -28,16 +28,17 @@ from grader.meters.tensors import hook_first, is_hooked
 class Collective:
     """One call. `group` and `peer` are ranks of the whole world.
 
-    `payload_bytes`: the tensors of its larger side: the output of all_gather and the input of
-    reduce_scatter, all of it; 0 for a barrier. `number`: how many calls this rank had made in this
-    group before. `where`: "forward" while a module is being called, "backward" while autograd runs
-    (also in its final callbacks, and for calls from another thread meanwhile), or "outside".
+    `payload_bytes`: of its input or its output, the larger one: all of the output of all_gather,
+    all of the input of reduce_scatter; 0 for a barrier. `number`: how many calls this rank had made
+    in this group before. `where`: "forward" while a module is being called, "backward" while
+    autograd runs (also in its final callbacks, and for calls from another thread meanwhile), or
+    "outside".
 
     `backward`: how many backwards had begun. `gradients_ready`: watched parameters whose gradient
-    the last of them had accumulated when the call was issued; `gradients_when_waited`: the same,
-    and those that came until the rank had first waited for it; None where Python waited for it
-    nowhere (DDP's reducer waits in C++). What is issued early and waited for at once has the same
-    number in both: no overlap.
+    the last of them had accumulated when the call was issued; `gradients_when_waited`: the same at
+    the end of the rank's first wait for it, None where Python never waited for it (DDP's reducer
+    waits in C++). A call that is issued early and waited for at once has the same number in both:
+    no overlap.
     """
 
     index: int
@@ -58,7 +59,7 @@ class Collective:
 
     @property
     def sent_bytes(self) -> float:
-        """What this rank sends of it in a ring (a chain for broadcast and reduce)."""
+        """Bytes that this rank sends for it in a ring (a chain for broadcast and reduce)."""
         size, payload = len(self.group), self.payload_bytes
         if self.operation == "send":
             return float(payload)
@@ -81,11 +82,11 @@ class Event:
     """One thing that happened, in the order of time; `time_ns` counts from the block's start.
 
     `kind`: "issued", "waits" (the rank begins to wait, or asks whether it is done), "waited" (it
-    goes on), "completed" (all of a collective's bytes are there; not told for send and recv): with
+    goes on), "completed" (all of a collective's bytes are there; not for send and recv): with
     `index` the call's; "gradient": accumulated, `index` the parameter's, by order of watching;
-    "backward" and "backward ended": `index` counts backwards from 1. "completed" is told by a
-    thread of the process group when it gets to it: the call was complete by then, maybe long since,
-    and its place among the others may differ from run to run.
+    "backward" and "backward ended": `index` counts the backwards, from 1. A thread of the process
+    group reports "completed" when it gets to it: the call may have been complete for long, and the
+    event's place among the others may differ from run to run.
     """
 
     kind: str
@@ -165,7 +166,7 @@ class CollectiveCalls(Measurement):
         self._module_hooks, self._handles, self._watched, self._given = [], [], {}, None
         return problems
 
-    # -- what the tap tells -------------------------------------------------------------------
+    # -- what the tap reports -----------------------------------------------------------------
 
     def issued(self, issue: c10d.Issue) -> int:
         elsewhere = threading.get_ident() != self._thread
@@ -206,13 +207,13 @@ class CollectiveCalls(Measurement):
     def completed(self, number: int) -> None:
         self._event("completed", number)
 
-    # -- what autograd and the modules tell ---------------------------------------------------
+    # -- what autograd and the modules report -------------------------------------------------
 
     def _watch(self, parameter: Any) -> None:
         if id(parameter) in self._watched or not (parameter.requires_grad and parameter.is_leaf):
             return
         number = len(self._watched)
-        self._watched[id(parameter)] = parameter  # kept, so that its id stays its own
+        self._watched[id(parameter)] = parameter  # kept, so that no other object gets its id
         handle = hook_first(parameter, lambda _: self._gradient(number))
         self._handles.append((parameter, handle))
 
@@ -223,7 +224,7 @@ class CollectiveCalls(Measurement):
         self._event("gradient", number)
 
     def _in_backward(self) -> None:
-        """The first sign of a backward: note it, and ask to be told of its end."""
+        """The first sign of a backward: note it, and have a callback run at its end."""
         task = torch._C._current_graph_task_id()
         if task == self._task or self._inside:  # a backward inside a backward is part of it
             return
@@ -234,13 +235,13 @@ class CollectiveCalls(Measurement):
         self._at_the_end(lambda: self._at_the_end(self._ended))
 
     def _not_in_backward(self) -> None:
-        """The last backward is over, though it may not have come to its callbacks: it raised."""
+        """The last backward is over; one that raised did not reach its callbacks."""
         if self._inside:
             self._ended()
 
     def _at_the_end(self, call: Any) -> None:
-        """Final callbacks run in the order in which they are asked for; asked for from one of them,
-        another one runs after those that the backward itself asked for."""
+        """Final callbacks run in the order in which they are queued. One that another callback
+        queues runs after those that the backward itself queued."""
         torch.autograd.Variable._execution_engine.queue_callback(call)
 
     def _ended(self) -> None:
@@ -316,8 +317,8 @@ class CollectiveLog(Meter[CollectiveCalls]):
     """The calls of a rank's process groups in a block, in the order in which it issued them.
 
     All of them, however they are spelled, also those of DDP's reducer and of communication hooks:
-    see `grader/meters/c10d.py` for the layer. Not seen: the store, sockets of one's own, and
-    collectives between two ranks' threads.
+    see `grader/meters/c10d.py` for the layer. It does not see the store, sockets that code opens
+    itself, and collectives between two ranks' threads.
     """
 
     __slots__ = ()

@@ -1,8 +1,8 @@
 """A meter's place on the dispatch stack: sees every ATen call of this thread, and proves it.
 
-Calls that exist only as a composition of others (under `inference_mode` they arrive whole) are
-taken apart first, so that `linear` is seen as its `mm`. A tensor subclass with its own
-`__torch_dispatch__` unfolds itself first.
+Composite calls, which arrive whole under `inference_mode`, are decomposed first, so that the meter
+sees `linear` as its `mm`. A tensor subclass with its own `__torch_dispatch__` runs before the
+meter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from grader.meters.evidence import SignedLog, snapshot_module
 
 See = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 _CANARY = torch.zeros(1, device="cpu")
-# Kept from import on: what a name stands for later is compared, not used.
+# Kept from import on: later values of these names are compared, not used.
 _depth = torch._C._len_torch_dispatch_stack
 _mode_at = torch._C._get_dispatch_stack_at
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
@@ -80,8 +80,8 @@ class MeterMode(TorchDispatchMode):  # type: ignore[misc]
             return self._see(func, args, kwargs)
 
     def self_check(self) -> bool:
-        """Whether a call made now reaches this mode and is written down. Other threads, gloo's for
-        one, may write in between that a tensor was freed."""
+        """Whether a call made now reaches this mode and the log. Other threads, such as gloo's, may
+        log the end of a tensor in between."""
         before = len(self._log)
         answer = torch.ops.aten._local_scalar_dense.default(_CANARY)
         written = self._log.since(before)
@@ -89,7 +89,7 @@ class MeterMode(TorchDispatchMode):  # type: ignore[misc]
 
 
 class Dispatch:
-    """Puts a `MeterMode` on the stack, and takes it off with what looks tampered with."""
+    """Puts a `MeterMode` on the stack; removes it and reports signs of tampering."""
 
     def __init__(self, see: See, log: SignedLog, witness: bool) -> None:
         self.mode = MeterMode(see, log)

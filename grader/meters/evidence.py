@@ -1,8 +1,8 @@
 """What makes a witnessed figure tamper-evident. Imports no torch.
 
-A meter's caller holds only a numbered, read-only `Meter`; what was counted lives in an append-only
+A meter's caller holds only a numbered, read-only `Meter`; the counts lie in an append-only
 `SignedLog` in this module's private table. `IdentitySnapshot` compares, by identity, the functions
-that a meter relies on; `Alarm` is an audit hook of the interpreter, which nothing can remove.
+that a meter relies on. The alarm is an audit hook of the interpreter, which cannot be removed.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _AUDITED = {
 
 
 def refuse_students(frame: types.FrameType | None) -> None:
-    """Raise if the code of that frame, or code that it made from a text, is a student's: a meter
-    is opened by a probe."""
+    """Raise if that frame runs a student's code, or code compiled from a string: only probes open
+    meters."""
     server = sys.modules.get("grader.sandbox.server")
     folders = tuple(server.FOLDERS) if server else ()
     if frame is not None and folders and frame.f_code.co_filename.startswith((*folders, "<")):
@@ -43,11 +43,11 @@ def refuse_students(frame: types.FrameType | None) -> None:
 
 
 class SignedLog:
-    """An append-only list of plain records that no longer verifies once it was edited.
+    """An append-only list of plain records; an edited one no longer verifies.
 
-    Each record carries its index under a keyed hash, and a tally, which cannot count down, says how
-    many there must be. A finalizer may append in the middle of another append, hence the index; and
-    in another thread, hence the lock.
+    Each record carries its index under a keyed hash, and a tally that cannot decrease has their
+    number. The index is there because a finalizer may append in the middle of another append, the
+    lock because it may do so in another thread.
     """
 
     __slots__ = ("_count", "_entries", "_key", "_lock", "_tally")
@@ -74,11 +74,11 @@ class SignedLog:
         return len(self._entries)
 
     def since(self, length: int) -> list[Record]:
-        """What was appended after there were that many records, unverified."""
+        """The records from that index on, unverified."""
         return [record for _, record, _ in self._entries[length:]]
 
     def __iter__(self) -> Iterator[Record]:
-        """The records as they were written; raises MeasurementDisturbed if they no longer are."""
+        """The records as written; raises MeasurementDisturbed if they were changed."""
         entries, there = self._snapshot()
         entries.sort(key=lambda entry: entry[0])
         tally = self._key.copy()
@@ -94,7 +94,7 @@ class SignedLog:
 
     def _snapshot(self) -> tuple[list[tuple[int, Record, bytes]], bytes]:
         """The entries, and the tally that belongs to them. A finalizer of this thread may append
-        between the two, where the lock is no help."""
+        between the two, where the lock does not help."""
         with self._lock:
             while True:
                 there = self._tally.digest()
@@ -104,7 +104,7 @@ class SignedLog:
 
 
 class IdentitySnapshot:
-    """Remembers which objects some names stand for, and the code of those that are functions."""
+    """Remembers the objects behind some names, and the code of those that are functions."""
 
     __slots__ = ("_seen",)
 
@@ -119,7 +119,7 @@ class IdentitySnapshot:
         )
 
     def problems(self) -> list[str]:
-        """One clause for each name that stands for something else now."""
+        """One clause for each name that was replaced."""
         return [
             f"{getattr(owner, '__name__', owner)}.{name} was replaced"
             for owner, name, thing, code in self._seen
@@ -143,7 +143,7 @@ def _code(thing: Any) -> object:
 
 
 def snapshot_module(name: str, names: Iterable[tuple[Any, str]] = ()) -> IdentitySnapshot:
-    """Of a loaded module of this package with its classes, and of single names of torch."""
+    """The snapshot of a loaded module of this package, its classes, and single names of torch."""
     module = sys.modules[name]
     own = [v for v in vars(module).values() if isinstance(v, type) and v.__module__ == name]
     return IdentitySnapshot([module, *own], names)
@@ -184,7 +184,7 @@ def alarm_position() -> int:
 
 
 def alarm_problems(position: int) -> list[str]:
-    """What this thread did since `position` that no measured code needs to do."""
+    """What this thread did since `position` that measured code never needs to do."""
     assert _noticed is not None
     return [text for thread, text in _noticed()[position:] if thread == threading.get_ident()]
 
@@ -206,7 +206,7 @@ class Measurement:
         raise NotImplementedError
 
     def close(self) -> list[str]:
-        """Stop, leave everything as it was found, and return what looks tampered with."""
+        """Stop, restore everything, and return signs of tampering."""
         raise NotImplementedError
 
     def start(self) -> None:
@@ -243,7 +243,7 @@ _table: dict[str, Measurement] = {}
 
 
 class Meter(Generic[M]):
-    """What `with ... as m` gives. It holds a number, never a figure, and cannot be written to."""
+    """What `with ... as m` gives: read-only, with a number by which the figures are found."""
 
     __slots__ = ("__weakref__", "_number")
     _number: str
@@ -268,7 +268,7 @@ class Meter(Generic[M]):
         """The measurement behind this meter; raises MeasurementDisturbed if it was disturbed."""
         found: Any = _table.get(self._number)
         if found is None:
-            raise MeasurementDisturbed(f"{_PREFIX}the meter's records are gone.")
+            raise MeasurementDisturbed(f"{_PREFIX}the meter's records are missing.")
         if found.problem:
             raise MeasurementDisturbed(found.problem)
         return found  # type: ignore[no-any-return]

@@ -1,7 +1,7 @@
 """FLOPs of one ATen call: 2 for each multiply-add of a contraction, 0 for everything else.
 
-Formulas are `torch.utils.flop_counter`'s, as they were when this module was imported, and closed
-forms for what it leaves at 0: vector products, integer and fused `mm`, and every
+Formulas are those of `torch.utils.flop_counter` when this module was imported, and closed forms for
+what it leaves at 0: vector products, integer and fused `mm`, and every
 `_scaled_dot_product_*` (torch 2.13 counts the CPU's flash kernel as nothing). Attention counts the
 full rectangle, causal or not, like `torch.utils.flop_counter`.
 """

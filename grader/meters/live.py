@@ -20,11 +20,11 @@ from grader.meters.evidence import (
 )
 from grader.meters.tensors import storages, tensors_in
 
-# Below this, what PyTorch allocates for itself beside the dispatch stack (a scalar of
-# `torch.tensor`, a printed tensor's summary) is not looked into.
+# Smaller allocations outside of the dispatch stack, PyTorch's own (a scalar of `torch.tensor`, a
+# printed tensor's summary), are ignored.
 NOTICED_BYTES = 1 << 16
 
-# A thread of gloo's lets go of a finished call's tensors a moment after it has told of the end.
+# A gloo thread frees a finished call's tensors a moment after it has reported the end.
 STEP_S, QUIET_STEPS, MOST_STEPS = 0.005, 8, 100
 
 
@@ -55,7 +55,7 @@ class LiveStorages(Measurement):
             self._settle()
         problems = self.dispatch.close()
         self._open = False
-        if not any(self._agree() for _ in range(QUIET_STEPS)):  # a thread may let go meanwhile
+        if not any(self._agree() for _ in range(QUIET_STEPS)):  # a thread may free one meanwhile
             problems.append("the meter's records do not agree with the storages that are alive")
         self._known.clear()
         if self._witness:
@@ -65,12 +65,12 @@ class LiveStorages(Measurement):
         return problems
 
     def _agree(self) -> bool:
-        """Whether records and storages say the same of what is alive."""
+        """Whether records and storages agree on what is alive."""
         known = list(self._known.items())
         return self.history()[1] == {serial: self._bytes.get(key) for key, (serial, _) in known}
 
     def _settle(self) -> None:
-        """Wait until nothing is let go any more."""
+        """Wait until no more storages are freed."""
         quiet = 0
         for _ in range(MOST_STEPS):
             before = len(self.log)
@@ -87,7 +87,7 @@ class LiveStorages(Measurement):
                 self._resized(key, storage, storage.nbytes() - size)
         for tensor in tensors_in(out):
             for storage, shape, _ in storages(tensor):
-                # Not resizable: memory of someone else's (NumPy's), only wrapped here.
+                # Not resizable: it wraps memory from elsewhere (NumPy).
                 if storage._cdata not in before and storage.resizable():
                     self._appeared(storage, shape)
         return out
@@ -104,7 +104,7 @@ class LiveStorages(Measurement):
         self.log.append("new", self._serial, storage.nbytes(), tuple(int(n) for n in shape))
 
     def _resized(self, key: int, storage: Any, more: int) -> None:
-        """In place growth; of a storage from outside the block only the growth counts."""
+        """Growth in place; of a storage from before the block only the growth counts."""
         if key not in self._known:
             self._follow(storage)
             self._bytes[key] = storage.nbytes() - more
@@ -124,9 +124,10 @@ class LiveStorages(Measurement):
             self.log.append("free", serial)
 
     def _unseen(self, events: Iterable[profiler_events.Allocation]) -> list[str]:
-        """Large blocks that an op took while the mode was off the stack.
+        """Large blocks that an op allocated while the mode was off the stack.
 
-        `torch.tensor(data)` allocates beside the stack too, and shows the result to it afterwards.
+        `torch.tensor(data)` allocates outside of the stack too, and passes the result to it
+        afterwards.
         """
         shown = Counter(row[2] for row in self.log if row[0] == "new")
         problems = []
@@ -167,10 +168,10 @@ def _sizes(value: Any) -> dict[int, tuple[Any, int]]:
 
 
 class LiveBytes(Meter[LiveStorages]):
-    """Bytes of the tensor storages that a block creates; what it is given is not counted.
+    """Bytes of the tensor storages that a block creates; older storages do not count.
 
     With `witness`, a collective that torch flattens in C++ (`all_gather` into a list) must stay
-    below `NOTICED_BYTES` in all: its buffer is made beside the meter, like a hidden one."""
+    below `NOTICED_BYTES` in all: the meter cannot tell its buffer from a hidden one."""
 
     __slots__ = ()
 
@@ -184,7 +185,7 @@ class LiveBytes(Meter[LiveStorages]):
 
     @property
     def alive_bytes(self) -> int:
-        """Bytes still alive when the block ended: results, and whatever the graph or `ctx` keep."""
+        """Bytes still alive when the block ended: results, and what the graph or `ctx` keep."""
         return self._read().history()[0][-1]
 
     @property
@@ -232,7 +233,7 @@ class Allocating(Measurement):
 
 
 class AllocatedBytes(Meter[Allocating]):
-    """What the CPU allocator hands out in a block, whoever asks: ops, fused kernels, storages."""
+    """What the CPU allocator hands out in a block: to ops, fused kernels and storages."""
 
     __slots__ = ()
 

@@ -62,13 +62,13 @@ class OpLog(Meter[Calls]):
     def matmul_flops(self) -> int:
         """2 for each multiply-add of every matrix product, convolution and attention kernel.
 
-        Look at `unpriced` too: what is named there counts as 0 here.
+        Read `unpriced` too: the ops named there count as 0 here.
         """
         return sum(self.flops_by_op.values())
 
     @property
     def flops_by_op(self) -> dict[str, int]:
-        """FLOPs by op name, ops without any left out."""
+        """FLOPs by op name, without ops that have none."""
         found: Counter[str] = Counter()
         for name, _, _, flop in self._read().rows():
             if flop:
@@ -77,7 +77,7 @@ class OpLog(Meter[Calls]):
 
     @property
     def unpriced(self) -> dict[str, int]:
-        """Calls by name of fused or custom ops whose FLOPs no formula knows; refuse them."""
+        """Calls, by name, of fused or custom ops without a formula for FLOPs; refuse them."""
         rows = self._read().rows()
         return dict(Counter(name for name, _, _, flop in rows if flop is None))
 

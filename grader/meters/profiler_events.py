@@ -1,6 +1,6 @@
-"""What PyTorch's C++ side saw: calls at the dispatcher and events of the CPU allocator.
+"""Events of PyTorch's C++ side: calls at the dispatcher and allocations of the CPU allocator.
 
-Python code can take a mode off the dispatch stack, but each ATen call and each allocation still
+Python code can remove a mode from the dispatch stack, but each ATen call and each allocation still
 passes the dispatcher and the allocator. The events are those of `torch.autograd`'s Kineto profiler,
 CPU only, with memory events: about 0.5 ms to start and stop, 10-40 us an operation. It follows the
 calling thread and the autograd threads that work for it.
@@ -60,7 +60,7 @@ _here = _Threads()
 def start() -> int:
     """Start, or join, this thread's profiler; returns the position to give to `stop`.
 
-    Raises MeasurementDisturbed where a profiler that is not ours is on.
+    Raises MeasurementDisturbed if a profiler that is not the kit's is on.
     """
     if _here.depth:
         _collect()
@@ -87,9 +87,9 @@ def stop(position: int) -> list[Any]:
 
 @cache
 def _take_first_warning() -> None:
-    """The allocator's log says at the first free of an older block, and at each 1000th after it,
-    that it does not know that block; that is as it should be, so nobody needs to read the first.
-    `TORCH_CPP_LOG_LEVEL=ERROR`, set before torch is imported, silences the rest.
+    """Silence the first warning. The allocator warns at the first free of an older block, and at
+    each 1000th after it, that it does not know that block, which is expected.
+    `TORCH_CPP_LOG_LEVEL=ERROR`, set before torch is imported, silences the others.
     """
     older = torch.empty(1, device="cpu")
     _begin()
@@ -165,10 +165,10 @@ def allocations(roots: Iterable[Any]) -> list[Allocation]:
 
 
 def unmarked(roots: Iterable[Any], mark: str, wanted: Callable[[str], bool]) -> Counter[str]:
-    """Calls that `wanted` names and that no event called `mark` surrounds or lies within.
+    """Calls that `wanted` accepts and that have no event called `mark` around or inside them.
 
     A call without any event inside it was abandoned before its kernel (checkpointing does that when
-    it has recomputed enough) and is left out.
+    it has recomputed enough) and does not count.
     """
     found: Counter[str] = Counter()
 

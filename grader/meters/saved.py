@@ -37,7 +37,7 @@ class Saving(Measurement):
     """Log: ("saved", shape, dtype, bytes of its storage), one row a storage.
 
     Hooks that measured code pushes itself (checkpointing, `save_on_cpu`, a compressor) hide the
-    meter's; so they are wrapped as they are pushed, and what *they* return is what is kept.
+    meter's. So the meter wraps them as they are pushed, and counts what *they* return.
     """
 
     def __init__(self, exclude: Iterable[Any]) -> None:
@@ -77,7 +77,7 @@ class Saving(Measurement):
         return problems
 
     def _self_check(self) -> bool:
-        """Whether a tensor saved now is written down."""
+        """Whether a tensor saved now reaches the log."""
         before = len(self.log)
         with torch.inference_mode(False), torch.enable_grad():
             _SelfCheck.apply(_CANARY)
@@ -130,8 +130,8 @@ class Saving(Measurement):
 class SavedBytes(Meter[Saving]):
     """Bytes that autograd saved in a block, each storage once; read it inside or after the block.
 
-    A storage counts whole, also where only a view of it was saved: it is what stays allocated. It
-    counts although the graph has let go of it since. Works on meta and fake tensors.
+    A storage counts whole, also where only a view of it was saved: all of it stays allocated. It
+    counts even if the graph has freed it since. Works on meta and fake tensors.
     """
 
     __slots__ = ()
@@ -141,7 +141,7 @@ class SavedBytes(Meter[Saving]):
 
     @property
     def bytes(self) -> int:
-        """Sum over the distinct storages saved, those of `exclude` left out."""
+        """Sum over the distinct storages saved, without those of `exclude`."""
         return sum(row[2] for row in self._read().rows())
 
     @property

@@ -1,4 +1,4 @@
-"""Which storages a value keeps alive, and word of a gradient."""
+"""The tensors and storages in a value, and a hook on a parameter's gradient."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def storages(tensor: Any) -> Iterator[tuple[Any, tuple[int, ...], Any]]:
     """(storage, shape, dtype) of each dense part of a tensor; a dense tensor has one.
 
     A wrapper subclass (DTensor, a quantized weight) is its inner tensors, a sparse tensor its
-    indices and values. What has no storage at all (MKL-DNN layout) yields nothing.
+    indices and values. A tensor without a storage (MKL-DNN layout) yields nothing.
     """
     if is_traceable_wrapper_subclass(tensor):
         for name in tensor.__tensor_flatten__()[0]:
@@ -40,8 +40,8 @@ def storages(tensor: Any) -> Iterator[tuple[Any, tuple[int, ...], Any]]:
 
 
 def hook_first(parameter: Any, call: Callable[[Any], None]) -> Any:
-    """Have `call` told of each gradient that a parameter accumulates, before the hooks that are
-    there already, so that what those do comes after it. Returns the handle that takes it off."""
+    """Have `call` run at each gradient that a parameter accumulates, before the hooks that the
+    parameter already has. Returns the handle that removes it."""
     handle = parameter.register_post_accumulate_grad_hook(call)
     hooks = parameter._post_accumulate_grad_hooks
     for key in [key for key in hooks if key != handle.id]:

@@ -1,4 +1,4 @@
-"""`numpy_bytes`: what NumPy and Python allocate, as `tracemalloc` sees it. Imports no torch."""
+"""`numpy_bytes`: what NumPy and Python allocate, by `tracemalloc`. Imports no torch."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Tracing(Measurement):
 
 
 class NumpyBytes(Meter[Tracing]):
-    """Bytes that NumPy arrays and Python objects take in a block, all threads; after the block.
+    """Bytes that NumPy arrays and Python objects take in a block, in all threads; read it after.
 
-    NumPy reports its arrays to `tracemalloc`; the Python objects of the block count too (some KiB),
-    so compare with sizes of 1 MiB and more. Torch tensors are not seen. Python code runs about
+    NumPy reports its arrays to `tracemalloc`. The block's Python objects count too (some KiB), so
+    compare with sizes of 1 MiB and more. Torch tensors do not count. Python code runs about
     twice as slowly inside. A meter inside another one spoils the outer one's peak.
     """
 

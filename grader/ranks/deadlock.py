@@ -1,8 +1,8 @@
-"""Who waits for whom: each rank notes its collectives in a file, and the parent reads the files of
-ranks that failed or hung into faults (`rank_faults`).
+"""Who waits for whom: each rank notes its collectives in a file, and when ranks fail or hang, the
+parent makes faults of the files (`rank_faults`).
 
-A rank could write anything into its file, so nothing here is a figure, and a file that does not
-read as expected is left out. `Notes` imports no torch; `Notebook`, in the rank, does.
+A rank could write anything into its file, so no figure comes from here, and the parent ignores a
+file that it cannot read. `Notes` imports no torch; `Notebook`, in the rank, does.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from grader.ranks.rank_faults import (
 if TYPE_CHECKING:
     from grader.meters.c10d import Issue
 
-# Beyond this a rank stops to note, and there are no faults to read.
+# Beyond this a rank stops noting, and the parent ignores its file.
 _MOST_BYTES = 8 << 20
-# Here all ranks must bring the same shape; elsewhere they may differ.
+# In these all ranks must have the same shape; in others shapes may differ.
 _SAME_SHAPE = ("all_reduce", "reduce", "broadcast")
 _POINT_TO_POINT = ("send", "recv")
 
@@ -132,14 +132,14 @@ class Notes:
 
 
 def deadlocks(ranks: list[Notes]) -> list[Deadlock]:
-    """Why ranks wait, most telling first; nothing where the notes do not show it."""
+    """Why ranks wait, the clearest fault first; empty if the notes do not show it."""
     groups = dict.fromkeys(noted.call.group for notes in ranks for noted in notes.calls)
     found = [fault for group in groups for fault in _in_group(ranks, group)]
     return found or _between_two(ranks)
 
 
 def _in_group(ranks: list[Notes], group: tuple[int, ...]) -> list[Deadlock]:
-    """The first collective of a group that not all of its ranks could end."""
+    """The first collective of a group that not all of its ranks completed."""
     members = [rank for rank in group if rank < len(ranks)]
     rows: dict[int, dict[int, _Noted]] = {}
     for rank in members:

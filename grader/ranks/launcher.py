@@ -1,4 +1,4 @@
-"""`run` and `outcome`: ranks are forked or spawned, supervised and cleaned up after."""
+"""`run` and `outcome`: start ranks by fork or spawn, supervise them, and clean up."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def run(
     `timeout_s`, everything ends at `timeout_s` (seconds).
 
     `method`: "fork", "spawn", or "" for the one that is safe here. `checked=False`: without torch's
-    check of each collective, in which a collective waits, as it is issued, for all ranks to issue
-    theirs. That hides who could have gone on meanwhile, and adds about a kilobyte to what is sent;
-    without it a wrong shape ends the process, which the sentences still explain.
+    check of each collective. The check makes a collective wait, as it is issued, for all ranks to
+    issue theirs; that hides which rank could have gone on meanwhile, and adds about a kilobyte to
+    what is sent. Without it a wrong shape ends the process, which the sentences still explain.
 
     Raises RanksError with the traceback of every rank that raised, and the place where each rank
     hung, exited or crashed; ValueError for a world size below 1; RuntimeError where processes
@@ -82,13 +82,12 @@ def outcome(
     timeout_s: float = 60.0,
     checked: bool = True,
 ) -> dict[str, Any]:
-    """`run` for a probe: plain data, also about a failure, which is the learner's as a rule.
+    """`run` for a probe: plain data, also about a failure, usually the learner's.
 
-    `ranks`: what each rank returned; `sent_bytes`, `received_bytes`, `growth_bytes`: as `Results`
-    has them. Where there is no result, these are empty and `fault` is the first of the
-    `rank_faults`, as plain data; `expect.returned` makes a sentence of it. A placeholder that a
-    rank ran into (NotImplementedError) and MeasurementDisturbed are raised here, as if this process
-    had.
+    `ranks`: what each rank returned; `sent_bytes`, `received_bytes`, `growth_bytes`: as in
+    `Results`. Without a result these are empty and `fault` is the first of the `rank_faults`, as
+    plain data; `expect.returned` makes a sentence of it. If a rank raised MeasurementDisturbed or
+    the NotImplementedError of a placeholder, this raises the same.
     """
     outside = ("sent_bytes", "received_bytes", "growth_bytes")
     try:
@@ -116,8 +115,8 @@ def _require_fork_and_gloo() -> None:
 
 
 def _must_spawn(fn: Rank, args: Sequence[Any], method: str) -> bool:
-    """Whether to start ranks as fresh interpreters. Where a fork is only doubtful, a function that
-    cannot be sent to another interpreter is forked all the same."""
+    """Whether to start ranks as fresh interpreters. Where a fork may work, a function that cannot
+    be sent to another interpreter is forked."""
     if method not in ("", "fork", "spawn"):
         raise ValueError(f'method is {method!r}; it is "fork", "spawn" or "".')
     broken, doubtful = _forks_badly()
@@ -137,11 +136,11 @@ def _must_spawn(fn: Rank, args: Sequence[Any], method: str) -> bool:
 
 
 def _forks_badly() -> tuple[str, str]:
-    """Why a fork of this process cannot work, and why it is doubtful; "" where it is fine.
+    """Why a fork of this process cannot work, and why it is doubtful; "" if it is fine.
 
-    OpenMP threads of the parent are no reason: a forked child hangs in the first operation that
-    uses more than one thread (torch 2.13), but a rank never does. A CUDA context only stands in the
-    way of a rank that uses CUDA itself, and then torch says so.
+    OpenMP threads of the parent do not matter: a forked child hangs in the first operation that
+    uses more than one thread (torch 2.13), but a rank never does. A CUDA context only breaks a rank
+    that uses CUDA itself, and then torch reports it.
     """
     import torch
     import torch.distributed as dist
@@ -157,7 +156,7 @@ def _forks_badly() -> tuple[str, str]:
 
 
 def _records(fn: Rank) -> dict[str, type]:
-    """The dataclasses that the function's module knows: ranks may return them."""
+    """The dataclasses in the function's module: ranks may return them."""
     names = getattr(fn, "__globals__", {}).values()
     kinds = [item for item in names if isinstance(item, type) and dataclasses.is_dataclass(item)]
     return {kind.__name__: kind for kind in kinds}
@@ -169,7 +168,7 @@ def _fork(plan: RankPlan, earlier: list[RankProcess]) -> RankProcess:
     pid = os.fork()
     if pid:
         theirs.close()
-        with suppress(OSError):  # both sides set it: whoever comes first
+        with suppress(OSError):  # both sides set it: one is first
             os.setpgid(pid, pid)
         return RankProcess(plan.rank, pid, Channel(ours))
     status = 1

@@ -1,4 +1,4 @@
-"""A rank's own side: it joins the group, waits for the word, calls the function, sends its result.
+"""A rank's own side: it joins the group, waits for "go", calls the function, sends its result.
 
 Frames to its parent are `[kind, body]`: "print" a text, "ready", "result" the value, "fault" a
 `rank_faults.NoResult`.
@@ -35,7 +35,7 @@ if sys.platform == "linux":  # imported here once, not by every rank after its f
     from grader.sandbox import linux
 
 Rank = Callable[..., Any]
-# A line of faulthandler's, which writes text and nothing else.
+# A line of faulthandler's output, which is only text.
 _DUMPED = re.compile(r'File "[^"]*?([\w.]+)", line (\d+)')
 
 
@@ -54,7 +54,7 @@ class RankPlan:
 
 
 def look_once() -> None:
-    """What every rank would look up, and has found if it is forked from here."""
+    """Look up once what every rank needs, before ranks are forked from here."""
     from grader.meters import c10d
 
     c10d.ops()
@@ -69,8 +69,7 @@ def random_state() -> dict[str, Any]:
 
 
 def noting_placeholders(fn: Rank) -> Rank:
-    """`fn`, which then returns `{"value": ...}`, or `{"missing": ...}` where it ran into a
-    placeholder."""
+    """`fn`, made to return `{"value": ...}`, or `{"missing": ...}` after it met a placeholder."""
 
     def noting(rank: int, size: int, *rest: Any) -> dict[str, Any]:
         try:
@@ -82,15 +81,15 @@ def noting_placeholders(fn: Rank) -> Rank:
 
 
 def be_rank(plan: RankPlan, parent: int, channel: Channel) -> None:
-    """Everything that a fresh process of a rank does; then it may end."""
+    """All that the fresh process of a rank does."""
     _settle(parent, plan.rank, plan.folder)
     _set_random_state(plan.random_state)  # Python itself seeds `random` anew after a fork
     _serve(plan, channel)
 
 
 def stack(folder: Path, rank: int) -> tuple[str, str]:
-    """What faulthandler wrote, innermost call first, down to the rank's function, with the last
-    place in it; twice "" if nothing."""
+    """The stack that faulthandler wrote, innermost call first, up to the rank's function, and the
+    line of that function; twice "" without one."""
     path = folder / f"stack-{rank}"
     text = path.read_text() if path.exists() else ""
     end = text.find(f'  File "{__file__}"')
@@ -111,7 +110,7 @@ def _set_random_state(state: dict[str, Any]) -> None:
 
 
 def _settle(parent: int, rank: int, folder: Path) -> None:
-    """A process group of its own, the parent's fate, and a stack on request."""
+    """Take a process group of its own, end with the parent, and dump the stack on request."""
     os.setpgid(0, 0)
     if sys.platform == "linux":
         with suppress(OSError):
@@ -149,11 +148,11 @@ def _serve(plan: RankPlan, channel: Channel) -> None:
 
 @contextmanager
 def _group(plan: RankPlan) -> Iterator[None]:
-    """A gloo group over a file; not torn down, because the process ends with it."""
+    """A gloo group over a file; it ends with the process and needs no teardown."""
     import torch
     import torch.distributed as dist
 
-    # torch 2.13 warns at each first call of a name that older versions have alone.
+    # torch 2.13 warns at each first call by the name that older versions know.
     renamed = r".torch\.distributed\.(all_gather_into|reduce_scatter)_tensor. is deprecated"
     warnings.filterwarnings("ignore", renamed, FutureWarning)
     torch.set_num_threads(1)
@@ -186,7 +185,7 @@ def _keep_one_thread(count: int) -> None:
 
 
 class _Relay(io.TextIOBase):
-    """A rank's stdout, line by line, and the one door to its parent: a frame at a time."""
+    """A rank's stdout, line by line, and its only connection to the parent: one frame at a time."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

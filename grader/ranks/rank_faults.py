@@ -3,7 +3,7 @@
     Rank 1 never joined all_reduce number 3 (float32, shape (1024,)), in which rank 0 waits
     (train_ddp.py, line 41): it had returned.
 
-A fault crosses from a rank to its parent, and from a probe to the suite, as `plain` gives it;
+A fault crosses from a rank to its parent, and from a probe to the suite, as `plain` data;
 `from_plain` reads it there.
 """
 
@@ -37,7 +37,7 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
         return f"{self.dtype}, {many} {shapes}" if self.shapes else ""
 
 
-# What a rank does instead of the call that others wait in: it waits in another call, or its state.
+# What a rank does while others wait in a call: the call in which it waits itself, or its state.
 Instead = Call | Literal["returned", "failed", "elsewhere"]
 
 
@@ -49,7 +49,7 @@ class Differs(msgspec.Struct, frozen=True, tag=True):
 
 
 class NeverJoined(msgspec.Struct, frozen=True, tag=True):
-    """A rank that did not come to a call; `waiting`: the ranks of its group that wait there."""
+    """A rank that did not reach a call; `waiting`: the ranks of its group that wait in it."""
 
     world_size: Number
     rank: Number
@@ -59,7 +59,7 @@ class NeverJoined(msgspec.Struct, frozen=True, tag=True):
 
 
 class Unanswered(msgspec.Struct, frozen=True, tag=True):
-    """Sends and receives that wait, by rank; `idle`: what the peers do that do not wait in one."""
+    """Sends and receives that wait, by rank; `idle`: what their other peers do instead."""
 
     calls: Annotated[tuple[tuple[Number, Call], ...], msgspec.Meta(min_length=1)]
     idle: tuple[tuple[Number, Instead], ...]
@@ -71,8 +71,8 @@ class NoResult(msgspec.Struct, frozen=True, tag=True):
     `kind`: "raised"; "refused", its result is not plain data; "unreadable" on the parent's side;
     "closed" its connection; "exited" with `status`; "killed" by `signal`; "silent", it went on.
     `text`: its traceback, the reason, or the stack that it left. `place`: the last line of code in
-    that. `placeholder`: the task of a placeholder that it ran into, if it raised because of that.
-    `disturbed`: it raised because of a MeasurementDisturbed.
+    that. `placeholder`: the task of the placeholder that made it raise. `disturbed`: whether a
+    MeasurementDisturbed made it raise.
     """
 
     rank: Number
@@ -95,12 +95,12 @@ def plain(fault: RankFault) -> Any:
 
 
 def from_plain(data: Any) -> RankFault:
-    """What `plain` gave; raises ValueError for anything else."""
+    """The fault of `plain` data; raises ValueError for anything else."""
     return msgspec.convert(data, RankFault)  # type: ignore[no-any-return]
 
 
 def place(fault: RankFault) -> str:
-    """The first place in the code that the fault names, or an empty string."""
+    """The first place in the code that the fault names, or an empty text."""
     if isinstance(fault, NoResult):
         return fault.place
     return next((call.place for call in _calls(fault) if call.place), "")
@@ -118,7 +118,7 @@ def _calls(fault: Deadlock) -> Iterator[Call]:
 
 
 def report(fault: NoResult) -> str:
-    """All that is known of a rank without a result: lines, with its traceback or its stack."""
+    """Everything known about a rank without a result, with its traceback or its stack."""
     if fault.kind == "refused":
         return f"Its result cannot cross: {fault.text}."
     if fault.kind == "unreadable":
@@ -126,7 +126,7 @@ def report(fault: NoResult) -> str:
     if fault.kind == "closed":
         return f"Rank {fault.rank} closed its connection to the kit."
     if fault.kind == "silent":
-        return f"It had not returned; it was here:\n{fault.text or '  (it did not say)'}"
+        return f"It had not returned; it was here:\n{fault.text or '  (unknown: it left no stack)'}"
     if fault.kind == "raised":
         return fault.text
     how = f"exited with status {fault.status}"
@@ -140,7 +140,7 @@ def last_line(fault: NoResult) -> str:
 
 
 def sentence(fault: RankFault, places: bool = True) -> str:
-    """The fault for a person. Without `places` it is the same for two who made one mistake."""
+    """The fault for a person. Without `places` two learners with one mistake get the same text."""
     if isinstance(fault, NoResult):
         return f"Rank {fault.rank}: {last_line(fault)}"
     return _Deadlocked(places).sentence(fault)
@@ -190,7 +190,7 @@ class _Deadlocked:
     def _instead(self, instead: Instead) -> str:
         if isinstance(instead, Call):
             return self._waits(instead)
-        return "was elsewhere" if instead == "elsewhere" else f"had {instead}"
+        return "was still running other code" if instead == "elsewhere" else f"had {instead}"
 
     def _waits(self, call: Call) -> str:
         what = f" {call.what()}" if call.what() else ""

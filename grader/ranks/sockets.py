@@ -1,10 +1,10 @@
 """Bytes that a process really sent: the kernel's own counters of its TCP connections, by netlink.
 
 The `tcp_info` of every connection of this network namespace (`NETLINK_SOCK_DIAG`, which needs no
-privilege), joined by inode with the descriptors of a process (`/proc/PID/fd`, which needs its
-user). Code in that process cannot lower them. Counted is payload, without TCP's and IP's headers
-and without what was sent twice. What goes through other sockets, files or shared memory is not
-seen, nor is a connection that was closed before it was looked at.
+privilege) is joined by inode with the descriptors of a process (`/proc/PID/fd`, which needs its
+user). Code in that process cannot lower these counters. They count payload, without TCP's and IP's
+headers and without retransmissions. They do not see other sockets, files, shared memory, and
+connections that were closed before they were read.
 
 Source: include/uapi/linux/inet_diag.h, include/uapi/linux/tcp.h (`tcpi_bytes_sent` is there since
 Linux 4.19).
@@ -33,8 +33,8 @@ class Traffic(NamedTuple):
 
 
 def by_inode() -> dict[int, Traffic] | None:
-    """Each TCP connection of this network namespace: payload sent and received so far. None where
-    the system does not tell."""
+    """Each TCP connection of this network namespace: payload sent and received so far. None if the
+    system does not report it."""
     if sys.platform != "linux":
         return None
     found: dict[int, Traffic] = {}
@@ -47,7 +47,7 @@ def by_inode() -> dict[int, Traffic] | None:
 
 
 def of_process(pid: int, connections: dict[int, Traffic] | None) -> dict[int, Traffic] | None:
-    """Those that a process has open; None where its descriptors cannot be read."""
+    """The connections that a process has open; None if its descriptors cannot be read."""
     if connections is None:
         return None
     inodes = set()
@@ -63,7 +63,7 @@ def of_process(pid: int, connections: dict[int, Traffic] | None) -> dict[int, Tr
 
 
 def growth(before: dict[int, Traffic] | None, after: dict[int, Traffic] | None) -> Traffic | None:
-    """What went over the connections of `after` since `before`, new ones with all they carried."""
+    """Traffic of the connections of `after` since `before`; all of it for new connections."""
     if before is None or after is None:
         return None
     none = Traffic(0, 0)

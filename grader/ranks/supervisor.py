@@ -1,4 +1,4 @@
-"""The parent's side: ranks are driven to their results, their memory and their connections read."""
+"""The parent's side: drives ranks to their results and reads their memory and connections."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from grader.ranks.rank_faults import Deadlock, NoResult, last_line, report, sent
 from grader.sandbox import codec
 from grader.sandbox.channel import Channel, Closed
 
-# After one rank has failed, the others get this long to fail too and say where they were.
+# After one rank has failed, the others get this long to fail too and report where they were.
 GRACE_S = 1.0
 
 
 class RanksError(Exception):
-    """At least one rank gave no result. `failed` says why, for each of those, in the order in which
-    they failed: processes that ended first, ranks that were still running last. `deadlocks`: who
-    waited for whom in which collective, where that is known, most telling first. `texts` (by rank)
-    and `sentences` are the same for a person."""
+    """At least one rank gave no result. `failed`: why, for each such rank, in the order in which
+    they failed: ended processes first, ranks that were still running last. `deadlocks`: which rank
+    waited for which in which collective, where that is known, the clearest first. `texts` (by rank)
+    and `sentences` say the same to a person."""
 
     def __init__(
         self, summary: str, failed: Sequence[NoResult], deadlocks: Sequence[Deadlock]
@@ -43,7 +43,7 @@ class RanksError(Exception):
         super().__init__("\n".join([summary, *self.sentences, *parts]))
 
     def last_lines(self) -> str:
-        """How the text of each rank ends."""
+        """The last line of each rank's text."""
         return "; ".join(map(last_line, self.failed))
 
 
@@ -52,15 +52,15 @@ class Results(list[Any]):
 
     `peak_rss_bytes[rank]`: the kernel's high-water mark while the function ran, what the rank
     shares with its parent included; `growth_bytes[rank]`: the part above its start. Up to 16 MiB of
-    growth is code and tables that the rank touches for the first time, so use sizes where the wrong
+    growth is code and tables that the rank uses for the first time, so use sizes where the wrong
     answer is at least 32 MiB larger.
 
     `sent_bytes[rank]`, `received_bytes[rank]`: payload of its process's TCP connections while the
     function ran, by the kernel's count (`sockets`). gloo adds at most 1 KiB to a collective of two
     ranks and 2 KiB to one of three, and the check of `checked` as much again; it sends a
-    reduce_scatter as an all_reduce. A group that the function destroys takes its count along.
+    reduce_scatter as an all_reduce. The bytes of a group that the function destroys are lost.
 
-    None where the system does not tell (anything but Linux).
+    None if the system does not report it (anything but Linux).
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Results(list[Any]):
 
 @dataclass
 class RankProcess:
-    """One rank as its parent knows it. `fault`: why there is no result; None while there may be."""
+    """One rank on the parent's side. `fault`: why it gave no result; None while it still may."""
 
     rank: int
     pid: int
@@ -106,7 +106,7 @@ class RankProcess:
             os.waitpid(self.pid, 0)
 
     def exited(self, within_s: float) -> Any:
-        """What `waitid` tells of the ended process, left for `end` to collect; None: it goes on."""
+        """What `waitid` reports of the ended process, which `end` reaps; None: it still runs."""
         until = time.monotonic() + within_s
         while True:
             info = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -115,7 +115,7 @@ class RankProcess:
             time.sleep(0.002)
 
     def fate(self, folder: Path) -> NoResult:
-        """How the process ended that closed its channel."""
+        """How a process that closed its channel ended."""
         info = self.exited(GRACE_S)
         if info is None:
             return NoResult(self.rank, "closed")
@@ -130,7 +130,7 @@ class RankProcess:
 
 
 class Supervisor:
-    """Drives the ranks from `starting` over `running` and `returned` to their results. `records`:
+    """Drives the ranks through `starting`, `running` and `returned` to their results. `records`:
     the dataclasses that they may return."""
 
     def __init__(
@@ -168,7 +168,7 @@ class Supervisor:
         return Results(values, memory, [c.traffic for c in self.ranks])
 
     def _serve(self, selector: selectors.BaseSelector, state: str) -> None:
-        """Take in frames until every rank is in `state`, or failed, or the time is over."""
+        """Receive frames until every rank is in `state`, or failed, or the time is over."""
         while any(child.state not in (state, "failed") for child in self.ranks):
             left = self.deadline - time.monotonic()
             if left <= 0:
@@ -209,7 +209,7 @@ class Supervisor:
             child.channel.send(word, [], time.monotonic() + GRACE_S)
 
     def _ask_the_silent(self) -> None:
-        """Ask the ranks that have neither returned nor failed where they are."""
+        """Have the ranks that have neither returned nor failed dump their stacks."""
         silent = [child for child in self.ranks if child.state in ("starting", "running")]
         for child in silent:
             with suppress(ProcessLookupError):

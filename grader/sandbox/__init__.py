@@ -1,4 +1,4 @@
-"""Runs student code where it reaches no verdict. Knows nothing of pytest, of suites or of marks.
+"""Runs student code where it cannot change a verdict. Knows nothing of pytest, suites or marks.
 
 Glossary
     backend     where student code runs, behind one interface (`backends`): `LocalBackend` in this
@@ -9,19 +9,20 @@ Glossary
     server      the other side: loads a submission's files and answers calls into them (`server`).
     code spec   what a server is opened with: folders, file names, the source of the probes.
     probe       a suite's function that runs beside student code, sent to the server as source.
-    handle      stands on the client for an object that stays on the server.
+    handle      represents on the client an object that stays on the server.
     record      a dataclass as plain data. One that a given file defines is known on both sides.
     channel     frames over the data socket, one MessagePack header each (`channel`).
     arena       shared memory in which large buffers cross (`channel`).
     codec       what may cross, and its form; nothing is ever unpickled (`codec`).
     worker      the process of one unit's student code: a server around a channel (`worker`).
     zygote      the process that has PyTorch loaded and forks workers (`zygote`).
-    fork server the zygote as the trusted side holds it: started, restarted, asked (`fork_server`).
+    fork server the trusted side's owner of the zygote: starts it, restarts it, asks it for workers
+                (`fork_server`).
     container   namespaces, limits, Landlock and seccomp around one worker (`container`).
     init        process 1 of a container: watches its memory and processes, outlives the worker.
-    control     the socket between init and the trusted side; student code never holds it.
+    control     the socket between init and the trusted side; student code never gets it.
     rootfs      the file system that a container sees (`rootfs`).
-    host check  what this machine offers for all that, tried out (`host_check`, `infralens probe`).
-    deadline    limit of one call on the parent's clock (`deadlines`, `backends.Limits`).
+    host check  tries which of these mechanisms this machine has (`host_check`, `infralens probe`).
+    deadline    time limit of one call, by the parent's clock (`deadlines`, `backends.Limits`).
     the wall    all of it together, as documents call it.
 """

@@ -1,7 +1,7 @@
 """Where student code runs: one interface, and the `local` tier behind it.
 
-A backend answers `request(op, name, handle, args)`. Every tier encodes and decodes in the same way;
-they differ in what stands between the two. `remote` has the tiers with a process of their own.
+A backend answers `request(op, name, handle, args)`. All tiers encode and decode in the same way and
+differ in what lies between. `process` and `fork_server` have the tiers with a process of their own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOAD_SECONDS = 60.0
 
 
 class Backend(Protocol):
-    """One learner's code, ready to be called. `tier` is what a record of results says."""
+    """One learner's code, ready to be called. Results record its `tier`."""
 
     tier: str
     mechanisms: tuple[str, ...]
@@ -44,7 +44,7 @@ class Backend(Protocol):
     ) -> Any: ...
 
     def load(self) -> None:
-        """Have the files imported, if they are not."""
+        """Import the files, unless they are imported already."""
         ...
 
     def pid(self) -> int: ...
@@ -68,14 +68,14 @@ class Limits:
     patience: float = field(default_factory=lambda: patience())
 
     def of(self, op: str, files: int = 1) -> float:
-        """Seconds that the parent waits for one request. A load ends by itself at its own
-        deadline, file by file; the parent waits for all of them and the start of a process."""
+        """Seconds that the parent waits for one request. In a load each file has its own
+        deadline; the parent waits for all of them and for the start of a process."""
         seconds = self.load_seconds * (files + 1) if op == "load" else self.call_seconds
         return seconds * self.patience
 
 
 def with_load_deadline(spec: CodeSpec, limits: Limits) -> CodeSpec:
-    """The kit as it is handed to a server, with the deadline of an import."""
+    """The code spec that a server gets, with the deadline of an import."""
     return replace(spec, load_seconds=limits.load_seconds * limits.patience)
 
 
@@ -89,7 +89,7 @@ def patience() -> float:
 
 
 def pack(payload: object, side: codec.Side) -> tuple[Any, list[codec.Buffer]]:
-    """Tree and buffers of a call's arguments; a suite that sends what cannot cross is at fault."""
+    """Tree and buffers of a call's arguments; raises SuiteFault for one that cannot cross."""
     try:
         return codec.encode(payload, side)
     except Refused as error:
@@ -105,7 +105,7 @@ def unpack(reply: Reply, side: codec.Side) -> Any:
 
 
 def remote_error(described: Any) -> RemoteError:
-    """The trusted side's exception for what the server says was raised."""
+    """The trusted side's exception for the one that the server describes."""
     try:
         kind, type_name, text, bases, where, trace = described
         if type(bases) is not list or type(trace) is not list:
@@ -114,7 +114,7 @@ def remote_error(described: Any) -> RemoteError:
             raise TypeError
     except (TypeError, ValueError):
         return Refused("a malformed error report came across")
-    text = _STYLE.sub("", text)  # libraries print in bold, where there may be no terminal
+    text = _STYLE.sub("", text)  # libraries print bold text without asking for a terminal
     type_name, text, where = type_name[:200], text[:4000], where[:200]
     bases = tuple(base[:200] for base in bases[:20])
     trace = tuple(line[:300] for line in trace[:10])
@@ -127,8 +127,8 @@ def remote_error(described: Any) -> RemoteError:
 
 
 class LocalBackend:
-    """The `local` tier: same process, no promise. A deadline works on the main thread of a Unix
-    process; elsewhere, and while a debugger is open, calls are not interrupted."""
+    """The `local` tier: same process, no isolation. A deadline works on the main thread of a Unix
+    process; elsewhere, and while a debugger is open, it does not interrupt calls."""
 
     tier = "local"
     mechanisms: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
 """Frames between the trusted side and a worker: one MessagePack header and its raw buffers.
 
-Small buffers travel on the socket. Big ones are put into an *arena*, memory that both processes
-map, and the frame says where. Each side writes its own half of it and copies out of the other's
-before it looks at a byte, so what the server changes afterwards changes nothing.
+Small buffers travel on the socket. Big ones lie in an *arena*, memory that both processes map, and
+the frame says where. Each side writes its own half of it, and copies a buffer out of the other half
+before it reads a byte, so later changes by the server have no effect.
 
 A frame is `<header length, number of buffers>`, then `<length, place>` for each buffer (`place` is
 an offset in the sender's half, or `INLINE`), the header, and the inline buffers.
@@ -38,14 +38,14 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Closed(Exception):
-    """The other end went away."""
+    """The other end closed the connection."""
 
 
 class Arena:
-    """`2 * HALF_BYTES` of shared memory, of which only touched pages exist. Linux."""
+    """`2 * HALF_BYTES` of shared memory; only the pages in use take memory. Linux."""
 
     def __init__(self, fd: int, trusted: bool) -> None:
-        """Maps the memory behind `fd`, which is closed. `trusted`: which half is written."""
+        """Maps the memory behind `fd` and closes `fd`. `trusted`: which half this side writes."""
         try:
             self.map = mmap.mmap(fd, 2 * HALF_BYTES)
         finally:
@@ -56,12 +56,12 @@ class Arena:
 
     @staticmethod
     def create() -> int:
-        """A descriptor of fresh memory whose size nobody can change."""
+        """A descriptor of fresh memory of a sealed size."""
         import fcntl
 
         fd = os.memfd_create("infralens", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, 2 * HALF_BYTES)
-        # A file that shrinks under a mapping would end whoever reads it.
+        # Reading a mapping of a file that has shrunk would kill the reader.
         seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
         return fd
@@ -71,7 +71,7 @@ class Arena:
         self.theirs.release()
         try:
             self.map.close()
-        except BufferError:  # pragma: no cover - a slice that somebody still holds
+        except BufferError:  # pragma: no cover - a slice is still in use
             return
 
 
@@ -93,7 +93,7 @@ class Channel:
 
     def send(self, message: Any, buffers: Sequence[Buffer], deadline: float | None = None) -> None:
         """One frame; raises TimeoutError after `deadline` (monotonic seconds), and `Refused`, with
-        nothing sent, for a message that the other end would not take."""
+        nothing sent, for a message that the other end would refuse."""
         header = _encode(message)
         if len(header) > MAX_HEADER:
             raise Refused(f"a value has more than {MAX_HEADER // 2**20} MiB outside its arrays")
@@ -140,11 +140,11 @@ class Channel:
 
     @property
     def pending(self) -> bool:
-        """Whether a part of the next frame has been read already: the socket may stay silent."""
+        """Whether a part of the next frame has been read already: polling may not show it."""
         return self._begin < self._end
 
     def is_silent(self) -> bool:
-        """Whether the other end has neither sent anything nor gone."""
+        """Whether the other end has sent nothing and has not closed."""
         return not self.pending and not self._readable.poll(0)
 
     def fileno(self) -> int:
@@ -178,10 +178,10 @@ class Channel:
         if self.arena is None or offset + size > HALF_BYTES:
             raise Refused("a value points outside the memory that is shared with it")
         there = self.arena.theirs[offset : offset + size]
-        # Fresh memory costs more than the copy: the last buffer is used again once nobody has it.
+        # Fresh memory costs more than the copy: the last buffer is used again once it is free.
         if len(self._last) == size and sys.getrefcount(self._last) == 2:
             with memoryview(self._last) as last:
-                last[:] = there  # a slice of the bytearray itself would go through another copy
+                last[:] = there  # a slice of the bytearray itself would make another copy
             return self._last
         taken = bytearray(there)
         if size <= MAX_KEPT:
@@ -219,7 +219,7 @@ class Channel:
         self._begin, self._end = 0, self._receive(view, deadline)
 
     def _grow(self, data: bytearray, left: int, deadline: float | None) -> None:
-        """Read on into `data`, which at most doubles before the bytes for it are there."""
+        """Read on into `data`, which at most doubles before the bytes for it have arrived."""
         start = len(data)
         data.extend(bytes(min(left, max(_CHUNK, start))))
         with memoryview(data) as view:
@@ -237,8 +237,8 @@ class Channel:
 
 
 def _check_places(table: Sequence[tuple[int, int]]) -> None:
-    """Raise `Refused` if two buffers lie at the same place: each is copied, and a little memory
-    that is shared would become gigabytes."""
+    """Raise `Refused` if two buffers overlap: each is copied, so a little shared memory could
+    become gigabytes."""
     free = 0
     for size, place in table:
         if place == INLINE:

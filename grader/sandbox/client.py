@@ -1,4 +1,4 @@
-"""`student`: the only thing through which a suite reaches student code."""
+"""`student`: a suite's only access to student code."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from grader.sandbox import codec
 from grader.sandbox.backends import Backend
 
 MAX_TEXT_BYTES = 256 * 1024
-_COMPILED = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".py")  # their compilers judge bytes
+_COMPILED = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".py")  # their compilers read bytes
 RESERVED = frozenset({"get", "map", "path", "probe", "read", "peak_memory"})
 
 
 class Handle:
     """An object that stays on the server. `handle.name(...)` is one round trip; so is
-    `handle(...)`. It cannot be compared: a student's `__eq__` is never consulted."""
+    `handle(...)`. It cannot be compared, since a student's `__eq__` must never decide."""
 
     __slots__ = ("_line", "_number", "type_name")
 
@@ -86,8 +86,9 @@ class Session:
 def _call_of(
     name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-    """A probe's call as a learner can type it: one that is given a function's name and arguments
-    (a tuple, a dict with more, or a list of tuples for several calls) stands for that call."""
+    """A probe's call as a learner can type it. A probe whose arguments are a function's name and
+    that function's arguments (a tuple, a dict with more, or a list of tuples for several calls) is
+    shown as that call."""
     function, *given = args or ("",)
     if not isinstance(function, str) or not function.isidentifier():
         return name, args, kwargs
@@ -110,7 +111,7 @@ class _Probes:
 
 
 class PeakMemory:
-    """What a `peak_memory` block saw. `available` is False where the system does not tell."""
+    """What a `peak_memory` block measured. `available`: whether the system reports it."""
 
     def __init__(self) -> None:
         self.available = False
@@ -147,12 +148,12 @@ class Student:
         return list(answers)
 
     def read(self, name: str) -> str:
-        """Text of one of the learner's files; the placeholder of the task that is tested, still
-        standing in it, means that the task is not started."""
+        """Text of one of the learner's files. Raises NotStarted if it still holds the placeholder
+        of the task that is tested."""
         line = self._line
         line.last, line.answer = (f"(the text of {name})", (), {}), None
         if name not in line.texts:
-            raise SuiteFault(f"`{name}` is no file that learners edit: {', '.join(line.texts)}")
+            raise SuiteFault(f"`{name}` is not a file that learners edit: {', '.join(line.texts)}")
         text = _text(line.texts[name], name)
         if line.task and (number := skeleton.marker_line(line.task, text)):
             raise NotStarted(line.task, f"{name}:{number}")
@@ -162,9 +163,9 @@ class Student:
     @contextmanager
     def peak_memory(self) -> Iterator[PeakMemory]:
         """How far the resident memory of the student's process rose above its level at the start
-        of the block, as this side reads it from the system (Linux). A process also grows by code
-        that it runs for the first time and by gaps in its heap, 20 to 35 MiB: make the same call
-        once before the block, and choose sizes at which a wrong answer is far above that."""
+        of the block, as the kernel reports it to this side (Linux). Code that runs for the first
+        time and gaps in the heap add 20 to 35 MiB: make the same call once before the block, and
+        choose sizes at which a wrong answer takes far more."""
         peak = PeakMemory()
         status = Path(f"/proc/{self._line.backend.pid()}")
         before = _reset_peak(status)
@@ -176,7 +177,7 @@ class Student:
 
 
 def _text(path: Path, name: str) -> str:
-    """A file that people write, with line ends of one kind; LoadFailed says why it is no text."""
+    """A file that people write, its line ends as `\\n`; raises LoadFailed for what is not text."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_TEXT_BYTES + 1)
@@ -190,7 +191,7 @@ def _text(path: Path, name: str) -> str:
         text = data.decode("utf-8-sig", "replace" if code else "strict")
     except UnicodeDecodeError as error:
         number = data.count(b"\n", 0, error.start) + 1
-        text = f"{name} is no UTF-8 text (byte 0x{data[error.start]:02x}); save it as UTF-8"
+        text = f"{name} is not UTF-8 text (byte 0x{data[error.start]:02x}); save it as UTF-8"
         raise LoadFailed(text, f"{name}:{number}") from None
     if "\0" in text and not code:
         raise LoadFailed(f"{name} holds zero bytes: save it as UTF-8 text, not UTF-16", name)
@@ -198,7 +199,7 @@ def _text(path: Path, name: str) -> str:
 
 
 def _reset_peak(process: Path) -> int | None:
-    """Bring the kernel's peak mark down to the present level, and return that level in bytes."""
+    """Reset the kernel's high-water mark to the present level; returns that level in bytes."""
     if sys.platform != "linux":
         return None
     try:

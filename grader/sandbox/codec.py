@@ -1,11 +1,11 @@
 """What may cross the wall, and how.
 
 A value becomes a tree of plain lists (ready for MessagePack) and a list of raw buffers. Nothing is
-pickled; the reader accepts an allow-list of tags and checks every size against the buffer that it
+pickled. The reader accepts an allow-list of tags and checks every size against the buffer that it
 describes. The same code copies arguments at every tier, so a self-check sees what a grader sees.
 
-Not everything keeps its type: a set arrives as a frozenset, a bytearray as bytes, a NumPy scalar as
-a number, and an instance of a subclass of plain data as that plain data.
+Some types change: a set arrives as a frozenset, a bytearray as bytes, a NumPy scalar as a number,
+and an instance of a subclass of plain data as that plain data.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Side:
 
     `records`: dataclasses that both sides load, by name. `hold`: keeps an object that cannot cross
     and returns its number (None: refuse it). `handle`: turns a number into this side's object for
-    it. `folder`: where files that arrive are put.
+    it. `folder`: where arriving files are written.
     """
 
     records: Mapping[str, type]
@@ -109,8 +109,8 @@ class Side:
 def encode(value: object, side: Side) -> tuple[Tree, list[Buffer]]:
     """Tree and buffers of a value; raises `Refused` for what may not cross from this side.
 
-    A big buffer is a memoryview of the value's own memory, not a copy: it has to be sent, or
-    decoded, before the value changes. `decode` copies it."""
+    A big buffer is a memoryview of the value's own memory, not a copy: send or decode it before
+    the value changes. `decode` copies it."""
     writer = _Encoder(side)
     return writer.tree(value, 0), writer.buffers
 
@@ -118,8 +118,8 @@ def encode(value: object, side: Side) -> tuple[Tree, list[Buffer]]:
 def decode(tree: Tree, buffers: Sequence[Buffer], side: Side) -> Any:
     """The value of a tree; raises `Refused` for anything malformed.
 
-    Arrays are writable, and nobody else sees their memory: a `bytearray` is taken over as it is, a
-    memoryview is copied before anything in it is looked at."""
+    Arrays are writable and do not share their memory: the value takes over a `bytearray`, and a
+    memoryview is copied before its bytes are read."""
     try:
         return _Decoder(side, buffers).value(tree, 0)
     except Refused:
@@ -140,11 +140,11 @@ _MAX_MAP = 128
 
 def parsed(header: bytes | Buffer) -> Tree:
     """The tree in a MessagePack header; raises `Refused` for one that is malformed, or that would
-    take far more memory or time to read than its length says.
+    take far more memory or time to read than its length suggests.
 
     A byte can become a list of 70 bytes, and a map whose keys collide takes quadratic time. A short
-    header can do little harm; in a longer one the parts are counted first, and big maps, which no
-    tree contains, are refused."""
+    header is harmless; in a longer one the parts are counted first, and big maps, which trees do
+    not contain, are refused."""
     if len(header) > MAX_HEADER:
         raise Refused(f"a header is longer than {MAX_HEADER:,} bytes")
     if len(header) > min(_UNCOUNTED, MAX_NODES):
@@ -207,7 +207,7 @@ def _count(header: bytes) -> None:
 _Plan = Callable[["_Encoder", Any, int], Tree]
 _PLANS: dict[int, tuple[weakref.ref[type], _Plan]] = {}
 _MAX_PLANS = 1024
-# A metaclass can make up what `kind.__name__` says, but not what `type` itself finds.
+# A metaclass can forge `kind.__name__`, but not what `type` itself finds.
 _name_of: Callable[[type], str] = type.__dict__["__name__"].__get__
 
 
@@ -222,7 +222,7 @@ class _Encoder:
         self.keys = 0
 
     def tree(self, value: Any, depth: int) -> Tree:
-        kind = type(value)  # what `isinstance` says, a class can make up
+        kind = type(value)  # a class can forge the answer of `isinstance`
         if kind is float or kind is bool or value is None:
             return value
         if kind is str:
@@ -243,7 +243,7 @@ class _Encoder:
         return plan(self, value, depth)
 
     def grow(self, parts: int) -> None:
-        """Count parts of the header, so that what is sent is never too much for its reader."""
+        """Count parts of the header, so that its reader never refuses it for its size."""
         self.nodes += parts
         if self.nodes > MAX_NODES:
             raise Refused(f"a value has more than {MAX_NODES:,} parts; send numbers as an array")
@@ -289,7 +289,7 @@ class _Encoder:
             try:
                 value.encode("utf-8")
             except UnicodeEncodeError:
-                raise Refused("a text holds half a surrogate pair, so it is no Unicode") from None
+                raise Refused("a text holds half a surrogate pair, so it is not Unicode") from None
         return value
 
     def big(self, value: int) -> Tree:
@@ -310,7 +310,7 @@ class _Encoder:
         return ["h", value._number, ""]
 
     def raw(self, data: Buffer, tag: str, *rest: Tree, claimed: int = 0) -> Tree:
-        """`claimed`: bytes of an array's elements, which may be more than what travels."""
+        """`claimed`: bytes of an array's elements, which may be more than the buffer has."""
         self.bytes += max(len(data), claimed)
         if self.bytes > MAX_BYTES:
             raise Refused(f"a value is larger than {MAX_BYTES:,} bytes")
@@ -368,7 +368,7 @@ class _Encoder:
 
 
 def _planned(kind: type) -> _Plan:
-    """How instances of a class are written; kept, for as long as the class lives."""
+    """How instances of a class are written; cached while the class lives."""
     plan = _plan(kind)
     if len(_PLANS) >= _MAX_PLANS:
         _PLANS.clear()
@@ -403,7 +403,7 @@ def _plan(kind: type) -> _Plan:
 
 
 def _numpy_scalar(numpy: Any, kind: type) -> _Plan | None:
-    """Numbers of NumPy become numbers; `item` of the class itself, because a student's subclass can
+    """NumPy scalars become numbers, by `item` of NumPy's own class: a student's subclass can
     override every conversion."""
     item = numpy.generic.item
     plain: Callable[[Any], Any]
@@ -469,8 +469,8 @@ def _members(writer: _Encoder, members: Iterable[Any], depth: int) -> Tree:
 
 
 def _plain_tensor(torch: Any, value: Any) -> Any:
-    """The tensor under a subclass, or None for one that is no memory of its own (a wrapper, a fake,
-    a functional tensor)."""
+    """The tensor under a subclass, or None for one without memory of its own (a wrapper, a fake, a
+    functional tensor)."""
     with torch._C.DisableTorchFunctionSubclass():
         try:
             tensor = torch.Tensor.as_subclass(torch.Tensor.detach(value), torch.Tensor)
@@ -480,8 +480,9 @@ def _plain_tensor(torch: Any, value: Any) -> Any:
 
 
 def _packed(numpy: Any, array: Any) -> tuple[Buffer, list[int]]:
-    """Bytes of an array and, for a view with gaps, its strides in elements. What lies in the gaps
-    is not the view's: zeros go in its place. A view that is nearly all gaps becomes contiguous."""
+    """Bytes of an array and, for a view with gaps, its strides in elements. Zeros replace the
+    bytes in the gaps, which are not the view's. A view that is nearly all gaps becomes
+    contiguous."""
     flags = array.flags
     if flags.c_contiguous or not array.size:
         return _memory(numpy, array), []
@@ -578,7 +579,7 @@ class _Decoder:
         return found
 
     def buffer(self, index: Tree) -> Buffer:
-        """A buffer, once: each belongs to one value, so all together are no more than came."""
+        """A buffer, once: each belongs to one value, so values never hold more bytes than came."""
         if type(index) is not int or not 0 <= index < len(self.buffers):
             raise Refused("a value points at a buffer that did not come with it")
         data, self.buffers[index] = self.buffers[index], None
@@ -647,7 +648,7 @@ class _Decoder:
         return tensor.view(getattr(torch, name)) if name in _CARRIERS else tensor
 
     def strided(self, numpy: Any, dtype: Any, index: Tree, shape: Tree, strides: Tree) -> Any:
-        """The array over a buffer, which has to have exactly the bytes that the array spans."""
+        """The array over a buffer, which must have exactly the bytes that the array spans."""
         data = self.buffer(index)
         size = self.checked(shape, strides, dtype.itemsize)
         if size != len(data):
@@ -673,8 +674,8 @@ class _Decoder:
             if type(n) is not int or n < 0:
                 raise Refused("an array with an impossible shape came across")
         count = math.prod(shape)
-        # Strides of zero make many elements out of one; whoever reads the array pays for them all.
-        # A dimension of zero hides the others until somebody takes a sum along it.
+        # Strides of zero make many elements out of one, and each costs time when it is read.
+        # A dimension of zero hides the others until a sum runs along it.
         self.claim((count or math.prod(n for n in shape if n)) * itemsize)
         if not strides:
             return count * itemsize
@@ -737,7 +738,7 @@ class _Decoder:
 
 def _text(tree: Tree) -> str:
     if type(tree) is not str:
-        raise Refused("something that is no text came across where a name belongs")
+        raise Refused("something other than text came across where a name belongs")
     return tree
 
 

@@ -1,9 +1,9 @@
-"""One sandboxed worker, from the inside: its namespaces, its init process, and what the student's
-process gives up before it runs a line of student code.
+"""One sandboxed worker, from the inside: its namespaces, its init process, and the rights that the
+student's process gives up before it runs a line of student code.
 
 The init process has pid 1 in its own pid namespace: when it ends, the kernel ends everything that
-student code started. It watches memory and processes of the whole tree, and reports to the trusted
-side how things ended, over the *control socket*, which student code never holds.
+student code started. It watches the memory and the processes of the whole tree. Over the *control
+socket*, which student code never gets, it reports to the trusted side how the worker ended.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ MECHANISMS = ("userns", "mountns", "pidns", "netns", "ipcns", "seccomp", "no_new
 
 @dataclass(frozen=True)
 class ResourceLimits:
-    """What the code of one worker may take, all its processes together unless it says otherwise.
-    `file_bytes`: one file; `folder_bytes`: all files."""
+    """What one worker's code may take. `memory_bytes`, `processes` and `folder_bytes` (all files)
+    are for all its processes together, `file_bytes` for one file, the others for one process."""
 
     memory_bytes: int = 2 * 2**30
     processes: int = 64
@@ -53,7 +53,7 @@ class ResourceLimits:
         return asdict(self)
 
     def explain(self, error: BaseException, text: str) -> str:
-        """Which limit an error of the system was; an empty text for none."""
+        """The limit behind an error of the system; an empty text for any other error."""
         if isinstance(error, BlockingIOError) or "can't start new thread" in text:
             return f" (limit: {self.processes} processes and threads at once)"
         if not isinstance(error, OSError):
@@ -69,7 +69,7 @@ class ResourceLimits:
 
 @dataclass(frozen=True)
 class WorkerDescriptors:
-    """Descriptors that came with a request for a worker."""
+    """The descriptors in a request for a worker."""
 
     data: int
     output: int
@@ -83,7 +83,7 @@ class WorkerDescriptors:
 
 @dataclass(frozen=True)
 class HostIds:
-    """The zygote: its user as its own namespace counts, and what its root keeps for workers."""
+    """The zygote's user, by its own namespace, and the paths that its root keeps for workers."""
 
     uid: int
     gid: int
@@ -93,7 +93,7 @@ class HostIds:
 def start_container(
     files: WorkerDescriptors, resource_limits: ResourceLimits, origin: HostIds
 ) -> int:
-    """Start a worker in new namespaces; its init process's pid."""
+    """Start a worker in new namespaces; returns its init process's pid."""
     pid = linux.clone(NAMESPACES)
     if pid:
         return pid
@@ -128,9 +128,9 @@ def _keep(files: WorkerDescriptors, resource_limits: ResourceLimits, origin: Hos
 
 
 def _settle(origin: HostIds, resource_limits: ResourceLimits) -> None:
-    """What needs the capabilities that a process has in a user namespace of its own."""
+    """The steps that need the capabilities of a user namespace of its own."""
     linux.end_with_parent()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the zygote ignores it; here, ends are read
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the zygote ignores it; init waits
     identify(rootfs.INSIDE_UID, origin.uid, origin.gid)
     linux.mount("proc", "/proc", "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
     rootfs.private(resource_limits.folder_bytes, files_limit=20_000, moved=origin.moved)
@@ -150,7 +150,7 @@ def identify(inside: int, uid: int, gid: int) -> None:
 
 
 def _watch(control: socket.socket, child: int, resource_limits: ResourceLimits) -> None:
-    """Until the student's process ends or breaks a limit, or the other side lets go."""
+    """Until the student's process ends or breaks a limit, or the trusted side closes `control`."""
     events = select.poll()
     pidfd = os.pidfd_open(child)
     events.register(pidfd, select.POLLIN)
@@ -180,7 +180,7 @@ def _watch(control: socket.socket, child: int, resource_limits: ResourceLimits) 
 
 
 def _reap(child: int) -> None:
-    """Collect orphans that ended. The student's own process, `child`, is waited for by name."""
+    """Reap orphans. `_watch` waits for the student's own process, `child`, itself."""
     with contextlib.suppress(ChildProcessError):
         while True:
             info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -192,8 +192,8 @@ def _reap(child: int) -> None:
 class MemoryMonitor:
     """Memory of all processes of this pid namespace but its init, and of the private folder.
 
-    `read` is quick and counts what forked processes share once for each; `pss` divides it among
-    them. What the student's process came with is not counted."""
+    `read` is quick and counts memory that forked processes share once for each of them; `pss`
+    divides it among them. Memory that the student's process inherited does not count."""
 
     def __init__(self, child: int) -> None:
         self.inherited = _status(child)[0]
@@ -232,7 +232,7 @@ def _status(pid: int) -> tuple[int, int]:
 
 
 def _weight(pid: int) -> int:
-    """The process's part of the memory that it shares, and all that it does not."""
+    """The proportional set size: the process's share of shared memory, and all its own."""
     used = 0
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
@@ -265,7 +265,7 @@ def described(error: BaseException) -> str:
 def _become_student(
     files: WorkerDescriptors, control: socket.socket, resource_limits: ResourceLimits
 ) -> None:
-    """Give up everything, say so, and serve. Never returns."""
+    """Give up all rights, report that, and serve. Never returns."""
     try:
         _take_output(files.output)
         _confine(files, control, resource_limits)
@@ -308,11 +308,11 @@ def _confine(
     if version := linux.landlock_version():
         linux.landlock((str(rootfs.PRIVATE), "/proc", "/dev"), version)
     seccomp.install(seccomp.program())
-    # Its own /proc/self belongs to a process only while this is set.
+    # A process owns its /proc/self only while this is set.
     linux.prctl(linux.PR_SET_DUMPABLE, 1, "prctl(PR_SET_DUMPABLE)")
 
 
 def _stir_random_numbers() -> None:
-    """What was seeded when the zygote imported it would be the same in every worker."""
+    """Reseed generators that the zygote seeded: they would be the same in every worker."""
     if numpy_random := sys.modules.get("numpy.random"):
         numpy_random.seed()

@@ -1,7 +1,7 @@
 """A deadline inside a process: an alarm raises `DeadlineHit` in what runs on the main thread.
 
-Works on the main thread of a Unix process. Elsewhere, and while a debugger is open, nothing is
-interrupted.
+Works on the main thread of a Unix process. Elsewhere, and while a debugger is open, it does
+nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class DeadlineHit(BaseException):
 
 
 class Debugger:
-    """Whether somebody is looking at a prompt right now."""
+    """Whether a debugger's prompt is open."""
 
     is_open = False
 
@@ -56,7 +56,7 @@ def deadline(seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
-        over = True  # from here on it must not ring: what follows has to be done
+        over = True  # no alarm from here on: the lines below must run
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         if rings > 1:
@@ -64,8 +64,8 @@ def deadline(seconds: float) -> Iterator[None]:
 
 
 def _raise_at_next_line(frame: FrameType | None) -> None:
-    """`while True: try: ... except: pass` swallows what is raised in its `try`; what is raised on
-    the line of the `pass` leaves the loop."""
+    """`while True: try: ... except: pass` swallows what is raised in its `try`, but an exception
+    on the line of the `pass` leaves the loop."""
 
     def trace(_frame: FrameType, event: str, _arg: Any) -> Any:
         if event == "line":

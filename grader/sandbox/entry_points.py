@@ -1,4 +1,4 @@
-"""What a process loads by name before it runs student code; the trusted side says which."""
+"""What a process loads before it runs student code, by names that the trusted side gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The zygote from the trusted side: started, started again when it ended, asked for workers."""
+"""The trusted side of the zygote: starts it, restarts it, and asks it for workers."""
 
 from __future__ import annotations
 
@@ -43,10 +43,9 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class ForkServer:
-    """A zygote and the address under which jobs reach it. `preload`: what it loads first
-    (`entry_points`); `hidden`: paths that student code must not see, wherever they lie; `shown`:
-    files and folders that are visible besides; `arguments`: what functions among `preload` are
-    called with."""
+    """A zygote and the address at which jobs reach it. `preload`: what it loads first
+    (`entry_points`); `arguments`: for the functions among `preload`; `hidden`: paths that student
+    code must not see, wherever they lie; `shown`: more files and folders that are visible."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class ForkServer:
         self.errors = (self.folder / "errors").open("w+b")
 
     def start(self) -> None:
-        """Start the process; `wait` tells whether it stands."""
+        """Start the process; `wait` reports whether that worked."""
         reader, writer = os.pipe()
         self.process = start_process(
             [
@@ -101,7 +100,7 @@ class ForkServer:
         self.status = reader
 
     def wait(self) -> None:
-        """Until it can be asked for workers; raises WallFailed with the reason if it cannot."""
+        """Wait until it can fork workers; raises WallFailed with the reason if it cannot."""
         if self.status < 0:
             return
         data = self._said()
@@ -118,7 +117,7 @@ class ForkServer:
         self.mechanisms = tuple(message["mechanisms"])
 
     def _said(self) -> bytes:
-        """The line that it says when it has started; an empty one if it ended before."""
+        """The line that it writes once it has started; empty if it ended before."""
         data = b""
         until = time.monotonic() + START_SECONDS * patience()
         while not data.endswith(b"\n"):
@@ -132,7 +131,7 @@ class ForkServer:
         return data
 
     def revive(self) -> bool:
-        """Start it again if it has ended; whether it had."""
+        """Start it again if it has ended; returns whether it had."""
         if self.process is None or self.process.poll() is None:
             return False
         self.starts += 1
@@ -145,7 +144,7 @@ class ForkServer:
         return True
 
     def _was_killed(self) -> bool:
-        """Whether a signal ended it: that came from elsewhere, and says nothing of this machine."""
+        """Whether a signal ended it: one from elsewhere, which says nothing about this machine."""
         return self.process is not None and self.process.wait() < 0
 
     def _last_words(self) -> str:
@@ -176,13 +175,13 @@ def _encoded(name: str, arguments: Mapping[str, bytes]) -> list[str]:
     return [base64.b64encode(arguments[name]).decode()] if name in arguments else []
 
 
-# What a worker's environment says besides: there is no name service and no /sys in the sandbox.
+# More of a worker's environment: the sandbox has neither a name service nor /sys.
 _INSIDE = {"HOME": str(rootfs.HOME), "GLOO_SOCKET_IFNAME": "lo", "USER": "learner"}
 
 
 @contextlib.contextmanager
 def _short(path: Path) -> Any:
-    """A name of that path that fits a socket's address, however deep the folder lies."""
+    """A short name of that path: a socket's address is limited, the folder's depth is not."""
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"
@@ -191,8 +190,8 @@ def _short(path: Path) -> Any:
 
 
 class ForkServerClient:
-    """One process's connection to the zygote. With `ahead`, a worker is forked while the one
-    before it is at work."""
+    """One process's connection to the zygote. With `ahead`, it has the next worker forked while
+    the present one works."""
 
     def __init__(
         self, address: Path, resource_limits: ResourceLimits | None = None, ahead: bool = False
@@ -204,7 +203,7 @@ class ForkServerClient:
         self.sock: socket.socket | None = None
 
     def worker(self, spec: CodeSpec) -> SandboxedWorker:
-        """A fresh worker; raises WallFailed where there is none."""
+        """A fresh worker; raises WallFailed if there is none."""
         worker, self.spare = self.spare, None
         if worker is None or self.broken():
             if worker is not None:
@@ -214,12 +213,12 @@ class ForkServerClient:
         worker.answered()
         worker.opening = _opening(spec)
         if self.ahead:
-            with contextlib.suppress(WallFailed):  # told when it is needed
+            with contextlib.suppress(WallFailed):  # reported once it is needed
                 self.spare = SandboxedWorker(self)
         return worker
 
     def ask(self, files: list[int]) -> None:
-        """Pass the descriptors of a worker on; `answer` tells what became of it."""
+        """Send the zygote a worker's descriptors; `answer` gives the result."""
         try:
             if self.sock is None:
                 self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -229,15 +228,15 @@ class ForkServerClient:
             socket.send_fds(self.sock, [json.dumps(self.resource_limits.packed()).encode()], files)
         except OSError as error:
             self.close()
-            raise WallFailed(f"the process that forks workers is gone: {error}") from error
+            raise WallFailed(f"the process that forks workers ended: {error}") from error
 
     def answer(self) -> int:
-        """The pid of the init process of the worker that was asked for."""
+        """The pid of the init process of the requested worker."""
         try:
             answer = json.loads(self.sock.recv(4096) or b"null") if self.sock else None
         except (OSError, ValueError) as error:
             self.close()
-            raise WallFailed(f"the process that forks workers is gone: {error}") from error
+            raise WallFailed(f"the process that forks workers ended: {error}") from error
         if not isinstance(answer, dict) or "pid" not in answer:
             self.close()
             said = answer.get("fault") if isinstance(answer, dict) else "it ended"
@@ -245,7 +244,7 @@ class ForkServerClient:
         return int(answer["pid"])
 
     def broken(self) -> bool:
-        """Whether the zygote has gone since the last answer."""
+        """Whether the zygote has ended since the last answer."""
         if self.sock is None:
             return True
         ended = select.poll()
@@ -296,7 +295,7 @@ class SandboxedWorker:
                 self.hold = os.pidfd_open(self.init_pid)
 
     def discard(self) -> None:
-        """Let go of a worker that was never used: its init process ends it."""
+        """Close a worker that was never used: its init process ends it."""
         self.channel.close()
         self.control.close()
 
@@ -305,7 +304,7 @@ class SandboxedWorker:
         return self.process
 
     def _ready(self) -> None:
-        """Wait for the word that everything was given up. The kernel vouches for who says it."""
+        """Wait until the worker reports that it is confined. The kernel vouches for the sender."""
         if self.process:
             return
         message, sender = self._heard(WORKER_SECONDS * patience())
@@ -315,8 +314,8 @@ class SandboxedWorker:
         self.process = sender
 
     def _heard(self, seconds: float) -> tuple[dict[str, Any] | None, int]:
-        """The next message on the control socket and its sender's pid; None where there is none,
-        with GONE if there will never be one."""
+        """The next message on the control socket and its sender's pid; None without one, with GONE
+        if there will never be one."""
         if not select.select([self.control], [], [], seconds)[0]:
             return None, 0
         try:
@@ -332,9 +331,9 @@ class SandboxedWorker:
         return (message if isinstance(message, dict) else None), sender
 
     def end(self, grace: float) -> Crashed:
-        """Kill the init process, and with it everything in the container. Raises WallFailed where
-        the zygote ended, or the init process ended without a word. Nothing in the container can
-        make it do so: the fault is not the student's."""
+        """Kill the init process, and with it everything in the container. Raises WallFailed if the
+        zygote ended, or the init process ended without a report. Nothing in the container can
+        cause that: the fault is not the student's."""
         self.channel.close()
         try:
             if not self.process:
@@ -342,7 +341,7 @@ class SandboxedWorker:
             message, sender = self._heard(grace)
             if message is None and grace and self.client.broken():
                 self.client.close()
-                raise WallFailed("the process that forks workers was ended")
+                raise WallFailed("the process that forks workers ended")
             if sender == GONE and grace:
                 raise WallFailed("a worker was ended from outside")
         finally:
@@ -353,7 +352,7 @@ class SandboxedWorker:
         return _fate(message, self.client.resource_limits)
 
     def _kill(self) -> None:
-        """By a descriptor: the zygote collects nobody, so a number may be another's by now."""
+        """By a descriptor: the kernel reaps init processes at once and may reuse their pids."""
         if self.hold >= 0:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(self.hold, signal.SIGKILL)
@@ -368,7 +367,7 @@ SCM_CREDENTIALS = getattr(socket, "SCM_CREDENTIALS", 2)
 
 
 def _opening(spec: CodeSpec) -> list[Any]:
-    """The files travel as bytes: no folder of this machine is visible to a worker."""
+    """The files travel as bytes, since a worker cannot see this machine's folders."""
     paths = map(spec.path, (*spec.edit, *spec.given))
     found = {path.name: path.read_bytes() for path in paths if path.is_file()}
     inside = replace(spec, folder=rootfs.UNIT / spec.folder.name, given_folder=None)
@@ -391,7 +390,7 @@ def _fate(message: dict[str, Any] | None, resource_limits: ResourceLimits) -> Cr
 
 
 class SandboxBackend(RemoteBackend):
-    """The `sandbox` tier: a worker that a zygote forked, in namespaces of its own."""
+    """The `sandbox` tier: a worker forked by a zygote, in namespaces of its own."""
 
     tier = "sandbox"
 

@@ -1,4 +1,4 @@
-"""What this machine offers to keep student code in, tried rather than believed."""
+"""Which mechanisms to confine student code this machine has. Each one is tried."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SWITCHES = {
     ),
 }
 
-# Runs inside. What it lists is compared outside with what it must not see.
+# Runs inside the sandbox. `_wrong` compares its report with what it must not see.
 _LOOK = """
 import os, socket
 
@@ -61,7 +61,7 @@ def seen(path, port):
 
 @dataclass(frozen=True)
 class HostFinding:
-    """One line: what was tried, whether it is there, what was found, how to get it."""
+    """One mechanism: its name, whether it is there, what was found, how to get it."""
 
     name: str
     there: bool
@@ -139,7 +139,7 @@ _KERNEL = "A kernel with CONFIG_SECCOMP_FILTER, and a container profile that all
 
 
 def _whole() -> tuple[HostFinding, tuple[str, ...]]:
-    """A zygote and a worker that looks around."""
+    """A zygote, and a worker that lists what it can see."""
     from grader.sandbox.fork_server import ForkServer, ForkServerClient, SandboxBackend
 
     name = "sandbox"
@@ -175,7 +175,7 @@ _SIDE = Side({}, None, lambda *_: None)
 
 def _wrong(seen: object) -> list[str]:
     if not isinstance(seen, dict):
-        return ["the worker gave no account"]
+        return ["the worker returned no report"]
     checks = {
         "it saw this machine's files": bool(seen.get("path")),
         "it saw home folders": bool(seen.get("home")),

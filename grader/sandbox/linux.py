@@ -1,6 +1,6 @@
 """Linux system calls that the standard library of Python 3.11 does not have, as plain functions.
 
-All raise OSError with what the kernel said. Numbers and structures are those of the kernel's own
+All raise OSError with the kernel's reason. Numbers and structures are those of the kernel's own
 headers (`linux/sched.h`, `linux/mount.h`, `linux/landlock.h`, `linux/seccomp.h`).
 """
 
@@ -63,7 +63,7 @@ MACHINES = {
 
 
 def machine() -> Machine | None:
-    """The numbers of this machine, or None where they are not known."""
+    """The numbers of this machine, or None if they are not known."""
     return MACHINES.get(platform.machine())
 
 
@@ -119,7 +119,7 @@ def restrict_mount(target: str, attributes: int, below: bool = True) -> None:
 
 
 def change_root(folder: str) -> None:
-    """Make a mounted folder the root of this mount namespace; nothing of the old one remains."""
+    """Make a mounted folder the root of this mount namespace, and unmount the old root."""
     known = machine()
     if known is None:
         raise OSError(38, "pivot_root: its number on this machine is not known")
@@ -155,7 +155,7 @@ def end_with_parent() -> None:
 
 
 def drop_capabilities() -> None:
-    """Give up every capability for good, and forbid to gain any by executing a file."""
+    """Give up every capability for good; executing a file cannot gain any."""
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, "prctl(PR_CAP_AMBIENT)")
     for capability in range(_LAST_CAPABILITY + 1):
         prctl(PR_CAPBSET_DROP, capability, "prctl(PR_CAPBSET_DROP)")
@@ -199,8 +199,8 @@ def landlock_version() -> int:
 
 
 def landlock(writable: tuple[str, ...], version: int) -> None:
-    """From now on: read and execute everywhere, change files below `writable` only, and send no
-    signal out of this process and its descendants where the kernel can tell."""
+    """From now on: read and execute everywhere, change files below `writable` only, and, where the
+    kernel supports it (ABI 6), send signals to this process and its descendants only."""
     rights = 2**13 - 1
     rights |= 1 << 13 if version >= _REFER_SINCE else 0
     rights |= 1 << 14 if version >= _TRUNCATE_SINCE else 0

@@ -1,9 +1,9 @@
-"""Loading a folder's files as modules, without leaving them where others would find them.
+"""Loading a folder's files as modules that other folders cannot see.
 
-Sources are compiled afresh (a stale `.pyc` of a file saved twice within a second would run old
-code), only the files that a manifest lists can be imported (a grader has no others), and a folder's
-modules stand in `sys.modules` only while code of that folder runs: the same file names in
-`exercises/` and `solutions/` never meet.
+Sources are compiled afresh: a stale `.pyc` of a file saved twice within a second would run old
+code. Only the files that a manifest lists can be imported, since a grader has no others. A folder's
+modules are in `sys.modules` only while code of that folder runs, so the same file names in
+`exercises/` and `solutions/` do not collide.
 """
 
 from __future__ import annotations
@@ -33,14 +33,13 @@ def compiled(path: Path) -> CodeType:
 
 
 class FolderModules(MetaPathFinder, Loader):
-    """Modules of Python files, under their plain names while `visible()`; other files are left
-    out."""
+    """Modules of Python files, under their plain names while `visible()`; skips other files."""
 
     def __init__(self, files: Iterable[Path]) -> None:
         self.stems = {file.stem: file for file in files if file.suffix == ".py"}
         self.modules: dict[str, ModuleType] = {}
         self.codes: Callable[[Path], Sequence[CodeType]] = lambda path: [compiled(path)]
-        """What is executed of a file, in order."""
+        """The code objects to execute for a file, in order."""
 
     @contextmanager
     def visible(self) -> Iterator[None]:
@@ -66,11 +65,11 @@ class FolderModules(MetaPathFinder, Loader):
                 sys.meta_path.remove(self)
 
     def load(self, name: str) -> ModuleType:
-        """Execute one of the files, once; whatever it raises comes through."""
+        """Execute one of the files, once; raises whatever it raises."""
         with self.visible():
             return importlib.import_module(Path(name).stem)
 
-    # -- what `import` asks while the folder is visible --------------------------------------------
+    # -- what `import` calls while the folder is visible -------------------------------------------
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -1,6 +1,6 @@
 """Backends that run student code in a process of its own: what they share, and the `process` tier.
 
-A call that ends the worker costs that call; the next one gets a fresh worker.
+If a call ends the worker, only that call fails: the next one gets a fresh worker.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Worker(Protocol):
         ...
 
     def end(self, grace: float) -> Crashed:
-        """End it and all that it started; says how it had ended before, if it had. A worker that
-        is going away by itself gets `grace` seconds to say how."""
+        """End it and all that it started; returns how it had ended before, if it had. A worker
+        that is ending by itself gets `grace` seconds to report how."""
         ...
 
     def printed(self) -> bytes:
@@ -57,7 +57,7 @@ class Worker(Protocol):
 
 
 class RemoteBackend:
-    """A backend around a worker at a time, which `start` makes."""
+    """A backend around one worker at a time, which `start` makes."""
 
     tier = "process"
     mechanisms: tuple[str, ...] = ()
@@ -127,14 +127,14 @@ class RemoteBackend:
         return worker.pid()
 
     def load(self) -> None:
-        """Have a worker that has imported the files. One that has gone, or that speaks without
-        being asked, makes room for another."""
+        """Have a worker that has imported the files. One that has ended, or that sends without a
+        request, is replaced."""
         if self.worker is not None and not self.worker.channel.is_silent():
             self._end()
         self._ready(_NOTHING)
 
     def forget(self) -> None:
-        """Handles and files of this test are dropped, before the next request is answered."""
+        """Make the worker drop this test's handles and files before it answers the next request."""
         self.stale = self.worker is not None
 
     def printed(self) -> str:
@@ -159,8 +159,8 @@ _NOTHING = codec.Side({}, None, lambda *_: None)
 
 
 class OutputCapture:
-    """A worker's output: the first `MAX_OUTPUT` bytes of it, the rest is read and dropped, until
-    `take` begins anew. One thread of this process reads for all workers."""
+    """A worker's output: the first `MAX_OUTPUT` bytes since `take` was last called. The rest is
+    read and dropped. One thread of this process reads for all workers."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -183,7 +183,7 @@ class OutputCapture:
         return got > 0
 
     def finish(self, seconds: float = 1.0) -> None:
-        """Wait for the end of the output, which comes when the last process that has it ended."""
+        """Wait for the end of the output: the end of the last process that holds the pipe."""
         self.ended.wait(seconds)
 
     def take(self) -> bytes:
@@ -209,7 +209,7 @@ def _pending(fd: int) -> bool:
 
 
 def _drop(fd: int) -> int:
-    """Whoever prints gigabytes waits for nobody, and costs this process little."""
+    """Discard bytes cheaply, so that code that prints gigabytes is not slowed down."""
     if not hasattr(os, "splice"):
         return len(os.read(fd, 2**20))
     with open(os.devnull, "wb") as nowhere:
@@ -302,7 +302,7 @@ _STARTERS: dict[int, ThreadPoolExecutor] = {}
 
 
 def start_process(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-    """Start a process from a thread that lasts as long as this one: on Linux a worker is ended with
+    """Start a process from a thread that lasts as long as this process: on Linux a worker ends with
     the *thread* that started it."""
     if threading.current_thread() is threading.main_thread():
         return subprocess.Popen(command, **options)
@@ -311,7 +311,7 @@ def start_process(command: list[str], **options: Any) -> subprocess.Popen[bytes]
 
 
 class SpawnedWorker:
-    """A worker process started from nothing."""
+    """A worker process in a fresh interpreter."""
 
     def __init__(self, spec: CodeSpec, home: Path, threads: int, compiled: bool = False) -> None:
         ours, theirs = socket.socketpair()
@@ -356,12 +356,12 @@ class SpawnedWorker:
 
 
 def opening(spec: CodeSpec) -> list[Any]:
-    """The first message to a worker: what its `Kit` is to be."""
+    """The first message to a worker: its `CodeSpec`."""
     return [spec.packed()]
 
 
 def environment(scratch: Path, threads: int, compiled: bool = False) -> dict[str, str]:
-    """The whole environment of a worker: nothing of the grader's own comes along."""
+    """The whole environment of a worker, with nothing from the grader's own."""
     return {
         **capabilities.triton_settings(compiled),
         "PATH": "/usr/local/bin:/usr/bin:/bin",

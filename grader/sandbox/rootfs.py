@@ -1,5 +1,5 @@
 """The file system that student code sees: the Python environment, the system's programs, and a
-private folder in memory. Everything else does not exist.
+private folder in memory, and nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CONFIGURATION = (
     *("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d"),
     *("/etc/localtime", "/etc/fonts"),
 )
-# No /dev/zero: a shared mapping of it is memory that no process shows.
+# No /dev/zero: a shared mapping of it is memory that `MemoryMonitor` would not see.
 _DEVICES = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")
 _LINKS = {
     "/tmp": str(SCRATCH),
@@ -41,7 +41,7 @@ _FILES = {
     "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
     "/etc/host.conf": "multi on\n",
 }
-# The parts of the kit that answer calls inside; the suites, the solutions and the classroom stay.
+# The parts of the kit that a worker needs; suites, solutions and the classroom stay outside.
 _KIT = ("__init__.py", "errors.py", "status.py", "sandbox", "kernels", "meters", "ranks")
 
 
@@ -55,16 +55,16 @@ class RootfsSpec:
 
     @property
     def moved(self) -> list[tuple[str, str]]:
-        """Visible paths in a folder that the private one takes the place of (a kit below /tmp):
-        where each is kept meanwhile, and where a worker finds it."""
+        """Visible paths that a private folder would cover (a kit below /tmp): where each is kept
+        meanwhile, and where a worker finds it."""
         places = [(path, _place(path)) for path in self.visible]
         moved = [place for path, place in places if place != path]
         return [(f"/kept/{number}", place) for number, place in enumerate(moved)]
 
 
 def plan(hidden: Iterable[Path], shown: Iterable[Path] = ()) -> RootfsSpec:
-    """The root for the Python that runs this; `hidden`: the spec, submissions, results, keys;
-    `shown`: what is visible besides."""
+    """The root for the Python that runs this; `hidden`: the kit, submissions, results, keys;
+    `shown`: more visible paths."""
     visible = [Path(path) for path in (*_SYSTEM, *_CONFIGURATION) if Path(path).exists()]
     visible += _environment()
     package = Path(grader.__file__).resolve().parent
@@ -76,7 +76,7 @@ def plan(hidden: Iterable[Path], shown: Iterable[Path] = ()) -> RootfsSpec:
 
 
 def _place(path: str) -> str:
-    """Where a path is to be found without following the links of the root."""
+    """A path with the links of the root resolved."""
     for link, target in _LINKS.items():
         if Path(path).is_relative_to(link):
             return f"{target}{path.removeprefix(link)}"
@@ -84,7 +84,7 @@ def _place(path: str) -> str:
 
 
 def _environment() -> list[Path]:
-    """Folders that this Python imports from. The interpreter's own, wherever links lead it to."""
+    """Folders that this Python imports from. The interpreter's own, also with links resolved."""
     prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
     found = {Path(prefix) for prefix in prefixes}
     found |= {Path(os.path.realpath(prefix)) for prefix in prefixes}
@@ -96,12 +96,12 @@ def _environment() -> list[Path]:
 
 
 def _system(path: Path) -> bool:
-    """Already part of what every program sees; and never the whole of a machine."""
+    """Whether a path is shown already, or is the root of this machine, never shown."""
     return path == Path("/") or any(path.is_relative_to(folder) for folder in _SYSTEM)
 
 
 def _covered(path: str, shown: set[str], secret: set[str]) -> bool:
-    """Whether a folder around it is shown already, with nothing hidden between the two."""
+    """Whether a folder above it is shown already, with nothing hidden between the two."""
     for parent in Path(path).parents:
         if str(parent) in secret:
             return False
@@ -116,8 +116,8 @@ def _inside_any(path: Path, folders: Iterable[str]) -> bool:
 
 def build(root: str, wanted: RootfsSpec, owner: str) -> None:
     """Mount the root on the existing folder `root`, in a mount namespace of this process's own,
-    and move into it. Nothing of the old root stays reachable. `owner`: mount options that say whose
-    the private folder is, which the zygote needs while it imports; each worker mounts its own."""
+    and move into it. The old root becomes unreachable. `owner`: mount options that name the owner
+    of the private folder, which the zygote needs while it imports; each worker mounts its own."""
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("tmpfs", root, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755,size=1m")
     top = Path(root)
@@ -176,8 +176,8 @@ def _mount_on(path: str, target: Path) -> None:
 
 
 def _hide(top: Path, path: str) -> None:
-    """An empty folder over a hidden one. What must be seen inside it is mounted on top later, so
-    it stays writable until the end."""
+    """Mount an empty folder over a hidden one. It stays writable until the end, because visible
+    paths inside it are mounted on it later."""
     target = top / _place(path)[1:]
     if target.is_dir():
         linux.mount("tmpfs", str(target), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m")
@@ -186,7 +186,7 @@ def _hide(top: Path, path: str) -> None:
 
 
 def private(bytes_limit: int, files_limit: int, moved: Iterable[tuple[str, str]] = ()) -> None:
-    """Mount the private folder of one worker, with what the plan `moved` into it."""
+    """Mount the private folder of one worker, with the paths that the plan `moved`."""
     options = f"mode=700,size={bytes_limit},nr_inodes={files_limit}"
     flags = linux.MS_NOSUID | linux.MS_NODEV
     linux.mount("tmpfs", str(PRIVATE), "tmpfs", flags, options)

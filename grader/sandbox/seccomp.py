@@ -1,10 +1,9 @@
-"""The system calls that student code does not get: a filter for the kernel, written by hand.
+"""The system calls that the kernel refuses to student code: a seccomp filter, written by hand.
 
-A list of what is refused, not of what is allowed: PyTorch, Triton, compilers and a learner's own
-libraries use hundreds of calls. Refused is what reaches around the namespaces (other socket
-families, `io_uring`, which no filter sees into, keys, tracing, mounting, new namespaces), and
-memory that no process shows (`memfd_create`, System V segments, anonymous mappings that are
-shared), because it could not be limited.
+It is a deny-list, because PyTorch, Triton, compilers and a learner's own libraries use hundreds of
+calls. It refuses what bypasses the namespaces (other socket families, `io_uring`, whose requests a
+filter cannot see, keys, tracing, mounting, new namespaces). It also refuses memory that the limits
+cannot count (`memfd_create`, System V segments, shared anonymous mappings).
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ _FORBIDDEN: dict[str, tuple[int, int]] = {
     "move_pages": (279, 239),
     "vhangup": (153, 58),
 }
-_ABSENT: dict[str, tuple[int, int]] = {  # callers know how to go on without these
+_ABSENT: dict[str, tuple[int, int]] = {  # callers have a fallback for these
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
@@ -112,7 +111,7 @@ _SET_MODE_FILTER = 1
 
 
 class _Program:
-    """Instructions with jumps counted in instructions, as the kernel wants them."""
+    """BPF instructions, with jumps counted in instructions."""
 
     def __init__(self) -> None:
         self.code: list[bytes] = []
@@ -154,7 +153,7 @@ class _Program:
 
 @functools.cache
 def program() -> bytes:
-    """The filter for this machine; raises OSError where its calls' numbers are not known."""
+    """The filter for this machine; raises OSError if its system calls are not known."""
     known = linux.machine()
     if known is None:
         raise OSError(errno.ENOSYS, "the numbers of this machine's system calls are not known")
@@ -162,7 +161,7 @@ def program() -> bytes:
     made = _Program()
     made.add(_LOAD, _ARCH)
     made.add(_EQUAL, known.audit, 1, 0)
-    made.add(_RETURN, _KILL_PROCESS)  # a 32-bit call would be read by the wrong table
+    made.add(_RETURN, _KILL_PROCESS)  # a 32-bit call has other numbers
     made.add(_LOAD, _NUMBER)
     made.add(_ABOVE, _X32, 0, 1)
     made.add(_RETURN, _FAIL | errno.ENOSYS)
@@ -180,7 +179,7 @@ def program() -> bytes:
 
 
 def install(code: bytes) -> None:
-    """Put the filter on this process and all that it will start; it cannot be taken off."""
+    """Install the filter for good in this process and all that it will start."""
     known = linux.machine()
     if known is None:
         raise OSError(errno.ENOSYS, "the numbers of this machine's system calls are not known")

@@ -26,7 +26,7 @@ from grader.sandbox import codec, torch_state
 from grader.sandbox.deadlines import DeadlineHit, deadline
 from grader.sandbox.modules import FolderModules
 
-# Where student code was loaded from in this process: meters answer nobody there.
+# Folders of the student code in this process: meters refuse callers from there.
 FOLDERS: set[str] = set()
 PLACEHOLDER = re.compile(r"lab\d\d\.\w+\Z")
 Reply = tuple[str, Any, Sequence[codec.Buffer]]
@@ -34,10 +34,10 @@ Reply = tuple[str, Any, Sequence[codec.Buffer]]
 
 @dataclasses.dataclass(frozen=True)
 class CodeSpec:
-    """What A server is opened with: file names, and the source of the probes. `models`: source
-    that the probes, and nothing else, import by that name. The files `given` lie in `given_folder`,
-    or beside those under `edit`; the dataclasses of those `crossing` are known on both sides.
-    `preload`: what a process of its own loads first (`entry_points`)."""
+    """What a server is opened with: file names, and the source of the probes. `models`: source
+    that only the probes import, by that name. The files `given` lie in `given_folder`, or beside
+    those under `edit`; both sides know the dataclasses of those `crossing`. `preload`: what a
+    worker process loads first (`entry_points`)."""
 
     folder: Path
     edit: tuple[str, ...]
@@ -53,11 +53,11 @@ class CodeSpec:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """What the paths of its files begin with."""
+        """The prefixes of its files' paths."""
         return tuple(f"{path}{os.sep}" for path in (self.folder, self.given_folder or self.folder))
 
     def path(self, name: str) -> Path:
-        """Where a file of it lies."""
+        """The path of one of its files."""
         apart = self.given_folder if name in self.given else None
         return (apart or self.folder) / name
 
@@ -73,7 +73,7 @@ class CodeSpec:
 
 
 class NameNotFound(Exception):
-    """A name that tests call is in none of the learner's files."""
+    """None of the learner's files has a name that a test calls."""
 
 
 class ImportFailed(Exception):
@@ -85,7 +85,7 @@ class ImportFailed(Exception):
 
 
 class Server:
-    """Learner's code of one folder, with the objects that tests hold handles of."""
+    """One folder of learner's code, with the objects that tests hold handles of."""
 
     def __init__(
         self,
@@ -93,8 +93,8 @@ class Server:
         let_through: tuple[type[BaseException], ...] = (KeyboardInterrupt, GeneratorExit),
         explain: Callable[[BaseException, str], str] | None = None,
     ) -> None:
-        """`let_through`: raised on, not described. `explain`: a sentence to add to what student
-        code raised, or an empty one."""
+        """`let_through`: exceptions that leave the server as they are. `explain`: a sentence to
+        add to what student code raised, or an empty one."""
         self.spec = spec
         self.explain = explain
         self.let_through = let_through
@@ -103,7 +103,7 @@ class Server:
         self.failed: dict[str, BaseException] = {}
         self.sound: list[ModuleType] = []
         self.held: dict[int, object] = {}
-        # A fresh worker must not give out the numbers of the one that it follows.
+        # A fresh worker must not reuse the handle numbers of its predecessor.
         self.next_handle = time.monotonic_ns()
         self.loaded = False
         self.probe_module: dict[str, Any] | None = None
@@ -129,8 +129,8 @@ class Server:
         return Path(tempfile.mkdtemp(dir=self.scratch.name))
 
     def forget(self) -> None:
-        """Drop what handles keep alive, the files that arrived, and what calls left switched on;
-        called between tests."""
+        """Between tests: drop what handles keep alive, files that arrived, and modes of torch that
+        calls left on."""
         self.held.clear()
         torch_state.clear()
         scratch, self.scratch = self.scratch, None
@@ -138,7 +138,7 @@ class Server:
             scratch.cleanup()
 
     def load(self) -> None:
-        """Import every file; a file that fails is remembered and named when it is needed."""
+        """Import every file; `find` reports a file that failed when a test needs it."""
         if self.loaded:
             return
         self.loaded = True
@@ -192,8 +192,8 @@ class Server:
     def answer(
         self, op: str, name: str, handle: int, tree: Any, buffers: Sequence[codec.Buffer]
     ) -> Reply:
-        """Carry out one request and encode what it gives; student exceptions come through. The
-        files are `visible()` meanwhile."""
+        """Carry out one request and encode its value; student exceptions come through. The caller
+        keeps the files `visible()`."""
         if op == "load":
             self.load()
             value: Any = None
@@ -258,13 +258,14 @@ class Server:
         if isinstance(error, ModuleNotFoundError) and error.name:
             own = self.spec.folder / f"{error.name.partition('.')[0]}.py"
             if own.is_file():
-                text += f" (only {', '.join(self.spec.edit)} count, so {own.name} is not there)"
+                taken = ", ".join(self.spec.edit)
+                text += f" (a submission holds only {taken}, so {own.name} is missing)"
         return text, self.place(error.__traceback__) or file
 
 
 def _names_of_probes(spec: CodeSpec) -> dict[str, Any]:
-    """Execute the probes. Only meanwhile can `models` be imported: student code has no such file.
-    No process needs the module by its name later: ranks of a probe are forked, not spawned."""
+    """Execute the probes. `models` can be imported only meanwhile, so student code cannot import
+    it. No process needs the module by name later: ranks of a probe are forked, not spawned."""
     models, hidden = ModuleType("models"), sys.modules.get("models")
     names: dict[str, Any] = {"__name__": "probes"}
     sys.modules["models"] = models
@@ -286,8 +287,8 @@ def how_to_restore(lab: str) -> str:
 
 
 def own(value: Any, name: str) -> Any:
-    """`value`, unless it is one of the kit's own functions or classes, or made from one: handing
-    in a meter is no answer, and for a person to look at."""
+    """`value`; raises MeasurementDisturbed if it is one of the kit's own functions or classes, or
+    made from one: a meter is not an answer, and a person must look at it."""
     made_of = type.mro(value) if issubclass(type(value), type) else [value]
     modules = [getattr(part, "__module__", None) for part in made_of]
     if any(type(module) is str and module.partition(".")[0] == "grader" for module in modules):
@@ -296,7 +297,7 @@ def own(value: Any, name: str) -> Any:
 
 
 def refuse_the_kit(path: Path) -> None:
-    """ImportError if a learner's file imports the spec: its meters are not part of an exercise."""
+    """ImportError if a learner's file imports `grader`: meters are not part of an exercise."""
     source = path.read_bytes()
     if b"grader" not in source:
         return
@@ -307,7 +308,7 @@ def refuse_the_kit(path: Path) -> None:
         if any(name.partition(".")[0] == "grader" for name in names):
             line = getattr(node, "lineno", 1)
             raise ImportError(
-                f"line {line} imports `grader`, the kit's own package, which is no part of the "
+                f"line {line} imports `grader`, the kit's own package, which is not part of the "
                 "exercise; remove that line"
             )
 
@@ -327,22 +328,22 @@ def _text(error: BaseException) -> str:
         text = str.__str__(str(error))
     except Exception:
         return "(its message could not be read)"
-    # A text that is no valid Unicode could not be sent.
+    # Text that is not valid Unicode could not be sent.
     return text.encode("utf-8", "replace").decode() if text else "(no message)"
 
 
 class _Names(SimpleNamespace):
-    """What a probe sees as `student`: the learner's real functions and classes."""
+    """A probe's `student`: the learner's real functions and classes."""
 
     def __init__(self, server: Server) -> None:
         super().__init__()
         object.__setattr__(self, "_server", server)
 
     def path(self, name: str) -> Path:
-        """One of the learner's files, where it lies: for what is no Python."""
+        """The path of one of the learner's files, such as a `.cu` file."""
         spec: CodeSpec = self._server.spec
         if name not in (*spec.edit, *spec.given):
-            raise NameNotFound(f"{name} is not there: it was not handed in, or is no file of this")
+            raise NameNotFound(f"{name} is missing: not handed in, or not a file of this lab")
         return spec.path(name)
 
     def __getattr__(self, name: str) -> Any:

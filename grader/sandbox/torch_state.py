@@ -1,5 +1,5 @@
-"""What a call may leave behind in torch's thread: hooks and modes that were entered and never left,
-by student code or because a deadline fell between the two. The next test must not see them."""
+"""Hooks and modes of torch that a call entered and did not leave, by mistake or because a deadline
+interrupted it. The next test must not see them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import sys
 from typing import Any
 
 ENOUGH = 1000
-"""Of each kind, so that what puts itself back does not keep this from ending."""
+"""Attempts of each kind, so that a hook that reinstalls itself cannot make this endless."""
 
 
 def clear() -> None:
-    """Take them off. Does nothing where torch was never imported."""
+    """Remove them. Does nothing if torch was never imported."""
     torch: Any = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "overrides"):  # not, or not whole
+    if torch is None or not hasattr(torch, "overrides"):  # not imported, or not completely
         return
     from torch.overrides import _pop_mode as pop_function_mode
     from torch.utils._python_dispatch import _pop_mode as pop_dispatch_mode
 
     hooks = torch._C._autograd
-    kinds = (  # is one there, and what takes it off; modes first: they see what others call
+    kinds = (  # is one there, and what removes it; modes first: they see the others' calls
         (lambda: torch._C._len_torch_function_stack() > 0, pop_function_mode),
         (lambda: torch._C._len_torch_dispatch_stack() > 0, pop_dispatch_mode),
         (

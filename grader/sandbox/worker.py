@@ -1,7 +1,7 @@
-"""The process that student code runs in at the tiers `process` and `sandbox`.
+"""The process in which student code runs at the tiers `process` and `sandbox`.
 
-It owns one data socket, answers requests one after another, and ends when the socket does. It holds
-no test, no expected value and no verdict.
+It owns one data socket, answers requests one after another, and ends when the socket closes. It has
+neither tests nor expected values, and reaches no verdict.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from grader.sandbox.server import CodeSpec, Server
 
 def main(fd: int, shared: int | None = None) -> None:
     """Serve the socket with that file descriptor until its other end closes."""
-    if sys.platform == "linux":  # be killed with the grader, even in the middle of an endless loop
+    if sys.platform == "linux":  # be killed with the grader, even in an endless loop
         linux.end_with_parent()
     sock = socket.socket(fileno=fd)
     if _is_alone(sock):
-        os._exit(0)  # the grader died before it was asked about
+        os._exit(0)  # the grader had ended before that
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.set_inheritable(fd, False)
     arena = None if shared is None else Arena(shared, trusted=False)
@@ -36,7 +36,7 @@ def main(fd: int, shared: int | None = None) -> None:
 
 
 def _is_alone(sock: socket.socket) -> bool:
-    """Whether the other end is closed already, whatever it had sent before."""
+    """Whether the other end is closed already, even if unread data remains."""
     poll = select.poll()
     poll.register(sock, select.POLLRDHUP if sys.platform == "linux" else select.POLLHUP)
     return bool(poll.poll(0))
@@ -44,7 +44,7 @@ def _is_alone(sock: socket.socket) -> bool:
 
 def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None = None) -> None:
     """Answer requests until the other end closes. `explain` adds a sentence to what student code
-    raised when it met a limit of this process."""
+    raised if a limit of this process was the reason."""
     streams = keep_output()
     (packed, *files), _ = channel.receive()
     spec = CodeSpec.unpacked(packed)
@@ -61,7 +61,7 @@ def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None 
 
 
 def _serve_one(channel: Channel, server: Server, streams: Sequence[io.TextIOWrapper]) -> None:
-    """One request and its answer. What came with it is let go before the next one is read."""
+    """One request and its answer. Its buffers are freed before the next request is read."""
     try:
         (op, name, handle, tree, stale), buffers = channel.receive()
     except Closed:
@@ -88,7 +88,7 @@ def _answer(
 
 
 def keep_output() -> list[io.TextIOWrapper]:
-    """What was printed is kept even in a crash, line by line; the streams that it goes to."""
+    """Flush each line, so that a crash loses no output. Returns the streams that it goes to."""
     streams = [s for s in (sys.stdout, sys.stderr) if isinstance(s, io.TextIOWrapper)]
     for stream in streams:
         stream.reconfigure(line_buffering=True)
@@ -96,7 +96,7 @@ def keep_output() -> list[io.TextIOWrapper]:
 
 
 def _flush(streams: Sequence[io.TextIOWrapper]) -> None:
-    """What a call printed leaves before its answer does. Student code may have closed a stream."""
+    """Send what a call printed before its answer is sent. Student code may have closed a stream."""
     for stream in streams:
         with contextlib.suppress(OSError, ValueError):
             io.TextIOWrapper.flush(stream)

@@ -1,10 +1,10 @@
 """The process that imports PyTorch and NumPy once and forks a worker for each unit.
 
-It holds no test, no solution, no key and no submission. It moves into a root of its own (`rootfs`)
-before it imports anything; each worker gets namespaces of its own besides (`container`).
+It has no tests, solutions, keys or submissions. It moves into a root of its own (`rootfs`) before
+it imports anything; each worker also gets namespaces of its own (`container`).
 
 Started as `python -I -m grader.sandbox.zygote LISTENER STATUS`, with its settings as JSON on
-stdin. It says `{"ready": ...}` or `{"fault": ...}` on STATUS and then answers connections on
+stdin. It writes `{"ready": ...}` or `{"fault": ...}` to STATUS and then answers connections on
 LISTENER: a request is a JSON object with four descriptors, its answer the pid of a worker's init.
 """
 
@@ -40,7 +40,7 @@ def main(listener_fd: int, status_fd: int) -> None:
     settings = json.loads(sys.stdin.read())
     linux.end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # init processes are collected by the kernel
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps init processes
     listener = socket.socket(fileno=listener_fd)
     try:
         hidden, shown = (map(Path, settings[name]) for name in ("hidden", "shown"))
@@ -65,8 +65,8 @@ def _say(fd: int, message: dict[str, Any]) -> None:
 
 
 def _move_in(root: str, wanted: rootfs.RootfsSpec) -> list[str]:
-    """Into the prepared root; the mechanisms that every worker will have. A process that runs as
-    root gives that up."""
+    """Move into the prepared root; returns the mechanisms that every worker will have. A process
+    that runs as root drops to an unprivileged user."""
     mechanisms = list(MECHANISMS)
     if os.geteuid() == 0:
         linux.unshare(linux.CLONE_NEWNS)
@@ -80,7 +80,7 @@ def _move_in(root: str, wanted: rootfs.RootfsSpec) -> list[str]:
         linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNS)
         identify(uid, uid, gid)
         rootfs.build(root, wanted, "")
-    linux.end_with_parent()  # a change of user forgets it
+    linux.end_with_parent()  # a change of user clears it
     linux.prctl(linux.PR_SET_DUMPABLE, 1, "prctl(PR_SET_DUMPABLE)")
     if linux.landlock_version():
         mechanisms.append("landlock")
@@ -105,7 +105,7 @@ def _serve(listener: socket.socket, origin: HostIds) -> None:
 
 
 def _answered(line: socket.socket, origin: HostIds) -> bool:
-    """Carry out one request; False where the line has ended."""
+    """Carry out one request; False if the connection has ended."""
     try:
         data, fds, _, _ = socket.recv_fds(line, MAX_REQUEST, 4)
         if not data:
@@ -120,7 +120,7 @@ def _answered(line: socket.socket, origin: HostIds) -> bool:
         files.close()
         line.sendall(json.dumps(answer).encode() + b"\n")
     except (OSError, TypeError, ValueError):
-        return False  # nobody of ours talks like that; its descriptors go with this process
+        return False  # malformed, so not from the kit; its descriptors stay open
     return True
 
 

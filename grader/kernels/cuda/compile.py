@@ -1,8 +1,8 @@
 """From a `.cu` file's text to a program that launches its kernels on the CPU.
 
-Compiled as C++ with hooks before every access (`-fsanitize=thread`, no sanitizer library) and at
-every basic block, at -O0: with optimization compilers merge loads and barriers, duplicate barriers
-and hoist loops' conditions, and the counts would not be those of the source.
+It is compiled as C++ with hooks before every access (`-fsanitize=thread`, no sanitizer library) and
+at every basic block, at -O0: an optimizing compiler merges loads and barriers, duplicates barriers
+and hoists loops' conditions, so the counts would not be those of the source.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from grader.kernels.cuda.source import Source
 
 _RUNTIME = Path(__file__).parent / "runtime"
 COMPILE_SECONDS = 60
-LEARNERS = "learner.cu"  # what the compiler is told that the file is called
+LEARNERS = "learner.cu"  # the file's name for the compiler
 _COMMON = ("-std=c++17", "-fno-pie", "-fno-exceptions", "-fno-rtti", "-ffp-contract=off", "-w")
 _KERNEL_FLAGS = (
     *_COMMON,
@@ -45,12 +45,12 @@ _OBJECT: dict[str, bytes] = {}
 
 
 class CompileError(ValueError):
-    """The compiler refused the file; the text is what it said, with the file's own lines."""
+    """The compiler refused the file; the text has its errors, with the file's own lines."""
 
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C++ compiler: its path, what it says of itself, and whether it is clang."""
+    """A C++ compiler: its path, its version text, and whether it is clang."""
 
     path: str
     version: str
@@ -59,7 +59,7 @@ class Compiler:
 
 @lru_cache(maxsize=1)
 def compiler() -> Compiler:
-    """The first of g++, clang++ and c++; raises CompileError where there is none."""
+    """The first of g++, clang++ and c++; raises CompileError if there is none."""
     for name in ("g++", "clang++", "c++"):
         if path := shutil.which(name):
             said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
@@ -69,7 +69,7 @@ def compiler() -> Compiler:
 
 
 def program(source: Source) -> Path:
-    """The program for a file, compiled unless these bytes were before; raises CompileError."""
+    """The program for a file, from the cache or compiled now; raises CompileError."""
     found = compiler()
     wrapped = _wrapped(source)
     flags = (*_KERNEL_FLAGS, *(_CLANG_FLAGS if found.is_clang else _GCC_FLAGS))
@@ -95,8 +95,8 @@ def program(source: Source) -> Path:
 
 
 def _prune(cache: Path) -> None:
-    """Keep the cache from growing for ever: of more than `MAX_KEPT` programs, the older half goes,
-    unless it was in use within the last hour."""
+    """Keep the cache small: of more than `MAX_KEPT` programs, remove the older half, except those
+    that were in use within the last hour."""
     kept = list(cache.iterdir())
     if len(kept) <= MAX_KEPT:
         return
@@ -111,7 +111,7 @@ def _prune(cache: Path) -> None:
 
 
 def _link(name: str, found: Compiler, folder: Path) -> None:
-    """Without shared libraries where that can be: such a program starts in a third of the time."""
+    """Link statically where possible: such a program starts in a third of the time."""
     call = [found.path, "-no-pie", "kernel.o", "runtime.o", "-o", "program", "-lm"]
     try:
         _run(name, [*call, *_STATIC_FLAGS], folder)
@@ -120,8 +120,8 @@ def _link(name: str, found: Compiler, folder: Path) -> None:
 
 
 def runtime_object() -> bytes:
-    """The runtime, compiled once for each machine and remembered in this process: a process that
-    others are forked from calls this before, and none of them compiles it."""
+    """The runtime, compiled once for each machine and kept in this process. A process that forks
+    workers calls this first, so that none of them compiles it."""
     found = compiler()
     key = _runtime_key()
     if key not in _OBJECT:
@@ -141,7 +141,7 @@ def _runtime_key() -> str:
 
 
 def ready_runtime() -> bytes:
-    """The runtime for `preload`; empty where no compiler is, which each test says for itself."""
+    """The runtime for `preload`; empty without a compiler, which each test reports itself."""
     try:
         return runtime_object()
     except CompileError:
@@ -149,8 +149,8 @@ def ready_runtime() -> bytes:
 
 
 def preload(runtime: bytes = b"") -> None:
-    """Have the runtime at hand in this process and all that are forked from it; `runtime`: as
-    another process of this machine compiled it from the same files."""
+    """Load the runtime for this process and all that it forks; `runtime`: the one that another
+    process of this machine compiled from the same files."""
     if runtime:
         _OBJECT[_runtime_key()] = runtime
     else:
@@ -158,8 +158,8 @@ def preload(runtime: bytes = b"") -> None:
 
 
 def _wrapped(source: Source) -> str:
-    """The learner's bytes between the shim and a list of the kernels. Dynamic shared arrays get
-    their memory as labels of one place, whatever their types are."""
+    """The learner's bytes between the shim and a list of the kernels. All dynamic shared arrays are
+    labels of one piece of memory, whatever their types."""
     labels = "".join(
         f".globl {name}\\n.type {name},@object\\n.size {name},{MAX_SHARED}\\n{name}:\\n"
         for name in source.dynamic
@@ -213,7 +213,7 @@ def _cache() -> Path:
 
 
 def _keep(made: Path, path: Path) -> None:
-    """Put a file into the cache, whole at every moment: others may compile the same."""
+    """Put a file into the cache in one step: others may compile the same at the same time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "wb") as file:
@@ -229,8 +229,8 @@ def _run(name: str, call: list[str], folder: Path) -> None:
     ) as process:  # fmt: skip
         try:
             said = process.communicate(timeout=COMPILE_SECONDS)[1]
-        except BaseException as error:  # a deadline, too
-            os.killpg(process.pid, signal.SIGKILL)  # the driver's children would go on without it
+        except BaseException as error:  # also a deadline
+            os.killpg(process.pid, signal.SIGKILL)  # also ends the driver's children
             if isinstance(error, subprocess.TimeoutExpired):
                 text = f"{name} did not compile within {COMPILE_SECONDS} s"
                 raise CompileError(text) from None
@@ -248,8 +248,8 @@ _AT = re.compile(rf"{re.escape(LEARNERS)}:(\d+)(?::\d+)?:\s*(.*)")
 
 
 def _said(name: str, text: str, last: int) -> str:
-    """The compiler's first errors in the learner's file, with the quoted lines; of errors in the
-    kit's own text around it, what they say about that file. `last`: its number of lines."""
+    """The compiler's first errors in the learner's file, with the quoted lines; for errors in the
+    kit's own text around it, their cause in that file. `last`: its number of lines."""
     lines = text.splitlines()
     found = [(i, _AT.match(line)) for i, line in enumerate(lines)]
     marks = [(i, match) for i, match in found if match and match[2].startswith("error:")]

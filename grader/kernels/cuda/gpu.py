@@ -74,7 +74,7 @@ def launch(
 
 
 def _scalar(kind: str, value: bytes) -> Any:
-    """A NumPy scalar of a value's bytes: CuPy passes it on as those bytes."""
+    """A NumPy scalar of a value's bytes, which CuPy passes on unchanged."""
     floats = {4: numpy.float32, 8: numpy.float64}
     whole = {1: numpy.int8, 2: numpy.int16, 4: numpy.int32, 8: numpy.int64}
     kinds: dict[int, Any] = floats if kind in ("float", "double") else whole

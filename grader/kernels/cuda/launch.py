@@ -1,6 +1,6 @@
 """Launching the kernels of a `.cu` file: on the CPU with counters, or on a GPU through CuPy.
 
-A launch on the CPU is a process of its own, so a kernel that goes astray ends that process only.
+A launch on the CPU is a process of its own, so a kernel that crashes ends only that process.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _SCALARS = {
 
 
 class LaunchError(ValueError):
-    """A launch that no GPU would take: the text says which value is wrong."""
+    """A launch that a GPU would refuse; the text says which value is wrong."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Pointer:
 
 @dataclass
 class _Place:
-    """Memory of this process, from `first` to `end`, that one array or several overlapping ones
-    have; `number` and `offset` are its place in a launch."""
+    """Memory of this process, from `first` to `end`, that holds one array or several overlapping
+    ones; `number` and `offset` are its place in a launch."""
 
     first: int
     end: int
@@ -90,7 +90,7 @@ Argument = Any  # a NumPy array, a Pointer, a number, or None for a null pointer
 
 
 class Module:
-    """A compiled file. `program` is what runs on the CPU."""
+    """A compiled file. `program` runs on the CPU."""
 
     def __init__(self, read: Source) -> None:
         self.source = read
@@ -116,9 +116,9 @@ class Module:
 
         `grid`, `block`: up to three sizes, x first. `shared_bytes`: dynamic shared memory. `seed`:
         0 runs blocks, warps and lanes in their order, another one shuffles blocks and warps.
-        `max_steps`: basic blocks that one thread may run, `max_total_steps`: that all may.
-        `device="gpu"` gives values only. What goes wrong in the kernel is a finding in
-        `report.errors`; raises LaunchError for a call that is wrong in itself.
+        `max_steps`: basic blocks that one thread may run, `max_total_steps`: all threads together.
+        `device="gpu"` gives values only. A fault of the kernel is a finding in `report.errors`;
+        raises LaunchError for wrong arguments of this call.
         """
         kernel = self._kernel(name)
         if device not in ("cpu", "gpu"):
@@ -161,8 +161,8 @@ _MODULES: dict[tuple[str, str], Module] = {}
 
 
 def compile(path: Path | str, name: str | None = None) -> Module:
-    """The module of a `.cu` file. Raises `Unsupported` for what no kernel may hold, `CompileError`
-    with the compiler's own words, OSError. The same bytes are compiled once."""
+    """The module of a `.cu` file; the same bytes are compiled once. Raises `Unsupported` for code
+    that is not supported, `CompileError` with the compiler's own text, OSError."""
     text = Path(path).read_bytes().decode("utf-8", "replace")
     key = (name or Path(path).name, text)
     if key not in _MODULES or not _MODULES[key].program.is_file():
@@ -173,7 +173,7 @@ def compile(path: Path | str, name: str | None = None) -> Module:
 
 
 def _address(array: numpy.ndarray[Any, Any]) -> int:
-    # An empty array may lie anywhere, in another array too: it gets a place that no other has.
+    # An empty array may lie anywhere, even in another array: give it a place of its own.
     return int(array.__array_interface__["data"][0]) if array.size else -id(array)
 
 
@@ -233,7 +233,7 @@ def _argument(kernel: Kernel, parameter: Parameter, given: Argument) -> Pointer 
     form = _SCALARS.get(parameter.type)
     if isinstance(given, numpy.generic):
         if given.nbytes <= 8 and form in (None, _form(given)):
-            return given.tobytes()  # bit for bit: a NaN keeps its payload
+            return given.tobytes()  # bit by bit: a NaN keeps its payload
         given = given.item()
     if form is None:
         raise LaunchError(
@@ -246,7 +246,7 @@ def _argument(kernel: Kernel, parameter: Parameter, given: Argument) -> Pointer 
 
 
 def _form(scalar: numpy.generic) -> str:
-    """The letter of `struct` for a NumPy scalar; NumPy's letters of equal types differ."""
+    """The letter of `struct` for a NumPy scalar; NumPy has different letters for equal types."""
     size = scalar.dtype.itemsize
     letters = {"i": "bhiq", "u": "BHIQ"}.get(scalar.dtype.kind)
     if letters:
@@ -255,7 +255,7 @@ def _form(scalar: numpy.generic) -> str:
 
 
 class _Order:
-    """A launch as a program of ours reads it: a text, and one file with all arrays."""
+    """A launch as the compiled program reads it: a text, and one file with all arrays."""
 
     def __init__(
         self,
@@ -301,7 +301,7 @@ class _Order:
     def run(
         self, program: Path, folder: Path, limits: list[str], seconds: float
     ) -> tuple[dict[str, Any], str] | KernelFinding:
-        """The program's report and what the kernel printed; or why there is none."""
+        """The program's report and what the kernel printed, or the finding why there is none."""
         text = "\n".join([*limits, *self.rows]) + "\n"
         spec, data, report = (folder / name for name in ("spec", "data", "report"))
         spec.write_text(text, encoding="ascii", errors="replace")
@@ -344,11 +344,11 @@ class _Order:
 
 
 def _finished(call: list[str], seconds: float, **options: Any) -> int:
-    """The exit code of a program, as soon as it ends: a wait with a time limit looks only now and
-    then. Raises TimeoutExpired."""
+    """The exit code of a program, as soon as it ends; `Popen.wait` with a time limit only polls.
+    Raises TimeoutExpired."""
     with subprocess.Popen(call, **options) as process:
         try:
-            with contextlib.suppress(OSError, AttributeError):  # where there is no such descriptor
+            with contextlib.suppress(OSError, AttributeError):  # where there is no pidfd
                 ended = os.pidfd_open(process.pid)
                 try:
                     if not select.select([ended], [], [], seconds)[0]:
@@ -365,14 +365,14 @@ def _finished(call: list[str], seconds: float, **options: Any) -> int:
 
 
 def _pcs(data: dict[str, Any]) -> Iterable[int]:
-    """The instructions that a report names: of accesses, of races, and of what ended the launch."""
+    """The instructions in a report: of accesses, of races, and of the end of the launch."""
     rows = [*data["sites"], *data["races"], *([data["error"]] if data["error"] else [])]
     return [row[key] for row in rows for key in ("pc", "other_pc") if key in row]
 
 
 def _source_lines(program: Path, pcs: Iterable[int]) -> dict[int, int]:
-    """Return addresses to lines of the learner's file: of a function of the shim that was put in
-    there, the line that called it."""
+    """Return addresses to lines of the learner's file; for a function of the shim that was inlined,
+    the line that called it."""
     tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
     if tool is None:
         return {}

@@ -1,7 +1,7 @@
-"""A `.cu` file as text: what it may not hold, which kernels it has, how its arrays are declared.
+"""A `.cu` file as text: what it must not hold, which kernels it has, how its arrays are declared.
 
-The same bytes must be accepted by NVRTC, which has no headers and no host code, so everything that
-it would refuse is refused here too, by name.
+NVRTC, which has neither headers nor host code, must accept the same bytes, so everything that it
+would refuse is refused here too, by name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _HOST = "a file holds kernels only: the tests allocate, copy and launch"
 _SYNC = "since Volta lanes of a warp run on their own: use the form with _sync and a mask"
 _LATER = "is not supported here"
 
-# Pattern in code without comments and strings, what it is called, why it cannot stand.
+# Pattern in code without comments and strings, and why it is refused.
 _REFUSED: tuple[tuple[str, str], ...] = (
     (r"^[ \t]*(?:#|%:)[ \t]*(?:include(?:_next)?|import)\b", _HEADERS),
     (r"^[ \t]*#[ \t]*pragma[ \t]+omp\b", _LATER),
@@ -41,13 +41,13 @@ _REFUSED: tuple[tuple[str, str], ...] = (
     (r"\b__shfl(?:_up|_down|_xor)?[ \t]*\(", _SYNC),
     (r"\b__(?:ballot|any|all)[ \t]*\(", _SYNC),
     (r"\b(?:malloc|free)[ \t]*\(|\bnew\b|\bdelete\b", f"allocating in a kernel {_LATER}"),
-    (r"\b(?:try|catch|throw)\b|\bvirtual\b|\bdynamic_cast\b", "C++ of the host only"),
-    (r"\bthread_local\b|\bil_\w+|\b__tsan\w*|\b__sanitizer\w*", "a name of the emulator's"),
-    (r"\b__attribute__\b|\b__builtin_\w+|\b_Pragma\b", "a word of the host's compiler"),
-    (r"^[ \t]*(?:#|%:)[ \t]*(?:line\b|pragma[ \t]+GCC\b|\d)", "a word of the host's compiler"),
+    (r"\b(?:try|catch|throw)\b|\bvirtual\b|\bdynamic_cast\b", "this C++ is for the host only"),
+    (r"\bthread_local\b|\bil_\w+|\b__tsan\w*|\b__sanitizer\w*", "the emulator reserves this name"),
+    (r"\b__attribute__\b|\b__builtin_\w+|\b_Pragma\b", "this is for the host's compiler"),
+    (r"^[ \t]*(?:#|%:)[ \t]*(?:line\b|pragma[ \t]+GCC\b|\d)", "this is for the host's compiler"),
     (r"\b(?:syscall|mmap|fopen|open|system|fork|execve?|dlopen|dlsym)[ \t]*\(", _HOST),
 )
-# Of these words, one that the file itself defines or declares is a name as any other.
+# A file may use one of these words as a name if it defines or declares it itself.
 _NAMES = re.compile(
     r"half2?|texture|INFINITY|NAN|u?int(?:8|16|32|64|ptr)_t|u(?:int|long|short|char)"
 )
@@ -71,7 +71,7 @@ _CONSTANT = re.compile(
 
 
 class Unsupported(ValueError):
-    """The file holds what no kernel here may hold; the text has a line a sentence."""
+    """The file holds code that is not supported; the text has one sentence a line."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Kernel:
 @dataclass(frozen=True)
 class Array:
     """A variable in shared, device or constant memory: the function that declares it (or ""), its
-    type as written, and its sizes: none of a single value, None where they are no plain numbers."""
+    type as written, and its sizes: empty for a single value, None if they are not plain numbers."""
 
     function: str
     name: str
@@ -108,7 +108,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Source:
-    """A file's text, and what was read from it. `dynamic`: names of dynamic shared arrays."""
+    """A file's text, and the declarations in it. `dynamic`: names of dynamic shared arrays."""
 
     name: str
     text: str
@@ -118,19 +118,19 @@ class Source:
     arrays: tuple[Array, ...]
 
     def array(self, name: str, function: str = "") -> Array | None:
-        """The variable of that name: that function's, or else any."""
+        """The variable of that name in that function, or else in any."""
         same = [array for array in self.arrays if array.name == name]
         own = [array for array in same if array.function == function]
         return next(iter(own or same), None)
 
     def dynamic_of(self, kernel: str) -> tuple[str, ...]:
-        """The dynamic shared arrays, those that a kernel declares itself first."""
+        """The dynamic shared arrays, first those that the kernel itself declares."""
         own = {array.name for array in self.arrays if array.function == kernel}
         return tuple(sorted(self.dynamic, key=lambda name: name not in own))
 
 
 def read(name: str, text: str) -> Source:
-    """Look a file over; raises `Unsupported` with the line of each word that cannot stand."""
+    """Read a file; raises `Unsupported` with the line of each refused word."""
     code = without_comments(text)
     _refuse(name, code)
     kernels = {found.name: found for found in _kernels(name, code)}
@@ -193,8 +193,8 @@ def _defines(code: str, word: str) -> bool:
 
 
 def _functions(code: str) -> Iterator[tuple[str, str, int, int]]:
-    """Functions that are defined outside of any other: the name, what stands before the body, and
-    from where to where."""
+    """Functions at the top level: the name, the text before the body, and the positions of the name
+    and of the end."""
     outer = _EXTERN.sub(lambda m: " " * (len(m[0]) - 1) + ";", _without_directives(code))
     depth = start = 0
     open_since: tuple[str, str, int] | None = None
@@ -260,7 +260,7 @@ def _kernels(name: str, code: str) -> list[Kernel]:
 
 
 def _closing(code: str, position: int) -> int:
-    """Where the brace closes that was opened just before a position."""
+    """The position of the brace that closes the one just before `position`."""
     depth = 1
     for match in re.finditer(r"[{}]", code[position:]):
         depth += 1 if match[0] == "{" else -1

@@ -1,4 +1,4 @@
-"""From what the program wrote about a launch to a report: addresses become names and lines."""
+"""Turns the program's output about a launch into a report: addresses become names and lines."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def _bytes_of(words: list[str]) -> int:
 
 
 class Symbols:
-    """What addresses of a launch are in the learner's file: names of arrays, elements and lines.
-    `sizes`: bytes of the arrays whose size the file states."""
+    """Names of arrays, elements and lines in the learner's file, by a launch's addresses. `sizes`:
+    bytes of the arrays whose size the file states."""
 
     def __init__(
         self, source: Source, kernel: Kernel, lines: dict[int, int], sizes: dict[str, int]
@@ -45,7 +45,7 @@ class Symbols:
         return self.lines.get(pc, 0)
 
     def element(self, name: str, offset: int, element: int) -> Element:
-        """What lies at an offset in bytes."""
+        """The element at an offset in bytes."""
         short = array_name(name)
         declared = self.declared(name)
         index, rest = divmod(offset, self.element_bytes(name, element))
@@ -59,7 +59,7 @@ class Symbols:
         return Element(short, (index, *reversed(parts)), rest)
 
     def declared(self, name: str) -> Array | None:
-        """The declaration of an array that is no argument; a name as the program has it."""
+        """The declaration of an array that is not an argument, by its name in the program."""
         before, _, short = name.rpartition("::")
         if not before and short in {parameter.name for parameter in self.kernel.parameters}:
             return None
@@ -67,7 +67,7 @@ class Symbols:
         return self.source.array(short, function[1] if function else "")
 
     def element_bytes(self, name: str, element: int) -> int:
-        """Bytes of an element: by its type, or of what the whole array has."""
+        """Bytes of an element: by its type, or by the array's size."""
         declared = self.declared(name)
         if declared is None:
             return element or 4
@@ -92,7 +92,7 @@ def report_of(
     sizes: tuple[Size, Size],
     printed: str,
 ) -> Report:
-    """The report of what the program wrote; `sizes`: of the grid and of a block."""
+    """The report of the program's output; `sizes`: of the grid and of a block."""
     sites = {row["site"]: row for row in data["sites"]}
     totals = data["totals"]
     fixed = {row["name"]: row["bytes"] for row in data["arrays"] if not row["dynamic"]}
@@ -144,7 +144,7 @@ def _ending(row: dict[str, Any], symbols: Symbols, grid: Size, block: Size) -> K
 
 
 def _race(row: dict[str, Any], symbols: Symbols, grid: Size, block: Size) -> KernelFinding:
-    """One pair of accesses that nothing orders."""
+    """One pair of unordered accesses."""
     if row["block"] != row["other_block"]:
         kind = FindingKind.RACE_OF_BLOCKS
     elif row["thread"] // 32 == row["other_thread"] // 32:
@@ -165,7 +165,7 @@ def _race(row: dict[str, Any], symbols: Symbols, grid: Size, block: Size) -> Ker
 
 
 def _accesses(rows: list[dict[str, Any]], symbols: Symbols) -> list[Access]:
-    """One a line, kind, array and size: a line may hold several such instructions."""
+    """One for each line, kind, array and size: a line may hold several such instructions."""
     merged: dict[tuple[int, str, str, str, int], list[dict[str, Any]]] = {}
     for row in rows:
         array = array_name(row["array"])

@@ -1,1 +1,1 @@
-"""Triton kernels on the CPU: interpreted, every access checked and counted before it happens."""
+"""Triton kernels on the CPU: interpreted, every access is checked and counted before it happens."""

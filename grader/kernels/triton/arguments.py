@@ -1,4 +1,4 @@
-"""The tensors that a launch is called with, and who touched their memory last."""
+"""The tensor arguments of a launch, and the last programs that accessed their memory."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ import numpy as np
 from grader.kernels.findings import AccessKind
 
 Array = np.ndarray[Any, Any]
-Index = slice | Array  # which of a row of elements: contiguous ones, or one by one
+Index = slice | Array  # which elements: contiguous ones, or one by one
 
-MAX_KEPT = 8  # unordered programs that are remembered of each piece of memory, a role
-MAX_ASIDE = 1 << 23  # pieces of memory whose readers are noted only if somebody writes
+MAX_KEPT = 8  # unordered programs kept for each piece of memory and role
+MAX_ASIDE = 1 << 23  # pieces of memory whose readers are marked only on a write
 SITES = 4096  # a mark in a shadow is event * SITES + site
 
 
 class Memory:
-    """The storage that one or several arguments lie in, and who touched its pieces last.
+    """The storage of one or several arguments, and the last accesses to its pieces.
 
-    A shadow holds a mark for each piece, 0 for nobody. Kept are some readers, and some atomics, of
-    programs that nothing orders, and the last of those who write. Who only reads is put aside until
-    somebody writes.
+    A shadow holds a mark for each piece, 0 for none. It keeps the last writer, and some readers and
+    atomics of programs that nothing orders. Readers are put aside until there is a write.
     """
 
     def __init__(self, first: int, size: int) -> None:
@@ -35,7 +34,7 @@ class Memory:
         self.aside_pieces = 0
 
     def fit(self, first: int, size: int) -> None:
-        """Make the pieces small enough for these elements to be whole ones."""
+        """Make the pieces so small that each of these elements is a whole number of them."""
         self.piece = math.gcd(self.piece, size, first - self.first) or 1
 
     def shadow(self, role: str) -> Array:
@@ -45,7 +44,7 @@ class Memory:
         return found
 
     def refine(self, size: int, program_of: Array) -> None:
-        """Smaller pieces, for an access through a pointer to a smaller type."""
+        """Use smaller pieces, for an access through a pointer to a smaller type."""
         self.settle(program_of)
         many = self.piece // math.gcd(self.piece, size)
         self.piece //= many
@@ -64,7 +63,7 @@ class Memory:
             self.settle(program_of)
 
     def settle(self, program_of: Array) -> None:
-        """Note the readers that were put aside: from now on it matters who they were."""
+        """Mark the readers that were put aside: from now on they can race."""
         aside, self.aside = self.aside, None
         for mark, index in aside or ():
             self.leave("read", mark, index, program_of)
@@ -72,8 +71,8 @@ class Memory:
     def leave(
         self, role: str, mark: int, index: Index, program_of: Array, ordered: Array | None = None
     ) -> None:
-        """Put the mark in the place of one of this program's, or of one that is `ordered` before
-        it: who races with that one races with this one, too. `program_of`: of each event."""
+        """Replace a mark of this program, or one that is `ordered` before it: what races with that
+        one races with this one too. `program_of`: the program of each event."""
         me = program_of[mark // SITES]
         left: Array | None = None
         for number in range(MAX_KEPT):
@@ -95,7 +94,7 @@ class Memory:
 
 
 class TensorArgument:
-    """A tensor argument: the parameter's name, where its elements lie, which were touched."""
+    """A tensor argument: the parameter's name, where its elements lie, which were accessed."""
 
     def __init__(
         self,
@@ -125,7 +124,7 @@ class TensorArgument:
         self.written: Array | None = None
 
     def _members(self) -> Array | None:
-        """Which elements from the first to the last belong to the tensor; None where all do."""
+        """Which elements from the first to the last belong to the tensor; None if all do."""
         found = np.zeros(self.extent, bool)
         np.lib.stride_tricks.as_strided(found, self.shape, self.strides)[...] = True
         return None if found.all() else found
@@ -151,8 +150,7 @@ class TensorArgument:
         return read, written
 
     def layout(self) -> dict[str, tuple[int, ...]]:
-        """Its shape, unless that is the number of its elements, and strides that the shape does
-        not say."""
+        """Its shape, unless it is one contiguous row, and its strides, unless it is contiguous."""
         if self.contiguous:
             return {} if len(self.shape) == 1 else {"shape": self.shape}
         return {"shape": self.shape, "strides": self.strides}

@@ -1,7 +1,7 @@
-"""What a Triton launch does to memory: whose elements, how many, in which order. No Triton here.
+"""What a Triton launch does to memory: whose elements, how many, in which order. Without Triton.
 
-The programs of a launch run one after another; `Launch.access` sees every load, store and atomic
-before it happens, and raises `KernelFault` for one that must not.
+The programs of a launch run one after another. `Launch.access` sees every load, store and atomic
+before it happens, and raises `KernelFault` for a faulty one.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ MAX_VISITS = 20_000
 
 
 class KernelFault(BaseException):
-    """A launch ends here, with its finding. No `except Exception` of a learner's takes it."""
+    """Ends a launch, with its finding. A learner's `except Exception` does not catch it."""
 
 
 @dataclass
 class Race:
-    """A pair of lines of two programs, or of two lanes, whose accesses nothing orders."""
+    """Two lines of two programs, or of two lanes, whose accesses nothing orders."""
 
     area: TensorArgument
     kind: AccessKind
@@ -84,8 +84,8 @@ class Launch:
         self.races: dict[tuple[int, int, bool], Race] = {}
         self.stopped = False
         self.journal = SignedLog()
-        # An event is a stretch of one program's accesses; `ordered` says which of them, of other
-        # programs, an atomic has put before what this program does now. Event 0 is nobody.
+        # An event is a run of one program's accesses; `ordered` marks the events that come before
+        # what this program does now, by an atomic or in this program. Event 0 is none.
         self.event = 0
         self.program_of = np.full(64, -1)
         self.ordered = np.zeros(64, bool)
@@ -109,8 +109,8 @@ class Launch:
         self.ordered[self.event] = True
 
     def synchronize(self, address: int, acquires: bool, releases: bool) -> None:
-        """An atomic on one element: what other programs did before they released it comes before
-        what follows here."""
+        """An atomic on one element: what other programs did before they released it happens
+        before what this program does next."""
         gate = self.gates.get(address)
         if acquires and gate is not None:
             self.ordered[: gate.size] |= gate
@@ -134,7 +134,7 @@ class Launch:
         /,
         **details: Detail,
     ) -> KernelFault:
-        """What to raise for a fault of the program that runs; the launch has it in its errors."""
+        """The exception for a fault of the running program; also adds it to the errors."""
         self.stopped = True
         place = position(self.program, self.grid) if self.programs else ()
         by = Actor(line, access or "", place)
@@ -155,8 +155,8 @@ class Launch:
         values: Array | None = None,
         again: bool = False,
     ) -> None:
-        """`mask`: None where no lane is off; `area`: None where the pointers' origin is lost;
-        `again`: the other part of the lanes of the request before."""
+        """`mask`: None if all lanes are on; `area`: None if the pointers' origin is unknown;
+        `again`: these are the other lanes of the previous request."""
         flat = pointers.reshape(-1)
         lanes = flat.size
         on: Array | None = None
@@ -175,7 +175,7 @@ class Launch:
         self._one(kind, flat, lanes, on, size, line, area, values)
 
     def _around(self, flat: Array, size: int) -> TensorArgument | None:
-        """The argument that all these addresses lie in; None where there is none."""
+        """The argument that all these addresses lie in, or None."""
         if not flat.size:
             return TensorArgument("", 0, size, (0,), (1,), Memory(0, size))
         low, high = int(flat.min()), int(flat.max()) + size
@@ -184,8 +184,8 @@ class Launch:
     def _piecewise(
         self, kind: AccessKind, flat: Array, masked: int, size: int, line: int, values: Array | None
     ) -> None:
-        """Lanes that point into several arguments, each told of its own; those that are off go to
-        the first."""
+        """Lanes that point into several arguments, as one access to each of them; lanes that are
+        off belong to the first."""
         found = []
         rest = np.ones(flat.size, bool)
         for area in self.areas:
@@ -255,7 +255,7 @@ class Launch:
 
     def _counted(self, site: Site, lanes: int, masked: int, sectors: int, ideal: int) -> Site:
         requests = 1
-        if self.again:  # the request was counted, and these lanes as switched off
+        if self.again:  # the request is counted already, with these lanes as masked
             requests, masked = 0, -lanes
         site.requests += requests
         site.lanes += lanes
@@ -274,7 +274,7 @@ class Launch:
     def _check(
         self, kind: AccessKind, asked: Asked, line: int, area: TensorArgument, lanes: int
     ) -> None:
-        """Every lane lies in the tensor, or the launch ends with a sentence."""
+        """Raise unless every lane lies in the tensor."""
         offsets = asked.offsets
         outside = (offsets < 0) | (offsets + asked.size > area.bytes)
         if area.members is not None:
@@ -304,7 +304,7 @@ class Launch:
     # -- races
 
     def _within(self, site: Site, flat: Array, values: Array | None, area: TensorArgument) -> None:
-        """Two lanes of one store that give one element different values."""
+        """Find two lanes of one store that give one element different values."""
         assert values is not None
         bits = np.ascontiguousarray(values)
         bits = bits.view(np.dtype(f"u{bits.itemsize}"))
@@ -381,11 +381,11 @@ class Launch:
     # -- the end
 
     def report(self) -> Report:
-        """Raises MeasurementDisturbed where the counts are not those that were written down."""
+        """The report; raises MeasurementDisturbed if the counts differ from the signed log."""
         self._verify()
         order = {"read": 0, "write": 1, "atomic": 2}
         sites = sorted(self.sites.values(), key=lambda s: (s.line, order[s.kind], s.array))
-        # Those between a read and a write first, as one that also writes has both.
+        # Races of a read and a write first: a program that also writes has both kinds.
         races = sorted(self.races.values(), key=lambda race: race.kind != "read")
         return Report(
             self.kernel,

@@ -1,6 +1,6 @@
-"""Every place where the guard touches what Triton keeps to itself; nothing else does.
+"""All uses of Triton's private parts by the guard; no other module uses them.
 
-Written against Triton 3.7. Importing this imports Triton, which reads `TRITON_INTERPRET` then.
+Written against Triton 3.7. Importing this imports Triton, which then reads `TRITON_INTERPRET`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BITS = (tl.bfloat16, *_EIGHT)
 _ACQUIRES = (ir.MEM_SEMANTIC.ACQUIRE, ir.MEM_SEMANTIC.ACQUIRE_RELEASE)
 _RELEASES = (ir.MEM_SEMANTIC.RELEASE, ir.MEM_SEMANTIC.ACQUIRE_RELEASE)
 
-# What the guard relies on: it must be what it was when this was imported.
+# What the guard relies on: it must stay what it was when this was imported.
 WATCH = IdentitySnapshot(
     [
         interpreter,
@@ -64,12 +64,12 @@ WATCH = IdentitySnapshot(
 
 
 def interprets() -> bool:
-    """Whether kernels that are defined now would be interpreted."""
+    """Whether kernels defined now would be interpreted."""
     return bool(triton.knobs.runtime.interpret)
 
 
 class Hooks:
-    """What one `watched` puts into Triton, and takes out again."""
+    """The hooks that one `watched` puts into Triton and removes again."""
 
     def __init__(self, seed: int, trace: bool) -> None:
         self.seed = seed
@@ -106,7 +106,7 @@ class Hooks:
                     delattr(owner, name)
 
     def problems(self) -> list[str]:
-        """What of it is not in its place, while it should be."""
+        """One clause for each hook that was replaced."""
         return [
             f"the interpreter's {name} was replaced"
             for owner, name, _, value in self.changed
@@ -181,7 +181,7 @@ class Hooks:
         ]
 
     def refuse(self, kernel: str, kind: FindingKind, **details: str) -> KernelFault:
-        """A launch that does not begin."""
+        """The exception for a launch that must not begin."""
         return self._noted(Launch(kernel, (0, 0, 0))).stop(kind, kernel=kernel, **details)
 
     def _noted(self, launch: Launch) -> Launch:
@@ -190,7 +190,7 @@ class Hooks:
         return launch
 
     def patch(self, function: Any) -> None:
-        """Let Triton's language work on NumPy arrays in that function's module, once a launch."""
+        """Make Triton's language work on NumPy arrays in that function's module, once a launch."""
         if function in self.patched:
             return
         self.patched.add(function)
@@ -202,7 +202,7 @@ class Hooks:
             self._refuse_libraries(scope)
 
     def _refuse_libraries(self, scope: Any) -> None:
-        """The functions of GPU libraries say by name that they are not there."""
+        """Make the functions of GPU libraries refuse, by name."""
         for name in ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice"):
             module = sys.modules.get(name)
             for key, value in list(vars(module).items()) if module else ():
@@ -261,7 +261,7 @@ class Hooks:
         BUILDER.set_grid_dim(x, y, z)
         self.now = launch
         try:
-            with np.errstate(all="ignore"):  # a GPU does not warn of infinities
+            with np.errstate(all="ignore"):  # a GPU does not warn about infinities
                 for number in order:
                     BUILDER.set_grid_idx(number % x, number // x % y, number // (x * y))
                     launch.begin(number)
@@ -273,7 +273,7 @@ class Hooks:
     # -- accesses and products
 
     def line(self) -> int:
-        """The line of the learner's code that led here."""
+        """The line of the learner's code that is executed."""
         frame = sys._getframe(2)
         known = self.foreign
         while frame is not None:
@@ -311,7 +311,7 @@ class Hooks:
             launch.access(kind, pointers.data, bits, size, self.line(), origin, values, again)
 
         def ordered(pointers: Any, mask: Any, how: Any, scope: Any) -> None:
-            """A lock or a counter orders programs: an atomic on one element that says so."""
+            """Note that an atomic on one element, such as a lock or a counter, orders programs."""
             on = mask is None or bool(mask.data.all())
             wide = scope != ir.MEM_SYNC_SCOPE.CTA
             if self.now is not None and pointers.data.size == 1 and on and wide:
@@ -331,7 +331,7 @@ class Hooks:
         ) -> Any:
             if operation not in (ir.ATOMIC_OP.XCHG,):
                 self.refuse_bits(value, "does an atomic")
-            # Of floats, the larger one is found in two steps: positive lanes, and negative ones.
+            # Triton does an atomic max of floats in two steps: positive lanes, then negative.
             caller = sys._getframe(1)
             see("atomic", pointers, mask, again=caller is self.caller)
             self.caller = caller
@@ -361,10 +361,10 @@ class Hooks:
         made = locals()
         return {f"create_{name}": made[f"create_{name}"] for name in names}
 
-    # -- what the interpreter computes wrongly, or not at all
+    # -- what the interpreter computes wrongly or not at all
 
     def refuse_bits(self, handle: Any, does: str) -> None:
-        """Numbers that the interpreter holds as bit patterns must not be computed with."""
+        """Refuse to compute with numbers that the interpreter holds as bit patterns."""
         if handle.data.dtype.kind != "u" or self.now is None:
             return
         kind = handle.dtype.scalar
@@ -377,7 +377,7 @@ class Hooks:
         if data.size == 1:
             return bool(data)
         if self.now is None or self._is_foreign(sys._getframe(2).f_code):
-            return True  # Triton asks so whether there is a tensor at all
+            return True  # so Triton asks whether there is a tensor at all
         raise self.now.stop(FindingKind.CONDITION, self.line(), shape=data.shape)
 
     def _refusals(self) -> dict[str, Callable[..., Any]]:
@@ -447,7 +447,7 @@ class Hooks:
         return refused
 
     def _padding(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """NaN is no bit pattern that the interpreter would find for these types."""
+        """Refuse NaN for types for which the interpreter does not find its bit pattern."""
         refused = self._refusing("NaN as the padding of such a block", "pad with zero")
 
         def load(block: Any, *rest: Any) -> Any:
@@ -492,13 +492,13 @@ def _bfloat16(data: Any) -> Any:
     return np.where(np.isnan(data), np.uint32(0x7FC0), rounded).astype(np.uint16)
 
 
-# -- whose memory a pointer points into -----------------------------------------------------------
+# -- the argument that a pointer points into ------------------------------------------------------
 
 
 def _mark(
     name: str, value: Any, converted: Any, areas: list[TensorArgument], memories: dict[int, Memory]
 ) -> None:
-    """Let an argument's pointer remember the argument."""
+    """Make an argument's pointer remember the argument."""
     if isinstance(value, tuple):
         for index, (one, made) in enumerate(zip(value, converted, strict=True)):
             _mark(f"{name}[{index}]", one, made, areas, memories)
@@ -525,7 +525,7 @@ _OF_FIRST = (
 
 
 def _carriers() -> dict[str, Callable[..., Any]]:
-    """The operations whose pointers have the origin of those that they are made of."""
+    """The operations whose resulting pointers have the origin of their operands."""
     made = {f"create_{name}": _carrying(f"create_{name}", 0) for name in _OF_FIRST}
     made["create_splat"] = _carrying("create_splat", 1)
     made["create_cat"] = _carrying("create_cat", 0, 1)

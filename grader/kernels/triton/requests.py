@@ -1,4 +1,4 @@
-"""What loads, stores and atomics of a Triton kernel ask memory for, one by one and in sum."""
+"""The requests of a Triton kernel's loads, stores and atomics, one by one and in sum."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_OFFSETS = 4096
 
 @dataclass
 class Site:
-    """All requests of one kind by one line to one array, as they add up."""
+    """The running sum of all requests of one kind by one line to one array."""
 
     number: int
     line: int
@@ -44,7 +44,7 @@ class Site:
         )  # fmt: skip
 
     def keep(self, offsets: Array, lanes: int, on: Array | None, again: bool) -> None:
-        """A request's offsets, if no other has had as many lanes switched off."""
+        """Keep a request's offsets, if it has more lanes switched off than any before."""
         masked = lanes - offsets.size
         if again and self.kept == self.requests:
             both = zip(self.offsets, _spread(offsets, on), strict=False)
@@ -61,8 +61,8 @@ class Site:
 class Asked:
     """One access: the lanes that are on, as offsets in bytes from the tensor's beginning.
 
-    `row`: they are neighbours in order. `once`: the offsets with none twice where `distinct` was
-    found by sorting, otherwise as they came.
+    `row`: whether they are neighbours in order. `once`: the offsets, without duplicates if
+    `distinct` was found by sorting.
     """
 
     offsets: Array
@@ -81,7 +81,7 @@ class Asked:
         return Asked(offsets, size, False, int(offsets.min()), int(offsets.max()))
 
     def sectors(self, within: int) -> int:
-        """How many sectors an access touches; fills in `distinct` and `once`."""
+        """How many sectors an access touches; sets `distinct` and `once`."""
         offsets, size, low, high = self.offsets, self.size, self.low, self.high
         if self.row:
             self.distinct, self.once = offsets.size, offsets
@@ -111,7 +111,7 @@ class Asked:
         return found
 
     def most_equal(self) -> int:
-        """How often the most frequent offset is there."""
+        """How often the most frequent offset occurs."""
         _, counts = np.unique(self.offsets, return_counts=True)
         return int(counts.max())
 
@@ -136,7 +136,7 @@ _ROWS: dict[tuple[int, int], bytes] = {}
 
 
 def _is_row(offsets: Array, first: int, size: int) -> bool:
-    """Whether each offset is the one before and `size` more; compared as bytes, which is fast."""
+    """Whether each offset is the previous one plus `size`; compared as bytes, which is fast."""
     key = (offsets.size, size)
     row = _ROWS.get(key)
     if row is None:

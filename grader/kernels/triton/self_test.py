@@ -1,6 +1,6 @@
-"""Two small launches whose counts are known: whether the guard and this Triton fit each other.
+"""Launches with known counts, which show whether the guard works with this Triton.
 
-Imports Triton and torch. The kernels are read as text by the interpreter, so this must be a file.
+Imports Triton and torch. The interpreter reads the kernels as text, so this must be a file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _twice(out: Any) -> None:
     tl.store(out, tl.program_id(0).to(tl.float32))
 
 
-# Of each access: kind, array, requests, lanes, masked lanes, sectors.
+# For each access: kind, array, requests, lanes, masked lanes, sectors.
 _COUNTS = {
     ("read", "x", 2, 2 * 16 * 15, 2 * 16, 2 * 30),
     ("write", "out", 2, 2 * 256, 0, 2 * 32),
@@ -49,7 +49,7 @@ _COUNTS = {
 }
 
 
-# Of what each of two launches must not do: kind, program, access, element.
+# For each fault that must be found: kind, program, access, element.
 _FOUND = (
     (FindingKind.OUT_OF_ARGUMENT, (0,), "read", Element("x", (15,))),
     (FindingKind.RACE_OF_PROGRAMS, (1,), "write", Element("out", (0,))),
@@ -57,7 +57,7 @@ _FOUND = (
 
 
 def fault() -> str:
-    """What does not fit, or an empty string."""
+    """The first difference, or an empty string."""
     x = torch.arange(240, dtype=torch.float32).reshape(16, 15) / 240
     out, total = torch.zeros(2, 16, 16), torch.zeros(16)
     hooks = Hooks(0, False)
@@ -83,7 +83,7 @@ def fault() -> str:
 
 
 def _refused(x: Any) -> str:
-    """What must end a launch, and a race."""
+    """The first of the expected faults that is not found, or an empty string."""
     memory = x.reshape(-1)
     hooks = Hooks(0, False)
     with hooks.installed():

@@ -1,38 +1,38 @@
-"""Triton kernels under guard, on the CPU: what a learner's launches read, write and must not do.
+"""Triton kernels on the CPU, under a guard: what a learner's launches read, write and do wrong.
 
     value, reports = kernels.watched(student.softmax, x)
     report = Report.from_plain(reports[0])
 
-Every launch that the function makes is interpreted, program after program. A report counts what the
-kernel asked for, line by line; what a GPU would not do as well ends the launch with a sentence: an
-access outside of the argument that a pointer comes from, `if` on a block, a product of blocks that
-is too small, arithmetic that the interpreter does on bit patterns. Two programs that touch an
-element, one of them by writing it, are a race unless an atomic orders them.
+Every launch that the function makes is interpreted, program after program. A report counts the
+kernel's requests, line by line. What would fail on a GPU ends the launch with a sentence: an access
+outside of the argument that a pointer comes from, `if` on a block, a product of blocks that is too
+small, arithmetic that the interpreter does on bit patterns. Two programs that touch an element, one
+of them by writing it, race unless an atomic orders them.
 
-Memory of `torch.empty` and its kin holds NaN (the largest number, for integers) while the function
-runs, so that what a kernel leaves out is seen. With `@triton.autotune` the first configuration is
-taken. bfloat16 is rounded to the nearest when it is stored, as on a GPU.
+While the function runs, memory of `torch.empty` and its kin holds NaN (for integers the largest
+number), which shows what a kernel leaves out. With `@triton.autotune` the first configuration runs.
+bfloat16 is rounded to the nearest when it is stored, as on a GPU.
 
 Known limits
-- The figures are *witnessed*, made beside the learner's code, in a process of theirs. What is
-  noticed: the guard's hooks taken off or covered, functions of it or of the interpreter replaced,
-  counts edited after they were written, a thread started, objects searched through `gc`. Code that
-  keeps the interpreter's own functions from before the guard was loaded, or finds the guard's
-  objects in a caller's frame and uses their methods, can still forge; `touched`, `visits` and the
-  list of races are not signed as the counts are. A suite judges the values of the same launch, and
-  bounds the counts by what the task needs.
+- The figures are *witnessed*, made beside the learner's code in its own process. The guard notices:
+  its hooks removed or covered, functions of it or of the interpreter replaced, counts edited after
+  they were written, a thread started, objects searched through `gc`. Code that keeps the
+  interpreter's own functions from before the guard was loaded, or finds the guard's objects in a
+  caller's frame and uses their methods, can still forge; `touched`, `visits` and the list of races
+  are not signed as the counts are. A suite judges the values of the same launch, and bounds the
+  counts by what the task needs.
 - A kernel is Python here: it could read tensors of its module past `tl.load`, compute with torch or
-  NumPy, or call plain functions. `ops=True` tells which ATen operations ran.
+  NumPy, or call plain functions. `ops=True` lists the ATen operations that ran.
 - Within one program, lanes are in step: a `tl.store` that a later `tl.load` of other lanes reads
-  needs `tl.debug_barrier()` on a GPU, and is no fault here. Lanes of one `tl.store` are checked.
+  needs `tl.debug_barrier()` on a GPU, but is not a fault here. Lanes of one `tl.store` are checked.
 - Tensors of different storages over the same memory (two `torch.from_numpy` of overlapping arrays)
-  are told apart, and do not race.
+  count as different memory and do not race.
 - Pointers that a kernel loads from memory, instead of taking them as arguments, are out of bounds.
-- Of each element eight readers that nothing orders are remembered: where atomics order some of many
-  programs and not others, a race may be missed.
+- For each element the guard keeps eight readers that nothing orders: where atomics order some of
+  many programs and not others, it may miss a race.
 - An atomic on one element orders programs as its `sem` says; one on a block of elements does not.
 - Integers wrap around silently, as on a GPU. Floating-point warnings of NumPy are off in a launch.
-- `num_warps`, `num_stages` and other options have no effect, and a misspelt one is no error.
+- `num_warps`, `num_stages` and other options have no effect, and a misspelt one is not an error.
 - `tl.exp` and other functions are NumPy's, `tl.dot` is exact in its inputs' type (no TF32).
 """
 
@@ -59,7 +59,7 @@ WANTED = "triton>=3.7.1,<3.8"
 
 
 class TritonUnsupported(RuntimeError):
-    """The guard cannot count with this Triton, or with none; the text says what to install."""
+    """The guard does not work with this Triton, or there is none; the text says what to install."""
 
 
 def watched(
@@ -73,12 +73,12 @@ def watched(
     """Call `function(*args, **kwargs)` with every Triton launch in it under guard.
 
     Returns its value and the launches' reports, in order, as plain data (`Report.from_plain`). The
-    value is None where a fault ended a launch; what else the function raises goes through. `seed`:
+    value is None if a fault ended a launch; other exceptions of the function come through. `seed`:
     0 runs programs in their order, another one shuffles them. `trace`: reports have `visits`.
-    `ops`: a third element, the names of all ATen operations that ran, as `meters.op_log` has them.
+    `ops`: a third element, the names of all ATen operations that ran, as in `meters.op_log`.
 
     In a process where kernels are compiled for a GPU a report has the kernel's name and the grid
-    only. Raises TritonUnsupported; MeasurementDisturbed where the guard was tampered with.
+    only. Raises TritonUnsupported; MeasurementDisturbed if the guard was tampered with.
     """
     refuse_students(sys._getframe(1))
     patches = _ready()
@@ -101,7 +101,7 @@ def watched(
 
 
 def preload() -> None:
-    """Have Triton and the guard loaded before any code of a learner's; nothing without Triton."""
+    """Load Triton and the guard before any learner's code; does nothing without Triton."""
     with contextlib.suppress(TritonUnsupported):
         _ready()
 
@@ -111,7 +111,7 @@ _fault: str | None = None
 
 
 def _ready() -> Any:
-    """The touch points of a Triton that was tried out, once a process."""
+    """The module `patches`, once the self-test has passed in this process."""
     global _fault
     try:
         from grader.kernels.triton import patches
@@ -148,7 +148,7 @@ def _version_text(version: str) -> str:
 
 
 def _called(hooks: Hooks, call: Callable[[], Any]) -> Any:
-    """The value of the call, None where a launch was stopped."""
+    """The value of the call, None if a launch was stopped."""
     from grader.kernels.triton import patches
 
     watches = [patches.WATCH, *_WATCHES]
@@ -175,14 +175,14 @@ def _complain(problems: list[str]) -> None:
 
 def _reports(hooks: Hooks) -> list[dict[str, Any]]:
     if [launch.kernel for launch in hooks.launches] != [kernel for (kernel,) in hooks.journal]:
-        _complain(["a launch is missing, or was put in"])
+        _complain(["a launch is missing, or was added"])
     reports = [launch.report() for launch in hooks.launches] or hooks.compiled
     return [report.plain() for report in reports]
 
 
 @contextlib.contextmanager
 def _poisoned() -> Iterator[None]:
-    """Fresh memory holds NaN, not what lay there before."""
+    """Fresh memory holds NaN, not its previous content."""
     import torch
 
     settings = torch.utils.deterministic

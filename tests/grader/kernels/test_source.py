@@ -22,7 +22,7 @@ def inside(statement: str) -> str:
 HOST = "a file holds kernels only"
 LATER = "not supported here"
 SYNC = "use the form with _sync and a mask"
-COMPILER = "a word of the host's compiler"
+COMPILER = "this is for the host's compiler"
 
 # A text, the word that the sentence has to name, and a part of why: one at least for each row.
 REFUSED: list[tuple[str, str, str]] = [
@@ -50,8 +50,8 @@ REFUSED: list[tuple[str, str, str]] = [
     (inside("x[0] = __shfl_down(x[0], 1);"), "__shfl_down", SYNC),
     (inside("int all = __all(1);"), "__all", SYNC),
     (inside("float *y = new float[4];"), "new", "allocating in a kernel"),
-    (inside("try { x[0] = 1; } catch (...) { }"), "try", "C++ of the host only"),
-    (inside("thread_local int y;"), "thread_local", "a name of the emulator's"),
+    (inside("try { x[0] = 1; } catch (...) { }"), "try", "this C++ is for the host only"),
+    (inside("thread_local int y;"), "thread_local", "the emulator reserves this name"),
     (inside("int y __attribute__((aligned(8)));"), "__attribute__", COMPILER),
     ('#line 7 "other.cu"\n' + KERNEL, "#line", COMPILER),
     (inside("system(0);"), "system", HOST),

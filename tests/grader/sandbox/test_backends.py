@@ -388,7 +388,7 @@ def test_a_file_that_never_finishes_its_import(
     backend.close()
 
 
-ONLY = r"only main_file.py count, so main_helper.py is not"
+ONLY = r"a submission holds only main_file.py, so main_helper.py is missing"
 
 
 @pytest.mark.parametrize("tier", TIERS)

@@ -31,7 +31,7 @@ def test_line_ends_and_byte_order_marks_do_not_matter(tmp_path: Path, data: byte
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"a: 1\nb: \xe9\n", "plan.yaml is no UTF-8 text (byte 0xe9); save it as UTF-8"),
+        (b"a: 1\nb: \xe9\n", "plan.yaml is not UTF-8 text (byte 0xe9); save it as UTF-8"),
         ("a: 1\n".encode("utf-16-be"), "plan.yaml holds zero bytes"),
         (b"x" * (MAX_TEXT_BYTES + 1), "plan.yaml is larger than 256 KiB"),
     ],

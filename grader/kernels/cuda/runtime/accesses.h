@@ -5,7 +5,7 @@
 
 namespace il {
 
-// `index`: where to look first, and where it was found.
+// `index`: where the search starts, and where it ended.
 inline Region *region_at(Address a, u32 size, u32 &index) {
     Region &again = regions[index];
     if (a - again.base < again.bytes && a + size <= again.base + again.bytes) return &again;
@@ -25,7 +25,7 @@ COLD void refuse_access(const char *why, Address a, u32 size, Kind kind, Address
                       size, quoted(region.name).c_str(), (long long)(a - region.base), region.element));
 }
 
-// A lane that does not follow: the request is looked up by its path.
+// For a lane that does not follow: the request is found by its path.
 u32 request_alone(Address pc, Kind kind, u32 part, u64 tag, u32 region, u32 size) {
     Lane &l = *current;
     if (l.follows) go_alone(l);
@@ -75,7 +75,7 @@ __attribute__((noinline)) void access(Address a, u32 size, Kind kind, Address pc
     check(a, size, kind, *region, site);
 }
 
-// The same, for one that goes where the leader went.
+// The same for a lane that follows the leader.
 template <Kind kind, u32 size> INLINE void access(Address a, Address pc) {
     const Event &event = *next;
     if (LIKELY(event.tag == tag_of(pc, kind))) {
@@ -90,7 +90,7 @@ template <Kind kind, u32 size> INLINE void access(Address a, Address pc) {
     access(a, size, kind, pc);
 }
 
-// A struct's copy: words, and what is left of one at either end.
+// The copy of a struct: words, and part of a word at either end.
 void access_range(Address a, size_t bytes, Kind kind, Address pc) {
     u32 part = 0;
     for (size_t done = 0; done < bytes;) {

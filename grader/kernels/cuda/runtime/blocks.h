@@ -1,4 +1,4 @@
-// Lanes that wait, a block, and the grid.
+// Waiting lanes, a block, and the grid.
 #pragma once
 
 #include "counts.h"
@@ -24,7 +24,7 @@ void collective(Collective kind, int what, u32 mask, u64 value, int argument, in
 }
 
 u64 shuffled(const Warp &w, const Lane &l) {
-    // As PTX has it: five bits of the argument count, and xor reaches into earlier segments.
+    // As in PTX: five bits of the argument count, and xor reaches into earlier segments.
     const int width = l.width, number = (int)l.number, by = l.argument & 31;
     const int start = number / width * width, end = start + width;
     int source = number;
@@ -32,13 +32,13 @@ u64 shuffled(const Warp &w, const Lane &l) {
     else if (l.what == 1 && number - by >= start) source = number - by;
     else if (l.what == 2 && number + by < end) source = number + by;
     else if (l.what == 3 && (number ^ by) < end) source = number ^ by;
-    const u64 nothing = ~0ull; // a NaN, or -1: what a lane outside the mask gives is undefined
+    const u64 nothing = ~0ull; // a NaN, or -1: the value of a lane outside the mask is undefined
     if (source < 0 || source >= (int)w.count || !(l.mask >> source & 1)) return nothing;
     const Lane &from = lanes[w.first + (u32)source];
     return from.state == AT_COLLECTIVE ? from.value : nothing;
 }
 
-// Lets the lanes of one mask go on if all of them that still run wait for the same.
+// Lets the lanes of one mask go on if all of them that still run wait for the same function.
 bool resolve(Warp &w) {
     for (u32 i = 0; i < w.count; ++i) {
         Lane &asking = lanes[w.first + i];
@@ -146,7 +146,7 @@ std::string with_other(const Lane &l) {
     return format(", \"other_thread\": %u, \"other_pc\": %llu", l.thread, (unsigned long long)l.waits_at);
 }
 
-// Nobody can run any more: all wait at one barrier, or the kernel is stuck. Whether it goes on.
+// No lane can run: all wait at one barrier, or the kernel is stuck. Returns whether it goes on.
 bool pass_barrier() {
     u32 done = 0;
     const Lane *first = nullptr, *gone = nullptr, *stuck = nullptr;
@@ -203,7 +203,7 @@ void run_block() {
     }
     unwritten.clear();
     first_moment = epoch_moment = (u32)moments.size();
-    for (Warp &w : warps) w.began.clear(), ++w.turn; // what lanes of other blocks met for is over
+    for (Warp &w : warps) w.began.clear(), ++w.turn; // forget warp-level calls of other blocks
     const std::vector<u32> order = order_of((u32)warps.size(), settings.seed ? settings.seed + block_number : 0);
     u64 barriers = 0;
     for (;;) {
@@ -243,7 +243,7 @@ void run_grid() {
     }
     warps.resize((threads + 31) / 32);
     for (u32 i = 0; i < warps.size(); ++i) warps[i].first = 32 * i, warps[i].count = std::min(32u, threads - 32 * i);
-    if (blocks > settings.max_total / threads) { // a thread takes one step at least
+    if (blocks > settings.max_total / threads) { // a thread takes at least one step
         end_launch(too_long(0));
         return;
     }

@@ -1,4 +1,4 @@
-// A warp's requests become counts.
+// Turns a warp's requests into counts.
 #pragma once
 
 #include "accesses.h"
@@ -13,7 +13,7 @@ u32 distinct(const Addresses &a, u32 mask, u32 size, int shift) {
         const Address start = a.of[__builtin_ctz(rest)];
         for (Address piece = start >> shift; piece <= (start + size - 1) >> shift; ++piece) {
             bool known = false;
-            if (piece <= highest) // else it is new: addresses mostly rise with the lanes
+            if (piece <= highest) // else it is new: addresses mostly rise with the lane
                 for (u32 i = count; i-- > 0 && !known;) known = seen[i] == piece;
             if (!known && count < 128) seen[count++] = piece;
             highest = std::max(highest, piece);
@@ -23,7 +23,7 @@ u32 distinct(const Addresses &a, u32 mask, u32 size, int shift) {
 }
 
 // The cycles that shared memory needs: lanes go in phases (all at once; halves for 8 bytes, quarters
-// for 16), and in a phase each of the 32 banks gives one 4-byte word a cycle, to whoever asks for it.
+// for 16). In a phase each of the 32 banks gives one 4-byte word a cycle, to all lanes that ask it.
 void shared_cost(const Addresses &a, u32 mask, u32 size, u32 &wavefronts, u32 &phases, u32 &worst) {
     const u32 group = size <= 4 ? 32 : size == 8 ? 16 : 8;
     wavefronts = phases = worst = 0;
@@ -59,7 +59,7 @@ Step &step_of(u32 site) {
 
 inline u32 lanes_in(u32 mask) { return mask == ~0u ? 32 : (u32)__builtin_popcount(mask); }
 
-// Lanes in a row, each `step` bytes after the one before: then counts follow from a few numbers.
+// Lanes in a row, each `step` bytes after the previous one: a few numbers give the counts.
 struct Row {
     bool is_row;
     u32 many;
@@ -80,8 +80,8 @@ Row row_of(const Addresses &a, u32 mask) {
     return row;
 }
 
-// As `distinct` of sectors, and of words or bytes. An access lies within one sector; where lanes are
-// less than a sector apart, they leave none out.
+// As `distinct`, of sectors and of words or bytes. An access lies within one sector; lanes less
+// than a sector apart skip no sector.
 void global_cost(const Addresses &a, u32 mask, u32 size, u32 &sectors, u32 &ideal) {
     const Row row = row_of(a, mask);
     if (!row.is_row) {
@@ -94,7 +94,7 @@ void global_cost(const Addresses &a, u32 mask, u32 size, u32 &sectors, u32 &idea
     sectors = row.reach >= 32ull * (row.many - 1) && row.step ? row.many : (u32)((low + row.reach) / 32 - low / 32) + 1;
 }
 
-// For whole words: a row of lanes comes back to a bank after as many as the step's share of 32 says.
+// For whole words: a row of lanes returns to a bank after 32 / gcd(32, step in words) lanes.
 bool row_cost(const Addresses &a, u32 mask, u32 &ways) {
     const Row row = row_of(a, mask);
     if (!row.is_row) return false;
@@ -105,7 +105,7 @@ bool row_cost(const Addresses &a, u32 mask, u32 &ways) {
 }
 
 void count(Warp &w) {
-    // What followers share with the leader they have contributed to.
+    // Followers have contributed to the requests that they share with the leader.
     for (u32 i = 1; i < w.count; ++i) {
         const Lane &l = lanes[w.first + i];
         if (l.follows && l.followed) w.led[l.followed - 1].last |= 1u << i;
@@ -163,7 +163,7 @@ void count(Warp &w) {
             step.masks[w.first / 32] |= head.mask;
         }
     }
-    // At a barrier a follower that came as far as the leader has its path.
+    // At a barrier a follower that came as far as the leader has the leader's path.
     for (u32 i = 0; i < w.count; ++i) {
         Lane &l = lanes[w.first + i];
         if (l.follows && l.state == AT_BARRIER) {

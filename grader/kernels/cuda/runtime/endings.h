@@ -1,4 +1,4 @@
-// What ends a launch: the kind of fault, who and where, as JSON.
+// What ends a launch, as JSON: the kind of fault, the thread and the place.
 #pragma once
 
 #include "fibers.h"

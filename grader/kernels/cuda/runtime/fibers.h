@@ -99,7 +99,8 @@ char *new_stack() {
     return stack;
 }
 
-// Where a lane's stack begins, downwards: all at one offset in a page would share a few cache lines.
+// Where a lane's stack begins, growing down. Stacks at equal offsets in a page would compete for
+// the same few cache lines.
 Address beginning(const Lane &l) { return (Address)l.stack + STACK_BYTES - l.thread % 56 * 128; }
 
 void to_scheduler() { il_switch(&current->stack_pointer, scheduler); }

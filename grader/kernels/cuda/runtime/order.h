@@ -1,4 +1,4 @@
-// The order: what to launch, and its arrays.
+// Reads the order: what to launch, and its arrays.
 #pragma once
 
 #include "symbols.h"
@@ -22,7 +22,7 @@ void read_spec(const char *spec, const char *data) {
     std::vector<std::string> dynamic;
     std::vector<Address> bases;
     values.reserve(256);
-    std::vector<bool> named; // by array: whether a parameter said what its elements are
+    std::vector<bool> named; // by array: whether a parameter gives its element size
     while (fgets(line, sizeof line, file)) {
         char word[64], name[256];
         unsigned long long a = 0, b = 0, c = 0, d = 0;
@@ -41,7 +41,7 @@ void read_spec(const char *spec, const char *data) {
         else if (what == "races" && sscanf(line, "%*s %llu", &a) == 1) settings.races = a != 0;
         else if (what == "dynamic" && sscanf(line, "%*s %255s", name) == 1) dynamic.push_back(name);
         else if (what == "array" && sscanf(line, "%*s %llu %llu %llu %llu %255s", &a, &b, &c, &d, name) == 5) {
-            // offset in the file, bytes, bytes of an element, whether it may only be read
+            // offset in the file, bytes, bytes of an element, whether it is read-only
             Region region;
             region.name = name, region.bytes = b, region.element = (u32)c, region.read_only = d != 0;
             const size_t room = (b + 4095) / 4096 * 4096 + 4096;
@@ -56,7 +56,7 @@ void read_spec(const char *spec, const char *data) {
         } else if (what == "pointer" && sscanf(line, "%*s %llu %llu", &a, &b) == 2) {
             if (a >= bases.size()) refuse("no such array");
             const int number = (int)values.size();
-            // Elements are told as the kernel's parameter has them.
+            // The size of an element is that of the kernel's parameter.
             if (kernel && number < kernel->count && kernel->parameters[number].element && !named[a])
                 regions[a].element = kernel->parameters[number].element, named[a] = true;
             values.push_back(bases[a] + b);

@@ -1,4 +1,4 @@
-// The path of a lane: the call stack with the turn of every loop, computed or followed.
+// The path of a lane: the call stack with the iteration of every loop, computed or followed.
 #pragma once
 
 #include "races.h"
@@ -14,10 +14,10 @@ inline void find_path(Path &p) {
     p.hash = p.loops_used > frame.loops ? turn_of(p.loops[p.loops_used - 1]) : frame.path;
 }
 
-// The path when a basic block begins; false if it is too deep.
+// Updates the path as a basic block begins; false if it is too deep.
 inline bool step_path(Path &p, Address pc) {
     Frame &frame = p.frames[p.frames_used - 1];
-    if (pc <= frame.last) { // backwards: another turn of the loop that begins here
+    if (pc <= frame.last) { // backwards: another iteration of the loop that begins here
         while (p.loops_used > frame.loops && p.loops[p.loops_used - 1].head > pc) --p.loops_used;
         Loop *top = p.loops_used > frame.loops ? &p.loops[p.loops_used - 1] : nullptr;
         if (top && top->head == pc) {
@@ -53,7 +53,7 @@ inline void pop_frame(Path &p) {
 
 // -- leading and following ----------------------------------------------------------------------------
 
-// The leader's next event. The end of the list moves on.
+// Adds the leader's next event and moves the end of the list.
 inline void lead(u64 tag, u32 head, Region *region = nullptr, u32 site = 0) {
     Warp &w = *warp;
     Event &event = w.led.back();
@@ -75,7 +75,7 @@ INLINE bool follows_to(u64 tag) {
     return true;
 }
 
-// The lane's own path, where it has to be known.
+// The lane's own path, where it must be known.
 Path &own_path(Lane &l) {
     if (!l.path) l.path = new Path;
     if (l.alike) {
@@ -88,7 +88,7 @@ Path &own_path(Lane &l) {
     return *l.path;
 }
 
-// Walk the leader's events as far as the lane followed, and compute its path at last.
+// Walks the leader's events as far as the lane followed, and computes its path.
 COLD void go_alone(Lane &l) {
     Warp &w = *warp;
     pause_following(l);
@@ -108,7 +108,7 @@ COLD void go_alone(Lane &l) {
 
 inline u64 start_of(const Path &p) { return mix(p.hash, p.frames_used ? p.frames[p.frames_used - 1].last : 0); }
 
-// What a lane is, when it runs for the first time after a barrier: the first of a warp leads.
+// The role of a lane when it first runs after a barrier: the first of a warp leads.
 void place(Lane &l) {
     Warp &w = *warp;
     l.placed = true;

@@ -1,4 +1,4 @@
-// Who touched which word last, and accesses that nothing orders.
+// The last accesses to each word, and accesses that nothing orders.
 #pragma once
 
 #include "requests.h"
@@ -13,7 +13,7 @@ Touch told(const Mark &mark) {
     return t;
 }
 
-// What the warp's accesses are now marked with.
+// The mark of the warp's accesses from now on.
 inline u32 present() {
     Warp &w = *warp;
     if (w.moment == NOBODY) { // since a barrier, a __syncwarp() or a fence
@@ -32,7 +32,7 @@ bool is_published(const Moment &m, u32 lane) {
     return thread < last_fence.size() && last_fence[thread] > m.fences;
 }
 
-// Whether what left that mark surely came before what the current lane does now.
+// Whether the access with that mark surely came before what the current lane does now.
 inline bool is_before(const Mark &mark, Space space) {
     if (mark.moment() == NOBODY) return true;
     const Lane &l = *current;
@@ -55,7 +55,7 @@ void note_race(const Touch &other, Kind other_kind, const Touch &mine, Kind kind
         if (r.mine.site == mine.site && r.other.site == other.site && r.kind == kind &&
             r.other_kind == other_kind) {
             ++r.count;
-            // Two warps make the clearer example: no thought of lanes in step comes up.
+            // Two warps make the clearer example: lanes of one warp might seem to run in step.
             const bool shown = r.mine.block1 == r.other.block1 && r.mine.thread / 32 == r.other.thread / 32;
             const bool apart = mine.block1 == other.block1 && mine.thread / 32 != other.thread / 32;
             if (shown && apart) r.mine = mine, r.other = other, r.address = a, r.region = region;
@@ -64,8 +64,8 @@ void note_race(const Touch &other, Kind other_kind, const Touch &mine, Kind kind
     if (races.size() < 32) races.push_back(Race{other, mine, kind, other_kind, region, a, 1});
 }
 
-// A follower's steps are not counted one by one: it is given all that the leader took, and hands
-// back what it leaves.
+// A follower's steps are not counted one by one: it gets all the steps of the leader, and returns
+// those that it does not take.
 inline void start_following(const Lane &l) {
     next = &warp->led[l.followed];
     budget -= warp->led.back().steps - next->steps;
@@ -77,8 +77,8 @@ inline void pause_following(Lane &l) {
     next = &nothing;
 }
 
-// A write after another thread's write is no race if it stores what was there already.
-// Until that is settled the hooks expect nothing, so that the lane's next event comes here first.
+// A write after another thread's write is not a race if it stores the value that was there already.
+// Until that is known the hooks expect nothing, so that the lane's next event comes here first.
 COLD void settle_now() {
     const Suspect &s = suspect;
     suspect.open = false;
@@ -89,8 +89,8 @@ COLD void settle_now() {
 inline void settle() {
     if (suspect.open) settle_now();
 }
-// A read of shared memory that nobody had written. Told when the block comes to its next barrier or
-// its end: where a thread writes the word after all, that is a race, and says more.
+// A read of shared memory that no thread had written. It is reported at the block's next barrier or
+// end: if a thread writes the word before that, it is a race, which says more.
 struct Unwritten {
     u32 region;
     Address word;
@@ -117,12 +117,12 @@ void new_marks(Region &region, size_t many) {
     const size_t bytes = 3 * many * sizeof(Mark);
     void *marks = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (marks == MAP_FAILED) _exit(5);
-    madvise(marks, bytes, MADV_HUGEPAGE); // thousands of page faults less
+    madvise(marks, bytes, MADV_HUGEPAGE); // saves thousands of page faults
     region.writer.of = (Mark *)marks, region.first.of = region.writer.of + many, region.last.of = region.first.of + many;
 }
 size_t cells_of(const Region &region) { return region.shift ? region.bytes / 4 + 2 : region.bytes + 8; }
 
-// From now on a cell for each byte: neighbours in one word do not race.
+// Uses a cell for each byte from now on: neighbours in one word do not race.
 COLD void split_cells(Region &region, u32 index) {
     const Region words = region;
     region.shift = 0, region.plain = false;
@@ -187,16 +187,16 @@ void check_races(Address a, u32 size, Kind kind, Region &region, u32 site) {
     for (Address cell = first; cell <= last; ++cell) check_cell(region, cell, a, size, kind, mine, noted);
 }
 
-// Whether a mark is from this block and before its last barrier; or, besides, nobody's or the same
-// lane's in the same moment. Then it comes before what the lane does now.
+// `is_settled`: the mark is from this block and before its last barrier. `is_plainly_before`: that,
+// or no mark, or the same lane's in the same moment, so its access came before this one.
 INLINE bool is_settled(const Mark &other) { return other.moment() - first_moment < epoch_moment - first_moment; }
 INLINE bool is_plainly_before(const Mark &other, const Mark &mine) {
     return other.bits == 0 || is_settled(other) || ((other.bits ^ mine.bits) & WHO_AND_WHEN) == 0;
 }
 
-// An access of whole words with which nothing can be wrong, done as `check_cell` would do it, without
-// its questions: first what is most common, a word that was not touched before or by a barrier long
-// ago, then what else is plain. Else false, and nothing is done.
+// The fast path of `check_cell`, for an access of whole words that cannot race: first the most
+// common case, a word without accesses since the last barrier, then other plain cases. For any
+// other access it does nothing and returns false.
 bool is_plain(Address a, u32 size, Kind kind, Region &region, const Mark &mine) {
     const Address start = (a - region.base) / 4, end = start + size / 4;
     for (Address word = start; word < end; ++word) {

@@ -1,4 +1,4 @@
-// Sites, which are instructions that touch an array, and the requests of warps at them.
+// Sites, that is, instructions that access an array, and the requests of warps at them.
 #pragma once
 
 #include "endings.h"
@@ -50,7 +50,7 @@ inline u32 request(u64 key, bool &fresh) {
     Warp &w = *warp;
     Lane &l = *current;
     const u32 bit = 1u << l.number;
-    // Lanes mostly follow the first one; one that left out a branch goes on a little further.
+    // Lanes mostly follow the first one; one that skipped a branch is found a little further on.
     const u32 known = (u32)w.heads.size(), near = std::min(known, l.cursor + 6);
     for (u32 i = l.cursor; i < near; ++i) {
         Head &head = w.heads[i];

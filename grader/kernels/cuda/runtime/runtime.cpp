@@ -1,11 +1,11 @@
-// Runs CUDA kernels that were compiled for the CPU and counts what a profiler would tell.
+// Runs CUDA kernels that were compiled for the CPU, with the counts of a profiler.
 //
 // The kernel's object calls the hooks below before every access to memory (-fsanitize=thread) and at
 // every basic block (-fsanitize-coverage=trace-pc); no sanitizer library is linked. The threads of a
-// block are fibers of one system thread. A lane runs until it waits or ends; its accesses are kept
+// block are fibers of one system thread. A lane runs until it waits or ends. Its accesses are kept
 // until the whole warp has come as far, and then counted as the warp's requests: two lanes belong to
 // the same request if they reached the same instruction on the same path, which is the call stack with
-// the turn of every loop around it.
+// the iteration of every loop around it.
 //
 //   program SPEC DATA REPORT    what to launch, its arrays, and where the report (JSON) goes
 
@@ -47,7 +47,7 @@ void il_fence(int scope) {
         published.assign(blocks, 0);
         if (blocks * threads < (1u << 26)) last_fence.assign(blocks * threads, 0);
     }
-    // What came before the block's last barrier is published with what this thread wrote itself.
+    // Publishes what came before the block's last barrier and what this thread wrote itself.
     published[block_number] = std::max(published[block_number], epoch);
     const u64 thread = (u64)block_number * threads + current->thread;
     if (thread < last_fence.size()) last_fence[thread] = fences;
@@ -112,7 +112,7 @@ int main(int count, char **given) {
     if (count != 4) refuse("program SPEC DATA REPORT");
     const rlimit no_core = {0, 0}, file = {16u << 20, 16u << 20};
     setrlimit(RLIMIT_CORE, &no_core);
-    setrlimit(RLIMIT_FSIZE, &file); // a kernel that prints for ever; arrays are mapped, not written
+    setrlimit(RLIMIT_FSIZE, &file); // ends endless printing; arrays are mapped, not written
     signal(SIGXFSZ, SIG_IGN);
     std::set_new_handler([] { refuse("there is not enough memory for this launch"); });
     report_path = given[3];

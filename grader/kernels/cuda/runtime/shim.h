@@ -1,8 +1,8 @@
-// CUDA C++'s words as C++ that g++ and clang++ compile for the CPU. No header of the system is
-// included: a learner's file must not need one either, and compiling stays short.
+// CUDA's extensions of C++, for g++ and clang++ to compile for the CPU. It includes no system
+// header: a learner's file must not need one either, and compiling stays fast.
 //
 // What is a register on a GPU is a call here, so that no hook takes it for memory. Vector types are
-// copied by one access of their whole size, as a GPU does.
+// copied by one access of their whole size, as on a GPU.
 #pragma once
 
 #define __global__
@@ -31,7 +31,7 @@ using ptrdiff_t = decltype((char *)0 - (char *)0);
 
 // -- vector types -----------------------------------------------------------------------------------
 
-// Copied in one piece: `Whole` is a vector of the compiler's of the same size.
+// Copied in one piece: `Whole` is a vector type of the compiler with the same size.
 #define IL_VECTOR2(Name, Scalar)                                                                   \
     struct alignas(2 * sizeof(Scalar)) Name {                                                      \
         typedef Scalar Whole __attribute__((vector_size(2 * sizeof(Scalar)), may_alias));          \
@@ -202,7 +202,7 @@ IL_INLINE unsigned int __reduce_xor_sync(unsigned int mask, unsigned int v) {
     return (unsigned int)il_warp_reduce(5, mask, v);
 }
 
-// -- atomics: the runtime checks and counts the access, the rest is hidden from the hooks ------------
+// -- atomics: the runtime checks and counts the access; hooks do not see the rest --------------------
 
 template <typename T> struct il_same {
     typedef T type;
@@ -213,8 +213,8 @@ template <typename T, typename... Rest> struct il_listed<T, T, Rest...> {
 };
 template <typename T, typename First, typename... Rest>
 struct il_listed<T, First, Rest...> : il_listed<T, Rest...> {};
-// For the element types that CUDA has the atomic for, and no others. The value argument must not
-// take part in finding T: atomicAdd(&a_float, 1) is legal.
+// Only for the element types that CUDA has the atomic for. The value argument must not take part in
+// the deduction of T: atomicAdd(&a_float, 1) is legal.
 #define IL_ATOMIC(name, expression, ...)                                                           \
     template <typename T>                                                                          \
     IL_HIDDEN inline T il_##name(T *address, T value) {                                            \
@@ -264,7 +264,7 @@ IL_MINMAX(long)
 IL_MINMAX(unsigned long)
 IL_MINMAX(long long)
 IL_MINMAX(unsigned long long)
-// On a GPU a NaN loses against a number.
+// On a GPU the number wins over a NaN.
 IL_INLINE float min(float a, float b) { return __builtin_fminf(a, b); }
 IL_INLINE float max(float a, float b) { return __builtin_fmaxf(a, b); }
 IL_INLINE double min(double a, double b) { return __builtin_fmin(a, b); }
@@ -410,7 +410,7 @@ template <typename... A> constexpr const il_parameter *il_parameters(void (*)(A.
     return il_described<A...>::list;
 }
 template <typename... A> constexpr int il_arity(void (*)(A...)) { return (int)sizeof...(A); }
-// g++ takes the standard's word only in front of thread_local, and CUDA behind __shared__ too.
+// g++ accepts the standard's alignas only before thread_local, CUDA also after __shared__.
 #define alignas(n) __attribute__((aligned(n)))
 #define IL_ENTRY(kernel)                                                                           \
     static IL_HIDDEN void il_enter_##kernel(void **arguments) { il_call(kernel, arguments); }

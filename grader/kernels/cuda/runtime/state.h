@@ -1,4 +1,4 @@
-// What a launch is made of: memory, sites, lanes, warps, and what is settled about it.
+// The parts of a launch: memory, sites, lanes, warps, and its settings.
 #pragma once
 
 #include <cxxabi.h>
@@ -25,7 +25,7 @@ typedef uint32_t u32;
 typedef uint64_t u64;
 typedef uintptr_t Address;
 
-// What the kernel's object lists; declared in shim.h too.
+// The list in the kernel's object; also declared in shim.h.
 struct il_parameter {
     unsigned int bytes, element;
     int read_only;
@@ -58,16 +58,16 @@ const char *const SPACES[] = {"global", "shared", "constant"};
 const size_t STACK_BYTES = 128 << 10, GUARD_BYTES = 16 << 10;
 const u32 NOBODY = 0;
 
-// -- memory that a kernel may touch -----------------------------------------------------------------
+// -- memory that a kernel may access ----------------------------------------------------------------
 
-// Who touched a word, when: `epoch` counts the block's barriers, `turn` the warp's, `fences` all.
+// An access to a word: `epoch` counts the block's barriers, `turn` the warp's, `fences` all.
 struct Touch {
     u32 block1 = NOBODY; // the block's number plus one
     u32 epoch = 0, turn = 0, fences = 0, site = 0;
     uint16_t thread = 0, atomic = 0;
 };
-// The same in eight bytes, since every word of every array has three: `moment` stands for all that a
-// warp's accesses share until the next barrier.
+// The same in eight bytes, since every word of every array has three: `moment` is the number of
+// what a warp's accesses share until the next barrier.
 struct Moment {
     u32 block1, epoch, turn, fences, warp;
 };
@@ -81,8 +81,8 @@ struct Mark {
 const u64 WHO_AND_WHEN = 0x00ff0000ffffffff; // of a mark's bits
 inline Mark mark_of(u32 moment, u32 lane) { return {moment | (u64)lane << 48}; }
 inline Mark marked(const Mark &mark, u32 site, bool atomic) { return {mark.bits | (u64)site << 32 | (u64)atomic << 56}; }
-// The marks of a region's cells, kind by kind: most arrays are only read or only written, and what
-// has not a single mark is not looked at.
+// The marks of a region's cells, by kind: most arrays are only read or only written, and a kind
+// without marks is skipped.
 struct Marks {
     Mark *of = nullptr;
     bool any = false;
@@ -103,9 +103,9 @@ struct Region {
     u32 element = 4;
     Space space = GLOBAL;
     bool read_only = false, dynamic = false, used = false;
-    u32 shift = 2; // a cell stands for a word, or for a byte once something smaller was touched
+    u32 shift = 2; // a cell is a word, or a byte after an access to less than a word
     bool watched = false, plain = false; // it has marks; and they are of words, for races
-    Marks writer, first, last; // the last who wrote, and two who read since
+    Marks writer, first, last; // of the last write, and of two reads since
 };
 
 struct Site {
@@ -121,12 +121,12 @@ struct Site {
     int64_t sample[32] = {};
 };
 
-// A row of what the first block did: one instruction between two barriers.
+// A step of the first block: one instruction between two barriers.
 struct Step {
     u32 epoch, site;
     u64 requests = 0, lanes = 0, sectors = 0, wavefronts = 0;
     u32 worst = 0, most = 0;
-    u32 masks[32] = {}; // by warp: the lanes that took part at least once
+    u32 masks[32] = {}; // by warp: the lanes that were active at least once
 };
 
 struct Loop {
@@ -173,13 +173,13 @@ struct Lane {
     Address waits_at = 0;
     u64 steps = 0;
     u32 cursor = 0;
-    // The first lane of a warp leads: from each barrier on, what it meets is written down. Another
-    // one follows it, event by event, as long as both meet the same: then its path is the leader's,
-    // and need not be computed. `followed` is how many events that were, when it last stopped.
+    // The first lane of a warp leads: from each barrier on, its events are recorded. Another lane
+    // follows it, event by event, as long as both have the same events: then its path is the
+    // leader's and need not be computed. `followed`: the events so far, when it last stopped.
     bool placed = false, leads = false, follows = false;
-    bool alike = false; // its path is the one that the leader had at the last barrier
+    bool alike = false; // its path is the leader's at the last barrier
     u32 followed = 0;
-    Path *path = nullptr; // of those that once went alone
+    Path *path = nullptr; // of lanes that once left the leader
     // at a warp-level function
     Collective collective = SHUFFLE;
     int what = 0, argument = 0, width = 0;
@@ -194,11 +194,11 @@ struct Head {
 };
 const u32 NONE = ~0u, IS_FLOW = ~0u; // the latter stands in `addresses`
 struct Addresses {
-    Addresses() {} // only what lanes write is read
+    Addresses() {} // only elements that lanes wrote are read
     Address of[32];
 };
-// What the lane that leads met: `tag` says what and where. `head` is its request, or NONE where it
-// made none: a call, a return, or the block behind a return. The list ends with a tag of 0.
+// An event of the leader: `tag` says what and where. `head` is its request, or NONE for an event
+// without one: a call, a return, or the block behind a return. The list ends with a tag of 0.
 struct Event {
     u64 tag;
     Region *region;
@@ -235,7 +235,7 @@ struct Settings {
     size_t dynamic_bytes = 0;
     u64 max_steps = 1u << 25;
     u64 max_total = 1u << 29; // steps of all threads together
-    // Between two barriers, in a block: what is kept until the whole warp has come as far.
+    // In a block, between two barriers: requests kept until the whole warp has come as far.
     u64 max_requests = 1u << 19, max_heads = 1u << 22;
     u64 seed = 0;
     bool races = true;
@@ -247,21 +247,21 @@ std::vector<Region> regions;
 std::vector<Site> sites;
 std::vector<Step> steps;
 std::vector<Race> races;
-std::vector<Moment> moments(1); // the first is nobody's
+std::vector<Moment> moments(1); // the first belongs to no access
 u32 first_moment = 1;           // of the present block
 u32 epoch_moment = 1;           // since its last barrier
 u64 races_seen = 0;
 std::vector<Lane> lanes;
 std::vector<Warp> warps;
 std::vector<char *> free_stacks;
-char *unused = nullptr; // memory of stacks that no lane has had yet
+char *unused = nullptr; // memory for stacks that no lane has used yet
 size_t unused_stacks = 0;
 Lane *current = nullptr;
 Warp *warp = nullptr;
 u32 block_number = 0, epoch = 0, fences = 0, threads = 0;
 Place places[4]; // the current thread, the block, their sizes
-// Of the current lane, for the hooks: what it meets next if it goes on as the leader did, how many
-// steps it may take, where its addresses go, and what its accesses are marked with.
+// Of the current lane, for the hooks: its next event if it goes on like the leader, how many steps
+// it may take, where its addresses go, and the mark of its accesses.
 const Event nothing = {0, nullptr, NONE, 0, 0, 0, 0}; // for one that does not follow, or has to stop
 const Event *next = &nothing;
 u64 budget = 0, allowed = 0;
@@ -280,7 +280,7 @@ std::vector<u32> last_fence;  // by thread of the grid
 std::string error;            // JSON of what ended the launch
 u32 last_region = 0;
 Address last_pc = 0;
-Address literals = 0; // the section of strings and of tables without a name
+Address literals = 0; // the section of strings and of unnamed tables
 size_t literals_bytes = 0;
 
 } // namespace il

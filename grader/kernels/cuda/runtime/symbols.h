@@ -1,4 +1,4 @@
-// The arrays of the kernel's object, from the program's symbols; and the signals of the machine.
+// The arrays of the kernel's object, by the program's symbols, and the handlers of signals.
 #pragma once
 
 #include "blocks.h"
@@ -14,7 +14,7 @@ std::string demangled(const char *name) {
     return found;
 }
 
-// Whether a symbol is the shim's, this runtime's or the C library's, and no array of the learner's.
+// Whether a symbol is the shim's, this runtime's or the C library's, not an array of the learner's.
 bool is_ours(const std::string &name) {
     for (const char *start : {"il_", "il::", "std::", "__", "_IO_", "guard variable for "})
         if (name.rfind(start, 0) == 0) return true;
@@ -40,7 +40,7 @@ void read_symbols(const std::vector<std::string> &dynamic) {
         const Elf64_Sym *symbols = (const Elf64_Sym *)(image + sections[i].sh_offset);
         const char *text = image + sections[sections[i].sh_link].sh_offset;
         const size_t many = sections[i].sh_size / sizeof(Elf64_Sym);
-        Address tls_base = 0; // the wrapper has one thread-local variable whose address it tells
+        Address tls_base = 0; // the wrapper returns the address of one thread-local variable
         for (size_t k = 0; k < many && !tls_base; ++k)
             if (ELF64_ST_TYPE(symbols[k].st_info) == STT_TLS && strstr(text + symbols[k].st_name, "il_touched"))
                 tls_base = (Address)il_touch_shared() - symbols[k].st_value;
@@ -53,15 +53,15 @@ void read_symbols(const std::vector<std::string> &dynamic) {
                 kernels = strcmp(name, "kernel.cpp") == 0;
                 continue;
             }
-            // What libraries bring along is hidden (--exclude-libs).
+            // Symbols of libraries are hidden (--exclude-libs).
             const bool global = ELF64_ST_BIND(symbol.st_info) != STB_LOCAL && ELF64_ST_VISIBILITY(symbol.st_other) == STV_DEFAULT;
             const bool shared = type == STT_TLS && (kernels || global);
             if (!shared && !(type == STT_OBJECT && symbol.st_size && (kernels || global) && symbol.st_shndx < head->e_shnum)) continue;
             if (strncmp(name, "_ZTH", 4) == 0) continue;
             Region region;
             if (strncmp(name, "_ZGV", 4) == 0) {
-                // g++ guards a shared array of vectors. Set once, it keeps its lane out of the
-                // beginning that is none, and its region without a name is counted nowhere.
+                // g++ gives a shared array of vectors a guard. It is set here, so that no lane runs
+                // the empty initializer; a region without a name is not counted.
                 if (!shared) continue;
                 region.space = CONSTANT;
                 region.base = tls_base + symbol.st_value, region.bytes = symbol.st_size;
@@ -76,7 +76,7 @@ void read_symbols(const std::vector<std::string> &dynamic) {
                 region.base = tls_base + symbol.st_value;
                 region.bytes = symbol.st_size;
                 region.dynamic = std::find(dynamic.begin(), dynamic.end(), region.name) != dynamic.end();
-                // All dynamic arrays are one memory, which has the name that the kernel gives it.
+                // All dynamic arrays share one memory, under the kernel's name for it.
                 if (region.dynamic && region.name != dynamic[0]) continue;
                 if (region.dynamic) region.bytes = settings.dynamic_bytes;
             } else {
