@@ -84,7 +84,7 @@ def test_hints_come_one_more_each_time(kit: Path) -> None:
         (["hint", "lab90.running_mean", "--level", "4"], "the level is 1, 2 or 3, not 4"),
         (["reset", "lab91"], "No lab `lab91` here"),
         (["new-lab", "lab90"], "exists already"),
-        (["new-lab", "fourteen"], "is no lab id"),
+        (["new-lab", "fourteen"], "is not a lab id"),
         (["lint", "--jobs", "0"], "--jobs is 0"),
     ],
 )
@@ -239,4 +239,4 @@ def test_a_new_lab_passes_on_its_reference_at_once(kit: Path) -> None:
         text=True,
         check=False,
     )
-    assert "8 passed" in done.stdout
+    assert "10 passed" in done.stdout
