@@ -11,7 +11,8 @@ import pytest
 
 from grader.errors import LabError
 from grader.lab.manifest import load_lab
-from grader.suite import load_suite
+from grader.suite.diagnose import Replays
+from grader.suite.model import load_suite
 from grader.suite.pieces import Pieces
 from grader.suite.splice import Misconception, SpliceError
 
@@ -93,10 +94,10 @@ def test_only_the_task_s_own_file_is_read() -> None:
 
 def test_what_is_loaded_is_what_is_written(kit: MiniKit) -> None:
     (wrong,) = misconceptions(kit, 'wrong = lines("One.", ("total = SCALE", "total = 7"))')
-    suite = load_suite(load_lab(kit.root, "lab90"))
-    folder = suite.wrong_folder(wrong)
+    replays = Replays(load_suite(load_lab(kit.root, "lab90")))
+    folder = replays.wrong_folder(wrong)
     assert (folder / "running_mean.py").read_text(encoding="utf-8") == wrong.text(REFERENCE)
-    backend = suite.wrong_backend(wrong)
+    backend = replays.wrong_backend(wrong)
     backend.load()
     module = backend.server.files.modules["running_mean"]
     assert module.running_mean([]) == ([], 7)
