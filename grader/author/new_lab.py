@@ -95,6 +95,7 @@ import pytest
 from grader.suite import expect, task
 
 
+# A gate: unless it passes, the task earns nothing. With `gate=False` it is a step.
 @task("running_mean")
 @pytest.mark.parametrize("n", [2, 7, 31])
 def test_every_prefix_has_its_mean(student, rng, n):
