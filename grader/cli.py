@@ -218,7 +218,7 @@ def lint(
     labs: Annotated[Optional[list[str]], typer.Argument(help="labs; default: all")] = None,  # noqa: UP045
     everything: Annotated[
         bool,
-        typer.Option("--all", help="20 seeds, 1 and 2 threads, variants, ten minutes of fuzzing"),
+        typer.Option("--all", help="20 seeds, 1 and 2 threads, variants"),
     ] = False,
     cache: Annotated[bool, typer.Option(help="reuse results of untouched labs")] = True,
     jobs: Annotated[int, typer.Option(help="labs checked at a time")] = 2,

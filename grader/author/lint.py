@@ -46,7 +46,7 @@ _VARIANT, _TASK = "variant ", "task "
 # What is sent along with a suite, and what it may import beside the standard library.
 _SENT = {
     "models.py": ("numpy", "torch"),
-    "probes.py": ("numpy", "torch", "grader.meters", "grader.kernels", "models"),
+    "probes.py": ("numpy", "torch", "grader.meters", "grader.ranks", "grader.kernels", "models"),
 }
 
 

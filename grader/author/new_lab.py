@@ -1,7 +1,9 @@
 """`infralens new-lab lab14`: the three folders of a lab, whole and small, ready to be rewritten.
 
 What it writes collects, passes on its reference and fails on its skeleton from the first minute;
-only the page's `TODO(author)` marks keep `infralens lint` from accepting it.
+only the page's `TODO(author)` marks keep `infralens lint` from accepting it. It has an example of
+each part that most labs need: a given type that crosses the wall, a probe, a published figure, a
+misconception as lines and one as a function, two variants, a question with its answer.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ SECTIONS = (
 _MANIFEST = """id = "{lab}"
 title = "{title}"
 edit = ["running_mean.py"]
-given = []
+given = [{{ file = "types_{lab}.py", crosses = true }}]
 call_seconds = 5
 
 [[task]]
@@ -47,6 +49,21 @@ hints = [
 ]
 needs = []
 """
+
+_TYPES = '''"""Given: what a test reads of one call. Nothing here is a task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call: what it returned, and the caller's list afterwards."""
+
+    returned: list[float]
+    argument: list[float]
+'''
 
 _REFERENCE = '''"""Means of prefixes, in one pass."""
 
@@ -75,10 +92,10 @@ import statistics
 
 import pytest
 
-from grader.suite import expect
-from grader.suite import task
+from grader.suite import expect, task
 
 
+# A gate: unless it passes, the task earns nothing. With `gate=False` it is a step.
 @task("running_mean")
 @pytest.mark.parametrize("n", [2, 7, 31])
 def test_every_prefix_has_its_mean(student, rng, n):
@@ -101,12 +118,75 @@ def test_no_value_gives_no_mean(student):
     expect.equal(student.running_mean([]), [], "there is no prefix of nothing")
 '''
 
-_MISCONCEPTIONS = '''from grader.suite import lines
+_PROBES = '''"""Runs beside the learner's code, where the argument is the caller's own list."""
+
+from types_{lab} import Call
+
+
+def call(student, values):
+    returned = student.running_mean(values)
+    return Call(returned, values)
+'''
+
+_ONE_CALL = '''"""{lab} too: a published figure, and what a call leaves behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from types_{lab} import Call
+
+from grader.suite import expect, task
+
+ROWS = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
+PUBLISHED = {{row["id"]: row for row in ROWS}}
+
+
+@task("running_mean")
+def test_the_last_mean_is_the_published_one(student):
+    """The last mean is that of all values.
+
+    Oracle: published.json, Anscombe 1973.
+    """
+    row = PUBLISHED["anscombe_y1"]
+    expect.published(student.running_mean(row["inputs"]["values"])[-1], row)
+
+
+@task("running_mean", gate=False)
+def test_the_argument_stays_as_it_was(student):
+    """The list is the caller's. The means are those of the page, in *How to say it out loud*.
+
+    Oracle: the list before the call; (4 * 20 + 30) / 5 = 22.
+    """
+    values = [20.0, 20.0, 20.0, 20.0, 30.0]
+    want = Call(returned=[20.0, 20.0, 20.0, 20.0, 22.0], argument=values)
+    expect.equal(student.probe.call(values), want, "a mean reads its values and changes none")
+'''
+
+_PUBLISHED = """[
+  {"id": "anscombe_y1",
+   "inputs": {"values": [8.04, 6.95, 7.58, 8.81, 8.33, 9.96, 7.24, 4.26, 10.84, 4.82, 5.68]},
+   "expected": 7.50, "unit": "mean of y", "tol_rel": 0.0007,
+   "source": "Anscombe 1973, Graphs in Statistical Analysis, data set 1: 7.50 to two decimals"}
+]
+"""
+
+_MISCONCEPTIONS = '''from grader.suite import lines, misconception
 
 divides_by_the_index = lines(
     """After value i there are i + 1 values, not i: the count starts at one.""",
     ("total / (index + 1)", "total / max(index, 1)"),
 )
+
+
+@misconception()
+def halves_the_past(values):
+    """The old mean stands for all values so far: halves are right for the second value only."""
+    means = []
+    for value in values:
+        means.append((means[-1] + value) / 2 if means else value)
+    return means
 '''
 
 _VARIANTS = {
@@ -132,9 +212,17 @@ def running_mean(values):
 }
 
 
+_QUESTION = '''*"Four values have the mean 20, and the fifth is 30. What is the mean now, and what
+of the past did you need?"* "The four add up to 4 * 20 = 80. With the fifth that is 110, and
+110 / 5 = 22. I needed the count and the mean, and `running_mean` keeps no more."'''
+
+
 def page(lab: str, title: str) -> str:
-    """The page of a new lab: every section, each to be written."""
-    body = "\n\n".join(f"## {name}\n\nTODO(author): write this section." for name in SECTIONS)
+    """The page of a new lab: every section. One shows how a question is asked; the author writes
+    the others."""
+    texts = dict.fromkeys(SECTIONS, "TODO(author): write this section.")
+    texts["How to say it out loud"] = _QUESTION
+    body = "\n\n".join(f"## {name}\n\n{text}" for name, text in texts.items())
     return f"# Lab {lab[3:]}: {title}\n\n{body}\n"
 
 
@@ -148,8 +236,12 @@ def new_lab(root: Path, lab_id: str, title: str = "A new lab") -> list[Path]:
     texts = {
         f"exercises/{lab_id}/lab.toml": _MANIFEST.format(lab=lab_id, title=title),
         f"exercises/{lab_id}/README.md": page(lab_id, title),
+        f"exercises/{lab_id}/types_{lab_id}.py": _TYPES,
         f"solutions/{lab_id}/running_mean.py": _REFERENCE,
         f"tests/{lab_id}/test_running_mean.py": _SUITE.format(lab=lab_id),
+        f"tests/{lab_id}/test_one_call.py": _ONE_CALL.format(lab=lab_id),
+        f"tests/{lab_id}/probes.py": _PROBES.format(lab=lab_id),
+        f"tests/{lab_id}/published.json": _PUBLISHED,
         f"tests/{lab_id}/misconceptions/running_mean.py": _MISCONCEPTIONS,
     }
     for name, text in _VARIANTS.items():

@@ -232,10 +232,20 @@ def _run_pytest(out: int, cwd: Path, arguments: list[str]) -> NoReturn:
 
 
 def make_kit(root: Path) -> MiniKit:
+    """The lab that `infralens new-lab` writes, with one test file, one misconception and nothing
+    given: a test adds what it is about."""
     for name in ("pyproject.toml", "conftest.py"):
         shutil.copy(HERE / name, root / name)
     new_lab(root, "lab90")
-    return MiniKit(root)
+    kit = MiniKit(root)
+    kit.manifest('given = [{ file = "types_lab90.py", crosses = true }]', "given = []")
+    (kit.exercise / "types_lab90.py").unlink()
+    for name in ("test_one_call.py", "probes.py", "published.json"):
+        (kit.suite / name).unlink()
+    wrongs = kit.suite / "misconceptions" / "running_mean.py"
+    rows = wrongs.read_text(encoding="utf-8").partition("\n\n\n@misconception()")[0]
+    wrongs.write_text(f"{rows}\n", encoding="utf-8")
+    return kit
 
 
 @pytest.fixture

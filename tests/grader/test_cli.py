@@ -239,4 +239,4 @@ def test_a_new_lab_passes_on_its_reference_at_once(kit: Path) -> None:
         text=True,
         check=False,
     )
-    assert "8 passed" in done.stdout
+    assert "10 passed" in done.stdout

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from grader.author import lint
+from grader.lab.manifest import load_lab
 
 from ..conftest import make_kit
 
@@ -159,7 +160,8 @@ def _probes_with_an_oracle(kit: Path) -> None:
 
 
 def _models_with_the_kit(kit: Path) -> None:
-    (kit / f"tests/{LAB}/models.py").write_text("import torch.nn\nfrom grader import expect\n")
+    text = "import torch.nn\nfrom grader.suite import expect\n"
+    (kit / f"tests/{LAB}/models.py").write_text(text)
 
 
 FAULTS: dict[Callable[[Path], None], str] = {
@@ -196,6 +198,13 @@ def test_every_fault_has_its_sentence(kit: Path, spoil: Callable[[Path], None]) 
     spoil(kit)
     found = faults(kit)
     assert any(FAULTS[spoil] in fault for fault in found), found
+
+
+def test_a_probe_may_import_what_the_sandbox_shows(kit: Path) -> None:
+    probes = "from grader import kernels, meters, ranks\n\nimport models\nimport torch\n"
+    (kit / f"tests/{LAB}/probes.py").write_text(probes)
+    (kit / f"tests/{LAB}/models.py").write_text("import numpy\n")
+    assert list(lint.static_faults(load_lab(kit, LAB))) == []
 
 
 def test_every_fake_reaches_the_gates(kit: Path) -> None:
