@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from grader.author import lint
+from grader.author.lint_report import ALL_SEEDS, LintReport, Thoroughness
+from grader.author.lint_sources import static_faults
 from grader.lab.manifest import load_lab
 
 from ..conftest import make_kit
 
-PLAN = lint.Thoroughness(everything=False)
+PLAN = Thoroughness(everything=False)
 LAB = "lab90"
 WRONG = f"tests/{LAB}/misconceptions/running_mean.py"
 
@@ -204,7 +206,7 @@ def test_a_probe_may_import_what_the_sandbox_shows(kit: Path) -> None:
     probes = "from grader import kernels, meters, ranks\n\nimport models\nimport torch\n"
     (kit / f"tests/{LAB}/probes.py").write_text(probes)
     (kit / f"tests/{LAB}/models.py").write_text("import numpy\n")
-    assert list(lint.static_faults(load_lab(kit, LAB))) == []
+    assert list(static_faults(load_lab(kit, LAB))) == []
 
 
 def test_every_fake_reaches_the_gates(kit: Path) -> None:
@@ -232,9 +234,9 @@ def test_a_suite_that_refuses_the_reference_on_some_seeds_is_found(kit: Path) ->
     suite = kit / f"tests/{LAB}/test_running_mean.py"
     unlucky = '    expect.true(min(values) > 2.5, "this depends on the draw")\n    want = ['
     edit(suite, "    want = [", unlucky)
-    found = lint.check(kit, LAB, lint.Thoroughness(everything=True)).faults
+    found = lint.check(kit, LAB, Thoroughness(everything=True)).faults
     seeds = {int(match[1]) for fault in found if (match := re.search(r"seed (\d+),", fault))}
-    assert 0 < len(seeds) < lint.ALL_SEEDS
+    assert 0 < len(seeds) < ALL_SEEDS
 
 
 def _lint(kit: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -289,7 +291,7 @@ def test_labs_checked_in_shares_have_the_same_reports(kit: Path) -> None:
     assert shared["lab92"].variants == shared["lab92"].misconceptions == 0
 
 
-def _without_seconds(report: lint.LintReport) -> lint.LintReport:
+def _without_seconds(report: LintReport) -> LintReport:
     return dataclasses.replace(report, seconds=0.0, suite_seconds=0.0)
 
 
@@ -300,7 +302,7 @@ def test_what_was_done_before_an_interruption_is_not_done_again(
     _copied(kit, "lab91")
     whole = lint.check
 
-    def stopped(root: Path, lab_id: str, plan: lint.Thoroughness) -> lint.LintReport:
+    def stopped(root: Path, lab_id: str, plan: Thoroughness) -> LintReport:
         if lab_id == "lab91":
             raise KeyboardInterrupt
         return whole(root, lab_id, plan)

@@ -1,0 +1,104 @@
+"""What a check of labs found, and how it is printed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import time
+from dataclasses import dataclass, field
+
+ALL_SEEDS = 20
+
+
+@dataclass
+class LintReport:
+    """What was found about one lab. `faults` are sentences; no fault means clean."""
+
+    lab: str
+    faults: list[str] = field(default_factory=list)
+    tasks: int = 0
+    tests: int = 0
+    misconceptions: int = 0
+    variants: int = 0
+    fakes: int = 0
+    runs: int = 0
+    suite_seconds: float = 0.0
+    seconds: float = 0.0
+    not_verified: int = 0
+    cached: bool = False
+    messages: list[dict[str, str]] = field(default_factory=list)
+    """The `message` that each misconception gives a learner, with its `task` and `name`."""
+
+
+@dataclass(frozen=True)
+class Thoroughness:
+    """How thorough a check is."""
+
+    everything: bool
+
+    def seeds(self, number: int = 0) -> range:
+        """Of the reference (0) or a variant (1, 2, ...): in a quick check each right answer has a
+        seed of its own."""
+        return range(ALL_SEEDS) if self.everything else range(number, number + 1)
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        return (1, 2) if self.everything else (1,)
+
+
+def line(report: LintReport) -> str:
+    kept = ", from cache" if report.cached else ""
+    missing = f", {report.not_verified} cases not verified here" if report.not_verified else ""
+    return (
+        f"{report.lab}: {report.tasks} tasks, {report.tests} tests, "
+        f"{report.misconceptions} misconceptions, {report.fakes} fakes, "
+        f"{report.variants} variants, {report.runs} runs{missing}: "
+        f"{f'{len(report.faults)} faults' if report.faults else 'clean'} "
+        f"({report.seconds:.1f} s{kept})"
+    )
+
+
+def table(reports: list[LintReport], plan: Thoroughness) -> str:
+    rows = [
+        "# The suites against themselves",
+        "",
+        f"`infralens lint --all`: the reference and every variant on {len(plan.seeds())} seeds "
+        f"with {' and '.join(map(str, plan.threads))} threads; every misconception must die at a "
+        "gate with its own sentence, every fake must earn nothing.",
+        "",
+        f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {_versions()}, "
+        f"{platform.machine()}.",
+        "",
+        "| lab | tasks | tests | misconceptions | fakes | variants | runs of the suite "
+        "| one run of the reference (s) | cases not verified here | faults |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for r in reports:
+        rows.append(
+            f"| {r.lab} | {r.tasks} | {r.tests} | {r.misconceptions} | {r.fakes} | {r.variants} | "
+            f"{r.runs} | {r.suite_seconds:.2f} | {r.not_verified} | {len(r.faults)} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def messages_table(report: LintReport) -> str:
+    rows = [
+        f"# {report.lab}",
+        "",
+        "| task | misconception | what the learner reads |",
+        "|---|---|---|",
+    ]
+    for row in sorted(report.messages, key=lambda row: (row["task"], row["name"])):
+        text = row["message"].replace("|", "\\|").replace("\n", "<br>")
+        rows.append(f"| {row['task']} | {row['name']} | {text} |")
+    return "\n".join([*rows, ""])
+
+
+def _versions() -> str:
+    found = []
+    for name in ("torch", "numpy", "pytest", "hypothesis", "transformers"):
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            found.append(f"{name} absent")
+    return ", ".join(found)

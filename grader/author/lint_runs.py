@@ -1,0 +1,260 @@
+"""What `infralens lint` runs: a suite against what it must accept and what it must refuse."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from grader.author.lint_report import LintReport, Thoroughness
+from grader.author.lint_sources import variants
+from grader.author.trivial_answers import fakes, put_in
+from grader.lab import capabilities, skeleton
+from grader.lab.manifest import Lab, Task
+from grader.sandbox.backends import Backend, LocalBackend
+from grader.status import TaskStatus, TestStatus
+from grader.suite.diagnose import Replays, alike
+from grader.suite.model import Case, Suite
+from grader.suite.run import Outcome, run_case, seed_of
+from grader.suite.score import score_lab
+from grader.suite.splice import Misconception
+
+_SHOWN = 12
+VARIANT = "variant "
+
+
+class SuiteCheck:
+    """Runs one lab's suite against everything that it must accept or refuse."""
+
+    def __init__(
+        self, suite: Suite, plan: Thoroughness, report: LintReport, cost: dict[str, float]
+    ) -> None:
+        """`cost`: seconds that each case took the last right answer."""
+        self.suite = suite
+        self.lab = suite.lab
+        self.plan = plan
+        self.report = report
+        self.cost = cost
+        self.replays = Replays(suite)
+        self.replayed: dict[tuple[str, str], Outcome] = {}
+
+    def fault(self, text: str) -> None:
+        self.report.faults.append(text)
+
+    def begin(self) -> bool:
+        """Whether the other checks say anything: they do not if the reference fails its suite."""
+        self._oracles()
+        self._skeleton()
+        before = len(self.report.faults)
+        self._reference()
+        return len(self.report.faults) == before
+
+    def _oracles(self) -> None:
+        for task in self.lab.tasks:
+            docs = [case.test.doc for case in self.suite.cases_of(task.id) if case.test.scored]
+            if not any("Oracle:" in doc for doc in docs):
+                self.fault(f"task `{task.id}`: no scored test names its oracle (`Oracle: ...`).")
+
+    def run(self, case: Case, backend: Backend, folder: Path, key: bytes = b"public") -> Outcome:
+        with _scratch() as scratch:
+            return run_case(self.suite, case, backend, folder, seed_of(case, key), lambda: scratch)
+
+    def _can_run(self, task_id: str) -> bool:
+        return not capabilities.first_missing(self.lab.task(task_id).needs)
+
+    def cases(self, task_id: str | None = None) -> list[Case]:
+        """The cases that this machine can run."""
+        rows = self.suite.cases if task_id is None else self.suite.cases_of(task_id)
+        return [case for case in rows if self._can_run(case.test.task)]
+
+    def _skeleton(self) -> None:
+        """A skeleton imports, and every task of it is not started."""
+        with _scratch() as folder:
+            for name, text in skeleton.wanted(self.lab).items():
+                (folder / name).write_text(text, encoding="utf-8")
+            backend = LocalBackend(self.suite.code_spec(folder), self.suite.limits())
+            outcomes = [self.run(case, backend, folder) for case in self.cases()]
+            for outcome in outcomes:
+                if not outcome.status.may_be_of_a_skeleton:
+                    text = "; ".join(outcome.lines) or "it passes"
+                    self.fault(f"skeleton: {outcome.case.id} is {outcome.status}: {text}")
+            for row in score_lab(self.suite, outcomes).tasks:
+                if row.status not in (TaskStatus.NOT_STARTED, TaskStatus.NOT_VERIFIED):
+                    self.fault(f"skeleton: task `{row.task.id}` is {row.status}, not not_started.")
+
+    def _reference(self) -> None:
+        for threads in self.plan.threads:
+            with _threads(threads):
+                for index in self.plan.seeds():
+                    backend = LocalBackend(
+                        self.suite.code_spec(self.lab.solution), self.suite.limits()
+                    )
+                    started = time.perf_counter()
+                    self._must_pass("reference", backend, self.lab.solution, index, threads)
+                    if index == 0 and threads == self.plan.threads[0]:
+                        self.report.suite_seconds = time.perf_counter() - started
+
+    def in_variant(self, variant: Path) -> None:
+        self.report.variants += 1
+        number = 1 + variants(self.lab).index(variant)
+        with _scratch() as folder:
+            self.lab.copy_to(folder, variant)
+            for threads in self.plan.threads:
+                with _threads(threads):
+                    for index in self.plan.seeds(number):
+                        backend = LocalBackend(self.suite.code_spec(folder), self.suite.limits())
+                        name = f"{VARIANT}{variant.name}"
+                        self._must_pass(name, backend, folder, index, threads)
+
+    def _must_pass(
+        self, who: str, backend: Backend, folder: Path, index: int, threads: int
+    ) -> None:
+        key = b"public" if index == 0 else f"public:{index}".encode()
+        self.report.runs += 1
+        missing = 0
+        first = who == "reference" and index == 0 and threads == self.plan.threads[0]
+        for case in self.cases():
+            if not (case.test.scored or first):
+                continue  # an optional library agrees once; its answers do not depend on seeds
+            outcome = self.run(case, backend, folder, key)
+            self.cost[case.id] = outcome.seconds
+            if outcome.status == TestStatus.NOT_VERIFIED:
+                missing += 1
+            elif not outcome.status.is_pass:
+                seen = " / ".join([outcome.called, *outcome.lines])
+                self.fault(f"{who}, seed {index}, {threads} threads: {case.id}: {seen}")
+        if first:
+            self.report.not_verified = missing + len(self.suite.cases) - len(self.cases())
+
+    def misconceptions(self, task: Task) -> None:
+        wrongs = self.suite.misconceptions_of(task.id)
+        if not wrongs and task.tier != "stretch":
+            place = f"misconceptions/{task.id}.py"
+            self.fault(f"task `{task.id}` has no misconception: there is none in {place}.")
+        if not self._can_run(task.id):
+            return
+        for wrong in wrongs:
+            self.report.misconceptions += 1
+            if len(wrong.sentence.split()) < 5:
+                self.fault(f"misconception {wrong.name}: its docstring is not a sentence.")
+            self._must_die(task, wrong)
+
+    def _must_die(self, task: Task, wrong: Misconception) -> None:
+        said: list[str] = []
+        for case in self._gates(task.id):
+            outcome = self._replayed(wrong, case)
+            if outcome.status.is_pass:
+                continue
+            first = self._diagnosis(task.id, outcome)
+            if first is wrong:
+                message = "\n".join([outcome.called, *outcome.lines, wrong.sentence])
+                row = {"task": task.id, "name": wrong.name, "message": message}
+                self.report.messages.append(row)
+                return
+            said.append(f"{case.name}: {first.name if first else outcome.status}")
+        if said:
+            self.fault(f"misconception {wrong.name} dies, but not with its sentence: {said[:3]}")
+        else:
+            self.fault(f"misconception {wrong.name} passes every gate of `{task.id}`.")
+
+    def _gates(self, task_id: str) -> list[Case]:
+        """The scored gates that can run here, the quickest first."""
+        rows = [case for case in self.cases(task_id) if case.test.gate and case.test.scored]
+        return sorted(rows, key=lambda case: self.cost.get(case.id, 0.0))
+
+    def _replayed(self, wrong: Misconception, case: Case) -> Outcome:
+        """One misconception on one gate; each pair is run once."""
+        key = (wrong.name, case.id)
+        if key not in self.replayed:
+            self.replayed[key] = self.replays.run(wrong, case, seed_of(case))
+        return self.replayed[key]
+
+    def _diagnosis(self, task_id: str, outcome: Outcome) -> Misconception | None:
+        """What a `Diagnoser` would find: the first misconception with the same fault."""
+        for wrong in self.suite.misconceptions_of(task_id):
+            if alike(outcome, self._replayed(wrong, outcome.case)):
+                return wrong
+        return None
+
+    def fakes(self, task: Task) -> None:
+        if not task.file.endswith(".py"):
+            self._fake_files(task)
+            return
+        for name in _functions_of(self.lab, task):
+            for label, patch in fakes(name):
+                self.report.fakes += 1
+                backend = LocalBackend(self.suite.code_spec(self.lab.solution), self.suite.limits())
+                put_in(backend, patch)
+                self._must_earn_nothing(task, backend, self.lab.solution, f"`{name}` {label}")
+
+    def _fake_files(self, task: Task) -> None:
+        reference = (self.lab.solution / task.file).read_text(encoding="utf-8")
+        comments = [line for line in reference.splitlines() if line.lstrip()[:1] in ("#", "/")]
+        texts = {
+            "an empty file": "",
+            "comments only": "\n".join(comments) + "\n",
+            "the skeleton": skeleton.skeleton(self.lab, task.file),
+            "an empty block": skeleton.with_block(reference, task.id, ""),
+        }
+        for label, text in texts.items():
+            self.report.fakes += 1
+            with _scratch() as folder:
+                self.lab.copy_to(folder)
+                (folder / task.file).write_text(text, encoding="utf-8")
+                backend = LocalBackend(self.suite.code_spec(folder), self.suite.limits())
+                self._must_earn_nothing(task, backend, folder, label)
+
+    def _must_earn_nothing(self, task: Task, backend: Backend, folder: Path, label: str) -> None:
+        for case in self._gates(task.id):
+            outcome = self.run(case, backend, folder)
+            if outcome.disturbed:
+                self.fault(
+                    f"fake: {label} is refused before {case.id} judges it: {outcome.lines[0]}"
+                )
+            if outcome.status.asks_for_work:
+                return
+        if self._can_run(task.id):
+            self.fault(f"fake: {label} passes every gate of `{task.id}`.")
+
+
+def _functions_of(lab: Lab, task: Task) -> list[str]:
+    """The top-level functions and classes that hold a task's blocks."""
+    path = lab.solution / task.file
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found: list[str] = []
+    for block in skeleton.blocks(path):
+        for node in tree.body:
+            named = isinstance(node, ast.FunctionDef | ast.ClassDef)
+            end = getattr(node, "end_lineno", 0) or 0
+            inside = (
+                named
+                and node.lineno <= block.first <= max(end, block.last)
+                and (block.first <= end + 1)
+            )
+            if inside and block.task == task.id and node.name not in found:  # type: ignore[attr-defined]
+                found.append(node.name)  # type: ignore[attr-defined]
+    return found
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="infralens-") as name:
+        yield Path(name).resolve()
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """torch with that many threads, if torch is loaded."""
+    torch = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch else 0
+    if torch:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if torch:
+            torch.set_num_threads(before)

@@ -1,0 +1,152 @@
+"""What `infralens lint` reads of a lab without running it: manifest, page, files, sources."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from grader.author.new_lab import SECTIONS
+from grader.lab import skeleton
+from grader.lab.manifest import Lab
+from grader.sandbox.client import RESERVED
+
+# What is sent along with a suite, and what it may import beside the standard library.
+_SENT = {
+    "models.py": ("numpy", "torch"),
+    "probes.py": ("numpy", "torch", "grader.meters", "grader.ranks", "grader.kernels", "models"),
+}
+
+
+def static_faults(lab: Lab) -> Iterator[str]:
+    """Faults that show without running anything."""
+    yield from _files(lab)
+    yield from _page(lab)
+    yield from _blocks(lab)
+    yield from _suite_sources(lab)
+    yield from _names_of_misconceptions(lab)
+    for task in lab.tasks:
+        if task.id in RESERVED:
+            yield f"task `{task.id}`: that name belongs to the `student` proxy; choose another."
+    for name in skeleton.stale(lab):
+        yield f"exercises/{lab.id}/{name} is not what its reference demands: infralens sync"
+
+
+def _files(lab: Lab) -> Iterator[str]:
+    yield from skeleton.misplaced(lab)
+    expected = {
+        lab.exercise: {*lab.edit, *lab.given, "README.md", "lab.toml", "reports"},
+        lab.solution: {*lab.edit, *lab.given},  # `misplaced` has said the latter
+    }
+    for folder, names in expected.items():
+        for path in sorted(folder.iterdir()):
+            if path.name not in names and path.name != "__pycache__":
+                yield f"stray file {path.relative_to(lab.root)}: list it in lab.toml or remove it."
+    found = variants(lab)
+    if len(found) < 2:
+        yield f"tests/{lab.id}/variants holds {len(found)} variants; it needs at least two."
+    for folder in found:
+        for path in sorted(folder.iterdir()):
+            if path.name not in lab.edit and path.name != "__pycache__":
+                yield f"stray file {path.relative_to(lab.root)}: a variant holds `edit` files only."
+
+
+def variants(lab: Lab) -> list[Path]:
+    folder = lab.suite / "variants"
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] not in "._")
+
+
+def _page(lab: Lab) -> Iterator[str]:
+    path = lab.exercise / "README.md"
+    if not path.is_file():
+        yield f"{path.relative_to(lab.root)} is missing: every lab has a page."
+        return
+    text = path.read_text(encoding="utf-8")
+    headings = [line[3:].strip() for line in text.splitlines() if line.startswith("## ")]
+    wanted = list(SECTIONS)
+    if [name for name in headings if name in wanted] != wanted:
+        missing = [name for name in wanted if name not in headings]
+        what = f"lacks the sections {missing}" if missing else "has its sections out of order"
+        yield f"exercises/{lab.id}/README.md {what}; they are: {', '.join(wanted)}."
+    if count := text.count("TODO(author)"):
+        yield f"exercises/{lab.id}/README.md still has {count} TODO(author) marks."
+    for task in lab.tasks:
+        if f"`{task.id}`" not in text:
+            yield f"exercises/{lab.id}/README.md does not mention the task `{task.id}`."
+
+
+def _blocks(lab: Lab) -> Iterator[str]:
+    for name in lab.edit:
+        known = {task.id for task in lab.tasks_of(name)}
+        path = lab.solution / name
+        marked = {block.task for block in skeleton.blocks(path)}
+        for task_id in sorted(marked - known):
+            yield f"solutions/{lab.id}/{name} marks `{task_id}`, which is not a task of that file."
+        for task_id in sorted(known - marked):
+            yield f"solutions/{lab.id}/{name} has no SOLUTION block of `{task_id}`."
+        if name.endswith(".py"):
+            yield from _docstrings(lab, name)
+
+
+def _docstrings(lab: Lab, name: str) -> Iterator[str]:
+    tree = ast.parse((lab.solution / name).read_text(encoding="utf-8"))
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
+            continue
+        text = ast.get_docstring(node) or ""
+        if len(text.split()) < 5:
+            yield f"solutions/{lab.id}/{name}: `{node.name}` has no docstring that is a contract."
+
+
+def _suite_sources(lab: Lab) -> Iterator[str]:
+    for path in sorted(lab.suite.glob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        where = f"tests/{lab.id}/{path.name}"
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assert):
+                yield f"{where}:{node.lineno}: a bare assert explains nothing; use expect."
+            if isinstance(node, ast.Attribute) and node.attr in ("allclose", "assert_close"):
+                yield f"{where}:{node.lineno}: {node.attr} has no error model; use expect.close."
+            if isinstance(node, ast.Attribute) and node.attr in ("sleep", "perf_counter"):
+                yield f"{where}:{node.lineno}: {node.attr}: tests never judge wall-clock time."
+    for name, allowed in _SENT.items():
+        if (lab.suite / name).is_file():
+            yield from _imports(lab, name, allowed)
+
+
+def _imports(lab: Lab, name: str, allowed: tuple[str, ...]) -> Iterator[str]:
+    """What a file that is sent along imports at its top; no other file of the kit goes with it."""
+    files = (*lab.edit, *lab.given)
+    if name == "models.py" and name in files:
+        yield f"tests/{lab.id}/models.py has the name of a file of the lab; rename that one."
+    beside = allowed if name == "models.py" else (*allowed, *(Path(n).stem for n in lab.given))
+    for node in ast.parse((lab.suite / name).read_text(encoding="utf-8")).body:
+        wanted = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            start = "." * node.level + (node.module or "")
+            wanted = [f"{start}.{alias.name}" for alias in node.names]
+        for module in wanted:
+            known = any(f"{module}.".startswith(f"{part}.") for part in beside)
+            if not known and module.partition(".")[0] not in sys.stdlib_module_names:
+                yield (
+                    f"tests/{lab.id}/{name}:{node.lineno}: imports {module}; beside the learner's "
+                    f"code there are the standard library, {', '.join(allowed)}."
+                )
+
+
+def _names_of_misconceptions(lab: Lab) -> Iterator[str]:
+    """Each wrong answer of a lab has a name of its own: the folder that it is written to."""
+    known: dict[str, str] = {}
+    for path in sorted((lab.suite / "misconceptions").glob("[!_]*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = [getattr(node, "name", "")]
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                names = [ast.unparse(target) for target in node.targets]
+            where = f"tests/{lab.id}/misconceptions/{path.name}:{node.lineno}"
+            for name in filter(None, names):
+                if name in known:
+                    yield f"{where}: {name} is already the name of what stands at {known[name]}."
+                known[name] = where
