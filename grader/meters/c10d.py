@@ -24,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 import types
 import weakref
 from collections.abc import Callable
@@ -45,6 +46,7 @@ _OPERATIONS = (
     *("barrier", "gather", "scatter", "reduce", "send", "recv"),
 )
 _PEERS = ("root_rank", "dst", "src")
+SETTLE_SECONDS = 0.02
 _C: Any = torch._C._distributed_c10d
 _FOLDERS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
 
@@ -85,6 +87,7 @@ class _Tap:
         # The calls of works and futures, by id. Weak, since a work or future keeps its tensors.
         self._tickets: dict[int, tuple[Any, list[tuple[Listener, int]]]] = {}
         self._tensors: dict[int, list[tuple[Listener, int]]] = {}
+        self._unreported: set[object] = set()
         self._here = threading.local()
 
     def add(self, listener: Listener) -> None:
@@ -94,12 +97,20 @@ class _Tap:
 
     def remove(self, listener: Listener) -> list[str]:
         """Remove a listener; returns what was changed about the tap."""
+        self._settle()
         problems = self.problems(listener)
         if listener in self.listeners:
             self.listeners.remove(listener)
         if not self.listeners:
             self._uninstall()
         return problems
+
+    def _settle(self) -> None:
+        """A finished call reports itself in a thread of its backend, which may still wait for the
+        interpreter. A call that has not finished is not waited for."""
+        until = time.monotonic() + SETTLE_SECONDS
+        while self._unreported and time.monotonic() < until:
+            time.sleep(0.0005)
 
     def problems(self, listener: Listener) -> list[str]:
         gone = [
@@ -213,16 +224,21 @@ class _Tap:
             self._tensors[tensor.untyped_storage()._cdata] = tickets
         with contextlib.suppress(RuntimeError):  # send and recv have no future
             original = self._patches[_C.Work, "get_future"][0]
-            original(work).add_done_callback(lambda future: self._complete(future, tickets))
+            future, call_id = original(work), object()
+            self._unreported.add(call_id)
+            future.add_done_callback(lambda done: self._complete(done, tickets, call_id))
         return out
 
-    def _complete(self, future: Any, tickets: list[tuple[Listener, int]]) -> None:
+    def _complete(self, future: Any, tickets: list[tuple[Listener, int]], call_id: object) -> None:
         try:
             future.value()
         except Exception:  # its deadline passed, or a peer ended
             return
-        for listener, number in tickets:
-            listener.completed(number)
+        else:
+            for listener, number in tickets:
+                listener.completed(number)
+        finally:
+            self._unreported.discard(call_id)
 
     def _remember(self, thing: Any, tickets: list[tuple[Listener, int]]) -> None:
         if not (tickets and isinstance(thing, _C.Work | torch._C.Future)):
