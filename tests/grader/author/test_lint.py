@@ -160,7 +160,8 @@ def _probes_with_an_oracle(kit: Path) -> None:
 
 
 def _models_with_the_kit(kit: Path) -> None:
-    (kit / f"tests/{LAB}/models.py").write_text("import torch.nn\nfrom grader.suite import expect\n")
+    text = "import torch.nn\nfrom grader.suite import expect\n"
+    (kit / f"tests/{LAB}/models.py").write_text(text)
 
 
 FAULTS: dict[Callable[[Path], None], str] = {
