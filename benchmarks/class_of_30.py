@@ -1,12 +1,12 @@
-"""Do the marks of a class agree with what its students were made to know?
+"""Do the marks of a class agree with what is known of its submissions?
 
     python benchmarks/class_of_30.py [--students 30] [--labs lab01 ...] [--jobs 2] [--write]
 
-Each student hands in every lab, made from the reference: of each task he has solved it, not begun
-it, or solved it in a known wrong way, all by a seeded generator. So the truth is known before
+Each student hands in every lab, made from the reference. A seeded generator chooses for each task
+whether it is solved, not begun, or solved in a known wrong way, so the truth is known before
 anything is graded: a task with a mistake has 0 points, one that was not begun is not started, and
-one that is right has all of its points, unless its code or its tests call, through whatever they
-call, something of a task that is not. Of these nothing is said.
+one that is right has all of its points. The mark of a right task is not judged where its code or
+its tests reach a task that is not right.
 
 The class is graded by `infralens grade`, in the sandbox where the machine has one, and every mark
 is compared. `--write` puts the table into `benchmarks/results/class-of-30.md`. Exit status 1: a

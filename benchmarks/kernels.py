@@ -108,7 +108,7 @@ def reduce_sequential(a, out, n):
         cuda.atomic.add(out, 0, sdata[0])
 
 if not cuda.is_available() or "simulator" not in cuda.__name__ + cuda.jit.__module__:
-    sys.exit("this is no simulator")
+    sys.exit("this is not a simulator")
 for line in sys.stdin:
     order = json.loads(line)
     a, out = np.load(order["input"]), np.load(order["output"])
@@ -198,7 +198,7 @@ def launch(work: Work) -> tuple[float, Any]:
 
 
 class Simulator:
-    """An interpreter with numba's simulator that launches what it is told to."""
+    """An interpreter with numba's simulator that launches what it is asked for."""
 
     def __init__(self, python: str, folder: Path) -> None:
         self.folder = folder

@@ -298,7 +298,7 @@ def half_done(course: Course, run: Path) -> list[str]:
             found.append(f"{name} is damaged: {error}")
             continue
         if name not in course.expected:
-            found.append(f"{name} is no result of this run")
+            found.append(f"{name} is not a result of this run")
         elif files_of_one(path) != course.expected[name]:
             found.append(f"{name} is not the undisturbed run's: {_first_difference(course, path)}")
     return found
@@ -541,7 +541,7 @@ def kill_at_a_start(course: Course, rng: random.Random) -> Row:
 
 def fill_disk_of_the_run(course: Course, rng: random.Random) -> Row:
     """A disk that is full after some results, or after some pages for students, and at a start;
-    then there is room again."""
+    then there is space again."""
     row = Row("full disk of the run's folder")
     whole = sum(-(-len(data) // 4096) * 4 for data in course.expected.values())
     before = []
@@ -572,7 +572,7 @@ def _fill(disk: Path) -> None:
 
 
 def fill_disk_of_temporary_files(course: Course, rng: random.Random) -> Row:
-    """The disk of temporary files fills up in the middle of a run; then there is room again."""
+    """The disk of temporary files fills up in the middle of a run; then there is space again."""
     row = Row("full disk of the temporary files", times=1, starts=1)
     with small_disk(course.folder / "disk", "24m") as disk:
         run = course.fresh_run("tempfull")

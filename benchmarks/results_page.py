@@ -1,4 +1,4 @@
-"""What a benchmark says in the end: on which machine, the page it writes, and its faults."""
+"""How a benchmark ends: the page that it writes, with the machine and the date, and its faults."""
 
 from __future__ import annotations
 

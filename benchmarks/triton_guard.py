@@ -220,7 +220,7 @@ def measure(quick: bool, turns: int, arguments: list[str]) -> str:
     lines += [
         "",
         f"Target: at most {TARGET} times the plain interpreter. Largest ratio {max(ratios):.2f}: "
-        f"{verdict}. A ratio below 1 is no error: the interpreter puts its own functions into "
+        f"{verdict}. A ratio below 1 is not an error: the interpreter puts its own functions into "
         "`triton.language` anew at every call of a function within a kernel (`tl.max`, `tl.sum`), "
         "the guard once a launch; and the guard leaves out the interpreter's check of integers for "
         "overflow, which ends in an assertion that does nothing.",

@@ -102,7 +102,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def chosen(given: argparse.Namespace) -> list[str]:
-    """The parts to run, in the order of the report; SystemExit for a name that is none."""
+    """The parts to run, in the order of the report; SystemExit for an unknown name."""
     default = QUICK if given.quick else [name for name in PARTS if name != "profile"]
     names = given.only.split(",") if given.only else list(default)
     if given.profile and "profile" not in names:

@@ -2,7 +2,7 @@
 
     python benchmarks/grading/arrays.py --tier process [--mib 1,8,64] [--runs 20]
 
-One student call at a time, by the room of that tier: `take(x)` sends an array to the worker,
+One student call at a time, by the backend of that tier: `take(x)` sends an array to the worker,
 `give(n)` fetches one that the worker holds, `echo(x)` does both; beside them a plain copy into
 fresh memory. Prints a JSON list: one object a size, with the median seconds of each.
 """
@@ -63,7 +63,7 @@ def measure(tier: str, sizes: list[int], runs: int) -> list[dict[str, float]]:
 
 @contextlib.contextmanager
 def _backend(tier: str, kit: CodeSpec, work: Path) -> Iterator[Backend]:
-    """A room of that tier, with a zygote of its own where one is needed."""
+    """A backend of that tier, with a zygote of its own where one is needed."""
     limits = Limits(120.0)
     with contextlib.ExitStack() as stack:
         backend: Backend

@@ -100,7 +100,7 @@ def _bases(error: BaseException) -> tuple[str, ...]:
 
 
 class _Process:
-    """A room that is asked for its process only: `peak_memory` reads that."""
+    """A backend that is asked for its process only: `peak_memory` reads that."""
 
     tier = "none"
     mechanisms = ()
@@ -172,7 +172,7 @@ def _found(server: Server, name: str) -> Any:
 
 
 class _Counted(LocalBackend):
-    """A local room that counts its requests."""
+    """A local backend that counts its requests."""
 
     count = 0
 

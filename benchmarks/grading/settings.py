@@ -30,7 +30,7 @@ class Settings:
 
 
 def say(text: str) -> None:
-    """Progress, for whoever waits."""
+    """Progress, for a person who waits."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
