@@ -62,7 +62,7 @@ STAGES = (
         "FolderGradebook.put",
         True,
     ),
-    Stage(COORDINATOR, "write pages", "grader.classroom.result_pages", "write_pages", True),
+    Stage(COORDINATOR, "write pages", "grader.classroom.feedback", "write_pages", True),
     Stage(JOB, "load the suites in a job", "grader.classroom.grading.jobs", "load_suite", True),
     Stage(JOB, "open a backend", "grader.classroom.grading.unit_run", "open_backend"),
     Stage(JOB, "fork a worker", "grader.sandbox.fork_server", "ForkServerClient.ask", True),

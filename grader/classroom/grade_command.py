@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from grader.classroom import result_pages
+from grader.classroom.feedback import table, write_pages
 from grader.classroom.grading.grading_run import DEFAULT_TIER, GradeSummary, GradingRun
 from grader.errors import CallError, LabError
 from grader.sandbox import host_check as probing
@@ -47,7 +47,7 @@ def run(
                 hidden=[course_key_file] if course_key_file else [],
             )
             summary = grading.grade()
-        result_pages.write_pages(out, summary)
+        write_pages(out, summary)
     except (CallError, LabError) as error:
         print(f"infralens grade: {error}", file=sys.stderr)
         return 2
@@ -105,7 +105,7 @@ def _course_key(path: Path | None) -> bytes | None:
 
 def _say(summary: GradeSummary, out: Path, tier: str, key: bytes | None) -> None:
     if summary.records or summary.failed:
-        Console().print(result_pages.table(summary))
+        Console().print(table(summary))
     for text in (*summary.skipped, *summary.faults):
         print(text)
     for unit in summary.failed:

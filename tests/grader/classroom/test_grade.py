@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from grader.classroom import grade_command, result_pages
+from grader.classroom import feedback, grade_command
 from grader.classroom.gradebook import records
 from grader.classroom.gradebook.records import UnitResult
 from grader.classroom.grading import executors, grading_run, jobs, unit_run
@@ -1017,7 +1017,7 @@ def test_what_code_prints_is_told_to_its_author_by_task(course: Class, tier: str
     assert set(printed["running_mean"].splitlines()) <= {f"{n} values" for n in range(2000)}
     assert course.record("bob").printed is msgspec.UNSET
     assert b"printed" not in (course.out / "results" / "bob" / f"{LAB}.json").read_bytes()
-    page = result_pages.page(course.record("alice"), load_lab(course.kit.root, LAB))
+    page = feedback.page(course.record("alice"), load_lab(course.kit.root, LAB))
     assert "Your files printed, while they were imported:\n\n    imported\n" in page
     task = page.partition("## running_mean")[2].partition("## ")[0]
     assert f"Your code printed:\n\n    {printed['running_mean'].splitlines()[0]}\n" in task
@@ -1032,7 +1032,7 @@ def test_what_code_prints_is_capped_and_cannot_leave_its_block(course: Class) ->
     assert isinstance(printed, dict)
     assert printed[""].endswith(" ... (cut)")
     assert len(printed[""]) == 4000 + len(" ... (cut)")
-    page = result_pages.page(course.record("alice"), load_lab(course.kit.root, LAB))
+    page = feedback.page(course.record("alice"), load_lab(course.kit.root, LAB))
     assert "\x1b" not in page
     assert "\n## Full" not in page
 
