@@ -18,7 +18,7 @@ FAULTS: dict[str, RankFault] = {
         Differs(3, ((0, REDUCE), (2, RECV)))
     ),
     "Rank 1 never joined all_reduce number 2 (float32, shape (4,)), in which ranks 0 and 2 wait: "
-    "it was elsewhere.": NeverJoined(3, 1, REDUCE, (0, 2), "elsewhere"),
+    "it was still running other code.": NeverJoined(3, 1, REDUCE, (0, 2), "elsewhere"),
     "Rank 1 never joined all_reduce number 2 of ranks 0, 1, 2 (float32, shape (4,)), in which rank "
     "0 waits: it waits to receive from rank 1.": NeverJoined(4, 1, REDUCE, (0,), RECV),
     "Rank 2 waits to receive from rank 1: nobody sends.": Unanswered(((2, RECV),), ()),
@@ -34,7 +34,7 @@ FAULTS: dict[str, RankFault] = {
         NoResult(1, "killed", signal="SIGABRT")
     ),
     "Rank 1: Rank 1 closed its connection to the kit.": NoResult(1, "closed"),
-    "Rank 1:   (it did not say)": NoResult(1, "silent"),
+    "Rank 1:   (unknown: it left no stack)": NoResult(1, "silent"),
     "Rank 1: Its result cannot be read: no": NoResult(1, "unreadable", "no"),
 }
 

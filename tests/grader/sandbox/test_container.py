@@ -645,16 +645,16 @@ def test_a_spare_that_died_with_its_zygote_is_replaced(tmp_path: Path) -> None:
         line.close()
 
 
-def test_a_signal_to_the_keeper_ends_everything(backend: SandboxBackend, student: Student) -> None:
+def test_a_signal_to_init_ends_everything(backend: SandboxBackend, student: Student) -> None:
     assert student.echo(1) == 1
     assert backend.worker is not None
-    init = backend.worker.init
+    init = backend.worker.init_pid
     pid = backend.pid()
     os.kill(init, signal.SIGKILL)
     assert eventually(lambda: not Path(f"/proc/{pid}").exists())
     with pytest.raises(WallFailed, match="ended from outside"):
         student.echo(2)
-    assert student.echo(3) == 3  # the room goes on with another worker
+    assert student.echo(3) == 3  # the backend goes on with another worker
 
 
 # -- what labs need -------------------------------------------------------------------------------
