@@ -68,6 +68,10 @@ class Refused(RemoteError):
     """Something that must not cross the wall tried to."""
 
 
+class MalformedReply(Refused):
+    """The process of student code sent what no server sends."""
+
+
 class Timeout(RemoteError):
     """A call ran into its deadline."""
 

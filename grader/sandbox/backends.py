@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from grader.errors import (
     Disturbed,
     LoadFailed,
+    MalformedReply,
     Missing,
     NotStarted,
     Refused,
@@ -113,7 +114,7 @@ def remote_error(described: Any) -> RemoteError:
         if not all(type(part) is str for part in (kind, type_name, text, where, *bases, *trace)):
             raise TypeError
     except (TypeError, ValueError):
-        return Refused("a malformed error report came across")
+        return MalformedReply("a malformed error report came across")
     text = _STYLE.sub("", text)  # libraries print bold text without asking for a terminal
     type_name, text, where = type_name[:200], text[:4000], where[:200]
     bases = tuple(base[:200] for base in bases[:20])

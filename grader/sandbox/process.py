@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from grader.errors import Crashed, Refused, SuiteFault, Timeout
+from grader.errors import Crashed, MalformedReply, Refused, SuiteFault, Timeout
 from grader.lab import capabilities
 from grader.sandbox import codec
 from grader.sandbox.backends import Limits, pack, unpack, with_load_deadline
@@ -73,7 +73,13 @@ class RemoteBackend:
     def request(self, op: str, name: str, handle: int, payload: object, side: codec.Side) -> Any:
         tree, buffers = pack(payload, side)
         worker = self._ready(side)
-        return unpack(self._exchange(worker, op, name, handle, tree, buffers), side)
+        reply = self._exchange(worker, op, name, handle, tree, buffers)
+        try:
+            return unpack(reply, side)
+        except Refused as error:
+            if reply[0] == "ok" or isinstance(error, MalformedReply):
+                self._end()  # whatever else it has sent is not an answer either
+            raise
 
     def _ready(self, side: codec.Side) -> Worker:
         if self.worker is None:
@@ -101,7 +107,7 @@ class RemoteBackend:
             _send(worker.channel, [op, name, handle, tree, stale], buffers, deadline)
             reply, reply_buffers = worker.channel.receive(deadline)
             if not isinstance(reply, list) or len(reply) != 2 or reply[0] not in ("ok", "error"):
-                raise Refused("a malformed reply came across")
+                raise MalformedReply("a malformed reply came across")
             return reply[0], reply[1], reply_buffers
         except TimeoutError:
             self._end(grace=0.0)

@@ -693,6 +693,38 @@ def test_a_hostile_worker_ends_its_own_call_only(tmp_path: Path) -> None:
     honest.close()
 
 
+@pytest.mark.parametrize(
+    ("first", "goes_on"),
+    [
+        (["error", None], False),
+        (["error", ["raised", 1, 2, 3, 4, 5]], False),
+        (["ok", ["no such tag", 1]], False),
+        (["neither", 1], False),
+        (["error", ["refused", "Refused", "an open file", [], "", []]], True),
+        (["error", ["raised", "ValueError", "text", [], "", []]], True),
+    ],
+)
+def test_who_breaks_the_protocol_gets_no_second_word(
+    tmp_path: Path, first: Any, goes_on: bool
+) -> None:
+    """What else it has sent ahead is no answer to the next call, however early that comes."""
+    answer = tmp_path / "answer"
+    forged = ["error", ["disturbed", "E", "forged", [], "", []]]
+    answer.write_bytes(frame(first, []) + frame(forged, []))
+    started: list[Hostile] = []
+
+    def start(_: CodeSpec) -> Hostile:
+        started.append(Hostile(answer))
+        return started[-1]
+
+    backend = RemoteBackend(spec_of(tmp_path / "lab", "x = 1\n"), Limits(20.0), start)
+    side = codec.Side({}, None, lambda *_: None)
+    with pytest.raises(RemoteError):
+        backend.request("call", "f", 0, ((), {}), side)
+    assert (backend.worker is started[0]) is goes_on
+    backend.close()
+
+
 # -- what suites send -----------------------------------------------------------------------------
 
 ECHO = """
