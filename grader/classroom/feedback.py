@@ -68,7 +68,7 @@ def page(record: UnitResult, lab: Lab) -> str:
         marks = f"{points(row.points)} of {points(row.max_points)}"
         lines += ["", f"## {title}", "", f"{marks}, {row.status.words}."]
         mine = (test for test in record.tests if test.task == row.id)
-        lines += _reasons(test for test in mine if records.is_told(test, row))
+        lines += _reasons(test for test in mine if records.is_shown(test, row))
         lines += _printed("Your code printed:", printed.get(row.id))
     return "\n".join(lines) + "\n"
 

@@ -66,8 +66,8 @@ def encode(record: UnitResult) -> bytes:
 
 
 def decode(data: bytes) -> UnitResult:
-    """A stored result; raises `Invalid` for one that is cut short, altered in form, or of another
-    schema."""
+    """A stored result; raises `InvalidResult` for one that is cut short, altered in form, or of
+    another schema."""
     try:
         record = msgspec.json.decode(data, type=UnitResult)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -85,12 +85,12 @@ def reasons(record: UnitResult) -> list[tuple[str, str]]:
     for row in record.tasks:
         if row.points < row.max_points:
             for test in record.tests:
-                if test.task == row.id and is_told(test, row) and not test.status.is_pass:
+                if test.task == row.id and is_shown(test, row) and not test.status.is_pass:
                     found[row.id, test.message] = None
     return list(found)
 
 
-def is_told(test: TestRow, task: TaskRow) -> bool:
+def is_shown(test: TestRow, task: TaskRow) -> bool:
     """Tests that are never scored are not worth a learner's time where the task was graded."""
     graded = task.status != TaskStatus.NOT_VERIFIED
     return not (graded and test.status == TestStatus.NOT_VERIFIED)

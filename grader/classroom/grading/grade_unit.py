@@ -138,7 +138,7 @@ def _changed(unit: Unit, folder: Path) -> str:
 
 
 def _without_file(unit: Unit, row: score.TaskScore) -> score.TaskScore:
-    """A task whose file was not taken is no open question, whatever this machine lacks."""
+    """A task whose file was not taken is never *not verified*, whatever this machine lacks."""
     if row.task.file not in unit.refused:
         return row
     status = TaskStatus.NOT_STARTED if row.task.file in unit.missing else TaskStatus.WRONG
@@ -174,13 +174,13 @@ def _message(outcome: Outcome) -> str:
     if outcome.status.is_pass:
         return ""
     if outcome.error is None:
-        return "\n".join(outcome.lines)  # a sentence of this module
+        return "\n".join(outcome.lines)  # a sentence of this package
     return "\n".join(messages.message(outcome))
 
 
 def _for_student(outcome: Outcome, full: str, level: str) -> str:
     """`names` tells which test did not pass, `diagnosis` also the likely cause, `full` also the
-    call and the values. What is only about the student's own file is told at every level."""
+    call and the values. What is only about the student's own file is shown at every level."""
     own = outcome.error is None or isinstance(outcome.error, LoadFailed | Missing)
     if level == "full" or own or outcome.status == TestStatus.NOT_STARTED:
         return full

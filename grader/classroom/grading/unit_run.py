@@ -1,4 +1,4 @@
-"""One unit in the middle of being graded: its room, its files that do not import, its tests."""
+"""One unit in the middle of being graded: its backend, the files that do not import, its tests."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class UnitRun:
             text = f"The files did not import again after a crash or a timeout: {fault.text}."
             return Outcome(case, fault.status, [text])
         if self.bad_loads >= MAX_LOADS:
-            text = "The files of this submission imported once, and then no more."
+            text = "The files of this submission imported once, and later did not."
             return Outcome(case, TestStatus.ERROR, [text])
         return self._ran(case, self.backend)
 
@@ -178,7 +178,7 @@ class UnitRun:
     def _check_the_suite(self, outcome: Outcome) -> None:
         """Where a test trips instead of judging, ask whether it trips over an answer or over
         itself: a test that has asked for nothing yet, or that the reference trips over too, is at
-        fault, and that is no grade."""
+        fault, and that is not a grade."""
         error = outcome.error
         if error is None or isinstance(error, Failure | RemoteError):
             return
