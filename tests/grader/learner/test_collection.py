@@ -291,7 +291,7 @@ IMPORT_FAULTS = {
     "module": ("import no_such_module\n", "No module named 'no_such_module'", "second.py:1"),
     "exit": ("x = 1\nimport sys\nsys.exit(0)\n", "sys.exit(0) was called", "second.py:3"),
     "raise": ("x = 1\n1 / 0\n", "ZeroDivisionError: division by zero", "second.py:2"),
-    "own": ("import helper\n", "helper.py is not there", "second.py:1"),
+    "own": ("import helper\n", "so helper.py is missing)", "second.py:1"),
     "skip": ("import pytest\npytest.skip('no', allow_module_level=True)\n", "Skipped", "second.py"),
 }
 
