@@ -1,4 +1,4 @@
-"""One unit in the middle of being graded: its room, its files that do not import, its tests."""
+"""One unit in the middle of being graded: its backend, its files that do not import, its tests."""
 
 from __future__ import annotations
 
