@@ -45,7 +45,7 @@ def write(changes: list[tuple[Lab, list[str]]], force: bool = False) -> list[str
 def remember(lab: Lab, names: list[str]) -> None:
     """Note what was written, so that the next sync knows it for its own work."""
     data = notes.read(lab.root)
-    written = data.setdefault("synced", {})
+    written = data["synced"]
     for name in names:
         written[f"{lab.id}/{name}"] = notes.digest(lab.exercise / name)
     notes.save(lab.root, data)
@@ -55,7 +55,7 @@ def _edited(lab: Lab, name: str) -> bool:
     """Whether a person may have edited the file: neither sync nor the last commit has its text.
     Outside of git nothing else holds it, so that its loss would be final."""
     path = lab.exercise / name
-    written = notes.read(lab.root).get("synced", {}).get(f"{lab.id}/{name}")
+    written = notes.read(lab.root)["synced"].get(f"{lab.id}/{name}")
     if not path.is_file() or notes.digest(path) == written:
         return False
     return name not in committed(lab, (name,))

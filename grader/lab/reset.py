@@ -31,7 +31,7 @@ def reset(lab: Lab) -> tuple[list[str], Path | None]:
             shutil.copy2(lab.exercise / name, backup / name)
     skeleton.write(lab, names)
     data = notes.read(lab.root)
-    data.get("labs", {}).pop(lab.id, None)
+    data["labs"].pop(lab.id, None)
     notes.save(lab.root, data)
     return names, backup
 

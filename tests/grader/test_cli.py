@@ -98,6 +98,35 @@ def test_a_wrong_call_is_a_sentence_and_status_2(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"labs": []}',
+        '{"labs": {"lab90": 3}}',
+        '{"labs": {"lab90": {"tasks": []}}}',
+        '{"labs": {"lab90": {"tasks": {"running_mean": 3}}}}',
+        '{"hints": 3}',
+        '{"hints": {"lab90.running_mean": "one"}}',
+        '{"synced": 3}',
+    ],
+)
+def test_spoiled_notes_count_as_none(kit: Path, text: str) -> None:
+    notes = kit / ".infralens/progress.json"
+    main = kit / "exercises/lab90/running_mean.py"
+    for words in ([], ["hint", "lab90.running_mean"], ["sync"], ["reset", "lab90"]):
+        notes.write_text(text)
+        main.write_text(main.read_text() + "# mine\n")
+        done = run(kit, *words)
+        assert (done.returncode, done.stderr) == (0, "")
+    notes.write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "exercises/lab90"]
+    done = subprocess.run(command, cwd=kit, capture_output=True, text=True, check=False)
+    assert "4 not started" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
 def test_reset_keeps_what_was_written(kit: Path) -> None:
     skeleton = (kit / "exercises/lab90/running_mean.py").read_text()
     mine = "# my work\n" + skeleton
