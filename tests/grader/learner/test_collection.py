@@ -61,6 +61,11 @@ def test_file_task_property_and_case_are_targets(kit: MiniKit, target: str, pass
     assert (run.code, run.counts()) == (0, {"passed": passed})
 
 
+def test_the_total_names_the_lab_inside_its_folder_too(kit: MiniKit) -> None:
+    run = kit.pytest(".", cwd=kit.exercise)
+    assert "   lab90: 0 of 2 points (self-check)" in run.out
+
+
 def test_selection_options(kit: MiniKit) -> None:
     kit.write(WRONG)
     assert kit.pytest("exercises/lab90", "-k", "no_value").counts() == {
