@@ -140,8 +140,18 @@ class SuiteCheck:
         for wrong in wrongs:
             self.report.misconceptions += 1
             if len(wrong.sentence.split()) < 5:
-                self.fault(f"misconception {wrong.name}: its docstring is not a sentence.")
+                self.fault(f"misconception {wrong.name}: its sentence has fewer than five words.")
+            if not self._is_source(wrong):
+                self.fault(f"misconception {wrong.name} makes of {wrong.file} what is not Python.")
             self._must_die(task, wrong)
+
+    def _is_source(self, wrong: Misconception) -> bool:
+        """Whether the wrong file can be loaded at all: one that cannot shows no mistake."""
+        text = wrong.text((self.lab.solution / wrong.file).read_text(encoding="utf-8"))
+        try:
+            return not wrong.file.endswith(".py") or bool(ast.parse(text))
+        except (SyntaxError, ValueError):
+            return False
 
     def _must_die(self, task: Task, wrong: Misconception) -> None:
         said: list[str] = []

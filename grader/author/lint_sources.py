@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from grader.author.new_lab import SECTIONS
+from grader.errors import LabError
 from grader.lab import skeleton
 from grader.lab.manifest import Lab
 from grader.sandbox.client import RESERVED
@@ -20,7 +21,8 @@ _SENT = {
 
 
 def static_faults(lab: Lab) -> Iterator[str]:
-    """Faults that show without running anything."""
+    """Faults that show without running anything. LabError for a file that cannot be read."""
+    stale = skeleton.stale(lab)
     yield from _files(lab)
     yield from _page(lab)
     yield from _blocks(lab)
@@ -29,7 +31,7 @@ def static_faults(lab: Lab) -> Iterator[str]:
     for task in lab.tasks:
         if task.id in RESERVED:
             yield f"task `{task.id}`: that name belongs to the `student` proxy; choose another."
-    for name in skeleton.stale(lab):
+    for name in stale:
         yield f"exercises/{lab.id}/{name} is not what its reference demands: infralens sync"
 
 
@@ -92,8 +94,7 @@ def _blocks(lab: Lab) -> Iterator[str]:
 
 
 def _docstrings(lab: Lab, name: str) -> Iterator[str]:
-    tree = ast.parse((lab.solution / name).read_text(encoding="utf-8"))
-    for node in tree.body:
+    for node in _tree(lab, lab.solution / name).body:
         if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
             continue
         text = ast.get_docstring(node) or ""
@@ -101,9 +102,16 @@ def _docstrings(lab: Lab, name: str) -> Iterator[str]:
             yield f"solutions/{lab.id}/{name}: `{node.name}` has no docstring that is a contract."
 
 
+def _tree(lab: Lab, path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_bytes(), path.name)
+    except (SyntaxError, ValueError) as error:
+        raise LabError(f"{path.relative_to(lab.root)} is not Python: {error}.") from error
+
+
 def _suite_sources(lab: Lab) -> Iterator[str]:
     for path in sorted(lab.suite.glob("test_*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = _tree(lab, path)
         where = f"tests/{lab.id}/{path.name}"
         for node in ast.walk(tree):
             if isinstance(node, ast.Assert):
@@ -123,7 +131,7 @@ def _imports(lab: Lab, name: str, allowed: tuple[str, ...]) -> Iterator[str]:
     if name == "models.py" and name in files:
         yield f"tests/{lab.id}/models.py has the name of a file of the lab; rename that one."
     beside = allowed if name == "models.py" else (*allowed, *(Path(n).stem for n in lab.given))
-    for node in ast.parse((lab.suite / name).read_text(encoding="utf-8")).body:
+    for node in _tree(lab, lab.suite / name).body:
         wanted = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
             start = "." * node.level + (node.module or "")
@@ -141,7 +149,7 @@ def _names_of_misconceptions(lab: Lab) -> Iterator[str]:
     """Each wrong answer of a lab has a name of its own: the folder that it is written to."""
     known: dict[str, str] = {}
     for path in sorted((lab.suite / "misconceptions").glob("[!_]*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in _tree(lab, path).body:
             names = [getattr(node, "name", "")]
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
                 names = [ast.unparse(target) for target in node.targets]

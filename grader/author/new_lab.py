@@ -8,8 +8,10 @@ misconception as lines and one as a function, two variants, a question with its 
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from grader.author import sync
 from grader.errors import LabError
 from grader.lab import skeleton
 from grader.lab.manifest import LAB_ID, load_lab
@@ -30,7 +32,7 @@ SECTIONS = (
 )
 
 _MANIFEST = """id = "{lab}"
-title = "{title}"
+title = {title}
 edit = ["running_mean.py"]
 given = [{{ file = "types_{lab}.py", crosses = true }}]
 call_seconds = 5
@@ -230,11 +232,14 @@ def new_lab(root: Path, lab_id: str, title: str = "A new lab") -> list[Path]:
     """Write the three folders; returns the files. Nothing that exists is touched."""
     if not LAB_ID.match(lab_id):
         raise LabError(f"`{lab_id}` is not a lab id: write `lab` and two digits, as in lab14.")
+    if not title.strip() or not title.isprintable():
+        raise LabError(f"{title!r} is not a title: write one line of text.")
     for folder in (root / "exercises", root / "solutions", root / "tests"):
         if (folder / lab_id).exists():
             raise LabError(f"{folder / lab_id} exists already: choose another number.")
+    quoted = json.dumps(title, ensure_ascii=False)  # TOML writes a text as JSON does
     texts = {
-        f"exercises/{lab_id}/lab.toml": _MANIFEST.format(lab=lab_id, title=title),
+        f"exercises/{lab_id}/lab.toml": _MANIFEST.format(lab=lab_id, title=quoted),
         f"exercises/{lab_id}/README.md": page(lab_id, title),
         f"exercises/{lab_id}/types_{lab_id}.py": _TYPES,
         f"solutions/{lab_id}/running_mean.py": _REFERENCE,
@@ -252,4 +257,5 @@ def new_lab(root: Path, lab_id: str, title: str = "A new lab") -> list[Path]:
         path.write_text(text, encoding="utf-8")
     lab = load_lab(root, lab_id)
     skeleton.write(lab, list(lab.edit))
+    sync.remember(lab, list(lab.edit))
     return [*(root / name for name in texts), *(lab.exercise / name for name in lab.edit)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from grader.lab import notes, skeleton
 from grader.lab.manifest import Lab, all_labs
-from grader.lab.reset import changed_since_commit, reset
+from grader.lab.reset import committed, reset
 
 
 def differing(root: Path) -> list[tuple[Lab, list[str]]]:
@@ -21,7 +21,7 @@ def misplaced(root: Path) -> list[str]:
 
 
 def write(changes: list[tuple[Lab, list[str]]], force: bool = False) -> list[str]:
-    """Bring the skeletons up to date; a file edited since its last commit is left alone unless
+    """Bring the skeletons up to date; a file with a text that no commit has is left alone unless
     `force`, and even then its former text is kept. Returns what was done, a line each."""
     said = []
     for lab, names in changes:
@@ -29,7 +29,7 @@ def write(changes: list[tuple[Lab, list[str]]], force: bool = False) -> list[str
         if edited and not force:
             said.append(
                 f"left alone: {', '.join(f'{lab.id}/{name}' for name in edited)} "
-                "(edited since the last commit; --force overwrites and keeps a copy)"
+                "(no commit has this text; --force overwrites it and keeps a copy)"
             )
             names = [name for name in names if name not in edited]
         if force and edited:
@@ -37,24 +37,25 @@ def write(changes: list[tuple[Lab, list[str]]], force: bool = False) -> list[str
             said.append(f"{lab.id}: made again; the former files are in {backup}")
             continue
         skeleton.write(lab, names)
-        _remember(lab, names)
+        remember(lab, names)
         said += [f"wrote {lab.id}/{name}" for name in names]
     return said
 
 
-def _remember(lab: Lab, names: list[str]) -> None:
+def remember(lab: Lab, names: list[str]) -> None:
     """Note what was written, so that the next sync knows it for its own work."""
     data = notes.read(lab.root)
-    written = data.setdefault("synced", {})
+    written = data["synced"]
     for name in names:
         written[f"{lab.id}/{name}"] = notes.digest(lab.exercise / name)
     notes.save(lab.root, data)
 
 
 def _edited(lab: Lab, name: str) -> bool:
-    """Whether the file differs from its commit and from what sync wrote: a person edited it."""
+    """Whether a person may have edited the file: neither sync nor the last commit has its text.
+    Outside of git nothing else holds it, so that its loss would be final."""
     path = lab.exercise / name
-    written = notes.read(lab.root).get("synced", {}).get(f"{lab.id}/{name}")
+    written = notes.read(lab.root)["synced"].get(f"{lab.id}/{name}")
     if not path.is_file() or notes.digest(path) == written:
         return False
-    return name in changed_since_commit(lab, (name,))
+    return name not in committed(lab, (name,))

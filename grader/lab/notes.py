@@ -12,12 +12,25 @@ from grader.lab.manifest import Lab
 
 
 def read(root: Path) -> dict[str, Any]:
-    """The notes; empty if there are none or they cannot be read."""
+    """The notes: tasks by lab, hints by task, digests by generated file. What cannot be read, or
+    has another shape than the kit writes, is left out."""
     try:
         data = json.loads((root / ".infralens" / "progress.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return {}
-    return data if isinstance(data, dict) else {}
+        data = {}
+    data = _table(data)
+    labs = {
+        lab: {"tasks": _table(_table(entry).get("tasks"))}
+        for lab, entry in _table(data.get("labs")).items()
+    }
+    hints = {
+        task: seen for task, seen in _table(data.get("hints")).items() if isinstance(seen, int)
+    }
+    return {"labs": labs, "hints": hints, "synced": _table(data.get("synced"))}
+
+
+def _table(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def save(root: Path, data: dict[str, Any]) -> None:

@@ -31,7 +31,7 @@ def reset(lab: Lab) -> tuple[list[str], Path | None]:
             shutil.copy2(lab.exercise / name, backup / name)
     skeleton.write(lab, names)
     data = notes.read(lab.root)
-    data.get("labs", {}).pop(lab.id, None)
+    data["labs"].pop(lab.id, None)
     notes.save(lab.root, data)
     return names, backup
 
@@ -51,7 +51,19 @@ def not_reset(lab: Lab) -> list[str]:
 
 def changed_since_commit(lab: Lab, names: tuple[str, ...]) -> set[str]:
     """Those files of an exercise that are not what was committed; none where there is no git."""
-    words = ["git", "diff", "HEAD", "--name-only", "--relative", "--diff-filter=MD", "--", *names]
+    words = ("diff", "HEAD", "--name-only", "--relative", "--diff-filter=MD")
+    return _listed_by_git(lab, words, names)
+
+
+def committed(lab: Lab, names: tuple[str, ...]) -> set[str]:
+    """Those files of an exercise whose text is that of the last commit; none where there is no
+    git."""
+    known = _listed_by_git(lab, ("ls-tree", "--name-only", "HEAD"), names)
+    return known - changed_since_commit(lab, names)
+
+
+def _listed_by_git(lab: Lab, command: tuple[str, ...], names: tuple[str, ...]) -> set[str]:
+    words = ["git", *command, "--", *names]
     try:
         done = subprocess.run(words, cwd=lab.exercise, capture_output=True, text=True, check=False)
     except OSError:

@@ -28,10 +28,10 @@ def find(root: Path, name: str) -> tuple[Lab, Task]:
 def shown(root: Path, task: Task, level: int | None = None) -> list[str]:
     """The hints to show now: one more than last time, or the first `level` of them."""
     data = notes.read(root)
-    seen = data.setdefault("hints", {})
-    count = level if level is not None else min(int(seen.get(task.name, 0)) + 1, 3)
+    seen = data["hints"]
+    count = level if level is not None else min(seen.get(task.name, 0) + 1, 3)
     if not 1 <= count <= 3:
         raise LabError(f"There are three hints, so the level is 1, 2 or 3, not {count}.")
-    seen[task.name] = max(count, int(seen.get(task.name, 0)))
+    seen[task.name] = max(count, seen.get(task.name, 0))
     notes.save(root, data)
     return list(task.hints[:count])

@@ -26,7 +26,7 @@ class TaskProgress:
 def note_run(lab: Lab, statuses: Mapping[str, tuple[TaskStatus, float]]) -> None:
     """Remember tasks' states and points after a run, with the files that they hold for."""
     data = notes.read(lab.root)
-    entry = data.setdefault("labs", {}).setdefault(lab.id, {"tasks": {}})
+    entry = data["labs"].setdefault(lab.id, {"tasks": {}})
     files = notes.digests(lab, lab.exercise)
     for task_id, (status, points) in statuses.items():
         file = lab.task(task_id).file
@@ -36,7 +36,7 @@ def note_run(lab: Lab, statuses: Mapping[str, tuple[TaskStatus, float]]) -> None
 
 def tasks_of(lab: Lab) -> list[TaskProgress]:
     """Every task of a lab, as the last self-check left it."""
-    known = notes.read(lab.root).get("labs", {}).get(lab.id, {}).get("tasks", {})
+    known = notes.read(lab.root)["labs"].get(lab.id, {}).get("tasks", {})
     files = notes.digests(lab, lab.exercise)
     rows = []
     for task in lab.tasks:

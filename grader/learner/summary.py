@@ -49,7 +49,7 @@ class View:
         if broken := self._import_failure():
             out += [*broken, ""]
         out += [self._row(row) for row in self.ran()]
-        out += self._totals(shown)
+        out += self._totals(self.folder.name if shown == "." else shown)
         if self._untouched():
             return [*out, *self._welcome(start)]
         return [*out, *self._next(start, root)]

@@ -13,6 +13,10 @@ def task(*task_ids: str, gate: bool = True, extra: tuple[str, ...] = ()) -> Call
     """Marks a test of a task, or of each of several: then its argument `task` is the id of the one
     that it runs for. `gate`: the task earns nothing unless it passes; otherwise it is a step.
     `extra`: modules or `gpu` that it needs; such a test is shown, never scored."""
+    if not task_ids:
+        raise TypeError("@task() names no task, so the test would never run")
+    if isinstance(extra, str):
+        raise TypeError(f"extra is a tuple of names: write extra=({extra!r},)")
 
     def mark(function: F) -> F:
         setattr(function, _TASK, (task_ids, gate, tuple(extra)))

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import itertools
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,7 +113,16 @@ class Suite:
             ) from error
 
     def _import(self, stem: str) -> ModuleType:
-        return importlib.import_module(f"{self.package}.{stem}")
+        try:
+            return importlib.import_module(f"{self.package}.{stem}")
+        except (Exception, SystemExit) as error:
+            path = self.lab.suite / f"{stem.replace('.', '/')}.py"
+            frames = traceback.extract_tb(error.__traceback__)
+            own = [row for row in frames if Path(row.filename).is_relative_to(self.lab.suite)]
+            where = f" (at {Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+            raise LabError(
+                f"{path} does not import: {type(error).__name__}: {error}{where}."
+            ) from error
 
     def _collect(self, module: ModuleType, path: Path) -> None:
         for name, function in vars(module).items():
@@ -157,6 +167,11 @@ class Suite:
                 with self.given.visible():
                     module = self._import(f"misconceptions.{task_id}")
                 found = list(splice.read(module, path, self.lab.task(task_id)))
+            for wrong in found:
+                if wrong.file not in self.lab.edit:
+                    raise LabError(
+                        f"{path}: {wrong.name} changes `{wrong.file}`, which is not in `edit`."
+                    )
             self._misconceptions[task_id] = found
         return self._misconceptions[task_id]
 

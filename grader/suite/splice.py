@@ -56,18 +56,27 @@ class LineChange:
 def lines(sentence: str, *pairs: tuple[str, str]) -> LineChange:
     """A wrong answer that exchanges each (old, new) in the task's blocks, one after the other. An
     old one must stand there exactly once."""
+    _check_sentence(sentence)
     return LineChange(sentence, lambda text, task: skeleton.changed_in(text, task, *pairs))
 
 
 def block(sentence: str, code: str) -> LineChange:
     """A wrong answer with other code in the task's first block and none in its others."""
+    _check_sentence(sentence)
     return LineChange(sentence, lambda text, task: skeleton.with_block(text, task, code))
+
+
+def _check_sentence(sentence: object) -> None:
+    if not isinstance(sentence, str):
+        raise TypeError("the sentence that a learner reads comes first, as a text")
 
 
 def misconception(replaces: str | None = None, file: str | None = None) -> Callable[[T], T]:
     """Marks a wrong answer; its docstring is the sentence. It takes the place of `replaces` in the
     reference (default: the task's id; a dotted name for a method), whose other names it sees.
     With `file`, it takes the reference's text of that file and returns the wrong text."""
+    if callable(replaces):
+        raise TypeError("@misconception has no parentheses: write @misconception()")
 
     def mark(wrong: T) -> T:
         setattr(wrong, _MARK, (replaces, file))

@@ -85,6 +85,7 @@ def test_hints_come_one_more_each_time(kit: Path) -> None:
         (["reset", "lab91"], "No lab `lab91` here"),
         (["new-lab", "lab90"], "exists already"),
         (["new-lab", "fourteen"], "is not a lab id"),
+        (["new-lab", "lab91", "--title", "one\ntwo"], "is not a title: write one line of text."),
         (["lint", "--jobs", "0"], "--jobs is 0"),
     ],
 )
@@ -95,6 +96,35 @@ def test_a_wrong_call_is_a_sentence_and_status_2(
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"labs": []}',
+        '{"labs": {"lab90": 3}}',
+        '{"labs": {"lab90": {"tasks": []}}}',
+        '{"labs": {"lab90": {"tasks": {"running_mean": 3}}}}',
+        '{"hints": 3}',
+        '{"hints": {"lab90.running_mean": "one"}}',
+        '{"synced": 3}',
+    ],
+)
+def test_spoiled_notes_count_as_none(kit: Path, text: str) -> None:
+    notes = kit / ".infralens/progress.json"
+    main = kit / "exercises/lab90/running_mean.py"
+    for words in ([], ["hint", "lab90.running_mean"], ["sync"], ["reset", "lab90"]):
+        notes.write_text(text)
+        main.write_text(main.read_text() + "# mine\n")
+        done = run(kit, *words)
+        assert (done.returncode, done.stderr) == (0, "")
+    notes.write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "exercises/lab90"]
+    done = subprocess.run(command, cwd=kit, capture_output=True, text=True, check=False)
+    assert "4 not started" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
 
 
 def test_reset_keeps_what_was_written(kit: Path) -> None:
@@ -151,14 +181,17 @@ def test_sync_refuses_a_given_file_in_the_wrong_place(tmp_path: Path) -> None:
     kit.give("limits.py", "FIRST = 1\n")
     assert run(kit.root, "sync", "--check").returncode == 0
     shutil.copy(kit.exercise / "limits.py", kit.solution)
-    kit.main.write_text("# stale\n", encoding="utf-8")
+    with (kit.solution / "running_mean.py").open("a", encoding="utf-8") as file:
+        file.write("# newer\n")
     for words in (["sync", "--check"], ["sync"], ["sync", "--check"]):
         done = run(kit.root, *words)
         assert done.returncode == 1
         assert f"{kit.solution / 'limits.py'} is a second copy of a given file" in done.stdout
         assert "every skeleton" not in done.stdout
     assert "Type: infralens sync" not in done.stderr  # which cannot mend it
-    assert "TODO(lab90.running_mean)" in kit.main.read_text(encoding="utf-8")
+    made = kit.main.read_text(encoding="utf-8")
+    assert "TODO(lab90.running_mean)" in made
+    assert made.endswith("# newer\n")
     (kit.solution / "limits.py").unlink()
     assert run(kit.root, "sync", "--check").returncode == 0
     (kit.exercise / "limits.py").unlink()
@@ -190,6 +223,7 @@ def test_sync_follows_the_reference_and_spares_a_learners_work(kit: Path) -> Non
     git("init")
     git("add", "-A")
     git("commit", "-m", "start")
+    shutil.rmtree(kit / ".infralens")  # as in a clone: only the commit vouches for the skeleton
     path = kit / "exercises/lab90/running_mean.py"
     reference = kit / "solutions/lab90/running_mean.py"
     for title in ("once", "twice"):  # the second time, what differs from the commit is sync's own
@@ -203,6 +237,17 @@ def test_sync_follows_the_reference_and_spares_a_learners_work(kit: Path) -> Non
     forced = run(kit, "sync", "--force").stdout
     assert "the former files are in" in forced
     assert not path.read_text().endswith("# my own work\n")
+
+
+def test_sync_spares_what_no_commit_has(kit: Path) -> None:
+    path = kit / "exercises/lab90/running_mean.py"
+    path.write_text(path.read_text() + "# my own work\n")
+    said = run(kit, "sync").stdout
+    assert "left alone: lab90/running_mean.py (no commit has this text" in said
+    assert path.read_text().endswith("# my own work\n")
+    assert "the former files are in" in run(kit, "sync", "--force").stdout
+    (kept,) = (kit / ".infralens/backup").rglob("running_mean.py")
+    assert kept.read_text().endswith("# my own work\n")
 
 
 @pytest.mark.parametrize(
@@ -230,7 +275,7 @@ def test_commands_work_inside_a_labs_folder_and_outside_of_any_kit(kit: Path) ->
 
 
 def test_a_new_lab_passes_on_its_reference_at_once(kit: Path) -> None:
-    said = run(kit, "new-lab", "lab91", "--title", "Second")
+    said = run(kit, "new-lab", "lab91", "--title", 'A "second" \\ one')
     assert said.returncode == 0
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "solutions/lab91", "solutions/lab90"],

@@ -160,7 +160,7 @@ class GradingRun:
             mine = [s for s in suites if everything or handed_in.has(student, s.lab.id)]
             if not mine:
                 results.summary.skipped.append(
-                    f"{student.id} was skipped: it holds no lab of this run, or is missing."
+                    f"{student.id} was skipped: nothing in it could be graded as a lab of this run."
                 )
             for suite in mine:
                 taken = handed_in.take(student, suite.lab)

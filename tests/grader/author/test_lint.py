@@ -22,6 +22,7 @@ from ..conftest import make_kit
 PLAN = Thoroughness(everything=False)
 LAB = "lab90"
 WRONG = f"tests/{LAB}/misconceptions/running_mean.py"
+SUITE = f"tests/{LAB}/test_running_mean.py"
 
 
 @pytest.fixture
@@ -166,6 +167,69 @@ def _models_with_the_kit(kit: Path) -> None:
     (kit / f"tests/{LAB}/models.py").write_text(text)
 
 
+def _append(kit: Path, name: str, text: str) -> None:
+    with (kit / name).open("a") as file:
+        file.write(f"\n\n{text}\n")
+
+
+def _no_reference(kit: Path) -> None:
+    (kit / f"solutions/{LAB}/running_mean.py").unlink()
+
+
+def _reference_that_is_not_python(kit: Path) -> None:
+    _append(kit, f"solutions/{LAB}/running_mean.py", "def (")
+
+
+def _suite_that_is_not_python(kit: Path) -> None:
+    _append(kit, SUITE, "def (")
+
+
+def _suite_that_exits(kit: Path) -> None:
+    _append(kit, SUITE, "raise SystemExit(0)")
+
+
+def _suite_that_does_not_import(kit: Path) -> None:
+    _append(kit, SUITE, "from grader.suite import nothing")
+
+
+def _test_of_no_task(kit: Path) -> None:
+    _append(kit, SUITE, "@task()\ndef test_nothing(student):\n    pass")
+
+
+def _extra_as_a_text(kit: Path) -> None:
+    _append(kit, SUITE, '@task("running_mean", extra="gpu")\ndef test_it(student):\n    pass')
+
+
+def _misconceptions_that_are_not_python(kit: Path) -> None:
+    _append(kit, WRONG, "def (")
+
+
+def _misconceptions_that_exit(kit: Path) -> None:
+    _append(kit, WRONG, "raise SystemExit(0)")
+
+
+def _misconception_without_a_sentence(kit: Path) -> None:
+    _append(kit, WRONG, 'other = lines("", ("total += value", "total -= value"))')
+
+
+def _row_with_its_sentence_forgotten(kit: Path) -> None:
+    _append(kit, WRONG, 'other = lines(("total += value", "total -= value"))')
+
+
+def _mark_without_parentheses(kit: Path) -> None:
+    head = "from grader.suite import misconception\n\n\n@misconception\n"
+    _append(kit, WRONG, head + "def other(values):\n    return values")
+
+
+def _misconception_in_no_file(kit: Path) -> None:
+    head = 'from grader.suite import misconception\n\n\n@misconception(file="a.cu")\n'
+    _append(kit, WRONG, head + "def other(text):\n    return text")
+
+
+def _misconception_that_is_not_python(kit: Path) -> None:
+    _append(kit, WRONG, 'other = lines("""A sum.""", ("total += value", "total += ("))')
+
+
 FAULTS: dict[Callable[[Path], None], str] = {
     _page_without_a_section: "lacks the sections ['Mental model']",
     _no_page: "README.md is missing",
@@ -192,6 +256,20 @@ FAULTS: dict[Callable[[Path], None], str] = {
     _thin_docstring: "`running_mean` has no docstring that is a contract",
     _probes_with_an_oracle: "probes.py:1: imports .oracles.WANT; beside the learner's code there",
     _models_with_the_kit: "models.py:2: imports grader.suite.expect; beside the learner's code ",
+    _no_reference: "running_mean.py is missing, but lab90's manifest lists it",
+    _reference_that_is_not_python: "solutions/lab90/running_mean.py is not Python: invalid syntax",
+    _suite_that_is_not_python: "test_running_mean.py is not Python: invalid syntax",
+    _suite_that_exits: "test_running_mean.py does not import: SystemExit: 0 (at ",
+    _suite_that_does_not_import: "cannot import name 'nothing'",
+    _test_of_no_task: "@task() names no task",
+    _extra_as_a_text: "write extra=('gpu',) (at test_running_mean.py:",
+    _misconceptions_that_are_not_python: "running_mean.py is not Python: invalid syntax",
+    _misconceptions_that_exit: "misconceptions/running_mean.py does not import: SystemExit: 0",
+    _misconception_without_a_sentence: "other: its sentence has fewer than five words",
+    _row_with_its_sentence_forgotten: "the sentence that a learner reads comes first",
+    _mark_without_parentheses: "write @misconception() (at running_mean.py:",
+    _misconception_in_no_file: "other changes `a.cu`, which is not in `edit`",
+    _misconception_that_is_not_python: "other makes of running_mean.py what is not Python",
 }
 
 

@@ -61,6 +61,11 @@ def test_file_task_property_and_case_are_targets(kit: MiniKit, target: str, pass
     assert (run.code, run.counts()) == (0, {"passed": passed})
 
 
+def test_the_total_names_the_lab_inside_its_folder_too(kit: MiniKit) -> None:
+    run = kit.pytest(".", cwd=kit.exercise)
+    assert "   lab90: 0 of 2 points (self-check)" in run.out
+
+
 def test_selection_options(kit: MiniKit) -> None:
     kit.write(WRONG)
     assert kit.pytest("exercises/lab90", "-k", "no_value").counts() == {
@@ -291,7 +296,7 @@ IMPORT_FAULTS = {
     "module": ("import no_such_module\n", "No module named 'no_such_module'", "second.py:1"),
     "exit": ("x = 1\nimport sys\nsys.exit(0)\n", "sys.exit(0) was called", "second.py:3"),
     "raise": ("x = 1\n1 / 0\n", "ZeroDivisionError: division by zero", "second.py:2"),
-    "own": ("import helper\n", "helper.py is missing", "second.py:1"),
+    "own": ("import helper\n", "so helper.py is missing)", "second.py:1"),
     "skip": ("import pytest\npytest.skip('no', allow_module_level=True)\n", "Skipped", "second.py"),
 }
 
