@@ -29,7 +29,7 @@ from grader.lab import capabilities
 from grader.lab.manifest import load_lab
 from grader.sandbox.backends import LocalBackend
 from grader.sandbox.client import Session, Student
-from grader.sandbox.server import PLACEHOLDER, Server
+from grader.sandbox.server import PLACEHOLDER, Server, names_of_probes
 from grader.suite.expect import Failure
 from grader.suite.model import Case, Suite, load_suite
 from grader.suite.run import generator, run_case, seed_of
@@ -119,10 +119,8 @@ def runs_here(tests: Suite, case: Case) -> bool:
 
 def verdicts(tests: Suite, folder: Path) -> Verdicts:
     """The status of each case of one submission's folder, by plain calls."""
-    server = Server(tests.code_spec(folder))
-    probes: dict[str, Any] = {"__name__": "probes"}
-    if tests.probes:
-        exec(compile(tests.probes, tests.probes_name, "exec", dont_inherit=True), probes)
+    spec = tests.code_spec(folder)
+    server, probes = Server(spec), names_of_probes(spec)
     # The records of types files are those that the suite knows, without a codec between the two.
     server.files.modules.update(tests.given.modules)
     with server.files.visible():
@@ -146,6 +144,8 @@ def _verdict(tests: Suite, case: Case, folder: Path, server: Server, probes: dic
     arguments: dict[str, Any] = dict(case.params)
     if "student" in wanted:
         arguments["student"] = Direct(line, find, probes)
+    if "task" in wanted:
+        arguments["task"] = case.test.task
     if "rng" in wanted:
         arguments["rng"] = generator(seed_of(case))
     with contextlib.ExitStack() as stack:

@@ -171,7 +171,7 @@ class Server:
 
     def probe(self, name: str) -> Callable[..., Any]:
         if self.probe_module is None:
-            self.probe_module = _names_of_probes(self.spec)
+            self.probe_module = names_of_probes(self.spec)
         self.load()
         function: Callable[..., Any] = self.probe_module[name]
         namespace = _Names(self)
@@ -263,7 +263,7 @@ class Server:
         return text, self.place(error.__traceback__) or file
 
 
-def _names_of_probes(spec: CodeSpec) -> dict[str, Any]:
+def names_of_probes(spec: CodeSpec) -> dict[str, Any]:
     """Execute the probes. `models` can be imported only meanwhile, so student code cannot import
     it. No process needs the module by name later: ranks of a probe are forked, not spawned."""
     models, hidden = ModuleType("models"), sys.modules.get("models")
