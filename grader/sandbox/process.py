@@ -73,19 +73,23 @@ class RemoteBackend:
     def request(self, op: str, name: str, handle: int, payload: object, side: codec.Side) -> Any:
         tree, buffers = pack(payload, side)
         worker = self._ready(side)
-        reply = self._exchange(worker, op, name, handle, tree, buffers)
+        return self._unpacked(self._exchange(worker, op, name, handle, tree, buffers), side)
+
+    def _unpacked(self, reply: Reply, side: codec.Side) -> Any:
+        """The value of a reply. A worker that breaks the protocol is ended: whatever else it has
+        sent is not an answer either."""
         try:
             return unpack(reply, side)
         except Refused as error:
             if reply[0] == "ok" or isinstance(error, MalformedReply):
-                self._end()  # whatever else it has sent is not an answer either
+                self._end()
             raise
 
     def _ready(self, side: codec.Side) -> Worker:
         if self.worker is None:
             self.stale = False
             self.worker = self.start(self.spec)
-            unpack(self._exchange(self.worker, "load", "", 0, None, []), side)
+            self._unpacked(self._exchange(self.worker, "load", "", 0, None, []), side)
         return self.worker
 
     def _exchange(

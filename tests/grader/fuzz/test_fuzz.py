@@ -608,9 +608,9 @@ os._exit(0)
 class Hostile:
     """A worker that loads, and then answers one request with given bytes and ends."""
 
-    def __init__(self, answer: Path) -> None:
+    def __init__(self, answer: Path, load: Any = ("ok", None)) -> None:
         ours, theirs = socket.socketpair()
-        loaded = frame(["ok", None], []).hex()
+        loaded = frame(list(load), []).hex()
         self.process = subprocess.Popen(
             [sys.executable, "-ISc", ANSWERS, str(theirs.fileno()), str(answer), loaded],
             pass_fds=[theirs.fileno()],
@@ -672,6 +672,16 @@ def answers() -> list[bytes]:
     return [*made, *[rng.randbytes(rng.randrange(200)) for _ in range(10)]]
 
 
+def test_a_worker_that_breaks_the_protocol_as_it_loads_is_not_ready(tmp_path: Path) -> None:
+    answer = tmp_path / "answer"
+    answer.write_bytes(frame(["ok", 1], []))
+    spec = spec_of(tmp_path / "lab", "x = 1\n")
+    backend = RemoteBackend(spec, Limits(20.0), lambda _: Hostile(answer, ("error", None)))
+    with pytest.raises(Refused, match="malformed error report"):
+        backend.load()
+    assert backend.worker is None
+
+
 def test_a_hostile_worker_ends_its_own_call_only(tmp_path: Path) -> None:
     answer = tmp_path / "answer"
     kit = spec_of(tmp_path / "lab", "def echo(value):\n    return value\n")
@@ -707,7 +717,7 @@ def test_a_hostile_worker_ends_its_own_call_only(tmp_path: Path) -> None:
 def test_who_breaks_the_protocol_gets_no_second_word(
     tmp_path: Path, first: Any, goes_on: bool
 ) -> None:
-    """What else it has sent ahead is no answer to the next call, however early that comes."""
+    """What else it has sent ahead does not answer the next call, however early that comes."""
     answer = tmp_path / "answer"
     forged = ["error", ["disturbed", "E", "forged", [], "", []]]
     answer.write_bytes(frame(first, []) + frame(forged, []))
