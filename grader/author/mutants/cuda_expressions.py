@@ -1,11 +1,12 @@
-"""Mutations of CUDA C++ within an expression or a declaration."""
+"""Mutations of CUDA C++ that other languages know too: bounds, numbers, signs, loops, names."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 
-from grader.author.mutants.cuda_scope import Scope
+from grader.author.mutants.cuda_scope import FULL_MASK, THREAD_INDICES, Scope
 from grader.author.mutants.edits import Edit
 
 _COMPARISONS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
@@ -29,30 +30,7 @@ _STEPS = {
     ">>=": ("-=",),
     "<<=": ("+=",),
 }
-_AXES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
-_OTHER_INDEX = {
-    "threadIdx": "blockIdx",
-    "blockIdx": "threadIdx",
-    "blockDim": "gridDim",
-    "gridDim": "blockDim",
-}
-_NEXT = {"x": "y", "y": "x", "z": "w", "w": "z"}
 _EXTREMES = {"max": "min", "min": "max", "fmaxf": "fminf", "fminf": "fmaxf"}
-_SHUFFLES = {
-    "__shfl_down_sync": ("__shfl_up_sync", "__shfl_xor_sync"),
-    "__shfl_up_sync": ("__shfl_down_sync",),
-    "__shfl_xor_sync": ("__shfl_down_sync",),
-}
-_MASKS = ("0xffff", "0x7fffffff")
-_FULL = re.compile(r"0[xX][fF]{8}[uU]?|-1")
-_LOWEST = re.compile(r"__int_as_float\s*\(\s*0x[fF]f800000u?\s*\)", re.IGNORECASE)
-_NARROWED = (
-    ("unsigned", "long", "long"),
-    ("long", "long"),
-    ("unsigned", "int"),
-    ("size_t",),
-    ("unsigned",),
-)
 
 
 def comparison(scope: Scope) -> Iterator[Edit]:
@@ -69,19 +47,10 @@ def boundary(scope: Scope) -> Iterator[Edit]:
     for index in scope:
         if listing.word(index) not in ("<", "<=", ">", ">=") or not listing.is_binary(index):
             continue
-        last = _side(scope, index)
+        last = scope.bound_end(index)
         if last - index > 2 or listing.tokens[index + 1].kind == "word":
             bound = listing.source(index + 1, last)
             yield scope.edit("boundary", index + 1, last, f"{bound} - 1")
-
-
-def _side(scope: Scope, index: int) -> int:
-    """The end of the right side of a comparison."""
-    ends = ("&&", "||", ")", ";", "?", ":", ",", "]", "}")
-    for at in scope.listing.at_depth(index + 1, scope.last):
-        if scope.listing.word(at) in ends:
-            return at
-    return scope.last
 
 
 def constant(scope: Scope) -> Iterator[Edit]:
@@ -89,7 +58,9 @@ def constant(scope: Scope) -> Iterator[Edit]:
     listing = scope.listing
     for index in scope:
         token = listing.tokens[index]
-        if token.kind != "number" or _in_declared_size(scope, index) or _FULL.fullmatch(token.text):
+        if token.kind != "number" or FULL_MASK.fullmatch(token.text):
+            continue
+        if any(first <= index < last for first, last in scope.sizes()):
             continue
         if "__int_as_float" in listing.word(index - 2):
             continue
@@ -114,46 +85,10 @@ def _others(number: str) -> list[str]:
     return []
 
 
-def _in_declared_size(scope: Scope, index: int) -> bool:
-    return any(first <= index < last for first, last in _sizes(scope))
-
-
-def _sizes(scope: Scope) -> Iterator[tuple[int, int]]:
-    """The sizes in the declarations of arrays, as ranges of tokens."""
-    listing = scope.listing
-    for statement in scope.everything:
-        if statement.kind != "plain" or not scope.is_declaration(statement):
-            continue
-        for index in listing.at_depth(statement.first, statement.last):
-            if listing.word(index) == "=":
-                break
-            if listing.word(index) == "[" and index in listing.partner:
-                yield index + 1, listing.partner[index]
-
-
-def array_size(scope: Scope) -> Iterator[Edit]:
-    """Each size of an array: one less, and half; without its padding, or with some."""
-    for first, last in _sizes(scope):
-        size = scope.listing.source(first, last)
-        if not size or scope.listing.word(first - 2) == "]" and size.isdigit() and int(size) < 2:
-            continue
-        if size.isdigit():
-            shorter = [str(int(size) - 1), str(int(size) // 2)]
-        elif re.fullmatch(r".+ \+ \d+", size):
-            shorter = [size.rpartition("+")[0].strip()]
-        else:
-            whole = size if re.fullmatch(r"\w+", size) else f"({size})"
-            shorter = [f"{size} - 1", f"{whole} / 2"]
-        for new in shorter:
-            yield scope.edit("array-short", first, last, new)
-        if scope.listing.word(first - 2) == "]" and scope.listing.word(last + 1) != "[":
-            yield scope.edit("array-padding", first, last, f"{size} + 1")
-
-
 def transposed(scope: Scope) -> Iterator[Edit]:
     """`t[a][b]` as `t[b][a]`, and `y * w + x` as `x * w + y`."""
     listing = scope.listing
-    declared = set(_sizes(scope))
+    declared = set(scope.sizes())
     for index in scope:
         if listing.word(index) == "[" and index in listing.partner:
             close = listing.partner[index]
@@ -162,34 +97,13 @@ def transposed(scope: Scope) -> Iterator[Edit]:
                 inner, outer = listing.source(close + 2, end), listing.source(index + 1, close)
                 yield scope.edit("index-transposed", index, end + 1, f"[{inner}][{outer}]")
         if listing.word(index) == "*" and listing.is_binary(index):
-            left, right = _operand(scope, index, -1), _operand(scope, index, +1)
+            left, right = scope.operand(index, -1), scope.operand(index, +1)
             plus = right + 1
             if listing.word(plus) == "+" and listing.word(left - 1) not in ("*", "/", "%", "."):
-                end = _operand(scope, plus, +1)
+                end = scope.operand(plus, +1)
                 a, w = listing.source(left, index), listing.source(index + 1, right + 1)
                 b = listing.source(plus + 1, end + 1)
                 yield scope.edit("index-transposed", left, end + 1, f"{b} * {w} + {a}")
-
-
-def _operand(scope: Scope, index: int, step: int) -> int:
-    """The far end of the operand beside an operator: a name, a number, a member or a bracket."""
-    listing = scope.listing
-    at = index + step
-    while True:
-        at = listing.partner.get(at, at)
-        after = listing.word(at + step)
-        names = listing.tokens[at].kind == "word"
-        opens = after in ("(", "[") if step > 0 else names is False and _is_name(scope, at - 1)
-        if after == ".":
-            at += 2 * step
-        elif opens:
-            at += step
-        else:
-            return at
-
-
-def _is_name(scope: Scope, index: int) -> bool:
-    return scope.listing.tokens[index].kind == "word" and scope.listing.is_value(index)
 
 
 def sign(scope: Scope) -> Iterator[Edit]:
@@ -199,7 +113,7 @@ def sign(scope: Scope) -> Iterator[Edit]:
         word = listing.word(index)
         if word not in _SIGNS or not listing.is_binary(index):
             continue
-        left, right = _operand(scope, index, -1), _operand(scope, index, +1)
+        left, right = scope.operand(index, -1), scope.operand(index, +1)
         names = {listing.word(k) for k in range(left, right + 1)}
         pointed = any(
             one.is_indirect
@@ -223,7 +137,7 @@ def _are_whole(scope: Scope, first: int, last: int) -> bool:
         if token.kind == "number" and re.search(r"[.fF]", token.text):
             return False
         known = scope.names.get(token.text)
-        builtin = token.text in _AXES or scope.listing.word(index - 2) in _AXES
+        builtin = token.text in THREAD_INDICES or scope.listing.word(index - 2) in THREAD_INDICES
         if token.kind == "word" and not builtin and not (known and known.is_whole):
             return False
     return True
@@ -327,59 +241,6 @@ def _choice(scope: Scope, index: int) -> Iterator[Edit]:
         yield scope.edit("choice", first, last, listing.source(colon + 1, last))
 
 
-def axes(scope: Scope) -> Iterator[Edit]:
-    """`threadIdx.x` as `.y`, or as `blockIdx.x`, and so on; a vector's `.x` as `.y`."""
-    listing = scope.listing
-    for index in scope:
-        word = listing.word(index)
-        if word in _OTHER_INDEX:
-            yield scope.edit("index-confused", index, index + 1, _OTHER_INDEX[word])
-        elif word in _NEXT and listing.word(index - 1) == ".":
-            new = _NEXT[word] if listing.word(index - 2) not in _AXES or word in "xy" else "x"
-            yield scope.edit("component", index, index + 1, new)
-
-
-def shuffles(scope: Scope) -> Iterator[Edit]:
-    """Each exchange between lanes: another direction, part of the mask, half the width."""
-    listing = scope.listing
-    for index in scope:
-        word = listing.word(index)
-        if not (word.startswith("__shfl") or word == "__ballot_sync"):
-            continue
-        arguments = listing.arguments(index)
-        for new in _SHUFFLES.get(word, ()):
-            yield scope.edit("shuffle-direction", index, index + 1, new)
-        if arguments and _FULL.fullmatch(listing.source(*arguments[0])):
-            for mask in _MASKS:
-                yield scope.edit("shuffle-mask", *arguments[0], mask)
-        if len(arguments) == 3:
-            third = listing.source(*arguments[2])
-            yield scope.edit("shuffle-width", *arguments[2], f"{third}, 16")
-            if not third.isdigit():
-                yield scope.edit("shuffle-offset", *arguments[2], f"{third} + 1")
-                yield scope.edit("shuffle-offset", *arguments[2], "1")
-
-
-def atomics(scope: Scope) -> Iterator[Edit]:
-    """An atomic addition as a plain one; a plain one to an element as an atomic one."""
-    listing = scope.listing
-    for index in scope:
-        word = listing.word(index)
-        arguments = listing.arguments(index)
-        if word in ("atomicAdd", "atomicSub") and len(arguments) == 2:
-            target, value = (listing.source(*one) for one in arguments)
-            place = target[1:].strip() if target.startswith("&") else f"*({target})"
-            end = listing.partner[index + 1] + 1
-            same = "+=" if word == "atomicAdd" else "-="
-            yield scope.edit("atomic-plain", index, end, f"{place} {same} {value}")
-        if word == "+=" and listing.word(index - 1) == "]":
-            first = _operand(scope, index, -1)
-            last = _side(scope, index)
-            if scope.names.get(listing.word(first)) is not None and listing.word(last) == ";":
-                place, value = listing.source(first, index), listing.source(index + 1, last)
-                yield scope.edit("atomic-added", first, last, f"atomicAdd(&{place}, {value})")
-
-
 def calls(scope: Scope) -> Iterator[Edit]:
     """The smaller for the larger; two neighbouring arguments of a function exchanged."""
     listing = scope.listing
@@ -393,72 +254,16 @@ def calls(scope: Scope) -> Iterator[Edit]:
         own = (
             word not in _EXTREMES
             and not word.startswith(("__", "atomic"))
-            and _is_name(scope, index)
+            and scope.listing.is_name(index)
         )
         if not own:
             continue
         arguments = listing.arguments(index)
-        for one, other in zip(arguments, arguments[1:], strict=False):
+        for one, other in itertools.pairwise(arguments):
             first, second = listing.source(*one), listing.source(*other)
             if first != second:
                 new = f"{second}, {first}"
                 yield scope.edit("arguments-exchanged", one[0], other[1], new)
-
-
-def lowest(scope: Scope) -> Iterator[Edit]:
-    """Minus infinity, where a search for the largest begins, as 0 and as a large number."""
-    listing = scope.listing
-    for index in scope:
-        if listing.word(index) in ("INFINITY", "FLT_MAX") and listing.word(index - 1) == "-":
-            yield scope.edit("identity", index - 1, index + 1, "0.0f")
-        elif listing.word(index) == "__int_as_float" and listing.arguments(index):
-            end = listing.partner[index + 1] + 1
-            if _LOWEST.fullmatch(listing.source(index, end)):
-                yield scope.edit("identity", index, end, "0.0f")
-                yield scope.edit("identity", index, end, "-1.0e30f")
-
-
-def types(scope: Scope) -> Iterator[Edit]:
-    """A narrower integer, double for float and back, `volatile` and `__shared__` left out."""
-    listing = scope.listing
-    taken: set[int] = set()
-    for index in scope:
-        word = listing.word(index)
-        after = [listing.word(index + k) for k in range(3)]
-        for words in _NARROWED:
-            if tuple(after[: len(words)]) == words and index not in taken:
-                taken.update(range(index, index + len(words)))
-                yield scope.edit("type-narrowed", index, index + len(words), "int")
-        if word in ("float", "double") and listing.word(index + 1) not in ("*", ")", "&"):
-            other = "double" if word == "float" else "float"
-            yield scope.edit("type-precision", index, index + 1, other)
-        elif word == "volatile" or (word == "__shared__" and listing.word(index - 1) != "extern"):
-            yield scope.edit(f"{word.strip('_')}-dropped", index, index + 1, "")
-
-
-def literals(scope: Scope) -> Iterator[Edit]:
-    """A float's literal without its suffix: the arithmetic is then that of double."""
-    for index in scope:
-        token = scope.listing.tokens[index]
-        if token.kind == "number" and re.fullmatch(r"[\d.]+(?:[eE][-+]?\d+)?[fF]", token.text):
-            yield scope.edit("double-literal", index, index + 1, token.text[:-1])
-
-
-def casts(scope: Scope) -> Iterator[Edit]:
-    """A cast to a number left out, unless it makes a number of a pointer."""
-    listing = scope.listing
-    for index in scope:
-        if listing.word(index) != "(" or not listing.is_cast(index) or listing.is_value(index - 1):
-            continue
-        close = listing.partner[index]
-        known = scope.names.get(listing.word(close + 1))
-        pointer = known is not None and known.is_indirect and listing.word(close + 2) != "["
-        if (
-            "*" not in listing.source(index, close)
-            and not pointer
-            and listing.word(close + 1) != "{"
-        ):
-            yield scope.edit("cast-dropped", index, close + 1, "")
 
 
 def names(scope: Scope) -> Iterator[Edit]:
@@ -493,19 +298,11 @@ OPERATORS: tuple[Callable[[Scope], Iterator[Edit]], ...] = (
     comparison,
     boundary,
     constant,
-    array_size,
     transposed,
     sign,
     assignment,
     loop_start,
     logic,
-    axes,
-    shuffles,
-    atomics,
     calls,
-    lowest,
-    types,
-    literals,
-    casts,
     names,
 )

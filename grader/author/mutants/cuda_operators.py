@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from grader.author.mutants.cuda_devices import OPERATORS as DEVICES
 from grader.author.mutants.cuda_expressions import OPERATORS as EXPRESSIONS
 from grader.author.mutants.cuda_scope import Scope
 from grader.author.mutants.cuda_tokens import Listing, Statement
@@ -22,7 +23,7 @@ def edits(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[Edit]:
     for begin, end in spans:
         scope, inside = Scope(listing, (begin, end)), text[begin:end]
         seen = {_words(inside)}
-        for operator in (*STATEMENTS, *EXPRESSIONS):
+        for operator in (*STATEMENTS, *DEVICES, *EXPRESSIONS):
             for edit in operator(scope):
                 words = _words(replace(edit, start=edit.start - begin).applied(inside))
                 if words not in seen:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from grader.author.mutants.cuda_tokens import KEYWORDS, TYPES, Listing, Statement
 from grader.author.mutants.edits import Edit
+
+THREAD_INDICES = ("threadIdx", "blockIdx", "blockDim", "gridDim")
+FULL_MASK = re.compile(r"0[xX][fF]{8}[uU]?|-1")
 
 
 @dataclass(frozen=True)
@@ -117,3 +121,39 @@ class Scope:
             return True
         following = tokens[min(statement.first + 1, len(tokens) - 1)]
         return tokens[statement.first].kind == following.kind == "word"
+
+    def sizes(self) -> Iterator[tuple[int, int]]:
+        """The sizes in the declarations of arrays, as ranges of tokens."""
+        listing = self.listing
+        for statement in self.everything:
+            if statement.kind != "plain" or not self.is_declaration(statement):
+                continue
+            for index in listing.at_depth(statement.first, statement.last):
+                if listing.word(index) == "=":
+                    break
+                if listing.word(index) == "[" and index in listing.partner:
+                    yield index + 1, listing.partner[index]
+
+    def operand(self, index: int, step: int) -> int:
+        """The far end of the operand beside an operator: a name, a number, a member, a call."""
+        listing = self.listing
+        at = index + step
+        while True:
+            at = listing.partner.get(at, at)
+            after = listing.word(at + step)
+            if after == ".":
+                at += 2 * step
+                continue
+            opens = after in ("(", "[")
+            called = at in listing.partner and listing.is_value(at - 1)
+            if not (opens if step > 0 else called):
+                return at
+            at += step
+
+    def bound_end(self, index: int) -> int:
+        """The end of the right side of a comparison."""
+        ends = ("&&", "||", ")", ";", "?", ":", ",", "]", "}")
+        for at in self.listing.at_depth(index + 1, self.last):
+            if self.listing.word(at) in ends:
+                return at
+        return self.last

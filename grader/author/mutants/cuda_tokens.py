@@ -20,8 +20,13 @@ _TOKEN = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
-_ASIDE = frozenset("const constexpr volatile static extern register __shared__ __device__".split())
-_SCALARS = frozenset("void bool char short int long unsigned signed float double size_t".split())
+_ASIDE = frozenset(
+    ("const", "constexpr", "volatile", "static", "extern", "register", "__shared__", "__device__")
+)
+_SCALARS = frozenset(
+    ("void", "bool", "char", "short", "int", "long", "unsigned", "signed")
+    + ("float", "double", "size_t")
+)
 _VECTORS = frozenset(
     f"{kind}{width}"
     for kind in ("float", "double", "int", "uint", "short", "char", "longlong")
@@ -29,7 +34,8 @@ _VECTORS = frozenset(
 )
 TYPES = _ASIDE | _SCALARS | _VECTORS | {"auto", "struct", "__restrict__", "__constant__"}
 KEYWORDS = frozenset(
-    "if else for while do switch case default return break continue goto sizeof true false".split()
+    ("if", "else", "for", "while", "do", "switch", "case", "default", "return", "break")
+    + ("continue", "goto", "sizeof", "true", "false")
 )
 
 
@@ -138,6 +144,10 @@ class Listing:
         if token.text == ")":
             return not self.is_cast(self.partner.get(index, index))
         return token.kind in ("number", "string") or token.text == "]"
+
+    def is_name(self, index: int) -> bool:
+        """Whether the token is a name that stands for a value or a function."""
+        return self.tokens[index].kind == "word" and self.is_value(index)
 
     def is_binary(self, index: int) -> bool:
         """Whether the sign stands between two values, and is not part of a type."""
