@@ -24,8 +24,7 @@ _ASIDE = frozenset(
     ("const", "constexpr", "volatile", "static", "extern", "register", "__shared__", "__device__")
 )
 _SCALARS = frozenset(
-    ("void", "bool", "char", "short", "int", "long", "unsigned", "signed")
-    + ("float", "double", "size_t")
+    re.findall(r"\w+", "void bool char short int long unsigned signed float double size_t")
 )
 _VECTORS = frozenset(
     f"{kind}{width}"
@@ -34,8 +33,10 @@ _VECTORS = frozenset(
 )
 TYPES = _ASIDE | _SCALARS | _VECTORS | {"auto", "struct", "__restrict__", "__constant__"}
 KEYWORDS = frozenset(
-    ("if", "else", "for", "while", "do", "switch", "case", "default", "return", "break")
-    + ("continue", "goto", "sizeof", "true", "false")
+    re.findall(
+        r"\w+",
+        "if else for while do switch case default return break continue goto sizeof true false",
+    )
 )
 
 
