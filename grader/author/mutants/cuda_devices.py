@@ -16,7 +16,7 @@ _OTHER_INDEX = {
 }
 _NEXT = {"x": "y", "y": "x", "z": "w", "w": "z"}
 _SHUFFLES = {
-    "__shfl_down_sync": ("__shfl_up_sync", "__shfl_xor_sync"),
+    "__shfl_down_sync": ("__shfl_up_sync",),
     "__shfl_up_sync": ("__shfl_down_sync",),
     "__shfl_xor_sync": ("__shfl_down_sync",),
 }
@@ -111,7 +111,8 @@ def types(scope: Scope) -> Iterator[Edit]:
         for words in _NARROWED:
             if tuple(after[: len(words)]) == words and index not in taken:
                 taken.update(range(index, index + len(words)))
-                yield scope.edit("type-narrowed", index, index + len(words), "int")
+                if words[-1] in ("long", "size_t") or _sign_matters(scope, index + len(words)):
+                    yield scope.edit("type-narrowed", index, index + len(words), "int")
         if word in ("float", "double") and listing.word(index + 1) not in ("*", ")", "&"):
             other = "double" if word == "float" else "float"
             yield scope.edit("type-precision", index, index + 1, other)
@@ -119,10 +120,25 @@ def types(scope: Scope) -> Iterator[Edit]:
             yield scope.edit(f"{word.strip('_')}-dropped", index, index + 1, "")
 
 
+def _sign_matters(scope: Scope, index: int) -> bool:
+    """Whether the value that is declared or cast at a token may be negative as an `int`: it is
+    shifted down, inverted, or taken from another one."""
+    listing = scope.listing
+    name = listing.word(index)
+    return any(
+        listing.word(k) == name
+        and (listing.word(k - 1) in ("-", "~", "-=") or listing.word(k + 1) in (">>", "-", ">>="))
+        for k in scope
+    )
+
+
 def literals(scope: Scope) -> Iterator[Edit]:
-    """A float's literal without its suffix: the arithmetic is then that of double."""
+    """A float's literal without its suffix, where the arithmetic is then that of double: not one
+    that is only stored in a float."""
     for index in scope:
         token = scope.listing.tokens[index]
+        if scope.listing.word(index - 1) in ("=", ":") and scope.listing.word(index + 1) in ";,":
+            continue
         if token.kind == "number" and re.fullmatch(r"[\d.]+(?:[eE][-+]?\d+)?[fF]", token.text):
             yield scope.edit("double-literal", index, index + 1, token.text[:-1])
 

@@ -45,9 +45,9 @@ def barriers(scope: Scope) -> Iterator[Edit]:
             yield scope.edit("barrier-dropped", one.first, one.last, "")
             if listing.word(one.first) == "__syncthreads":
                 yield scope.edit("barrier-weakened", one.first, one.last, "__syncwarp();")
-            if place:
+            if place and _uses_memory(scope, row[place - 1]):
                 yield from _earlier(scope, row[place - 1], one)
-            if place + 1 < len(row):
+            if place + 1 < len(row) and _uses_memory(scope, row[place + 1]):
                 yield _exchanged(scope, "barrier-later", one, row[place + 1])
     for loop in scope.everything:
         if loop.kind in ("for", "while") and loop.parts[0].kind == "block":
@@ -58,11 +58,19 @@ def _is_barrier(scope: Scope, one: Statement) -> bool:
     return one.kind == "plain" and scope.listing.word(one.first) in _BARRIERS
 
 
+def _uses_memory(scope: Scope, one: Statement) -> bool:
+    """Whether a barrier on the other side of the statement could make a difference."""
+    words = {scope.listing.word(k) for k in range(one.first, one.last)}
+    pointers = {name.name for name in scope.names.values() if name.is_indirect}
+    return bool(words & (pointers | {"[", "->", "return"}))
+
+
 def _earlier(scope: Scope, before: Statement, barrier: Statement) -> Iterator[Edit]:
     """Before the statement in front of it, and into that one if it is conditional or a loop."""
     yield _exchanged(scope, "barrier-earlier", before, barrier)
     if before.kind not in ("if", "for", "while"):
         return
+    operator = "barrier-conditional" if before.kind == "if" else "barrier-into-loop"
     listing = scope.listing
     call, body = listing.source(barrier.first, barrier.last), before.parts[0]
     if body.kind == "block":
@@ -72,7 +80,7 @@ def _earlier(scope: Scope, before: Statement, barrier: Statement) -> Iterator[Ed
         head = listing.source(before.first, body.first)
         own = listing.source(body.first, body.last)
         inside = f"{head} {{ {own} {call} }} {listing.source(body.last, before.last)}"
-    yield scope.edit("barrier-conditional", before.first, barrier.last, inside.rstrip())
+    yield scope.edit(operator, before.first, barrier.last, inside.rstrip())
 
 
 def _exchanged(scope: Scope, operator: str, one: Statement, other: Statement) -> Edit:

@@ -82,9 +82,10 @@ def _table(whole: str, lines: list[Piece]) -> Iterator[Edit]:
         for cell in rows[k]:
             yield from _cell(cell)
     for one, other in pairwise(data):
-        for cell, below in zip(rows[one], rows[other], strict=False):
-            if cell.text.strip() != below.text.strip():
-                yield exchanged("cells-exchanged", whole, cell, below)
+        pairs = [*zip(rows[one], rows[other], strict=False)]
+        unlike = [pair for pair in pairs if pair[0].text.strip() != pair[1].text.strip()]
+        for cell, below in unlike if len(unlike) > 1 else ():  # of one, the rows would change place
+            yield exchanged("cells-exchanged", whole, cell, below)
         yield from _first_words(lines, rows, one, other)
     yield from _columns(whole, lines, rows, data)
     for cell, values in zip(rows[0], zip(*(rows[k] for k in data), strict=False), strict=False):

@@ -27,6 +27,8 @@ def shell_edits(whole: str, block: Piece) -> Iterator[Edit]:
         yield from _command(whole, words)
     for one, other in pairwise(rows):
         pieces = [row[0].upto(row[-1], whole) for row in (one, other)]
+        if "set" in (one[0].text, other[0].text):
+            continue
         if pieces[0].text != pieces[1].text and not {one[0].text, other[0].text} & _LEADING:
             yield exchanged("commands-exchanged", whole, *pieces)
     yield from _comments(whole, block)
@@ -60,6 +62,8 @@ def _without_keywords(words: list[Piece]) -> list[Piece]:
 def _command(whole: str, words: list[Piece]) -> Iterator[Edit]:
     command = words[0].upto(words[-1], whole)
     yield command.becomes("command-dropped", "")
+    if words[0].text == "set":  # options of the shell itself: how a script ends, not what it does
+        return
     for number, word in enumerate(words):
         if (match := _ASSIGNED.fullmatch(word.text)) and number == 0:
             yield from _value(word.group(match, "value"))
@@ -86,10 +90,12 @@ def _away(operator: str, whole: str, first: Piece, last: Piece | None = None) ->
 def _flag(whole: str, word: Piece, following: Piece | None) -> Iterator[Edit]:
     yield _away("flag-dropped", whole, word)
     name, equals, _ = word.text.partition("=")
-    yield word.becomes("flag-doubled", f"{word.text} {word.text}")
     if equals:
+        yield word.becomes("flag-doubled", f"{word.text} {word.text[:-1]}")
         yield from _value(word.cut(len(name) + 1, len(word.text)))
     elif following is not None and not following.text.startswith("-"):
+        pair = word.upto(following, whole)
+        yield pair.becomes("flag-doubled", f"{pair.text} {pair.text[:-1]}")
         yield _away("flag-dropped", whole, word, following)
         yield from _value(following)
     if name.startswith("--") and len(name) > 4:
@@ -150,15 +156,24 @@ def _program(whole: str, code: Piece) -> Iterator[Edit]:
 
 
 def _comments(whole: str, block: Piece) -> Iterator[Edit]:
-    """A comment left out; a checklist's line emptied, cut to a word, in another one's place."""
+    """A comment's lines left out together; a checklist's line left out, emptied, cut to a word, in
+    another one's place."""
     lines = block.lines()
-    for line in lines:
-        match = _CHECK.fullmatch(line.text)
-        if match:
+    first: Piece | None = None
+    for line, after in pairwise([*lines, Piece("", block.end)]):
+        if match := _CHECK.fullmatch(line.text):
             item = line.group(match, "item")
             yield item.becomes("item-emptied", "")
             yield item.becomes("item-cut", item.text.split(" ")[0])
-        if line.text.lstrip().startswith("#"):
-            yield dropped("comment-dropped", whole, line, line)
+            yield dropped("item-dropped", whole, line, line)
+        elif _is_remark(line):
+            first = first or line
+            if not _is_remark(after):
+                yield dropped("comment-dropped", whole, first, line)
+                first = None
     for one, other in pairwise(line for line in lines if _CHECK.fullmatch(line.text)):
         yield exchanged("items-exchanged", whole, one, other)
+
+
+def _is_remark(line: Piece) -> bool:
+    return line.text.lstrip().startswith("#") and not _CHECK.fullmatch(line.text)

@@ -36,7 +36,7 @@ def yaml_edits(whole: str, block: Piece) -> Iterator[Edit]:
             continue
         inside_of = -1
         if line.text.lstrip().startswith("#"):
-            yield from _comment(whole, line)
+            yield from _comment(whole, lines, place)
         elif match := _ENTRY.fullmatch(line.text):
             yield from _entry(whole, lines, place, match)
             if (match["value"] or "")[:1] in (">", "|"):
@@ -102,9 +102,9 @@ def _value(value: Piece) -> Iterator[Edit]:
         yield value.becomes("word-cut", text[:-1])
         yield value.becomes("word-case", text.swapcase())
     yield value.becomes("value-emptied", "")
-    if text[:1] not in ("'", '"'):
+    if NUMBER.fullmatch(text) or text.lower() in _FLIPPED:
         yield value.becomes("quoted", f'"{text}"')
-    else:
+    elif text[:1] in ("'", '"'):
         yield value.becomes("quoted", text.strip("'\""))
 
 
@@ -140,16 +140,26 @@ def _item(whole: str, lines: list[Piece], place: int, match: re.Match[str]) -> I
         yield exchanged("order", whole, line, lines[place + 1])
 
 
-def _comment(whole: str, line: Piece) -> Iterator[Edit]:
-    """A comment left out; a claim in it (`name = number`) changed like an entry."""
-    yield dropped("comment-dropped", whole, line, line)
-    if match := _CLAIM.fullmatch(line.text):
-        yield from _renamed(line.group(match, "key"))
-        yield from numbers_in(line.group(match, "value"))
-        yield line.becomes("claim-doubled", f"{line.text}\n{line.text}")
-        for edit in numbers_in(line.group(match, "value")):
-            at = edit.start - line.start
-            wrong = line.text[:at] + edit.new
-            yield line.becomes("claim-doubled", f"{line.text}\n{wrong}")
-            yield line.becomes("claim-doubled", f"{wrong}\n{line.text}")
-            break
+def _comment(whole: str, lines: list[Piece], place: int) -> Iterator[Edit]:
+    """A comment's lines left out together; a claim (`name = number`) changed like an entry."""
+    line = lines[place]
+    match = _CLAIM.fullmatch(line.text)
+    if match is None:
+        if place == 0 or not _is_remark(lines[place - 1]):
+            last = place
+            while last + 1 < len(lines) and _is_remark(lines[last + 1]):
+                last += 1
+            yield dropped("comment-dropped", whole, line, lines[last])
+        return
+    yield dropped("claim-missing", whole, line, line)
+    yield from _renamed(line.group(match, "key"))
+    wrong = list(numbers_in(line.group(match, "value")))
+    yield from wrong
+    if wrong:
+        other = line.text[: wrong[0].start - line.start] + wrong[0].new
+        yield line.becomes("claim-doubled", f"{line.text}\n{other}")
+        yield line.becomes("claim-doubled", f"{other}\n{line.text}")
+
+
+def _is_remark(line: Piece) -> bool:
+    return line.text.lstrip().startswith("#") and not _CLAIM.fullmatch(line.text)
