@@ -172,9 +172,10 @@ def _words_of(values: tuple[Piece, ...]) -> Iterator[Edit]:
 
 
 def _sentence(piece: Piece) -> Iterator[Edit]:
-    """A word as its opposite, and the numbers, in prose."""
+    """A word as its opposite, and each number twice as large, in prose."""
     for match in re.finditer(r"[A-Za-z]+", piece.text):
         if match[0] in _OPPOSITE:
             yield piece.group(match, 0).becomes("opposite", _OPPOSITE[match[0]])
-    if piece.text.strip() and not piece.text.lstrip().startswith(("#", "<!--")):
-        yield from numbers_in(piece)
+    if not piece.text.lstrip().startswith(("#", "<!--")):
+        scaled = (edit for edit in numbers_in(piece) if edit.operator == "number-scaled")
+        yield from {edit.start: edit for edit in reversed([*scaled])}.values()

@@ -99,7 +99,7 @@ def test_a_mistake_of_each_kind_in_yaml(operator: str, body: str, wrong: str) ->
         ),
         ("item-missing", "|a|\n|-|\n|x, y|\n", "|a|\n|-|\n|x|\n"),
         ("opposite", "The first limit.\n", "The second limit.\n"),
-        ("number-near", "It takes 5 blocks.\n", "It takes 6 blocks.\n"),
+        ("number-scaled", "It takes 5 blocks.\n", "It takes 10 blocks.\n"),
         ("key-missing", "```yaml\na: 1\nb: 2\n```\n", "```yaml\nb: 2\n```\n"),
         ("fence-word", "```yaml\na: 1\n```\n", "```\na: 1\n```\n"),
     ],
