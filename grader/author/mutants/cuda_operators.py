@@ -25,6 +25,8 @@ def edits(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[Edit]:
         seen = {_words(inside)}
         for operator in (*STATEMENTS, *DEVICES, *EXPRESSIONS):
             for edit in operator(scope):
+                if edit.start < begin or end < edit.start + len(edit.old):
+                    continue  # the block ends within a statement
                 words = _words(replace(edit, start=edit.start - begin).applied(inside))
                 if words not in seen:
                     seen.add(words)

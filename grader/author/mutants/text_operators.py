@@ -22,6 +22,8 @@ def edits(text: str, spans: Sequence[tuple[int, int]]) -> Iterator[Edit]:
         block = Piece(text[begin:end].removesuffix("\n"), begin)
         seen = {block.text}
         for edit in _language(text, begin)(text, block):
+            if edit.start < begin or end < edit.start + len(edit.old):
+                continue
             inside = replace(edit, start=edit.start - begin).applied(text[begin:end])
             if inside.rstrip("\n") not in seen:
                 seen.add(inside.rstrip("\n"))

@@ -248,3 +248,13 @@ def compiles(folder: Path, text: str) -> bool:
     except (kernels.CompileError, kernels.Unsupported):
         return False
     return True
+
+
+def test_a_block_that_ends_within_a_statement_is_mutated_inside_only() -> None:
+    """Oracle: the range that was given."""
+    text = f"{HEAD}for (int s = 1; s < n; ++s) {{ out[s] = in[s] + 1; __syncthreads(); }}\n}}\n"
+    for first in range(len(HEAD), len(text) - 4, 7):
+        for one in edits(text, [(first, len(text) - 12)]):
+            assert first <= one.start
+            assert one.start + len(one.old) <= len(text) - 12
+            one.applied(text)
