@@ -13,7 +13,6 @@ import hashlib
 import importlib.metadata
 import json
 import multiprocessing
-import os
 import platform
 import time
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from typing import Any
 
 from grader import durable
 from grader.author.clauses import check_clauses
-from grader.author.lint_report import LintReport, Thoroughness, line, messages_table, table
+from grader.author.lint_report import LintReport, Thoroughness, line, messages_table, settle, table
 from grader.author.lint_runs import VARIANT, SuiteCheck
 from grader.author.lint_sources import static_faults, variants
 from grader.errors import LabError
@@ -196,7 +195,7 @@ class Begun:
 
 def begin(root: Path, lab_id: str, plan: Thoroughness) -> Begun:
     """The part of a check that all others depend on."""
-    _settle()
+    settle()
     report = LintReport(lab_id)
     started = time.perf_counter()
     cost: dict[str, float] = {}
@@ -226,7 +225,7 @@ def go_on(
     root: Path, lab_id: str, plan: Thoroughness, share: str, cost: dict[str, float]
 ) -> LintReport:
     """A variant (`variant NAME`), or a task's misconceptions and fakes (`task ID`)."""
-    _settle()
+    settle()
     report = LintReport(lab_id)
     started = time.perf_counter()
     try:
@@ -242,15 +241,6 @@ def go_on(
         report.faults.append(str(error))
     report.seconds = time.perf_counter() - started
     return report
-
-
-def _settle() -> None:
-    """What libraries read when they are loaded. Threads make small tensors slower, and wait for
-    each other at a processor's full cost."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 
 def _shares(suite: Suite, plan: Thoroughness, cost: dict[str, float]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import time
 from dataclasses import dataclass, field
@@ -69,8 +70,7 @@ def table(reports: list[LintReport], plan: Thoroughness) -> str:
         f"with {' and '.join(map(str, plan.threads))} threads; every misconception must die at a "
         "gate with its own sentence, every fake must earn nothing.",
         "",
-        f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {_versions()}, "
-        f"{platform.machine()}.",
+        f"{time.strftime('%Y-%m-%d')}, {versions()}.",
         "",
         "| lab | tasks | clauses | tests | misconceptions | fakes | variants | runs of the suite "
         "| one run of the reference (s) | cases not verified here | faults |",
@@ -99,11 +99,21 @@ def messages_table(report: LintReport) -> str:
     return "\n".join([*rows, ""])
 
 
-def _versions() -> str:
-    found = []
+def settle() -> None:
+    """What libraries read when they are loaded. Threads make small tensors slower, and wait for
+    each other at a processor's full cost."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+
+def versions() -> str:
+    """Of Python, the libraries and the machine."""
+    found = [f"Python {platform.python_version()}"]
     for name in ("torch", "numpy", "pytest", "hypothesis", "transformers"):
         try:
             found.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             found.append(f"{name} absent")
-    return ", ".join(found)
+    return ", ".join([*found, platform.machine()])
