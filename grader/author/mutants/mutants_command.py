@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.author.lint_report import settle
+from grader.author.lint import settle
 from grader.author.mutants import equivalents
 from grader.author.mutants.candidates import Mutant
 from grader.author.mutants.mutants_table import LabRow, table
