@@ -4,6 +4,7 @@ the reference and is warm. A mutant that crashes, never ends or eats memory ends
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import json
 import os
@@ -198,6 +199,7 @@ def _in_the_fork(
 ) -> NoReturn:
     try:
         os.setsid()
+        faulthandler.disable()
         _bound()
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
