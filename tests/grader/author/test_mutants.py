@@ -16,7 +16,7 @@ from grader.author.mutants import equivalents, mutant_runner, python_operators
 from grader.author.mutants.candidates import Mutant, block_spans, candidates, sample
 from grader.author.mutants.edits import Edit
 from grader.author.mutants.mutant_runner import Fate, MutantRunner
-from grader.author.mutants.task_survey import judge, survey
+from grader.author.mutants.task_survey import SurveyPlan, judge, survey
 from grader.errors import LabError
 from grader.lab.manifest import load_lab
 from grader.suite.model import Suite, load_suite
@@ -274,7 +274,7 @@ def judgement(kit: MiniKit, count: int | None = None) -> tuple[list[str], list[s
     """The new lines of the unlisted survivors, and the faults."""
     suite = suite_of(kit)
     entries = equivalents.judged(suite.lab)
-    found = survey(suite, suite.lab.task(TASK), entries, count, jobs=2, cache=True)
+    found = survey(suite, suite.lab.task(TASK), entries, SurveyPlan(count, jobs=2))
     verdicts = judge(found, entries)
     return [mutant.new for mutant in verdicts.unlisted], verdicts.faults
 
@@ -380,7 +380,7 @@ def test_a_stub_with_a_reason_is_an_entry(kit: MiniKit) -> None:
 
 def kept(kit: MiniKit) -> int:
     suite = suite_of(kit)
-    return survey(suite, suite.lab.task(TASK), [], None, jobs=1, cache=True).kept
+    return survey(suite, suite.lab.task(TASK), [], SurveyPlan()).kept
 
 
 def test_what_was_found_is_kept_until_something_changes(kit: MiniKit) -> None:
@@ -406,7 +406,7 @@ def test_an_interrupted_survey_keeps_what_it_has(kit: MiniKit) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        survey(suite, suite.lab.task(TASK), [], None, jobs=1, cache=True, progress=stop)
+        survey(suite, suite.lab.task(TASK), [], SurveyPlan(), stop)
     assert kept(kit) == 3
 
 
