@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 import time
 from dataclasses import dataclass, field
@@ -31,13 +30,20 @@ class LintReport:
     cached: bool = False
     messages: list[dict[str, str]] = field(default_factory=list)
     """The `message` that each misconception gives a learner, with its `task` and `name`."""
+    mutants: int = 0
+
+    @property
+    def and_mutants(self) -> str:
+        """For the line of a lab that lists its judged mutants."""
+        return f", {self.mutants} mutants" if self.mutants else ""
 
 
 @dataclass(frozen=True)
 class Thoroughness:
-    """How thorough a check is."""
+    """How thorough a check is. `cache`: whether it may take over what former ones found."""
 
     everything: bool
+    cache: bool = True
 
     def seeds(self, number: int = 0) -> range:
         """Of the reference (0) or a variant (1, 2, ...): in a quick check each right answer has a
@@ -56,7 +62,7 @@ def line(report: LintReport) -> str:
     return (
         f"{report.lab}: {report.tasks} tasks, {clauses}, {report.tests} tests, "
         f"{report.misconceptions} misconceptions, {report.fakes} fakes, "
-        f"{report.variants} variants, {report.runs} runs{missing}: "
+        f"{report.variants} variants, {report.runs} runs{report.and_mutants}{missing}: "
         f"{f'{len(report.faults)} faults' if report.faults else 'clean'} "
         f"({report.seconds:.1f} s{kept})"
     )
@@ -70,7 +76,8 @@ def table(reports: list[LintReport], plan: Thoroughness) -> str:
         f"with {' and '.join(map(str, plan.threads))} threads; every misconception must die at a "
         "gate with its own sentence, every fake must earn nothing.",
         "",
-        f"{time.strftime('%Y-%m-%d')}, {versions()}.",
+        f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {_versions()}, "
+        f"{platform.machine()}.",
         "",
         "| lab | tasks | clauses | tests | misconceptions | fakes | variants | runs of the suite "
         "| one run of the reference (s) | cases not verified here | faults |",
@@ -99,21 +106,16 @@ def messages_table(report: LintReport) -> str:
     return "\n".join([*rows, ""])
 
 
-def settle() -> None:
-    """What libraries read when they are loaded. Threads make small tensors slower, and wait for
-    each other at a processor's full cost."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-
-
-def versions() -> str:
-    """Of Python, the libraries and the machine."""
-    found = [f"Python {platform.python_version()}"]
+def _versions() -> str:
+    found = []
     for name in ("torch", "numpy", "pytest", "hypothesis", "transformers"):
         try:
             found.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             found.append(f"{name} absent")
-    return ", ".join([*found, platform.machine()])
+    return ", ".join(found)
+
+
+def measured_with() -> str:
+    """What a table's figures depend on, for its head."""
+    return f"Python {platform.python_version()}, {_versions()}, {platform.machine()}"

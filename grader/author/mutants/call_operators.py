@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from grader.author.mutants.edits import Edit
-from grader.author.mutants.python_source import PythonSource
+from grader.author.mutants.python_source import SILENT, PythonSource
 
 _TRANSPARENT = {
     "abs",
@@ -47,7 +47,6 @@ _EXCHANGED = {
     "rstrip": "lstrip",
 }
 _SYMMETRIC = {"min", "max", "gcd", "lcm", "hypot", "maximum", "minimum", "isinstance", "zip"}
-_SILENT = {"strict", "encoding", "file", "errors", "indent"}
 _OPTIONAL = {"get", "pop", "getattr", "next", "round", "sum", "enumerate", "setdefault", "range"}
 
 
@@ -87,7 +86,8 @@ def _functions(source: PythonSource, node: ast.Call) -> Iterator[Edit]:
             yield source.expression("first-for-all", node, f"list({plain[0]})[0]")
     if name == "round" and len(node.args) == 1:
         yield source.expression("rounding", node, f"int({plain[0]})")
-    if name == "int" and len(plain) == 1:
+    whole = bool(node.args) and _is_whole(node.args[0])
+    if name == "int" and len(plain) == 1 and not whole:
         yield source.expression("rounding", node, f"round({plain[0]})")
     if name == "ceil_div" and len(plain) == 2:
         first, second = (source.operand(part) for part in node.args)
@@ -95,11 +95,17 @@ def _functions(source: PythonSource, node: ast.Call) -> Iterator[Edit]:
         yield source.expression("rounding", node, f"{first} // {second} + 1")
 
 
+def _is_whole(node: ast.expr) -> bool:
+    """Whether a number is whole before it is rounded."""
+    inner = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.FloorDiv)
+
+
 def _arguments(source: PythonSource, node: ast.Call) -> Iterator[Edit]:
     name = name_of(node)
     parts: list[ast.expr | ast.keyword] = [*node.args, *node.keywords]
     for word in node.keywords:
-        if word.arg and word.arg not in _SILENT:
+        if word.arg and word.arg not in SILENT:
             yield _without(source, "drop-keyword", node, parts, word)
     if name in _OPTIONAL and len(node.args) > 1:
         yield _without(source, "drop-argument", node, parts, node.args[-1])

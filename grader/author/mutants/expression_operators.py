@@ -74,7 +74,11 @@ def _constants(source: PythonSource, node: ast.Constant) -> Iterator[Edit]:
     if isinstance(value, bool):
         yield source.expression("boolean", node, str(not value))
     elif isinstance(value, int):
-        for other in dict.fromkeys((0, value + 1, value - 1, 2 * value, value // 2)):
+        near: tuple[int, ...] = (0, value + 1, value - 1, 2 * value, value // 2)
+        above = source.parents[node]
+        if isinstance(above, ast.keyword) and above.arg in ("axis", "dim"):
+            near = (1 - value,)  # of two; of one, the last is the first
+        for other in dict.fromkeys(near):
             if other != value:
                 yield source.expression("constant", node, str(other))
     elif isinstance(value, float):
@@ -102,7 +106,7 @@ def _comparisons(source: PythonSource, node: ast.Compare) -> Iterator[Edit]:
         start, end = source.range_of(left)[1], source.range_of(right)[0]
         old = source.text[start:end]
         symbol = _symbol(operator)
-        for new in _COMPARISONS[type(operator)]:
+        for new in _others(operator, right):
             yield source.between("comparison", start, end, old.replace(symbol, new, 1))
         sign = _OFF_BY_ONE.get(type(operator))
         if sign and not isinstance(right, ast.Constant):
@@ -112,6 +116,17 @@ def _comparisons(source: PythonSource, node: ast.Compare) -> Iterator[Edit]:
             truth = source.operand(left)
             new = f"not {truth}" if isinstance(operator, ast.Is) else truth
             yield source.expression("none-test", node, new)
+
+
+def _others(operator: ast.cmpop, right: ast.expr) -> tuple[str, ...]:
+    """What a comparison becomes. Texts have no order that matters, and counts are not negative."""
+    found = _COMPARISONS[type(operator)]
+    if isinstance(operator, ast.Eq | ast.NotEq) and isinstance(right, ast.Constant):
+        if isinstance(right.value, str):
+            return found[:1]
+        if right.value == 0 and not isinstance(right.value, bool):
+            return (found[0], "<" if isinstance(operator, ast.NotEq) else ">=")
+    return found
 
 
 def _symbol(operator: ast.cmpop) -> str:
@@ -147,12 +162,20 @@ def _arithmetic(source: PythonSource, node: ast.BinOp) -> Iterator[Edit]:
         symbol = ast.unparse(ast.BinOp(ast.Name("a"), node.op, ast.Name("b")))[1:-1].strip()
         yield source.expression("swap-operands", node, f"{right} {symbol} {left}")
     if isinstance(node.op, ast.FloorDiv):
-        yield source.expression("rounding", node, f"{left} / {right}")
         yield source.expression("rounding", node, f"-(-{left} // {right})")
-        yield source.expression("rounding", node, f"int({left} / {right})")
+        above = source.parents[node]
+        yield source.expression("rounding", node, f"{left} / {right}")
+        if not (isinstance(above, ast.Call) and source.code(above.func) == "int"):
+            yield source.expression("rounding", node, f"int({left} / {right})")
     if isinstance(node.op, ast.Div):
         yield source.expression("rounding", node, f"{left} // {right}")
-        yield source.expression("reciprocal", node, f"{left} * (1 / {right})")
+        if source.has_tensors(node) or _is_compared(source, node):
+            yield source.expression("reciprocal", node, f"{left} * (1 / {right})")
+
+
+def _is_compared(source: PythonSource, node: ast.AST) -> bool:
+    """Whether the last bit of a number may decide something."""
+    return isinstance(source.parents[node], ast.Compare)
 
 
 def _slices(source: PythonSource, node: ast.Slice) -> Iterator[Edit]:

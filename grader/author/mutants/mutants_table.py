@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from grader.author.lint_report import versions
+from grader.author.lint_report import measured_with
 from grader.author.mutants.task_survey import TaskSurvey, Verdicts
 
 _HEAD = (
@@ -97,7 +97,7 @@ def table(rows: list[LabRow], count: int | None) -> str:
         "The rate is that of refused ones among those that are not judged equivalent. It is a "
         "floor: people think of wrong answers that no operator makes.",
         "",
-        f"{time.strftime('%Y-%m-%d')}, {versions()}.",
+        f"{time.strftime('%Y-%m-%d')}, {measured_with()}.",
         "",
         f"| lab | tasks | {_HEAD} | seconds |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",

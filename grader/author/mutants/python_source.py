@@ -22,6 +22,9 @@ _TIGHT = (
     ast.Await,
     ast.FormattedValue,
 )
+_TEXTS_FOR_PEOPLE = ("print", "cast", "TypeVar")
+SILENT = ("strict", "encoding", "file", "errors", "indent")
+"""Keywords that say how carefully, or where to, rather than what."""
 _ATOMS = (ast.Name, ast.Constant, ast.Call, ast.Attribute, ast.Subscript, ast.List, ast.Dict)
 
 
@@ -90,8 +93,10 @@ class PythonSource:
             return [node.exc, node.cause]
         if isinstance(node, ast.Assert):
             return [node.msg]
+        if isinstance(node, ast.keyword):
+            return [node.value] if node.arg in SILENT else []
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            return [*node.args] if node.func.id in ("print", "cast", "TypeVar") else []
+            return [*node.args] if node.func.id in _TEXTS_FOR_PEOPLE else []
         return []
 
     def function_of(self, node: ast.AST) -> Function | None:
@@ -116,10 +121,20 @@ class PythonSource:
 
     def expression(self, operator: str, node: ast.expr, new: str) -> Edit:
         """An expression with another in its place, in parentheses where it needs them."""
-        tight = isinstance(self.parents.get(node), _TIGHT)
+        above = self.parents.get(node)
+        tight = isinstance(above, _TIGHT) and not (
+            isinstance(above, ast.Compare) and new[1:].isdigit()
+        )
         if "\n" in new or (tight and not _is_atom(new)):
             new = f"({new})"
         return self.replaced(operator, node, new)
+
+    def has_tensors(self, node: ast.AST) -> bool:
+        """Whether the function around a node computes with tensors or arrays."""
+        function = self.function_of(node)
+        parts = ast.walk(function) if function else ()
+        names = {part.id for part in parts if isinstance(part, ast.Name)}
+        return bool(names & {"torch", "tl", "np", "numpy", "Tensor"})
 
     def operand(self, node: ast.expr) -> str:
         """The code of an expression as an operand of another."""

@@ -19,6 +19,8 @@ _IN_PLACE = {
     ast.BitOr: "|=",
     ast.BitAnd: "&=",
 }
+_UNORDERED = ("all", "any", "frozenset", "len", "math.prod", "max", "min", "set", "sorted", "sum")
+_IN_ORDER = ("enumerate", "range", "sorted", "zip")
 
 
 def edits_of(source: PythonSource) -> Iterator[Edit]:
@@ -30,7 +32,8 @@ def edits_of(source: PythonSource) -> Iterator[Edit]:
         elif isinstance(node, ast.If):
             yield from _branches(source, node)
         elif isinstance(node, ast.For):
-            yield from _iterables(source, node.iter)
+            named = not (isinstance(node.target, ast.Name) and node.target.id == "_")
+            yield from _iterables(source, node.iter, ordered=named)
             yield from _dropped_block(source, "drop-branch", node.orelse)
         elif isinstance(node, ast.While):
             yield source.replaced("branch", node.test, "False")
@@ -40,6 +43,7 @@ def edits_of(source: PythonSource) -> Iterator[Edit]:
             yield from _withs(source, node)
         elif isinstance(node, ast.Try):
             yield from _dropped_block(source, "drop-branch", node.finalbody)
+            yield from _handlers(source, node)
         elif isinstance(node, ast.Break | ast.Continue):
             other = "continue" if isinstance(node, ast.Break) else "break"
             yield source.replaced("loop-exit", node, other)
@@ -100,6 +104,17 @@ def _dropped_block(source: PythonSource, operator: str, body: Sequence[ast.stmt]
             yield source.between(operator, start, end, "pass")
 
 
+def _handlers(source: PythonSource, node: ast.Try) -> Iterator[Edit]:
+    """Handlers of several errors without one of them."""
+    for handler in node.handlers:
+        if not isinstance(handler.type, ast.Tuple):
+            continue
+        kinds = handler.type.elts
+        for left_out in kinds:
+            rest = ", ".join(source.code(kind) for kind in kinds if kind is not left_out)
+            yield source.replaced("handler", handler.type, f"({rest},)")
+
+
 def _withs(source: PythonSource, node: ast.With) -> Iterator[Edit]:
     """The block without what it is in."""
     if any(item.optional_vars for item in node.items):
@@ -111,20 +126,26 @@ def _withs(source: PythonSource, node: ast.With) -> Iterator[Edit]:
 def _comprehensions(
     source: PythonSource, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
 ) -> Iterator[Edit]:
+    call = source.parents[node]
+    taken_by = source.code(call.func) if isinstance(call, ast.Call) else ""
+    unordered = isinstance(node, ast.SetComp | ast.DictComp) or taken_by in _UNORDERED
     for part in node.generators:
-        yield from _iterables(source, part.iter)
+        yield from _iterables(source, part.iter, ordered=not unordered)
         for test in part.ifs:
             yield source.replaced("branch", test, "True")
 
 
-def _iterables(source: PythonSource, walked: ast.expr) -> Iterator[Edit]:
+def _iterables(source: PythonSource, walked: ast.expr, ordered: bool) -> Iterator[Edit]:
+    """Less than all, another order, or one walk too many."""
     code = source.code(walked)
     yield source.replaced("first-for-all", walked, f"list({code})[:1]")
     yield source.replaced("all-but-one", walked, f"list({code})[1:]")
     yield source.replaced("all-but-one", walked, f"list({code})[:-1]")
-    sorts = isinstance(walked, ast.Call) and source.code(walked.func) in ("range", "sorted")
-    yield source.replaced("order", walked, f"list({code})[::-1]")
-    if not sorts:
+    if ordered:
+        yield source.replaced("order", walked, f"list({code})[::-1]")
+    made_by = source.code(walked.func) if isinstance(walked, ast.Call) else ""
+    sorts = made_by not in _IN_ORDER and not made_by.endswith(".items")
+    if ordered and sorts and not isinstance(walked, ast.Tuple | ast.List):
         yield source.replaced("order", walked, f"sorted({code})")
     if isinstance(walked, ast.Name) and "Iterable" in source.annotation(walked):
         yield source.replaced("walked-twice", walked, f"list({code}) and {code}")

@@ -66,7 +66,9 @@ def _dtypes(source: PythonSource, node: ast.Attribute) -> Iterator[Edit]:
 def _methods(source: PythonSource, node: ast.Call, func: ast.Attribute) -> Iterator[Edit]:
     name, owner = func.attr, func.value
     end = source.range_of(func)[1]
-    is_module = isinstance(owner, ast.Name) and owner.id in ("torch", "math", "np", "tl", "F")
+    is_module = source.code(owner) in ("torch", "math", "np", "tl", "F")
+    if source.code(owner) == "torch" and name in _IN_PLACE and _takes_a_name(node):
+        yield source.between("in-place", end - len(name), end, f"{name}_")
     if is_module:
         return
     if name in _CASTS and (name != "to" or _is_dtype(node)):
@@ -75,12 +77,16 @@ def _methods(source: PythonSource, node: ast.Call, func: ast.Attribute) -> Itera
             yield source.expression("cast", node, early)
     if name in _COPIES and not node.args:
         yield source.expression("drop-copy", node, source.code(owner))
-    if name in _IN_PLACE:
+    if name in _IN_PLACE and isinstance(owner, ast.Name | ast.Attribute):
         yield source.between("in-place", end - len(name), end, f"{name}_")
     if name == "reshape":
         yield source.between("contiguous", end - len(name), end, "view")
     if name == "stride" and name_of(node) == "stride":
         yield source.expression("contiguous", node, "1")
+
+
+def _takes_a_name(node: ast.Call) -> bool:
+    return bool(node.args) and isinstance(node.args[0], ast.Name)
 
 
 def _is_dtype(node: ast.Call) -> bool:
