@@ -393,13 +393,10 @@ class _Names(SimpleNamespace):
 
 
 def _watched(server: Server, name: str, function: FunctionType) -> Callable[..., Any]:
-    process = os.getpid()
-
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         value = server.watched(name, function, args, kwargs)
-        if os.getpid() != process and (found := server.notes.take()):
-            raise purity.ArgumentChanged(purity.Change(*found[0]).sentence)
+        server.notes.raise_in_a_rank()
         return value
 
     return call
