@@ -50,7 +50,7 @@ class Change(NamedTuple):
     def sentence(self) -> str:
         """What a learner reads."""
         if self.kind == "returned":
-            return f"`{self.function}` returned {self.detail} of its argument `{self.argument}`"
+            return f"`{self.function}` returned its argument `{self.argument}`{self.detail}"
         detail = f": {self.detail}" if self.detail else ""
         return f"`{self.function}` changed its argument `{self.argument}`{detail}"
 
@@ -393,10 +393,10 @@ def _memory_changed(before: _Memory, value: Any, path: str) -> Difference | None
 
 
 def _layout_changed(before: tuple[Any, ...], now: tuple[Any, ...]) -> str:
-    words = ("shape", "strides", "dtype")
+    words = ("shape was", "strides were", "dtype was")
     for word, old, new in zip(words, before, now, strict=False):
         if old != new:
-            return f"its {word} was {old}, now it is {new}"
+            return f"its {word} {old}, now {new}"
     if before[3] != now[3]:
         return "it requires a gradient now" if now[3] else "it no longer requires a gradient"
     return "its .grad is filled now" if before[4] != now[4] else "its memory was resized"
@@ -463,9 +463,10 @@ def _count(number: int) -> str:
 
 
 def _detail(name: str, path: str, text: str) -> str:
-    whole = f"{name}{path} {text}" if text.startswith("was ") else text
-    if path and whole is text:
-        whole = f"{name}{path}: {text}"
+    if text.startswith("was "):
+        whole = f"{name}{path} {text}"
+    else:
+        whole = f"{name}{path}: {text}" if path else text
     return whole[:MAX_TEXT].encode("utf-8", "replace").decode()
 
 
@@ -492,13 +493,13 @@ def _parts(value: Any, depth: int) -> Iterator[Any]:
 
 
 def _shares(mine: Any, theirs: Any) -> str:
-    """What a result is of an argument: itself, a view, or nothing."""
+    """How a result is an argument's: itself, a view of it, or not (an empty text)."""
     if mine is theirs and type(mine) in (list, dict, set, bytearray):
-        return "the very object"
+        return " itself"
     a, b = _range(mine), _range(theirs)
     if not a or not b or a[0] >= b[1] or b[0] >= a[1]:
         return ""
-    return "the very object" if mine is theirs else "a view"
+    return " itself" if mine is theirs else ", or a view of it"
 
 
 def _range(value: Any) -> tuple[int, int] | None:
