@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import islice
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
 MAX_DEPTH = 32
@@ -86,6 +86,13 @@ def _same_function(name: str, function: str) -> bool:
     return name == function
 
 
+def is_plain(args: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether nothing among the arguments of a call can be changed."""
+    return _LEAVES.issuperset(map(type, args)) and (
+        not kwargs or _LEAVES.issuperset(map(type, kwargs.values()))
+    )
+
+
 class Watch:
     """The arguments of one call: made before it, asked after it."""
 
@@ -94,9 +101,12 @@ class Watch:
         self.kwargs = kwargs
         self.before: list[tuple[Any, Any, Any]] = [
             (place, value, snapshot(value))
-            for place, value in (*enumerate(args), *kwargs.items())
+            for place, value in enumerate(args)
             if type(value) not in _LEAVES
         ]
+        for name, value in kwargs.items():
+            if type(value) not in _LEAVES:
+                self.before.append((name, value, snapshot(value)))
 
     def changes(
         self, contract: Contract, function: str, called: Any, result: object
@@ -110,8 +120,8 @@ class Watch:
             for place, value, before in self.before
             if (where := _compared(before, value)) is not None
         ]
-        allowed = contract.in_place(function)
         if found:
+            allowed = contract.in_place(function)
             names = parameters(called, len(self.args), self.kwargs)
             if allowed and not allowed.issubset(names.values()):
                 found = []  # the learner has named the parameters in another way
@@ -121,7 +131,7 @@ class Watch:
                     name = names.get(place, str(place))
                     yield Change(function, name, "changed", _detail(name, path, text))
                     same.add(id(value))
-        if contract.is_new(function):
+        if contract.new and contract.is_new(function):
             yield from self.returned(function, called, result)
 
     def returned(self, function: str, called: Any, result: object) -> Iterator[Change]:
@@ -214,8 +224,7 @@ class _Taker:
         if kind is bytearray:
             return _Items(kind, (bytes(value),), True)
         if (names := _KNOWN.get(kind)) is not None:
-            held = tuple(_field(value, name) for name in names)
-            return _Fields(kind, names, self.items(kind, held, depth))
+            return _Fields(kind, names, self.items(kind, _held(value, names), depth))
         try:
             return memory(value) or _Same(id(value))
         except Exception:
@@ -225,16 +234,24 @@ class _Taker:
         self.left -= len(values)
         if _LEAVES.issuperset(map(type, values)):
             return _Items(kind, tuple(values), True)
-        return _Items(kind, tuple([self.of(item, depth + 1) for item in values]), False)
+        return _Items(
+            kind,
+            tuple([item if type(item) in _LEAVES else self.of(item, depth + 1) for item in values]),
+            False,
+        )
 
 
 def snapshot(value: Any) -> Any:
     """What `difference` compares with later. It keeps no array and no object alive."""
-    return _Taker().of(value, 0)
+    try:
+        return _Taker().of(value, 0)
+    except Exception:  # a record whose class a student has changed
+        return _Same(id(value))
 
 
 _MISSING = object()
 _KNOWN: dict[type, tuple[str, ...]] = {}
+_ALL_FIELDS: dict[tuple[str, ...], Callable[[Any], tuple[Any, ...]]] = {}
 
 
 def know(kinds: Iterable[object]) -> None:
@@ -242,7 +259,21 @@ def know(kinds: Iterable[object]) -> None:
     keep their state in them."""
     for kind in kinds:
         if isinstance(kind, type) and is_dataclass(kind):
-            _KNOWN[kind] = tuple(item.name for item in fields(kind))
+            names = tuple(item.name for item in fields(kind))
+            _KNOWN[kind] = names
+            if len(names) > 1:
+                _ALL_FIELDS[names] = attrgetter(*names)
+
+
+def _held(value: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
+    """What the fields of a record hold."""
+    getter = _ALL_FIELDS.get(names)
+    try:
+        if getter is not None:
+            return getter(value)
+    except AttributeError:
+        pass  # a field that was never set, or is gone
+    return tuple(_field(value, name) for name in names)
 
 
 def _field(value: Any, name: str) -> Any:
@@ -334,8 +365,7 @@ def difference(before: Any, value: Any, path: str) -> Difference | None:
     if kind is _Pairs:
         return _pairs_changed(before, value, path)
     if kind is _Fields:
-        held = tuple(_field(value, name) for name in before.names)
-        return _each(before.items, held, [f"{path}.{name}" for name in before.names])
+        return _each(before.items, _held(value, before.names), path, before.names)
     if before.kind is set:
         gone, come = set(before.items) - value, value - set(before.items)
         return _members_changed(gone, come, path) if gone or come else None
@@ -348,22 +378,25 @@ def difference(before: Any, value: Any, path: str) -> Difference | None:
     return _each(before, value, path)
 
 
-def _each(before: _Items, values: Any, path: str | list[str]) -> Difference | None:
+def _each(
+    before: _Items, values: Any, path: str, names: tuple[Any, ...] | None = None
+) -> Difference | None:
+    """The first of some values that is not as it was. `names`: of a record's fields."""
     if before.plain and all(map(is_, before.items, values)):
         return None
     for at, (old, new) in enumerate(zip(before.items, values, strict=True)):
         if old is new:
             continue
-        where = path[at] if type(path) is list else f"{path}[{at}]"
+        where = f"{path}[{at}]" if names is None else f"{path}.{names[at]}"
         if (found := difference(old, new, where)) is not None:
             return found
     return None
 
 
 def _pairs_changed(before: _Pairs, value: dict[Any, Any], path: str) -> Difference | None:
-    if len(value) == len(before.keys) and all(map(is_, before.keys, value)):
-        names = [f"{path}[{_shown(key)}]" for key in before.keys]
-        return _each(before.items, tuple(value.values()), names)
+    same_keys = len(value) == len(before.keys) and all(map(is_, before.keys, value))
+    if same_keys and before.items.plain and all(map(is_, before.items.items, value.values())):
+        return None
     for key, old in zip(before.keys, before.items.items, strict=True):
         if key not in value:
             return path, f"the key {_shown(key)} is gone"
@@ -486,7 +519,7 @@ def _parts(value: Any, depth: int) -> Iterator[Any]:
     elif kind is dict:
         inside = value.values()
     elif (names := _KNOWN.get(kind)) is not None:
-        inside = [_field(value, name) for name in names]
+        inside = _held(value, names)
     for item in inside:
         if type(item) not in _LEAVES:
             yield from _parts(item, depth + 1)

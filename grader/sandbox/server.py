@@ -231,6 +231,8 @@ class Server:
         self, shown: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Any:
         """The value of a call; what it did to its arguments is noted."""
+        if purity.is_plain(args, kwargs):
+            return function(*args, **kwargs)
         watch = purity.Watch(args, kwargs)
         value = function(*args, **kwargs)
         self.notes.add(watch.changes(self.contract, shown, function, value))

@@ -168,10 +168,7 @@ PLANTED: list[tuple[str, str, tuple[str, str], str]] = [
     (
         "lab13",
         "blend",
-        (
-            "out = cur.clone()\n",
-            "if extent == 0:\n        return cur\n    out = cur.clone()\n",
-        ),
+        ("return cur.clone()\n", "return cur\n"),
         "`blend` returned its argument `cur` itself",
     ),
     (
@@ -211,8 +208,8 @@ def test_an_answer_that_changes_its_argument_is_refused_by_name(
         ]
     failed = [each for each in outcomes if each.case.test.gate and each.lines]
     said = [line for each in failed if not each.status.is_pass for line in each.lines]
-    assert [line for line in said if line.startswith(sentence)], said[:5]
-    named = next(each for each in failed if each.lines[0].startswith(sentence))
+    assert [line for line in said if sentence in line], said[:5]
+    named = next(each for each in failed if any(sentence in line for line in each.lines))
     assert named.site[1] > 0
     assert named.because
 
