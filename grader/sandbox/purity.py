@@ -123,7 +123,7 @@ class Watch:
         if found:
             allowed = contract.in_place(function)
             names = parameters(called, len(self.args), self.kwargs)
-            if allowed and not allowed.issubset(names.values()):
+            if not allowed.issubset(_known_parameters(called)):
                 found = []  # the learner has named the parameters in another way
             same = {id(value) for place, value, _ in found if names.get(place) in allowed}
             for place, value, (path, text) in found:
@@ -144,6 +144,13 @@ class Watch:
                     name = parameters(called, len(self.args), self.kwargs).get(place, str(place))
                     yield Change(function, name, "returned", word)
                     break
+
+
+def _known_parameters(called: Any) -> frozenset[str]:
+    try:
+        return frozenset(inspect.signature(called).parameters)
+    except Exception:
+        return frozenset()
 
 
 def parameters(called: Any, count: int, kwargs: dict[str, Any]) -> dict[Any, str]:
@@ -361,7 +368,7 @@ def difference(before: Any, value: Any, path: str) -> Difference | None:
     if kind is _Memory:
         return _memory_changed(before, value, path)
     if type(value) is not before.kind:
-        return path, f"it was a {_word(before.kind)}, now it is a {_word(type(value))}"
+        return path, f"it was a {word(before.kind)}, now it is a {word(type(value))}"
     if kind is _Pairs:
         return _pairs_changed(before, value, path)
     if kind is _Fields:
@@ -477,7 +484,7 @@ def _shown(value: Any) -> str:
     if kind is tuple and _LEAVES.issuperset(map(type, value)) and len(value) <= 4:
         return f"({', '.join(map(_shown, value))})"
     if kind not in _LEAVES:
-        return f"a {_word(kind)}"
+        return f"a {word(kind)}"
     if kind is int and value.bit_length() > 200:
         return "a large integer"
     text = repr(value[:40] if kind in (str, bytes) else value)
@@ -487,7 +494,7 @@ def _shown(value: Any) -> str:
 _class_name: Callable[[type], str] = type.__dict__["__name__"].__get__
 
 
-def _word(kind: type) -> str:
+def word(kind: type) -> str:
     return _class_name(kind)[:60]
 
 

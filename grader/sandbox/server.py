@@ -225,7 +225,7 @@ class Server:
         """What a call is of, in words: a function, or a class and its method."""
         if op == "call":
             return name
-        return f"{type(self.resolve(handle, '')).__name__}.{name or '__call__'}"
+        return f"{purity.word(type(self.resolve(handle, '')))}.{name or '__call__'}"
 
     def watched(
         self, shown: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
