@@ -39,6 +39,8 @@ TARGET = 0.02
 class Off:
     """In the place of `purity.Watch`: compares nothing."""
 
+    before = ()
+
     def __init__(self, args: Any, kwargs: Any) -> None:
         pass
 

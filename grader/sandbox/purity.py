@@ -16,7 +16,6 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import islice
 from operator import attrgetter, is_
@@ -231,7 +230,10 @@ class _Taker:
         if kind is bytearray:
             return _Items(kind, (bytes(value),), True)
         if (names := _KNOWN.get(kind)) is not None:
-            return _Fields(kind, names, self.items(kind, _held(value, names), depth))
+            held = _held(value, names)
+            if kind in _FROZEN and _LEAVES.issuperset(map(type, held)):
+                return _Same(id(value))  # nobody changes it by mistake
+            return _Fields(kind, names, self.items(kind, held, depth))
         try:
             return memory(value) or _Same(id(value))
         except Exception:
@@ -250,6 +252,8 @@ class _Taker:
 
 def snapshot(value: Any) -> Any:
     """What `difference` compares with later. It keeps no array and no object alive."""
+    if type(value) is list and _LEAVES.issuperset(map(type, value)):
+        return _Items(list, tuple(value), True)  # what most arguments are
     try:
         return _Taker().of(value, 0)
     except Exception:  # a record whose class a student has changed
@@ -258,6 +262,7 @@ def snapshot(value: Any) -> Any:
 
 _MISSING = object()
 _KNOWN: dict[type, tuple[str, ...]] = {}
+_FROZEN: set[type] = set()
 _ALL_FIELDS: dict[tuple[str, ...], Callable[[Any], tuple[Any, ...]]] = {}
 
 
@@ -268,6 +273,8 @@ def know(kinds: Iterable[object]) -> None:
         if isinstance(kind, type) and is_dataclass(kind):
             names = tuple(item.name for item in fields(kind))
             _KNOWN[kind] = names
+            if kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+                _FROZEN.add(kind)
             if len(names) > 1:
                 _ALL_FIELDS[names] = attrgetter(*names)
 
@@ -352,6 +359,14 @@ Difference = tuple[str, str]  # where in the argument, what was there and is
 
 
 def _compared(before: Any, value: Any) -> Difference | None:
+    if (
+        type(before) is _Items
+        and before.plain
+        and type(value) is before.kind is list
+        and len(value) == len(before.items)
+        and all(map(is_, before.items, value))
+    ):
+        return None
     try:
         return difference(before, value, "")
     except Exception:  # a key that a student has put there can raise anything
@@ -588,15 +603,31 @@ class ChangeLog:
         found, self.found = self.found, []
         return [list(change) for change in found]
 
-    @contextmanager
-    def unchanged(self, function: str, held: dict[str, Any]) -> Iterator[None]:
-        """Note what the block changes of the values `held`, by name."""
-        watch = Watch((), held)
-        yield
-        self.add(watch.changes(self.contract, function, None, None))
-        self.raise_in_a_rank()
+    def unchanged(self, function: str, held: dict[str, Any]) -> Block:
+        """A block that notes what it changes of the values `held`, by name."""
+        return Block(self, function, held)
 
     def raise_in_a_rank(self) -> None:
         """In a process that was forked from the server's no reply can carry what is noted."""
         if self.found and os.getpid() != self.process:
             raise ArgumentChanged(self.found.pop(0).sentence)
+
+
+class Block:
+    """The body of a `with student.unchanged(...)`. A body that raises is not asked."""
+
+    __slots__ = ("function", "log", "watch")
+
+    def __init__(self, log: ChangeLog, function: str, held: dict[str, Any]) -> None:
+        self.log = log
+        self.function = function
+        self.watch = Watch((), held)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        log, watch = self.log, self.watch
+        if kind is None and watch.before:
+            log.add(watch.changes(log.contract, self.function, None, None))
+            log.raise_in_a_rank()
