@@ -134,7 +134,9 @@ def test_eleuther_s_calculator(student):
 
 
 @task("training_state_bytes", gate=False, holds=("unknown", "names_them"))
-@pytest.mark.parametrize("recipe", ["bf16", "", "BF16_MIXED", "fp16", "fp32 ", "adam", "adam8bit_2"])
+@pytest.mark.parametrize(
+    "recipe", ["bf16", "", "BF16_MIXED", "fp16", "fp32 ", "adam", "adam8bit_2"]
+)
 def test_an_unknown_recipe_is_refused(student, recipe):
     """A recipe that is not listed is a ValueError that lists the others, not a guess.
     Oracle: the contract."""
