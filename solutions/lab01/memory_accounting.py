@@ -366,7 +366,7 @@ def max_batch(
     # BEGIN SOLUTION max_batch
     empty = inference_ledger(config, 0, seq, dtype_bytes, overhead_bytes).total
     one = inference_ledger(config, 1, seq, dtype_bytes, overhead_bytes).total
-    return max(0, int(gpu_bytes - empty) // int(one - empty))
+    return max(0, int((gpu_bytes - empty) // (one - empty)))
     # END SOLUTION
 
 
@@ -505,7 +505,7 @@ def fits_where(
         return (1, None) if at_least_bytes <= whole <= gpu_bytes else None
     if whole >= gpu_bytes:
         return None
-    first = max(1, int(-(-sharded // (gpu_bytes - whole))))
+    first = int(-(-sharded // (gpu_bytes - whole)))
     if at_least_bytes <= whole:
         return first, None
     last = int(sharded // (at_least_bytes - whole))

@@ -95,7 +95,7 @@ def test_the_first_of_two_equal_terms(student):
     _is(student, Ledger(**dict.fromkeys(_TERMS, 3)), "weights", "weights stand first of all")
 
 
-@task("bottleneck", gate=False, holds=("in_bytes",))
+@task("bottleneck", gate=False, holds=("in_bytes", "training"))
 def test_one_byte_decides(student):
     """Terms are compared in bytes: one byte more in 100 GB is more, and one byte is not nothing.
     Oracle: the contract."""
@@ -104,6 +104,9 @@ def test_one_byte_decides(student):
         _is(student, ledger, second, "it is larger by one byte")
     for name in _TERMS:
         _is(student, Ledger(params=10, **{name: 1}), name, "it is the only term")
+    for name in ("gradients", "optimizer"):
+        ledger = Ledger(weights=10**11, **{name: 1})
+        _is(student, ledger, "weights", f"weights with {name} are being trained")
 
 
 @task("bottleneck", gate=False, holds=("empty",))

@@ -4,14 +4,14 @@ batch_of_util_times_free = lines(
     """gpu_bytes is what may be used already: taking nine tenths of what the weights leave free
     gives room away twice. A utilisation multiplies the whole GPU, before weights are
     subtracted.""",
-    ("(gpu_bytes - empty) // int(one - empty)", "(0.9 * (gpu_bytes - empty) // (one - empty))"),
+    ("(gpu_bytes - empty) //", "0.9 * (gpu_bytes - empty) //"),
 )
 
 batch_of_absolute_room = lines(
     """When the weights do not fit, the room left is negative, and its absolute value is not room:
     the answer is 0.""",
     (
-        "max(0, int(gpu_bytes - empty) // int(one - empty))",
+        "max(0, int((gpu_bytes - empty) // (one - empty)))",
         "int(abs(gpu_bytes - empty) // (one - empty))",
     ),
 )
@@ -20,19 +20,19 @@ batch_below_zero = lines(
     """When the weights do not fit, the room left is negative: no sequence fits, so the answer is 0
     and never a negative batch.""",
     (
-        "max(0, int(gpu_bytes - empty) // int(one - empty))",
+        "max(0, int((gpu_bytes - empty) // (one - empty)))",
         "int((gpu_bytes - empty) // (one - empty))",
     ),
 )
 
 batch_rounded = lines(
     """Nine tenths of a sequence do not fit: round down, never to the nearest.""",
-    ("int(gpu_bytes - empty) // int(one - empty)", "round((gpu_bytes - empty) / (one - empty))"),
+    ("int((gpu_bytes - empty) // (one - empty))", "round((gpu_bytes - empty) / (one - empty))"),
 )
 
 batch_without_weights = lines(
     """The weights are in memory before the first sequence: they are subtracted from the GPU.""",
-    ("max(0, int(gpu_bytes - empty) // int(one - empty))", "int(gpu_bytes // (one - empty))"),
+    ("max(0, int((gpu_bytes - empty) // (one - empty)))", "int(gpu_bytes // (one - empty))"),
 )
 
 
