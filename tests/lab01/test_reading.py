@@ -69,6 +69,24 @@ def _is(student, ledger, name, because):
         expect.equal(got, (name, levers[name][0]), f"{name} is the largest {run}", "bottleneck")
 
 
+@task("bottleneck", holds=("training", "quantization"))
+@pytest.mark.parametrize("kept", [(), ("gradients",), ("optimizer",), ("gradients", "optimizer")])
+def test_weights_are_in_training_beside_gradients_or_states(student, rng, kept):
+    """The largest term is the weights: sharded where there are gradients, or optimizer states, or
+    both, and quantized where there is neither.
+    Oracle: the contract, beside any activations, cache and rest."""
+    for others in itertools.product((0, 1), repeat=3):
+        sizes = [int(rng.integers(1, 10**9)) * there for there in others]
+        ledger = Ledger(
+            weights=10**9,
+            activations=sizes[0],
+            kv_cache=sizes[1],
+            other=sizes[2],
+            **{name: int(rng.integers(1, 10**9)) for name in kept},
+        )
+        _is(student, ledger, "weights", "weights were made the largest")
+
+
 @task("bottleneck", holds=("training", "quantization", "zero"))
 @pytest.mark.parametrize("name", _TERMS)
 def test_what_makes_a_ledger_a_training_run(student, rng, name):
