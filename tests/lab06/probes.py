@@ -38,9 +38,9 @@ def gradient(student, x, dp):
         p, forward = kernels.watched(student.SoftmaxFunction.apply, leaf)
     dx, backward, ops = None, [], []
     if p is not None:
-        with meters.op_log() as log:
-            with student.unchanged("SoftmaxFunction.backward", p=p.detach(), dp=dp):
-                found, backward = kernels.watched(torch.autograd.grad, p, leaf, dp)
+        held = student.unchanged("SoftmaxFunction.backward", p=p.detach(), dp=dp)
+        with meters.op_log() as log, held:
+            found, backward = kernels.watched(torch.autograd.grad, p, leaf, dp)
         dx, ops = (None if found is None else found[0]), log.ops
         p = p.detach()
     own, _ = kernels.watched(student.softmax, x)

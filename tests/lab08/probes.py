@@ -741,9 +741,9 @@ def mastered(student, data, members=None):
             rows = []
             for grad in case["grads"]:
                 mean = grad.clone()
-                with student.unchanged("MasterWeights.step", grad=mean):
-                    with meters.collectives() as log:
-                        opt.step(mean)
+                held = student.unchanged("MasterWeights.step", grad=mean)
+                with held, meters.collectives() as log:
+                    opt.step(mean)
                 flat = torch.cat([p.detach().reshape(-1) for p in params])
                 rows.append({"params": flat, "master": opt.master.detach().clone()})
             found.append({"rows": rows, "calls": _log_rows(log)})
