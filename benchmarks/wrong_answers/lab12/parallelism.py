@@ -419,8 +419,72 @@ def comm(plan: Plan, model: Model, cluster: Cluster) -> list[Op]:
     axis and bytes are as good as one with the sum of their counts.
     Source: Narayanan et al. 2021, section 3.2; Korthikanti et al. 2022, section 4.2.2.
     """
-    # TODO(lab12.comm): What a GPU sends in a step
-    raise NotImplementedError("lab12.comm")
+    tp, pp, cp, dp, ep, h = plan.tp, plan.pp, plan.cp, plan.dp, plan.ep, model.h
+    etp = tp if plan.etp is None else plan.etp
+    edp = tp * cp * dp // (etp * ep)
+    dense = {"tp": tp, "cp": cp, "dp": dp, "pp": pp}
+    grids = {axis: (dense, "tp-cp-dp-pp", axis) for axis in ("tp", "cp", "pp", "dp-cp")}
+    if model.experts:
+        own = {"etp": etp, "ep": ep, "edp": edp, "pp": pp}
+        grids |= {axis: (own, "etp-ep-edp-pp", axis) for axis in ("etp", "ep", "edp")}
+    ops: list[Op] = []
+
+    def add(kind: str, axis: str, nbytes: float, count: int) -> None:
+        sizes, order, token = grids[axis]
+        groups = rank_groups(sizes, order, token)
+        ranks = len(groups[0])
+        if ranks == 1 or count == 0:
+            return
+        found = set()
+        spans = False
+        for group in groups:
+            nodes = [rank // cluster.gpus for rank in group]
+            found |= {nodes.count(node) for node in set(nodes)}
+            spans = spans or len(set(nodes)) > 1
+        per_node = found.pop() if len(found) == 1 else 1
+        if kind == "send":
+            ranks, per_node = 2, 1 if spans else 2
+        ops.append(Op(kind, axis, nbytes, count, spans, ranks, per_node))
+
+    m = plan.gbs // (dp * plan.micro)
+    n = model.seq / cp * plan.micro
+    cut = tp if plan.sp else 1
+    passes = 3 if plan.recompute == "full" else 2
+    each = max(stage_layers(plan, model)) * m
+    like_dense = not model.experts or (tp > 1 and not plan.sp)
+    blocks = 2 if like_dense else 1
+    if plan.sp:
+        add("all_gather", "tp", 2 * n * h, blocks * passes * each)
+        add("reduce_scatter", "tp", 2 * n * h, blocks * passes * each)
+    else:
+        add("all_reduce", "tp", 2 * n * h, blocks * passes * each)
+    kv = 4 * n * (h / model.heads) * max(model.kv_heads / tp, 1)
+    add("send", "cp", kv, (passes * (cp - 1) + cp) * each)
+    if model.experts:
+        tokens = 2 * (n / cut) * model.topk * h
+        add("all_to_all", "ep", tokens, 2 * passes * each)
+        if not like_dense:
+            add("all_gather", "etp", etp * tokens, passes * each)
+            add("reduce_scatter", "etp", etp * tokens, passes * each)
+    sends = m * (2 * plan.vpp - 1) if pp == 2 else 2 * m * plan.vpp
+    add("send", "pp", 2 * n * h / cut, sends)
+
+    held = [stage.param / 2 for stage in memory(plan, model)]
+    most = held.index(max(held))
+    experts = 0.0
+    if model.experts:
+        one = (3 if model.gated else 2) * h * model.moe_ffn / etp
+        experts = one * model.experts / ep * stage_layers(plan, model)[most]
+    weights = {"dp-cp": held[most] - experts}
+    if model.experts:
+        weights["edp"] = experts
+    for axis, params in weights.items():
+        if plan.zero == 1:
+            add("reduce_scatter", axis, 4 * params, 1)
+            add("all_gather", axis, 2 * params, 1)
+        else:
+            add("all_reduce", axis, 4 * params, 1)
+    return ops
 
 
 # TODO(lab12.step_time): Where a step's time goes
