@@ -306,8 +306,24 @@ class Zero3Module(nn.Module):
         self.groups = [group for group in (self.trainable, frozen) if group]
         for p in self.trainable:
             p.register_post_accumulate_grad_hook(self._on_gradient)
-        # TODO(lab08.Zero3Module): Parameters that are whole for one block
-        raise NotImplementedError("lab08.Zero3Module")
+        self.world_size, self.rank = dist.get_world_size(pg), dist.get_rank(pg)
+        self.shards = nn.ParameterList()
+        self.flats: list[Tensor] = []
+        self.works: list[Any] | None = None  # None: released
+        for group in self.groups:
+            dtype = one_dtype(group)
+            total = sum(p.numel() for p in group)
+            S = -(-total // self.world_size)
+            shard = torch.zeros(S, dtype=dtype, device=group[0].device)
+            read_slice(group, self.rank * S, (self.rank + 1) * S, shard)
+            self.shards.append(nn.Parameter(shard, requires_grad=group[0].requires_grad))
+            flat = torch.empty(S * self.world_size, dtype=dtype, device=group[0].device)
+            at = 0
+            for p in group:
+                p.data = flat[at : at + p.numel()].view(p.shape)
+                at += p.numel()
+            flat.untyped_storage().resize_(0)
+            self.flats.append(flat)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Given: the block between its call sites."""
@@ -340,39 +356,65 @@ class Zero3Module(nn.Module):
 
     def _start_gather(self) -> None:
         """Give the parameters their storage back and start to fill it, unless that was done."""
-        # TODO(lab08.Zero3Module): Parameters that are whole for one block
-        raise NotImplementedError("lab08.Zero3Module")
+        if self.works is not None:
+            return
+        self.works = []
+        for flat, shard in zip(self.flats, self.shards):
+            flat.untyped_storage().resize_(flat.numel() * flat.element_size())
+            self.works.append(
+                dist.all_gather_into_tensor(flat, shard.detach(), group=self.pg, async_op=True)
+            )
 
     def _wait(self) -> None:
         """Parameters may be read when this returns."""
-        # TODO(lab08.Zero3Module): Parameters that are whole for one block
-        raise NotImplementedError("lab08.Zero3Module")
+        for work in self.works or []:
+            work.wait()
+        self.works = []
 
     def _release(self) -> None:
         """Only the shards are left; shapes stay."""
-        # TODO(lab08.Zero3Module): Parameters that are whole for one block
-        raise NotImplementedError("lab08.Zero3Module")
+        self._wait()
+        for flat in self.flats:
+            flat.untyped_storage().resize_(0)
+        self.works = None
 
     def before_forward(self) -> None:
         """Call site 1."""
-        # TODO(lab08.Zero3Module): Parameters that are whole for one block
-        raise NotImplementedError("lab08.Zero3Module")
+        self._start_gather()
+        self._wait()
+        for module in self.next_blocks[: self.prefetch]:
+            module._start_gather()
 
     def after_forward(self) -> None:
         """Call site 2."""
-        # TODO(lab08.Zero3Module): Parameters that are whole for one block
-        raise NotImplementedError("lab08.Zero3Module")
+        self._release()
 
     def before_backward(self) -> None:
         """Call site 3."""
-        # TODO(lab08.Zero3Module): Parameters that are whole for one block
-        raise NotImplementedError("lab08.Zero3Module")
+        self._start_gather()
+        self._wait()
+        for module in self.previous_blocks[: self.prefetch]:
+            module._start_gather()
 
     @torch.no_grad()
     def after_backward(self) -> None:
         """Call site 4."""
-        # TODO(lab08.Zero3Module): Parameters that are whole for one block
-        raise NotImplementedError("lab08.Zero3Module")
+        if self.trainable:
+            flat = torch.zeros_like(self.shards[0]).repeat(self.world_size)
+            at = 0
+            for p in self.trainable:
+                if p.grad is not None:
+                    flat[at : at + p.numel()] = p.grad.reshape(-1)
+                    p.grad = None
+                at += p.numel()
+            shard = torch.empty_like(self.shards[0])
+            dist.reduce_scatter_tensor(shard, flat, group=self.pg)
+            shard.div_(self.world_size)
+            if self.shards[0].grad is None:
+                self.shards[0].grad = shard
+            else:
+                self.shards[0].grad.add_(shard)
+        self._release()
 
 
 def chain(modules: Sequence[Zero3Module]) -> None:
