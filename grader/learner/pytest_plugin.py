@@ -355,7 +355,8 @@ class FolderRun:
         factory: pytest.TempPathFactory = item.config._tmp_path_factory  # type: ignore[attr-defined]
         with self._backend_of(item) as backend:
             outcome = self.suite_run.run(case, backend, lambda: factory.mktemp(case.test.name[:30]))
-        if error := self.suite_run.finish(outcome):
+        self.suite_run.note(outcome)
+        if error := self.suite_run.explain(case.test.task):
             item.warn(pytest.PytestWarning(f"no diagnosis: {type(error).__name__}: {error}"))
         return outcome
 

@@ -30,7 +30,8 @@ PUBLIC_KEY = b"public"
 @dataclass
 class Outcome:
     """How one case went. `lines` is what was observed, `site` where in the suite, `where` where in
-    the student's code (`file:line`)."""
+    the student's code (`file:line`), `causes` the sentences of likely causes; two are alternatives.
+    """
 
     case: Case
     status: TestStatus
@@ -42,7 +43,7 @@ class Outcome:
     observed: Any = None
     tolerance: float = 0.0
     gap: float = 0.0
-    cause: str = ""
+    causes: list[str] = field(default_factory=list)
     detail: str = ""
     seconds: float = 0.0
     error: BaseException | None = field(default=None, repr=False)

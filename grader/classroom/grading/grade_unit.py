@@ -36,9 +36,10 @@ def grade_unit(unit: Unit, replays: Replays, work: Path, wall: Wall | None = Non
     with _staged(unit, tests.lab, work) as folder:
         run = UnitRun(unit, replays, folder, wall)
         try:
-            outcomes = [run.outcome(case) for case in tests.cases]
+            outcomes = run.outcomes()
         finally:
             run.close()
+        run.explain(outcomes)
         changed = _changed(unit, folder)
     marks = score.score_lab(tests, outcomes)
     notes = [*unit.notes, *unit.refused.values()]
@@ -185,9 +186,7 @@ def _for_student(outcome: Outcome, full: str, level: str) -> str:
     if level == "full" or own or outcome.status == TestStatus.NOT_STARTED:
         return full
     name = f"{outcome.case.name}: {outcome.status}"
-    return (
-        f"{name}\nLikely cause: {outcome.cause}" if level == "diagnosis" and outcome.cause else name
-    )
+    return "\n".join([name, *(messages.likely_causes(outcome) if level == "diagnosis" else [])])
 
 
 def _for_instructor(outcome: Outcome, full: str) -> str:
