@@ -26,7 +26,6 @@ from grader.suite.score import score_lab
 from grader.suite.splice import Misconception
 from grader.suite.suite_run import PUBLIC_SEED, SuiteRun
 
-REMEMBERED_BYTES = 16 * 2**20  # of each observed value
 LIGHT_SECONDS = 0.005  # of the reference
 _SHOWN = 12
 VARIANT = "variant "
@@ -44,7 +43,7 @@ class SuiteCheck:
         self.plan = plan
         self.report = report
         self.cost = cost
-        self.replays = Replays(suite, REMEMBERED_BYTES)
+        self.replays = Replays(suite, slim=False)
 
     def fault(self, text: str) -> None:
         self.report.faults.append(text)

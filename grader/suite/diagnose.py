@@ -28,10 +28,10 @@ class Replays:
     """Runs a suite's cases on the reference with a misconception in it. Keeps what one run made and
     saw for the runs after it."""
 
-    def __init__(self, suite: Suite, remembered_bytes: int = REMEMBERED_BYTES) -> None:
-        """`remembered_bytes`: an observed value that is larger is not kept."""
+    def __init__(self, suite: Suite, slim: bool = True) -> None:
+        """`slim`: keep of an outcome only what another is compared with, and no large value."""
         self.suite = suite
-        self._limit = remembered_bytes
+        self._slim = slim
         self._pieces: dict[str, Pieces] = {}
         self._wrong_backends: dict[tuple[str, str], LocalBackend] = {}
         self._wrong_folders: tempfile.TemporaryDirectory[str] | None = None
@@ -74,9 +74,14 @@ class Replays:
         return run_case(self.suite, case, self.wrong_backend(wrong), self.wrong_folder(wrong), seed)
 
     def outcome(self, wrong: Misconception, case: Case, seed: bytes) -> Outcome:
-        """The outcome of a case with that misconception, remembered if it is the first."""
+        """The outcome of a case with that misconception; the first one is remembered."""
+        key = (wrong.name, case.id)
+        known = self._first.get(key)
+        if known and known.seed == seed and not self._slim:
+            return known.outcome
         replayed = self.run(wrong, case, seed)
-        self._first.setdefault((wrong.name, case.id), _Replay.of(replayed, seed, self._limit))
+        if known is None:
+            self._first[key] = _Replay.of(replayed, seed, self._slim)
         return replayed
 
     def fails_like(self, wrong: Misconception, outcome: Outcome, seed: bytes) -> bool:
@@ -110,11 +115,15 @@ class _Replay:
     whole: bool
 
     @staticmethod
-    def of(outcome: Outcome, seed: bytes, limit: int) -> _Replay:
-        whole = format.size_bytes(outcome.observed) <= limit
-        observed = outcome.observed if whole else None
-        slim = replace(outcome, lines=[], error=None, detail="", called="", observed=observed)
-        return _Replay(seed, slim, extra_of(outcome), whole)
+    def of(outcome: Outcome, seed: bytes, slim: bool) -> _Replay:
+        extra, whole = extra_of(outcome), True
+        if slim:
+            whole = format.size_bytes(outcome.observed) <= REMEMBERED_BYTES
+            observed = outcome.observed if whole else None
+            outcome = replace(
+                outcome, lines=[], error=None, detail="", called="", causes=[], observed=observed
+            )
+        return _Replay(seed, outcome, extra, whole)
 
 
 class Diagnoser:
