@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any
 
+from grader.sandbox.client import ShownCall
 from grader.sandbox.codec import RemoteRecord
 
 _UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
@@ -143,7 +144,7 @@ def outline(value: object) -> str:
     if isinstance(value, dict):
         value = [f"{outline(key)}: {outline(item)}" for key, item in value.items()]
     if isinstance(value, list | tuple):
-        return f"{kind(value)} of {', '.join(dict.fromkeys(map(outline, value)))}"
+        return f"{kind(value)} of {', '.join(sorted(set(map(outline, value))))}"
     return kind(value)
 
 
@@ -172,11 +173,13 @@ def _array(value: Any, limit: int) -> str:
     return f"{kind(value)} {short(items, limit)}" if value.shape else short(items, limit)
 
 
-def call(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
-    """A call as one line; big arguments by their kind."""
-    if name.endswith(")"):
-        return name
+def call(shown: ShownCall) -> str:
+    """What a test asked for as one line; big arguments by their kind."""
+    name, args, kwargs = shown.function, shown.args, shown.kwargs
     limit = max(60, 120 // max(1, len(args) + len(kwargs)))
     parts = [short(arg, limit) for arg in args]
     parts += [f"{key}={short(arg, limit)}" for key, arg in kwargs.items()]
-    return f"{name}({', '.join(parts)})"
+    if shown.by_test:
+        given = f" on {', '.join(parts)}" if parts else ""
+        return f"{name}, run by a test{given}"
+    return name if name.endswith(")") else f"{name}({', '.join(parts)})"

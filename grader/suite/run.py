@@ -134,7 +134,7 @@ def run_case(
             outcome = _from_far_side(suite, case, here)
     outcome.seconds = time.perf_counter() - started
     if not outcome.status.is_pass:
-        outcome.called = format.call(*line.last) if line.last else ""
+        outcome.called = format.call(line.last) if line.last else ""
     return outcome
 
 
