@@ -194,8 +194,9 @@ class SuiteCheck:
         failing = [row for row in rows if is_failing(row)]
         forgets = [row.case.name for row in failing if extra_of(row) is Extra.FORGOTTEN]
         if 0 < len(forgets) < len(failing):
-            text = f"{wrong.name} may be wider than its sentence: it also fails what only raises"
-            self.report.notes.append(f"`{task.id}`: {text}, {', '.join(forgets[:3])}.")
+            does = "it also raises, or does not refuse, in"
+            text = f"{wrong.name} may be wider than its sentence: {does}"
+            self.report.notes.append(f"`{task.id}`: {text} {', '.join(forgets[:3])}.")
 
     def _gates(self, task_id: str) -> list[Case]:
         """The scored gates that can run here, the quickest first."""
