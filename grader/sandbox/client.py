@@ -101,8 +101,9 @@ def _probed(
     name: str, args: tuple[Any, ...], kwargs: dict[str, Any], function: str = ""
 ) -> ShownCall:
     """A probe's call. One whose arguments are a function's name and that function's arguments (a
-    tuple, a dict with more, or a list of tuples for several calls) is shown as that call, another
-    as what a test does with `function`, which the test is about: a learner knows no probe."""
+    tuple, a dict with more, or a list of tuples for several calls) is shown as that call; so is one
+    that is given pairs of such a tuple and dict, of `function`, which the test is about. Another is
+    shown as what a test does with `function`: a learner knows no probe."""
     called, *given = args or ("",)
     if isinstance(called, str) and called.isidentifier():
         match given:
@@ -114,6 +115,11 @@ def _probed(
                 return ShownCall(f"{called} ({len(rows)} calls)")
         if called == function:
             args = args[1:]
+    match args:
+        case [[(tuple() as inner, dict() as more, *_)]]:
+            return ShownCall(function or name, inner, more)
+        case [[(tuple(), dict(), *_), *_] as rows]:
+            return ShownCall(f"{function or name} ({len(rows)} calls)")
     return ShownCall(function or name, args, kwargs, by_test=True)
 
 

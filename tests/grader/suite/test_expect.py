@@ -332,6 +332,8 @@ MESSAGES: dict[str, Callable[[], object]] = {
         ("launch", ("k", [3, 2], [32, 8]), "mean, run by a test on 'k', [3, 2], [32, 8]"),
         ("rows", ("two words", (1,)), "mean, run by a test on 'two words', (1)"),
         ("refuses", (), "mean, run by a test"),
+        ("launches", ([((1, 2), {"block": 4}, 7)],), "mean(1, 2, block=4)"),
+        ("launches", ([((1,), {}, 7), ((2,), {}, 8)],), "mean (2 calls)"),
     ],
 )
 def test_a_probe_is_shown_as_its_call_or_as_what_its_test_is_about(
