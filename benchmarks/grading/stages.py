@@ -81,7 +81,7 @@ STAGES = (
         True,
     ),
     Stage(JOB, "tests' own code", "grader.suite.suite_run", "run_case"),
-    Stage(JOB, "diagnosis", "grader.suite.diagnose", "Diagnoser.diagnose", True),
+    Stage(JOB, "diagnosis", "grader.suite.diagnose", "Diagnoser.explain", True),
     Stage(
         JOB,
         "checks of the suite",

@@ -76,6 +76,8 @@ def _reports(
         found[report.lab] = report
         for fault in report.faults:
             print(f"{report.lab}: {fault}")
+        for note in report.notes:
+            print(f"{report.lab}: note: {note}")
         print(line(report), flush=True)
         if cache and not report.faults and not report.cached:
             known[keys[report.lab]] = asdict(report)
@@ -139,8 +141,12 @@ def _shared_out(root: Path, labs: list[str], plan: Thoroughness, jobs: int) -> I
 
 def _joined(reports: list[LintReport]) -> LintReport:
     """One report of a lab's shares."""
+    first = reports[0]
     whole = dataclasses.replace(
-        reports[0], faults=list(reports[0].faults), messages=list(reports[0].messages)
+        first,
+        faults=list(first.faults),
+        notes=list(first.notes),
+        messages=list(first.messages),
     )
     for part in reports[1:]:
         whole.faults += part.faults
@@ -149,6 +155,7 @@ def _joined(reports: list[LintReport]) -> LintReport:
         whole.fakes += part.fakes
         whole.runs += part.runs
         whole.seconds += part.seconds
+        whole.notes += part.notes
         whole.messages += part.messages
         whole.mutants += part.mutants
     return whole

@@ -28,6 +28,8 @@ class LintReport:
     seconds: float = 0.0
     not_verified: int = 0
     cached: bool = False
+    notes: list[str] = field(default_factory=list)
+    """What is not a fault, but may be mended."""
     messages: list[dict[str, str]] = field(default_factory=list)
     """The `message` that each misconception gives a learner, with its `task` and `name`."""
     mutants: int = 0

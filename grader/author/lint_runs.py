@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import sys
 import tempfile
 import time
@@ -17,12 +18,15 @@ from grader.lab import capabilities, skeleton
 from grader.lab.manifest import Lab, Task
 from grader.sandbox.backends import Backend, LocalBackend
 from grader.status import TaskStatus, TestStatus
-from grader.suite.diagnose import Replays, alike
+from grader.suite.causes import Extra, extra_of, is_failing
+from grader.suite.diagnose import Diagnoser, Replays
 from grader.suite.model import Case, Suite
 from grader.suite.run import Outcome, run_case, seed_of
 from grader.suite.score import score_lab
 from grader.suite.splice import Misconception
+from grader.suite.suite_run import PUBLIC_SEED, SuiteRun
 
+LIGHT_SECONDS = 0.005  # of the reference
 _SHOWN = 12
 VARIANT = "variant "
 
@@ -39,8 +43,7 @@ class SuiteCheck:
         self.plan = plan
         self.report = report
         self.cost = cost
-        self.replays = Replays(suite)
-        self.replayed: dict[tuple[str, str], Outcome] = {}
+        self.replays = Replays(suite, slim=False)
 
     def fault(self, text: str) -> None:
         self.report.faults.append(text)
@@ -137,13 +140,17 @@ class SuiteCheck:
             self.fault(f"task `{task.id}` has no misconception: there is none in {place}.")
         if not self._can_run(task.id):
             return
+        runs = {}
         for wrong in wrongs:
             self.report.misconceptions += 1
             if len(wrong.sentence.split()) < 5:
                 self.fault(f"misconception {wrong.name}: its sentence has fewer than five words.")
             if not self._is_source(wrong):
                 self.fault(f"misconception {wrong.name} makes of {wrong.file} what is not Python.")
-            self._must_die(task, wrong)
+            runs[wrong] = self._run_of(wrong)
+        for wrong, run in runs.items():
+            self._must_die(task, wrong, run)
+            self._remarks(task, wrong, run)
 
     def _is_source(self, wrong: Misconception) -> bool:
         """Whether the wrong file can be loaded at all: one that cannot shows no mistake."""
@@ -153,42 +160,75 @@ class SuiteCheck:
         except (SyntaxError, ValueError):
             return False
 
-    def _must_die(self, task: Task, wrong: Misconception) -> None:
-        said: list[str] = []
-        for case in self._gates(task.id):
-            outcome = self._replayed(wrong, case)
-            if outcome.status.is_pass:
-                continue
-            first = self._diagnosis(task.id, outcome)
-            if first is wrong:
+    def _must_die(self, task: Task, wrong: Misconception, run: SuiteRun) -> None:
+        """A misconception fails a gate, and reads its own sentence there."""
+        self._explain(task.id, run)
+        dead = [row for row in run.known(task.id) if _is_gate(row) and is_failing(row)]
+        for outcome in dead:
+            if wrong.sentence in outcome.causes:
                 message = "\n".join([outcome.called, *outcome.lines, wrong.sentence])
                 row = {"task": task.id, "name": wrong.name, "message": message}
                 self.report.messages.append(row)
                 return
-            said.append(f"{case.name}: {first.name if first else outcome.status}")
-        if said:
+        if dead:
+            said = [f"{row.case.name}: {self._said(task, row)}" for row in dead]
             self.fault(f"misconception {wrong.name} dies, but not with its sentence: {said[:3]}")
         else:
             self.fault(f"misconception {wrong.name} passes every gate of `{task.id}`.")
 
+    def _said(self, task: Task, outcome: Outcome) -> str:
+        """The names of what a failing gate says, or how it ended."""
+        known = self.suite.misconceptions_of(task.id)
+        names = [wrong.name for wrong in known if wrong.sentence in outcome.causes]
+        return " or ".join(names) or str(outcome.status)
+
+    def _remarks(self, task: Task, wrong: Misconception, run: SuiteRun) -> None:
+        """What an author may want to change in a misconception that is named."""
+        rows = run.known(task.id)
+        others = {cause for row in rows for cause in row.causes} - {wrong.sentence}
+        for twin in self.suite.misconceptions_of(task.id):
+            if twin.sentence in others:
+                others.remove(twin.sentence)
+                text = f"{wrong.name} fails as {twin.name} does, and a learner reads both sentences"
+                self.report.notes.append(f"`{task.id}`: {text}.")
+        failing = [row for row in rows if is_failing(row)]
+        forgets = [row.case.name for row in failing if extra_of(row) is Extra.FORGOTTEN]
+        if 0 < len(forgets) < len(failing):
+            does = "it also raises, or does not refuse, in"
+            text = f"{wrong.name} may be wider than its sentence: {does}"
+            self.report.notes.append(f"`{task.id}`: {text} {', '.join(forgets[:3])}.")
+
     def _gates(self, task_id: str) -> list[Case]:
         """The scored gates that can run here, the quickest first."""
         rows = [case for case in self.cases(task_id) if case.test.gate and case.test.scored]
-        return sorted(rows, key=lambda case: self.cost.get(case.id, 0.0))
+        return sorted(rows, key=self._seconds)
 
-    def _replayed(self, wrong: Misconception, case: Case) -> Outcome:
-        """One misconception on one gate; each pair is run once."""
-        key = (wrong.name, case.id)
-        if key not in self.replayed:
-            self.replayed[key] = self.replays.run(wrong, case, seed_of(case))
-        return self.replayed[key]
+    def _run_of(self, wrong: Misconception) -> SuiteRun:
+        """A misconception as an answer that a learner gave: its task's scored cases. In a quick
+        check, the heavy ones only as long as its sentence is not certain. A misconception agrees
+        with itself everywhere, so one that is ahead after some cases is ahead after all."""
+        diagnoser = Diagnoser(self.replays, math.inf)
+        folder = self.replays.wrong_folder(wrong)
+        run = SuiteRun(self.suite, folder, PUBLIC_SEED, diagnoser, ())
+        cases = run.scored(wrong.task)
+        for case in sorted(cases, key=self._seconds):
+            heavy = self._seconds(case) > LIGHT_SECONDS and not self.plan.everything
+            if heavy and self._is_told(wrong, run):
+                break
+            run.note(run.unrun(case) or self.replays.outcome(wrong, case, run.seed_of(case)))
+        return run
 
-    def _diagnosis(self, task_id: str, outcome: Outcome) -> Misconception | None:
-        """What a `Diagnoser` would find: the first misconception with the same fault."""
-        for wrong in self.suite.misconceptions_of(task_id):
-            if alike(outcome, self._replayed(wrong, outcome.case)):
-                return wrong
-        return None
+    def _seconds(self, case: Case) -> float:
+        return self.cost.get(case.id, 0.0)
+
+    def _is_told(self, wrong: Misconception, run: SuiteRun) -> bool:
+        """Whether what ran so far shows that a learner reads its sentence at a gate, alone."""
+        self._explain(wrong.task, run)
+        return any(row.causes == [wrong.sentence] for row in run.known(wrong.task) if _is_gate(row))
+
+    def _explain(self, task_id: str, run: SuiteRun) -> None:
+        if error := run.explain(task_id, partly=True):
+            raise error
 
     def fakes(self, task: Task) -> None:
         if not task.file.endswith(".py"):
@@ -229,6 +269,10 @@ class SuiteCheck:
                 return
         if self._can_run(task.id):
             self.fault(f"fake: {label} passes every gate of `{task.id}`.")
+
+
+def _is_gate(outcome: Outcome) -> bool:
+    return outcome.case.test.gate
 
 
 def _functions_of(lab: Lab, task: Task) -> list[str]:

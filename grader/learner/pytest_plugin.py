@@ -9,8 +9,10 @@ import bdb
 import gc
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from grader.errors import LabError, LoadFailed, Missing
 from grader.lab import notes
 from grader.lab.manifest import LAB_ID, TRACKS, Lab, Task, load_lab
 from grader.learner import progress, summary
+from grader.learner.ahead import BreakpointReached, EarlyOutcome, QuietRuns
 from grader.sandbox.backends import Backend, LocalBackend
 from grader.sandbox.deadlines import Debugger
 from grader.sandbox.server import how_to_restore
@@ -37,6 +40,7 @@ _RESULTS = pytest.StashKey[dict[Path, dict[str, dict[str, Any]]]]()
 _SAID = pytest.StashKey[dict[tuple[str, str], str]]()
 _ATTRIBUTE = "infralens"
 DIAGNOSIS_SECONDS = 3.0
+AHEAD_SECONDS = 10.0  # of one task, after which no further case is run before its turn
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -322,58 +326,125 @@ def _trace_of(outcome: Outcome) -> Any:
 class FolderRun:
     """The code of one folder in this run of pytest, in one backend."""
 
-    def __init__(self, suite: Suite, folder: Path, seed: str) -> None:
-        let_through = (pytest.exit.Exception, bdb.BdbQuit)
+    def __init__(self, suite: Suite, folder: Path, seed: str, may_run_ahead: bool) -> None:
+        let_through = (pytest.exit.Exception, bdb.BdbQuit, BreakpointReached)
         self.spec, self.limits = suite.code_spec(folder), suite.limits()
         self.backend = LocalBackend(self.spec, self.limits, let_through=let_through)
         is_reference = folder == suite.lab.solution
         diagnoser = None if is_reference else Diagnoser(Replays(suite), DIAGNOSIS_SECONDS)
         self.suite_run = SuiteRun(suite, folder, seed, diagnoser, let_through)
+        self.may_run_ahead = may_run_ahead
+        self._early: dict[str, EarlyOutcome] = {}
+        self._explained: set[str] = set()
+
+    def run(self, item: CaseItem) -> Outcome:
+        """The outcome of a case, with its likely cause."""
+        task = item.task.id
+        early = self._early.pop(item.case.id, None)
+        outcome = early.in_turn() if early else self._outcome(item.case, item.config)
+        if early and task in self._explained:
+            return outcome
+        try:
+            if self.suite_run.is_suspicious(outcome):
+                self._run_ahead(item)
+                self._explain(item)
+        except KeyboardInterrupt:  # the case itself has been run, and is reported
+            item.session.shouldstop = "while the cause of a failure was looked for"
+        except LabError as error:
+            _warn_of(item, error)
+        return outcome
+
+    def _explain(self, item: CaseItem) -> None:
+        if not self.suite_run.missing(item.task.id):
+            self._explained.add(item.task.id)
+        if error := self.suite_run.explain(item.task.id):
+            _warn_of(item, error)
+
+    def _run_ahead(self, item: CaseItem) -> None:
+        """Run the task's other cases, for a misconception is named only if it explains them all.
+        One that wants a debugger ends this, and is run in its turn, as are all after it."""
+        missing = self.suite_run.missing(item.task.id)
+        if not (self.may_run_ahead and missing):
+            return
+        until = time.perf_counter() + AHEAD_SECONDS * self.limits.patience
+        quiet = QuietRuns()
+        try:
+            with quiet.open():
+                for case in missing:
+                    if time.perf_counter() > until:
+                        return
+                    self._early[case.id] = quiet.run(partial(self._outcome, case, item.config))
+        except BreakpointReached:
+            self.may_run_ahead = False
+
+    def _outcome(self, case: Case, config: pytest.Config) -> Outcome:
+        """Run a case. The order matters: what cannot be verified here must not be reported as not
+        started."""
+        if outcome := self.suite_run.unrun(case) or self.suite_run.untouched(case):
+            return self.suite_run.note(outcome)
+        factory: pytest.TempPathFactory = config._tmp_path_factory  # type: ignore[attr-defined]
+        with self._backend_of(case) as backend:
+            outcome = self.suite_run.run(case, backend, lambda: factory.mktemp(case.test.name[:30]))
+        return self.suite_run.note(outcome)
 
     @contextmanager
-    def _backend_of(self, item: CaseItem) -> Iterator[Backend]:
+    def _backend_of(self, case: Case) -> Iterator[Backend]:
         """A test of the GPU gets a process of its own: a CUDA context here would stand in the way
         of forked ranks, and Triton, which is imported in one mode, interprets here."""
-        if "gpu" not in item.case.test.extra:
+        if "gpu" not in case.test.extra:
             yield self.backend
             return
         from grader.sandbox import process
 
-        compiled = "triton" in item.task.needs
+        compiled = "triton" in self.suite_run.suite.lab.task(case.test.task).needs
         backend = process.ProcessBackend(self.spec, self.limits, compiled=compiled)
         try:
             yield backend
         finally:
             backend.close()
 
-    def run(self, item: CaseItem) -> Outcome:
-        """The outcome of a case. The order matters: what cannot be verified here must not be
-        reported as not started."""
-        case = item.case
-        if outcome := self.suite_run.unrun(case) or self.suite_run.untouched(case):
-            return outcome
-        factory: pytest.TempPathFactory = item.config._tmp_path_factory  # type: ignore[attr-defined]
-        with self._backend_of(item) as backend:
-            outcome = self.suite_run.run(case, backend, lambda: factory.mktemp(case.test.name[:30]))
-        if error := self.suite_run.finish(outcome):
-            item.warn(pytest.PytestWarning(f"no diagnosis: {type(error).__name__}: {error}"))
-        return outcome
+
+def _warn_of(item: CaseItem, error: Exception) -> None:
+    item.warn(pytest.PytestWarning(f"no diagnosis: {type(error).__name__}: {error}"))
 
 
 def folder_run_of(item: CaseItem) -> FolderRun:
     runs = item.config.stash[_RUNS]
     folder = item.path.parent
     if folder not in runs:
-        runs[folder] = FolderRun(item.suite, folder, str(item.config.getoption("--seed")))
+        seed, debugs = str(item.config.getoption("--seed")), _debugs(item.config)
+        runs[folder] = FolderRun(item.suite, folder, seed, may_run_ahead=not debugs)
     return runs[folder]
 
 
-def pytest_enter_pdb() -> None:
+def _debugs(config: pytest.Config) -> bool:
+    """Whether a debugger opens after a failure, on what the failing case left behind."""
+    return bool(config.getoption("usepdb") or config.getoption("trace"))
+
+
+def pytest_enter_pdb(config: pytest.Config) -> None:
     Debugger.is_open = True
+    for run in config.stash[_RUNS].values():
+        run.may_run_ahead = False
 
 
 def pytest_leave_pdb() -> None:
     Debugger.is_open = False
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """All cases of a task go to one worker, which then runs each of them once."""
+    if config.getoption("dist") != "load" or not all(map(_is_of_labs, _asked_for(config))):
+        return None
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+    return LoadScopeScheduling(config, log)
+
+
+def _is_of_labs(path: Path) -> bool:
+    candidates = (path, path / "lab.toml", path / "lab01" / "lab.toml")
+    return any(lab_folder(candidate) for candidate in candidates)
 
 
 # -- reports --------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -52,16 +52,6 @@ class Handle:
         return f"<{self.type_name}>"
 
 
-@dataclass(frozen=True)
-class Noticed:
-    """A change of an argument, the call that made it, and the frames (file, line) that it came
-    from, the innermost first."""
-
-    change: Change
-    call: tuple[str, tuple[Any, ...], dict[str, Any]] | None
-    frames: tuple[tuple[str, int], ...]
-
-
 class Session:
     """One test's connection to a backend; remembers the last call for the message, and which
     calls changed their arguments."""
@@ -76,7 +66,7 @@ class Session:
         self.backend = backend
         self.texts = texts
         self.task = task
-        self.last: tuple[str, tuple[Any, ...], dict[str, Any]] | None = None
+        self.last: ShownCall | None = None
         self.answer: Any = None
         self.side = codec.Side(
             records,
@@ -104,30 +94,60 @@ class Session:
         handle: int = 0,
         shown: str = "",
     ) -> Any:
-        told = _call_of(name, args, kwargs) if op == "probe" else (shown or name, args, kwargs)
-        self.last = told
+        if op == "probe":
+            self.last = _probed(name, args, kwargs, self.task.partition(".")[2])
+        else:
+            self.last = ShownCall(shown or name, args, kwargs)
         self.answer = None
         self.answer = self.backend.request(op, name, handle, (args, kwargs), self.side)
         return self.answer
 
 
-def _call_of(
-    name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-    """A probe's call as a learner can type it. A probe whose arguments are a function's name and
-    that function's arguments (a tuple, a dict with more, or a list of tuples for several calls) is
-    shown as that call."""
-    function, *given = args or ("",)
-    if not isinstance(function, str) or not function.isidentifier():
-        return name, args, kwargs
-    match given:
-        case [tuple() as inner] | [[tuple() as inner]]:
-            return function, inner, {}
-        case [tuple() as inner, dict() as more, *_]:
-            return function, inner, more
-        case [[tuple(), *_] as rows]:
-            return f"{function} ({len(rows)} calls)", (), {}
-    return name, args, kwargs
+@dataclass(frozen=True)
+class ShownCall:
+    """What a test asked for last, as a learner reads it: a call of a function of theirs; or, with
+    `by_test`, what a probe of the test's own did with that function, given these values."""
+
+    function: str
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    by_test: bool = False
+
+
+@dataclass(frozen=True)
+class Noticed:
+    """A change of an argument, the call that made it, and the frames (file, line) that it came
+    from, the innermost first."""
+
+    change: Change
+    call: ShownCall | None
+    frames: tuple[tuple[str, int], ...]
+
+
+def _probed(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], function: str = ""
+) -> ShownCall:
+    """A probe's call. One whose arguments are a function's name and that function's arguments (a
+    tuple, a dict with more, or a list of tuples for several calls) is shown as that call; so is one
+    that is given pairs of such a tuple and dict, of `function`, which the test is about. Another is
+    shown as what a test does with `function`: a learner knows no probe."""
+    called, *given = args or ("",)
+    if isinstance(called, str) and called.isidentifier():
+        match given:
+            case [tuple() as inner] | [[tuple() as inner]]:
+                return ShownCall(called, inner)
+            case [tuple() as inner, dict() as more, *_]:
+                return ShownCall(called, inner, more)
+            case [[tuple(), *_] as rows]:
+                return ShownCall(f"{called} ({len(rows)} calls)")
+        if called == function:
+            args = args[1:]
+    match args:
+        case [[(tuple() as inner, dict() as more, *_)]]:
+            return ShownCall(function or name, inner, more)
+        case [[(tuple(), dict(), *_), *_] as rows]:
+            return ShownCall(f"{function or name} ({len(rows)} calls)")
+    return ShownCall(function or name, args, kwargs, by_test=True)
 
 
 class _Probes:
@@ -169,7 +189,7 @@ class Student:
     def map(self, name: str, rows: Iterable[Iterable[Any]]) -> list[Any]:
         """`[f(*row) for row in rows]` in one round trip."""
         packed = [list(row) for row in rows]
-        self._line.last = (f"{name} ({len(packed)} calls)", (), {})
+        self._line.last = ShownCall(f"{name} ({len(packed)} calls)")
         self._line.answer = None
         answers = self._line.backend.request("map", name, 0, packed, self._line.side)
         self._line.answer = answers
@@ -179,7 +199,7 @@ class Student:
         """Text of one of the learner's files. Raises NotStarted if it still holds the placeholder
         of the task that is tested."""
         line = self._line
-        line.last, line.answer = (f"(the text of {name})", (), {}), None
+        line.last, line.answer = ShownCall(f"(the text of {name})"), None
         if name not in line.texts:
             raise SuiteFault(f"`{name}` is not a file that learners edit: {', '.join(line.texts)}")
         text = _text(line.texts[name], name)

@@ -23,7 +23,10 @@ misconception  a wrong solution as code, with the sentence that a learner who ga
 fake           a wrong solution that knows nothing of the task, such as a constant
 splice         to put a misconception in its place in the reference
 replay         to run a case again on the reference with a misconception in it
-diagnosis      to find the misconception whose replay fails as the learner's code did
+agreement      a failing case that a misconception's replay fails alike
+extra failure  a case that the learner's code passes and a misconception fails: forgotten if it only
+               raises or does not refuse, else hard
+diagnosis      to name the misconceptions that explain the failures of a whole task
 seed           what a case's random inputs come from: public, or keyed by the course
 """
 

@@ -1,10 +1,11 @@
-"""Which misconception a failed test is likely to come from: the one that fails as it did."""
+"""Likely causes of failures: cases are run again on known wrong answers, and `causes` decides."""
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType
@@ -14,20 +15,23 @@ from grader.sandbox.backends import LocalBackend
 from grader.sandbox.client import Handle
 from grader.sandbox.modules import compiled
 from grader.suite import format
+from grader.suite.causes import Extra, OutOfTime, extra_of, is_failing, name_causes
 from grader.suite.model import Case, Suite
 from grader.suite.pieces import Pieces
 from grader.suite.run import Outcome, run_case
 from grader.suite.splice import Misconception
 
-MAX_REMEMBERED_BYTES = 256 * 1024
+REMEMBERED_BYTES = 256 * 1024
 
 
 class Replays:
     """Runs a suite's cases on the reference with a misconception in it. Keeps what one run made and
     saw for the runs after it."""
 
-    def __init__(self, suite: Suite) -> None:
+    def __init__(self, suite: Suite, slim: bool = True) -> None:
+        """`slim`: keep of an outcome only what another is compared with, and no large value."""
         self.suite = suite
+        self._slim = slim
         self._pieces: dict[str, Pieces] = {}
         self._wrong_backends: dict[tuple[str, str], LocalBackend] = {}
         self._wrong_folders: tempfile.TemporaryDirectory[str] | None = None
@@ -69,22 +73,35 @@ class Replays:
         """The case again, on the reference with that misconception in it."""
         return run_case(self.suite, case, self.wrong_backend(wrong), self.wrong_folder(wrong), seed)
 
+    def outcome(self, wrong: Misconception, case: Case, seed: bytes) -> Outcome:
+        """The outcome of a case with that misconception; the first one is remembered."""
+        key = (wrong.name, case.id)
+        known = self._first.get(key)
+        if known and known.seed == seed and not self._slim:
+            return known.outcome
+        replayed = self.run(wrong, case, seed)
+        if known is None:
+            self._first[key] = _Replay.of(replayed, seed, self._slim)
+        return replayed
+
     def fails_like(self, wrong: Misconception, outcome: Outcome, seed: bytes) -> bool:
         """Whether a misconception fails a case as `outcome` did. Its first replay of each case is
         remembered and answers for the same seed again. If that replay failed at another place, or
         passed, no other inputs are tried."""
-        key = (wrong.name, outcome.case.id)
-        known = self._first.get(key)
-        if known is None:
-            replayed = self.run(wrong, outcome.case, seed)
-            self._first[key] = _Replay.of(replayed, seed)
-        elif not _same_place(outcome, known.outcome):
+        known = self._first.get((wrong.name, outcome.case.id))
+        if known and not _same_place(outcome, known.outcome):
             return False
-        elif known.seed == seed and known.whole:
-            replayed = known.outcome
-        else:
-            replayed = self.run(wrong, outcome.case, seed)
-        return alike(outcome, replayed)
+        if known and known.seed == seed and known.whole:
+            return alike(outcome, known.outcome)
+        return alike(outcome, self.outcome(wrong, outcome.case, seed))
+
+    def extra(self, wrong: Misconception, case: Case, seed: bytes) -> Extra:
+        """What a misconception does in a case that the learner's code passes. If it failed with
+        other inputs, that rules it out; that it is sound is asked of the same inputs."""
+        known = self._first.get((wrong.name, case.id))
+        if known and (known.seed == seed or known.extra is Extra.HARD):
+            return known.extra
+        return extra_of(self.outcome(wrong, case, seed))
 
 
 @dataclass(frozen=True)
@@ -94,14 +111,19 @@ class _Replay:
 
     seed: bytes
     outcome: Outcome
+    extra: Extra
     whole: bool
 
     @staticmethod
-    def of(outcome: Outcome, seed: bytes) -> _Replay:
-        whole = format.size_bytes(outcome.observed) <= MAX_REMEMBERED_BYTES
-        observed = outcome.observed if whole else None
-        slim = replace(outcome, lines=[], error=None, detail="", called="", observed=observed)
-        return _Replay(seed, slim, whole)
+    def of(outcome: Outcome, seed: bytes, slim: bool) -> _Replay:
+        extra, whole = extra_of(outcome), True
+        if slim:
+            whole = format.size_bytes(outcome.observed) <= REMEMBERED_BYTES
+            observed = outcome.observed if whole else None
+            outcome = replace(
+                outcome, lines=[], error=None, detail="", called="", causes=[], observed=observed
+            )
+        return _Replay(seed, outcome, extra, whole)
 
 
 class Diagnoser:
@@ -111,43 +133,61 @@ class Diagnoser:
         self.replays = replays
         self.seconds = seconds
         self._spent: dict[str, float] = {}
-        self._causes: dict[str, list[str]] = {}
 
-    def diagnose(self, outcome: Outcome, seed: bytes) -> Exception | None:
-        """Put the sentence of the likely cause into the outcome, if the task has time left. A fault
-        of the kit in doing so changes no verdict: it is returned."""
+    def is_suspicious(self, outcome: Outcome, seed: bytes) -> bool:
+        """Whether a misconception fails this case alike, so that a cause may be named at it."""
+        if not is_failing(outcome):
+            return False
         task = outcome.case.test.task
-        left = self.seconds - self._spent.get(task, 0.0)
-        if left <= 0:
-            return None
+        with self._clock(task, lambda case: seed) as evidence:
+            known = self._known(task)
+            return any(evidence.agrees(wrong, outcome) for wrong in known)
+        return False  # out of time
+
+    def explain(self, outcomes: Sequence[Outcome], seed_of: Callable[[Case], bytes]) -> None:
+        """Put the likely causes of one task's failures into its outcomes: those of all its scored
+        cases."""
+        if any(map(is_failing, outcomes)):
+            task = outcomes[0].case.test.task
+            with self._clock(task, seed_of) as evidence:
+                name_causes(outcomes, self._known(task), evidence)
+
+    def _known(self, task: str) -> Sequence[Misconception]:
+        suite = self.replays.suite
+        return suite.misconceptions_of(task) if suite.lab.has_solution else []
+
+    @contextmanager
+    def _clock(self, task: str, seed_of: Callable[[Case], bytes]) -> Iterator[_TimedReplays]:
+        """Replays for as long as the task has time left."""
         started = time.perf_counter()
-        causes = self._causes.setdefault(task, [])
+        until = started + self.seconds - self._spent.get(task, 0.0)
         try:
-            if found := self._cause(outcome, seed, left, causes):
-                outcome.cause = found.sentence
-                causes.append(found.name)
-        except Exception as error:
-            return error
+            yield _TimedReplays(self.replays, until, seed_of)
+        except OutOfTime:
+            pass
         finally:
             self._spent[task] = self._spent.get(task, 0.0) + time.perf_counter() - started
-        return None
 
-    def _cause(
-        self, outcome: Outcome, seed: bytes, seconds: float, likely: Sequence[str]
-    ) -> Misconception | None:
-        """The misconception that fails at the same place with the same observed value. `likely`:
-        names to try first. Tries no further one after `seconds`."""
-        suite = self.replays.suite
-        if not suite.lab.has_solution or not outcome.status.may_be_diagnosed:
-            return None
-        started = time.perf_counter()
-        known = suite.misconceptions_of(outcome.case.test.task)
-        for wrong in sorted(known, key=lambda wrong: wrong.name not in likely):
-            if time.perf_counter() - started > seconds:
-                return None
-            if self.replays.fails_like(wrong, outcome, seed):
-                return wrong
-        return None
+
+@dataclass(frozen=True)
+class _TimedReplays:
+    """What replays say of one submission until a moment of `time.perf_counter`."""
+
+    replays: Replays
+    until: float
+    seed_of: Callable[[Case], bytes]
+
+    def agrees(self, wrong: Misconception, failing: Outcome) -> bool:
+        self._check()
+        return self.replays.fails_like(wrong, failing, self.seed_of(failing.case))
+
+    def extra(self, wrong: Misconception, passed: Outcome) -> Extra:
+        self._check()
+        return self.replays.extra(wrong, passed.case, self.seed_of(passed.case))
+
+    def _check(self) -> None:
+        if time.perf_counter() > self.until:
+            raise OutOfTime
 
 
 def alike(mine: Outcome, other: Outcome) -> bool:

@@ -88,7 +88,7 @@ def _wrong_kind(got: object, wanted: str, what: str | None, because: str) -> Fai
     line = f"{_label(what)}got {_described(got)}, expected {wanted}"
     if got is None:
         line += " (is a `return` missing?)"
-    return _fail("type", got, because, line)
+    return _fail("type", format.kind(got), because, line)
 
 
 def _described(got: object) -> str:
@@ -492,7 +492,15 @@ def within(
         because,
         f"{_label(what)}got      {format.amount(got, unit)}",
         f"{pad}expected {bound}",
+        **_beyond(got, low, high),
     )
+
+
+def _beyond(got: float, low: float | None, high: float | None) -> dict[str, float]:
+    """How far a number lies outside of its bounds. What is measured is never the same twice, so
+    two that miss a bound by the same length, within a sixteenth of it, are alike."""
+    gap = float(got - high if high is not None and got > high else (low or 0) - got)
+    return {"tolerance": gap, "gap": gap} if math.isfinite(gap) else {}
 
 
 def bytes(got: Any, want: float, because: str, what: str | None = None, rel: float = 0.0) -> None:
@@ -599,16 +607,23 @@ def returned(
         fault = rank_faults.from_plain(outcome["fault"])
         said, where = rank_faults.sentence(fault, places=False), rank_faults.place(fault)
     what = f"the ranks ({where})" if where and place else "the ranks"
-    equal(said, "", because=because, what=what)
+    if said:
+        mine, theirs = format.pair(said, "")
+        pad = " " * len(_label(what))
+        lines = f"{_label(what)}got      {mine}", f"{pad}expected {theirs}"
+        raise _fail("ranks", format.outline(said), because, *lines)
     return list(outcome["ranks"])
 
 
 def true(condition: object, because: str, observed: object = None) -> None:
-    """A condition that the suite worked out on its own side."""
+    """A condition that the suite worked out on its own side. `observed` is shown; two failures
+    are alike if it has the same outline."""
     if condition:
         return
     shown = f"found: {format.short(observed)}" if observed is not None else ""
-    raise _fail("property", observed, because, f"does not hold here: {because}", shown)
+    raise _fail(
+        "property", format.outline(observed), because, f"does not hold here: {because}", shown
+    )
 
 
 @contextmanager

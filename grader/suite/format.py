@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
 from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Any
 
+from grader.sandbox.client import ShownCall
 from grader.sandbox.codec import RemoteRecord
 
 _UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+_DIGITS = re.compile(r"\d+(?:[.,_]\d+)*(?:e[+-]?\d+)?")
 MAX_TEXT = 160
 
 
@@ -123,6 +127,33 @@ def _joined(parts: Iterable[str], limit: int) -> str:
     return ", ".join(taken)
 
 
+def outline(value: object) -> str:
+    """What a value looks like without its rows and digits, which differ where the same mistake is
+    met in another row: words, kinds, and numbers to the nearest power of two."""
+    if isinstance(value, bool) or value is None:
+        return repr(value)
+    if isinstance(value, int | float):
+        return _power_of_two(value)
+    if isinstance(value, str):
+        return _DIGITS.sub("#", value)
+    if is_array(value):
+        array: Any = value
+        return f"{dtype_name(array)}[{', '.join('#' * len(array.shape))}]"
+    if (fields := record_fields(value)) is not None:
+        return f"{kind(value)}{outline(fields)}"
+    if isinstance(value, dict):
+        value = [f"{outline(key)}: {outline(item)}" for key, item in value.items()]
+    if isinstance(value, list | tuple):
+        return f"{kind(value)} of {', '.join(sorted(set(map(outline, value))))}"
+    return kind(value)
+
+
+def _power_of_two(value: int | float) -> str:
+    if value == 0 or (isinstance(value, float) and not math.isfinite(value)):
+        return str(abs(value))
+    return f"{'-' if value < 0 else ''}2**{round(math.log2(abs(value)))}"
+
+
 def record_fields(value: object) -> dict[str, Any] | None:
     """The fields of a record or dataclass instance, or None for anything else."""
     if isinstance(value, RemoteRecord):
@@ -142,11 +173,13 @@ def _array(value: Any, limit: int) -> str:
     return f"{kind(value)} {short(items, limit)}" if value.shape else short(items, limit)
 
 
-def call(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
-    """A call as one line; big arguments by their kind."""
-    if name.endswith(")"):
-        return name
+def call(shown: ShownCall) -> str:
+    """What a test asked for as one line; big arguments by their kind."""
+    name, args, kwargs = shown.function, shown.args, shown.kwargs
     limit = max(60, 120 // max(1, len(args) + len(kwargs)))
     parts = [short(arg, limit) for arg in args]
     parts += [f"{key}={short(arg, limit)}" for key, arg in kwargs.items()]
-    return f"{name}({', '.join(parts)})"
+    if shown.by_test:
+        given = f" on {', '.join(parts)}" if parts else ""
+        return f"{name}, run by a test{given}"
+    return name if name.endswith(")") else f"{name}({', '.join(parts)})"

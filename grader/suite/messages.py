@@ -36,9 +36,15 @@ def message(outcome: Outcome) -> list[str]:
         lines.append(f"    at {outcome.where}")
     if outcome.because and not any(outcome.because in line for line in outcome.lines):
         lines.append(f"Why: {sentence(outcome.because)}")
-    if outcome.cause:
-        lines.append(f"Likely cause: {outcome.cause}")
-    return lines
+    return lines + likely_causes(outcome)
+
+
+def likely_causes(outcome: Outcome) -> list[str]:
+    """The lines that name the likely cause of a failure, or both if it is one of two."""
+    if len(outcome.causes) < 2:
+        return [f"Likely cause: {cause}" for cause in outcome.causes]
+    first, second = outcome.causes
+    return [f"Likely cause, one of two: {first}", f"Or: {second}"]
 
 
 def open_at(task: Task, folder: Path, where: str) -> str:

@@ -30,7 +30,8 @@ PUBLIC_KEY = b"public"
 @dataclass
 class Outcome:
     """How one case went. `lines` is what was observed, `site` where in the suite, `where` where in
-    the student's code (`file:line`)."""
+    the student's code (`file:line`), `causes` the sentences of likely causes; two are alternatives.
+    """
 
     case: Case
     status: TestStatus
@@ -42,7 +43,7 @@ class Outcome:
     observed: Any = None
     tolerance: float = 0.0
     gap: float = 0.0
-    cause: str = ""
+    causes: list[str] = field(default_factory=list)
     detail: str = ""
     seconds: float = 0.0
     error: BaseException | None = field(default=None, repr=False)
@@ -135,7 +136,7 @@ def run_case(
         outcome = _with_changes(suite, outcome, line.noticed[0])
     outcome.seconds = time.perf_counter() - started
     if not outcome.status.is_pass and not outcome.called:
-        outcome.called = format.call(*line.last) if line.last else ""
+        outcome.called = format.call(line.last) if line.last else ""
     return outcome
 
 
@@ -148,7 +149,7 @@ def _with_changes(suite: Suite, outcome: Outcome, noticed: Noticed) -> Outcome:
     if not outcome.status.is_pass:
         return outcome
     failed = Outcome(outcome.case, TestStatus.FAILED, [change.sentence], change.because)
-    failed.called = format.call(*noticed.call) if noticed.call else ""
+    failed.called = format.call(noticed.call) if noticed.call else ""
     failed.observed = f"{change.kind} {change.argument} of {change.function}"
     own = ((file, line) for file, line in noticed.frames if _is_test(suite, file))
     failed.site = next(own, ("", 0))

@@ -20,8 +20,8 @@ MAX_TIMEOUTS = 2
 
 
 class SuiteRun:
-    """Decides which cases are not run and which inputs the others get, and looks for the likely
-    causes of their failures. The caller holds the backends."""
+    """Decides which cases are not run and which inputs the others get; and which of them are known
+    before it looks for the likely causes of a task's failures. The caller holds the backends."""
 
     def __init__(
         self,
@@ -37,6 +37,7 @@ class SuiteRun:
         self.let_through = let_through
         self._key = PUBLIC_KEY if seed == PUBLIC_SEED else seed.encode()
         self._timeouts: Counter[str] = Counter()
+        self._outcomes: dict[str, Outcome] = {}
         self._attempts: dict[str, Attempt] = {}
 
     def seed_of(self, case: Case) -> bytes:
@@ -69,15 +70,44 @@ class SuiteRun:
         return attempt.not_started(task) if attempt.is_untouched else None
 
     def run(self, case: Case, backend: Backend, tmp_path: Callable[[], Path]) -> Outcome:
-        """Run one case in a backend; `finish` completes its outcome."""
+        """Run one case in a backend; the caller completes its outcome, then it is to `note` it."""
         seed = self.seed_of(case)
         return run_case(self.suite, case, backend, self.folder, seed, tmp_path, self.let_through)
 
-    def finish(self, outcome: Outcome) -> Exception | None:
-        """Count a timeout, and look for the likely cause of a failure. A fault of the kit in doing
-        so is returned."""
+    def note(self, outcome: Outcome) -> Outcome:
+        """Keep the outcome of a case, whether it was run or not, for `explain`."""
         if outcome.status == TestStatus.TIMEOUT:
             self._timeouts[outcome.case.test.task] += 1
-        if self.diagnoser is None:
+        self._outcomes[outcome.case.id] = outcome
+        return outcome
+
+    def scored(self, task_id: str) -> list[Case]:
+        """The cases that have a say in what a task's failures come from."""
+        return [case for case in self.suite.cases_of(task_id) if case.test.scored]
+
+    def known(self, task_id: str) -> list[Outcome]:
+        """The outcomes of those that have one."""
+        cases = self.scored(task_id)
+        return [self._outcomes[case.id] for case in cases if case.id in self._outcomes]
+
+    def missing(self, task_id: str) -> list[Case]:
+        """Those of them that have no outcome yet."""
+        return [case for case in self.scored(task_id) if case.id not in self._outcomes]
+
+    def is_suspicious(self, outcome: Outcome) -> bool:
+        """Whether a cause may be named at this case, once the task's other cases are known."""
+        if self.diagnoser is None or not outcome.case.test.scored:
+            return False
+        return self.diagnoser.is_suspicious(outcome, self.seed_of(outcome.case))
+
+    def explain(self, task_id: str, partly: bool = False) -> Exception | None:
+        """Put the likely causes of a task's failures into the outcomes of its cases: unless
+        `partly`, none before all of them have one. A fault of the kit in doing so changes no
+        verdict: it is returned."""
+        if self.diagnoser is None or (self.missing(task_id) and not partly):
             return None
-        return self.diagnoser.diagnose(outcome, self.seed_of(outcome.case))
+        try:
+            self.diagnoser.explain(self.known(task_id), self.seed_of)
+        except Exception as error:
+            return error
+        return None

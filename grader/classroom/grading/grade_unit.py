@@ -36,9 +36,10 @@ def grade_unit(unit: Unit, replays: Replays, work: Path, wall: Wall | None = Non
     with _staged(unit, tests.lab, work) as folder:
         run = UnitRun(unit, replays, folder, wall)
         try:
-            outcomes = [run.outcome(case) for case in tests.cases]
+            outcomes = run.outcomes()
         finally:
             run.close()
+        run.explain(outcomes)
         changed = _changed(unit, folder)
     marks = score.score_lab(tests, outcomes)
     notes = [*unit.notes, *unit.refused.values()]
@@ -173,25 +174,28 @@ def _test_row(outcome: Outcome, level: str, folders: tuple[str, ...]) -> TestRow
 def _message(outcome: Outcome) -> str:
     if outcome.status.is_pass:
         return ""
-    if outcome.error is None:
-        return "\n".join(outcome.lines)  # a sentence of this package
+    if _is_about_no_call(outcome):
+        return "\n".join(outcome.lines)
     return "\n".join(messages.message(outcome))
+
+
+def _is_about_no_call(outcome: Outcome) -> bool:
+    """Whether its lines are a sentence of this package, on why nothing was called."""
+    return outcome.error is None and not outcome.called
 
 
 def _for_student(outcome: Outcome, full: str, level: str) -> str:
     """`names` tells which test did not pass, `diagnosis` also the likely cause, `full` also the
     call and the values. What is only about the student's own file is shown at every level."""
-    own = outcome.error is None or isinstance(outcome.error, LoadFailed | Missing)
+    own = _is_about_no_call(outcome) or isinstance(outcome.error, LoadFailed | Missing)
     if level == "full" or own or outcome.status == TestStatus.NOT_STARTED:
         return full
     name = f"{outcome.case.name}: {outcome.status}"
-    return (
-        f"{name}\nLikely cause: {outcome.cause}" if level == "diagnosis" and outcome.cause else name
-    )
+    return "\n".join([name, *(messages.likely_causes(outcome) if level == "diagnosis" else [])])
 
 
 def _for_instructor(outcome: Outcome, full: str) -> str:
-    if outcome.status.is_pass or outcome.error is None:
+    if outcome.status.is_pass or _is_about_no_call(outcome):
         return ""
     file, line = outcome.site
     parts = [full, f"({Path(file).name}:{line})" if line else "", outcome.detail]

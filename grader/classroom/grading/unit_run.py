@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -129,7 +130,19 @@ class UnitRun:
 
     # -- one case
 
-    def outcome(self, case: Case) -> Outcome:
+    def outcomes(self) -> list[Outcome]:
+        """How each case went, in the suite's order."""
+        return [self.suite_run.note(self._outcome(case)) for case in self.tests.cases]
+
+    def explain(self, outcomes: Sequence[Outcome]) -> None:
+        """Put likely causes into the outcomes. It asks nothing of the submission's backend."""
+        for task in self.lab.tasks:
+            if error := self.suite_run.explain(task.id):
+                rows = [row for row in outcomes if row.case.test.task == task.id]
+                failing = next(row for row in rows if not row.status.is_pass)
+                failing.detail += f"\nno diagnosis: {type(error).__name__}: {error}"
+
+    def _outcome(self, case: Case) -> Outcome:
         task = self.lab.task(case.test.task)
         if not case.test.scored:
             # A mark never depends on it, and results should not depend on what is installed here.
@@ -163,8 +176,6 @@ class UnitRun:
         self._check_the_suite(outcome)
         if isinstance(outcome.error, Crashed):
             self._check_the_wall()
-        if error := self.suite_run.finish(outcome):
-            outcome.detail += f"\nno diagnosis: {type(error).__name__}: {error}"
         return outcome
 
     def _check_the_disk(self) -> None:

@@ -12,11 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from grader.author import lint
+from grader.author import lint, lint_runs
 from grader.author.clauses import contract, unquoted
 from grader.author.lint_report import ALL_SEEDS, LintReport, Thoroughness, line
 from grader.author.lint_sources import static_faults
 from grader.lab.manifest import load_lab
+from grader.suite.diagnose import Replays
+from grader.suite.model import Case
+from grader.suite.run import Outcome
+from grader.suite.splice import Misconception
 
 from ..conftest import make_kit
 
@@ -129,10 +133,16 @@ def _right_misconception(kit: Path) -> None:
     edit(kit / WRONG, "max(index, 1)", "(1 + index)")
 
 
-def _twin_misconception(kit: Path) -> None:
+def _add_twins(kit: Path, *sentences: str) -> None:
+    """Misconceptions that are what the first is, each under a sentence of its own."""
     row = (kit / WRONG).read_text().partition("divides_by_the_index")[2]
     with (kit / WRONG).open("a") as file:
-        file.write(f"\ntwin{row.replace('After value', 'Quite another')}")
+        for index, sentence in enumerate(sentences):
+            file.write(f"\ntwin{index}{row.replace('After value i', sentence)}")
+
+
+def _twin_misconceptions(kit: Path) -> None:
+    _add_twins(kit, "Quite another", "A third one")
 
 
 def _name_twice(kit: Path) -> None:
@@ -297,7 +307,8 @@ FAULTS: dict[Callable[[Path], None], str] = {
     _one_variant: "holds 1 variants; it needs at least two",
     _no_misconception: "has no misconception",
     _right_misconception: "divides_by_the_index passes every gate",
-    _twin_misconception: "twin dies, but not with its sentence",
+    _twin_misconceptions: "twin1 dies, but not with its sentence: "
+    "['test_every_prefix_has_its_mean[2]: failed'",
     _name_twice: "running_mean.py:9: divides_by_the_index is already the name of what stands at",
     _misconceptions_of_no_task: "misconceptions/running_median.py: lab90 has no task",
     _row_without_a_place: "does not fit into running_mean.py: 0 places in the reference read "
@@ -339,6 +350,79 @@ def test_every_fault_has_its_sentence(kit: Path, spoil: Callable[[Path], None]) 
     spoil(kit)
     found = faults(kit)
     assert any(FAULTS[spoil] in fault for fault in found), found
+
+
+def test_two_that_no_test_tells_apart_are_noted(kit: Path) -> None:
+    _add_twins(kit, "Quite another")
+    report = lint.check(kit, LAB, PLAN)
+    assert report.faults == []
+    one, other = "divides_by_the_index", "twin0"
+    end = "does, and a learner reads both sentences."
+    assert report.notes == [
+        f"`running_mean`: {one} fails as {other} {end}",
+        f"`running_mean`: {other} fails as {one} {end}",
+    ]
+    assert len(report.messages) == 2
+
+
+def test_two_variants_under_one_sentence_are_in_order(kit: Path) -> None:
+    _add_twins(kit, "After value i")
+    report = lint.check(kit, LAB, PLAN)
+    assert (report.faults, report.notes, len(report.messages)) == ([], [], 2)
+
+
+def test_a_misconception_that_also_forgets_a_check_is_noted(kit: Path) -> None:
+    """Dividing by what is left of the values fails on one value, where only a division raises."""
+    case = """
+
+@task("running_mean", gate=False)
+def test_one_value_is_its_mean(student):
+    \"\"\"One value is its mean.   Oracle: the definition.\"\"\"
+    expect.equal(student.running_mean([3.0]), [3.0], "one value")
+"""
+    with (kit / SUITE).open("a") as file:
+        file.write(case)
+    edit(kit / WRONG, "total / max(index, 1)", "total / (index or len(values) - 1)")
+    report = lint.check(kit, LAB, PLAN)
+    assert report.faults == []
+    assert report.notes == [
+        "`running_mean`: divides_by_the_index may be wider than its sentence: "
+        "it also raises, or does not refuse, in test_one_value_is_its_mean."
+    ]
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_a_misconception_is_run_on_a_case_once(
+    kit: Path, monkeypatch: pytest.MonkeyPatch, everything: bool
+) -> None:
+    _add_twins(kit, "Quite another")
+    runs: list[tuple[str, str]] = []
+    real = Replays.run
+
+    def counted(self: Replays, wrong: Misconception, case: Case, seed: bytes) -> Outcome:
+        runs.append((wrong.name, case.id))
+        return real(self, wrong, case, seed)
+
+    monkeypatch.setattr(Replays, "run", counted)
+    lint.check(kit, LAB, Thoroughness(everything))
+    assert len(runs) == len(set(runs)) == 8
+
+
+def test_a_quick_check_leaves_heavy_cases_once_the_sentence_is_certain(
+    kit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[str] = []
+    real = Replays.run
+
+    def counted(self: Replays, wrong: Misconception, case: Case, seed: bytes) -> Outcome:
+        runs.append(case.id)
+        return real(self, wrong, case, seed)
+
+    monkeypatch.setattr(Replays, "run", counted)
+    monkeypatch.setattr(lint_runs, "LIGHT_SECONDS", -1.0)
+    report = lint.check(kit, LAB, PLAN)
+    assert (report.faults, len(report.messages)) == ([], 1)
+    assert 1 <= len(runs) < 4
 
 
 def test_a_probe_may_import_what_the_sandbox_shows(kit: Path) -> None:

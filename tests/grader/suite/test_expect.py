@@ -10,6 +10,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ import pytest
 import torch
 
 from grader.errors import NotStarted, StudentError, SuiteFault
-from grader.sandbox.client import Handle, _call_of
+from grader.ranks import rank_faults
+from grader.sandbox.client import Handle, Session, Student
 from grader.sandbox.codec import RemoteRecord
 from grader.suite import expect, format
 
@@ -217,7 +219,7 @@ def test_true_and_shape() -> None:
     expect.true(1 < 2, WHY)
     expect.shape(np.zeros((2, 3)), (2, 3), WHY)
     expect.shape(torch.zeros(2), (2,), WHY)
-    assert refused(lambda: expect.true(False, WHY, observed=[3])).observed == [3]
+    assert refused(lambda: expect.true(False, WHY, observed=[3])).lines[-1] == "found: [3]"
     for got in (np.zeros(6), None, [[0] * 3] * 2, 1.0, HANDLE):
         refused(lambda got=got: expect.shape(got, (2, 3), WHY))
 
@@ -341,15 +343,31 @@ MESSAGES: dict[str, Callable[[], object]] = {
         ("unmodified", ("f", (1.5,)), "f(1.5)"),
         ("many", ("f", [(1, 2)]), "f(1, 2)"),
         ("many", ("f", [(1, 2), (3, 4)]), "f (2 calls)"),
-        ("ledger", ("mlp", "adamw", 1), "ledger('mlp', 'adamw', 1)"),
-        ("launch", ("k", [3, 2], [32, 8]), "launch('k', [3, 2], [32, 8])"),
-        ("rows", ("two words", (1,)), "rows('two words', (1))"),
+        ("ledger", ("mlp", "adamw", 1), "mean, run by a test on 'mlp', 'adamw', 1"),
+        ("launch", ("mean", [3, 2], [32, 8]), "mean, run by a test on [3, 2], [32, 8]"),
+        ("launch", ("k", [3, 2], [32, 8]), "mean, run by a test on 'k', [3, 2], [32, 8]"),
+        ("rows", ("two words", (1,)), "mean, run by a test on 'two words', (1)"),
+        ("refuses", (), "mean, run by a test"),
+        ("launches", ([((1, 2), {"block": 4}, 7)],), "mean(1, 2, block=4)"),
+        ("launches", ([((1,), {}, 7), ((2,), {}, 8)],), "mean (2 calls)"),
     ],
 )
-def test_a_probe_that_makes_a_call_is_shown_as_that_call(
+def test_a_probe_is_shown_as_its_call_or_as_what_its_test_is_about(
     name: str, args: tuple[Any, ...], shown: str
 ) -> None:
-    assert format.call(*_call_of(name, args, {})) == shown
+    backend: Any = SimpleNamespace(request=lambda *_: None)
+    line = Session(backend, {}, {}, "lab90.mean")
+    getattr(Student(line).probe, name)(*args)
+    assert line.last is not None
+    assert format.call(line.last) == shown
+
+
+def test_what_is_given_by_name_is_shown_with_its_name() -> None:
+    backend: Any = SimpleNamespace(request=lambda *_: None)
+    line = Session(backend, {}, {}, "lab90.mean")
+    Student(line).probe.spread([1, 2], members=[1, 3])
+    assert line.last is not None
+    assert format.call(line.last) == "mean, run by a test on [1, 2], members=[1, 3]"
 
 
 def test_a_path_is_shown_by_its_name_and_a_whole_float_like_an_int() -> None:
@@ -405,3 +423,42 @@ def normalised(text: str) -> str:
     text = re.sub(r" in \d+\.\d+s", " in <time>", text)
     text = re.sub(r"^(FAILED \S+) - .*$", r"\1", text, flags=re.MULTILINE)
     return re.sub(r"(=+|-+|_+)( .* )(=+|-+|_+)$", r"==\2==", text, flags=re.MULTILINE)
+
+
+# -- what another failure is compared with --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "same", "other"),
+    [
+        ("row 3: 1.25e-3 and 7", "row 18: 4 and 12,000", "column 3: 1 and 7"),
+        (1000, 1100, 2500),
+        (0.75, 0.8, -0.75),
+        ([1.0, 2.0, 1.1], [1.9, 1.0], [16.0]),
+        ({"rank": 1, "b": None}, {"rank": 1, "b": None}, {"rank": 1}),
+        (np.zeros((2, 3)), np.ones((5, 7)), np.zeros(6)),
+        (True, True, False),
+        (math.nan, math.nan, 1.0),
+    ],
+)
+def test_a_property_is_compared_without_rows_and_digits(one: Any, same: Any, other: Any) -> None:
+    def seen(value: Any) -> Any:
+        return refused(lambda: expect.true(False, WHY, observed=value)).observed
+
+    assert seen(one) == seen(same) != seen(other)
+
+
+def test_a_value_of_the_wrong_kind_is_compared_by_its_kind() -> None:
+    def seen(value: Any) -> Any:
+        return refused(lambda: expect.equal(value, 3, WHY)).observed
+
+    assert seen("row 3") == seen("row 18") != seen(None)
+    assert seen(3.5) == 3.5
+
+
+def test_ranks_that_do_not_return_are_compared_without_the_rank() -> None:
+    def seen(rank: int, problem: str) -> Any:
+        fault = rank_faults.plain(rank_faults.NoResult(rank, "raised", problem, "ddp.py, line 7"))
+        return refused(lambda: expect.returned({"fault": fault, "ranks": []}, WHY)).observed
+
+    assert seen(0, "KeyError: 3") == seen(1, "KeyError: 12") != seen(0, "ValueError: 3")

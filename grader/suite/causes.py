@@ -1,0 +1,146 @@
+"""Which misconceptions explain the failures of a whole task.
+
+That one case fails as it does with a misconception says little: another mistake can look the same
+there. So a misconception is named only if all that is known of the task speaks for it.
+
+- It *agrees* on a failing case if its replay fails there alike. It must agree on at least half of
+  the failing cases that nothing named explains yet.
+- An *extra* is a case that the learner's code passes and the misconception fails. It is *forgotten*
+  if the misconception fails there because it raises, or because it does not refuse what it must:
+  its sentence does not speak of that. Any other extra is *hard*, and rules the misconception out.
+- The one with most agreements less extras is named; two that tie are both named, of more none. Then
+  the cases where it agrees are taken away, and the same is asked once more. At most two are named.
+
+A case that did not run, was not started, cannot be verified here or ran into a deadline is unknown:
+it is neither failing nor passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Protocol
+
+from grader.errors import LoadFailed, StudentError
+from grader.suite.expect import Failure
+from grader.suite.run import Outcome
+from grader.suite.splice import Misconception
+
+MAX_NAMES = 2
+
+
+class Extra(Enum):
+    """What a misconception does in a case that the learner's code passes."""
+
+    NONE = auto()
+    FORGOTTEN = auto()
+    HARD = auto()
+
+
+class OutOfTime(Exception):
+    """There is no time for another replay, so nothing more can be said."""
+
+
+class Evidence(Protocol):
+    """What replays say. Either may raise `OutOfTime`."""
+
+    def agrees(self, wrong: Misconception, failing: Outcome) -> bool: ...
+
+    def extra(self, wrong: Misconception, passed: Outcome) -> Extra: ...
+
+
+def is_failing(outcome: Outcome) -> bool:
+    """Whether a case's failure can have a cause to be named. A file that does not import fails
+    every case, whatever it says."""
+    return outcome.status.may_be_diagnosed and not isinstance(outcome.error, LoadFailed)
+
+
+def extra_of(replayed: Outcome) -> Extra:
+    """What it means that a misconception's replay ended so where the learner's code passes."""
+    if not replayed.status.may_be_diagnosed:
+        return Extra.NONE
+    error = replayed.error
+    accepts = isinstance(error, Failure) and error.kind == "raises"
+    return Extra.FORGOTTEN if accepts or isinstance(error, StudentError) else Extra.HARD
+
+
+class _Suspect:
+    """A misconception that may be named, and the cases where it agrees."""
+
+    def __init__(self, wrong: Misconception, agreeing: list[Outcome]) -> None:
+        self.wrong = wrong
+        self.agreeing = agreeing
+
+
+def name_causes(
+    outcomes: Sequence[Outcome], known: Sequence[Misconception], evidence: Evidence
+) -> None:
+    """Put the sentences of the likely causes into a task's outcomes, each at the cases where its
+    misconception agrees. `outcomes`: of all scored cases of the task; quick ones are asked first.
+    Out of time, what is not certain yet is not said."""
+    for outcome in outcomes:
+        outcome.causes.clear()
+    quick = sorted(outcomes, key=lambda outcome: outcome.seconds)
+    left = [outcome for outcome in quick if is_failing(outcome)]
+    passed = [outcome for outcome in quick if outcome.status.is_pass]
+    named: list[str] = []
+    while left and len(named) < MAX_NAMES:
+        try:
+            found = _best(left, passed, known, evidence)
+        except OutOfTime:
+            return
+        sentences = list(dict.fromkeys(suspect.wrong.sentence for suspect in found))
+        if not found or len({*named, *sentences}) > MAX_NAMES:
+            return
+        named += sentences
+        for suspect in found:
+            for outcome in suspect.agreeing:
+                if suspect.wrong.sentence not in outcome.causes:
+                    outcome.causes.append(suspect.wrong.sentence)
+        left = [outcome for outcome in left if not outcome.causes]
+
+
+def _best(
+    left: Sequence[Outcome],
+    passed: Sequence[Outcome],
+    known: Sequence[Misconception],
+    evidence: Evidence,
+) -> list[_Suspect]:
+    """Those with most agreements less extras. What cannot come up to the best is not replayed."""
+    suspects = [_Suspect(wrong, _agreeing(wrong, left, evidence)) for wrong in known]
+    best: list[_Suspect] = []
+    most = 0
+    for suspect in sorted(suspects, key=lambda suspect: -len(suspect.agreeing)):
+        agreements = len(suspect.agreeing)
+        if not agreements or (best and agreements < most):
+            break
+        extras = _extras(suspect.wrong, passed, evidence)
+        if extras is None or (best and agreements - extras < most):
+            continue
+        if best and agreements - extras > most:
+            best = []
+        most = agreements - extras
+        best.append(suspect)
+    return best
+
+
+def _agreeing(wrong: Misconception, left: Sequence[Outcome], evidence: Evidence) -> list[Outcome]:
+    """The cases where it agrees; none if they are fewer than half of those that are left."""
+    agreeing: list[Outcome] = []
+    for index, outcome in enumerate(left):
+        if 2 * (index - len(agreeing)) > len(left):
+            return []
+        if evidence.agrees(wrong, outcome):
+            agreeing.append(outcome)
+    return agreeing if 2 * len(agreeing) >= len(left) else []
+
+
+def _extras(wrong: Misconception, passed: Sequence[Outcome], evidence: Evidence) -> int | None:
+    """How many extras it has; None if one of them is hard."""
+    count = 0
+    for outcome in passed:
+        extra = evidence.extra(wrong, outcome)
+        if extra is Extra.HARD:
+            return None
+        count += extra is Extra.FORGOTTEN
+    return count

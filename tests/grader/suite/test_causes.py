@@ -1,0 +1,190 @@
+"""What is named, and what is not: each line of the rule on a task whose replays are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from grader.errors import LoadFailed, StudentError
+from grader.status import TestStatus
+from grader.suite import expect
+from grader.suite.causes import Extra, OutOfTime, extra_of, is_failing, name_causes
+from grader.suite.model import Case, Test
+from grader.suite.run import Outcome
+from grader.suite.splice import Misconception
+
+FAILED, PASSED = TestStatus.FAILED, TestStatus.PASSED
+
+
+def case(name: str) -> Case:
+    return Case(Test("lab90", "mean", name, lambda: None, True, (), 1), "", {})
+
+
+def misconception(name: str, sentence: str = "") -> Misconception:
+    text = sentence or f"{name}."
+    return Misconception("mean", name, "mean.py", text, None, lambda text: text)
+
+
+@dataclass
+class Told:
+    """Replays that are written down: a misconception's letters, one a case. `a` agrees, `d` fails
+    in another way, `x` is a hard extra, `f` a forgotten one, a point passes."""
+
+    letters: Mapping[str, str]
+    seconds: float = 1e9
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    def _letter(self, wrong: Misconception, outcome: Outcome) -> str:
+        if len(self.asked) >= self.seconds:
+            raise OutOfTime
+        self.asked.append((wrong.name, outcome.case.name))
+        return self.letters[wrong.name][int(outcome.case.name)]
+
+    def agrees(self, wrong: Misconception, failing: Outcome) -> bool:
+        return self._letter(wrong, failing) == "a"
+
+    def extra(self, wrong: Misconception, passed: Outcome) -> Extra:
+        kinds = {"x": Extra.HARD, "f": Extra.FORGOTTEN}
+        return kinds.get(self._letter(wrong, passed), Extra.NONE)
+
+
+def named(learner: str, sentences: Mapping[str, str] | None = None, **letters: str) -> list[str]:
+    """What is said at each case, with `|` between two. Of the learner: `F` fails, a point passes,
+    `?` is unknown."""
+    kinds = {"F": FAILED, ".": PASSED, "?": TestStatus.TIMEOUT}
+    rows = [Outcome(case(str(index)), kinds[mark]) for index, mark in enumerate(learner)]
+    known = [misconception(name, (sentences or {}).get(name, "")) for name in letters]
+    name_causes(rows, known, Told(letters))
+    return ["|".join(row.causes) for row in rows]
+
+
+def test_one_that_agrees_everywhere_is_named_at_each_failing_case() -> None:
+    assert named("F.F", one="a.a", other="..d") == ["one.", "", "one."]
+
+
+def test_without_an_agreement_nothing_is_named() -> None:
+    assert named("F.", one="d.") == ["", ""]
+    assert named("F.", one="..") == ["", ""]
+
+
+def test_a_hard_extra_rules_it_out() -> None:
+    assert named("FF.", one="aax") == ["", "", ""]
+    assert named("FF.", one="aax", other="ad.") == ["other.", "", ""]
+
+
+def test_a_forgotten_check_rules_nothing_out() -> None:
+    assert named("FF.", one="aaf") == ["one.", "one.", ""]
+
+
+def test_the_one_with_fewer_forgotten_checks_is_named() -> None:
+    assert named("FF..", wider="aaf.", one="aa..") == ["one.", "one.", "", ""]
+
+
+def test_agreements_and_extras_are_set_off_against_each_other() -> None:
+    assert named("FFFF..", one="aaadff", other="aad...") == ["other."] * 2 + ["one.", "", "", ""]
+    assert named("FFFF..", one="aaaaf.", other="aad...") == ["one."] * 4 + [""] * 2
+
+
+def test_it_explains_at_least_half_of_the_failing_cases() -> None:
+    assert named("FFFF", one="aadd") == ["one.", "one.", "", ""]
+    assert named("FFFFF", one="aaddd") == [""] * 5
+
+
+def test_a_name_stands_only_where_it_agrees() -> None:
+    assert named("FFF", one="ada") == ["one.", "", "one."]
+
+
+def test_two_that_tie_are_both_named_and_three_are_not() -> None:
+    assert named("F.", one="a.", other="a.") == ["one.|other.", ""]
+    assert named("F.", one="a.", other="a.", third="a.") == ["", ""]
+
+
+def test_variants_under_one_sentence_are_one_name() -> None:
+    same = {"one": "Same idea.", "other": "Same idea.", "third": "Same idea."}
+    assert named("F.", same, one="a.", other="a.", third="a.") == ["Same idea.", ""]
+    assert named("F.", same, one="a.", other="a.", third="a.", fourth="a.") == [
+        "Same idea.|fourth.",
+        "",
+    ]
+
+
+def test_two_mistakes_in_one_task_are_both_named() -> None:
+    assert named("FFF.", one="aa..", other="..a.") == ["one.", "one.", "other.", ""]
+
+
+def test_a_second_name_explains_half_of_what_is_left() -> None:
+    assert named("FFFFFF", one="aaad..", other="....ad") == ["one."] * 3 + [""] * 3
+    assert named("FFFFF", one="aaad.", other="....a") == ["one."] * 3 + ["", "other."]
+
+
+def test_at_most_two_are_named_in_a_task() -> None:
+    assert named("FFFFFFF", a="aaaa...", b="....aa.", c="......a") == ["a."] * 4 + ["b."] * 2 + [""]
+    assert named("FFF", one="aa.", other="..a", third="..a") == ["one.", "one.", ""]
+    assert named("FFF", one="aa.", other="aa.", third="..a") == ["one.|other."] * 2 + [""]
+
+
+def test_an_unknown_case_is_neither_failing_nor_an_extra() -> None:
+    assert named("F?", one="ax") == ["one.", ""]
+    assert named("F?", one="aa") == ["one.", ""]
+
+
+@pytest.mark.parametrize("calls", range(5))
+def test_out_of_time_nothing_is_named(calls: int) -> None:
+    """Two misconceptions at one failing case, three cases that pass: five replays are certain."""
+    rows = [Outcome(case(str(n)), FAILED if n == 0 else PASSED) for n in range(4)]
+    told = Told({"one": "a...", "other": "d..."}, seconds=calls)
+    name_causes(rows, [misconception("one"), misconception("other")], told)
+    assert rows[0].causes == []
+    told.seconds = 1e9
+    told.asked.clear()
+    name_causes(rows, [misconception("one"), misconception("other")], told)
+    assert rows[0].causes == ["one."]
+    assert len(told.asked) == 5
+
+
+def test_the_first_name_stays_when_time_runs_out_over_a_second() -> None:
+    rows = [Outcome(case(str(n)), FAILED) for n in range(3)]
+    name_causes(rows, [misconception("one"), misconception("b")], Told({"one": "aa.", "b": "..a"}))
+    assert [row.causes for row in rows] == [["one."], ["one."], ["b."]]
+    told = Told({"one": "aa.", "b": "..a"}, seconds=5)
+    name_causes(rows, [misconception("one"), misconception("b")], told)
+    assert [row.causes for row in rows] == [["one."], ["one."], []]
+
+
+def test_one_that_cannot_be_the_best_is_not_replayed_further() -> None:
+    rows = [Outcome(case(str(n)), FAILED if n < 4 else PASSED) for n in range(6)]
+    told = Told({"one": "aaaa..", "none": "dddd..", "half": "aadd.."})
+    name_causes(rows, [misconception(name) for name in told.letters], told)
+    assert rows[0].causes == ["one."]
+    assert sum(name == "none" for name, _ in told.asked) == 3
+    assert sum(name == "half" for name, _ in told.asked) == 4
+
+
+# -- what replays and failures mean ---------------------------------------------------------------
+
+
+def test_what_is_refused_by_raising_is_forgotten_and_another_failure_is_hard() -> None:
+    def replayed(status: TestStatus, error: BaseException | None = None) -> Extra:
+        return extra_of(Outcome(case("0"), status, error=error))
+
+    with pytest.raises(expect.Failure) as accepted, expect.raises(ValueError, "it is refused"):
+        pass
+    with pytest.raises(expect.Failure) as wrong:
+        expect.equal(1, 2, "arithmetic")
+    assert replayed(PASSED) is Extra.NONE
+    assert replayed(TestStatus.TIMEOUT) is Extra.NONE
+    assert replayed(TestStatus.NOT_VERIFIED) is Extra.NONE
+    assert replayed(FAILED, accepted.value) is Extra.FORGOTTEN
+    assert replayed(FAILED, StudentError("ZeroDivisionError", "by zero")) is Extra.FORGOTTEN
+    assert replayed(FAILED, wrong.value) is Extra.HARD
+
+
+def test_what_raises_counts_among_the_failing_and_a_file_that_does_not_import_does_not() -> None:
+    raised = Outcome(case("0"), FAILED, error=StudentError("KeyError", "'a'"))
+    broken = Outcome(case("0"), TestStatus.ERROR, error=LoadFailed("mean.py does not import"))
+    assert is_failing(raised)
+    assert not is_failing(broken)
+    for status in (TestStatus.TIMEOUT, TestStatus.NOT_STARTED, TestStatus.NOT_RUN, PASSED):
+        assert not is_failing(Outcome(case("0"), status))
