@@ -55,6 +55,16 @@ class FindingKind(Enum):
         "out_of_shared",
         "out of bounds: {who} {does} {element} ({at}), but {array} has {bytes} bytes",
     )
+    PAST_SHARED = (
+        "past_shared",
+        "out of bounds of shared memory: {who} {does} {element} ({at}), past the end of `{array}` "
+        "({whole})",
+    )
+    BEFORE_SHARED = (
+        "before_shared",
+        "out of bounds of shared memory: {who} {does} {element} ({at}), before the beginning of "
+        "`{array}` ({whole})",
+    )
     NO_DYNAMIC_SHARED = (
         "no_dynamic_shared",
         "out of bounds: {who} {does} {element} ({at}), but {array} has 0 bytes: the launch gives "

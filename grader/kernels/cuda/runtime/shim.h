@@ -13,7 +13,8 @@
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 #define __builtin_align__(n) __attribute__((aligned(n)))
-#define __shared__ thread_local
+// IL_APART, from compile.py, keeps shared arrays apart: what runs past one ends in no other.
+#define __shared__ thread_local __attribute__((aligned(IL_APART)))
 #define __constant__ __attribute__((section(".il_constant")))
 #define __CUDACC__ 1
 #define __CUDA_ARCH__ 900
