@@ -22,11 +22,12 @@ from functools import lru_cache
 from pathlib import Path
 
 from grader.kernels.cuda.source import Source
+from grader.kernels.cuda.vocabulary import hint_for
 
 _RUNTIME = Path(__file__).parent / "runtime"
 COMPILE_SECONDS = 60
 LEARNERS = "learner.cu"  # the file's name for the compiler
-_COMMON = ("-std=c++17", "-fno-pie", "-fno-exceptions", "-fno-rtti", "-ffp-contract=off", "-w")
+_COMMON = ("-std=c++17", "-fno-pie", "-fno-exceptions", "-fno-rtti", "-ffp-contract=off")
 MAX_KEPT = 400  # programs in the cache, of 1.3 MB each
 MAX_SHARED = 232448  # bytes of shared memory that a block can have
 # Each shared array begins at a multiple of this, which is far more than a block can have: an index
@@ -37,6 +38,7 @@ _KERNEL_FLAGS: tuple[str, ...] = (
     *("-O0", "-gdwarf-4", "-fno-threadsafe-statics", "-fno-omit-frame-pointer"),
     *("-fstack-protector-all", "-fstack-clash-protection"),
     *("-fsanitize=thread", f"-DIL_APART={APART}"),
+    "-Werror=vla",  # a local array whose size is no constant: CUDA has none
 )
 if platform.machine() in ("aarch64", "arm64"):
     _KERNEL_FLAGS += ("-mtls-size=32",)  # by default 16 MiB of shared arrays, 16 of them apart
@@ -273,6 +275,7 @@ def _said(name: str, text: str, last: int) -> str:
     for i, match in marks[:3]:
         shown.append(f"{name}:{match[1]}: {match[2]}")
         shown += [line for line in lines[i + 1 : i + 3] if re.match(r"\s+\d* \|", line)]
+        shown += [hint for hint in [hint_for(match[2])] if hint]
     more = f"\n... and {len(marks) - 3} more" if len(marks) > 3 else ""
     return "\n".join(shown) + more
 
