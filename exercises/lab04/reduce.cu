@@ -11,6 +11,8 @@
 //           power of two (96 is a block size, too). Each kernel says how many blocks it gets.
 //   memory  the launch gives blockDim.x floats of dynamic shared memory (twice as much to
 //           `argmax`), `extern __shared__ float sdata[];`. Static shared arrays are just as good.
+//   barrier every thread of the block reaches every __syncthreads(). This is stricter than a GPU
+//           since Volta, which waits only for the threads that have not returned.
 //   out     out[0] is 0 before a kernel that adds to it. What a kernel writes held rubbish before.
 //
 // "Request": what one warp asks of memory by one instruction. "Sector": 32 bytes of global memory.

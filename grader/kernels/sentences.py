@@ -105,7 +105,8 @@ class FindingKind(Enum):
     ENDED_BEFORE_BARRIER = (
         "ended_before_barrier",
         "divergent barrier: {ended:thread} (such as {other}) had already returned when {thread} "
-        f"reached __syncthreads() on {{at}} ({{block}}): {_EVERY_THREAD} it",
+        f"reached __syncthreads() on {{at}} ({{block}}): here {_EVERY_THREAD} it, on a GPU since "
+        "Volta every thread that has not returned",
     )
     STUCK_COLLECTIVE = (
         "stuck_collective",

@@ -1,8 +1,8 @@
 """Which words of CUDA C++ are known here, and which are refused with what to write instead.
 
-NVRTC, which has neither headers nor host code, must accept the same bytes as the emulator. So a file
-is refused for what NVRTC does not know, and for what only a GPU can run. The labs' pages show this
-list (`page_section`).
+NVRTC, which has neither headers nor host code, must accept the same bytes as the emulator. So a
+file is refused for what NVRTC does not know, and for what only a GPU can run. The labs' pages show
+this list (`page_section`).
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ KNOWN = (
     Known(
         "language",
         "templates, lambdas, `constexpr`, `static_assert`, structs, unions, `#define`, "
-        "`#pragma unroll`, `__restrict__`, `__launch_bounds__`, `__forceinline__`, `__noinline__`, "
-        "`__align__`, `alignas`, `__builtin_expect`, `__builtin_assume`, `__builtin_assume_aligned`",
+        "`#pragma unroll`, `__restrict__`, `__launch_bounds__`, `__forceinline__`, "
+        "`__noinline__`, `__align__`, `alignas`, `__builtin_expect`, `__builtin_assume`, "
+        "`__builtin_assume_aligned`",
     ),
     Known(
         "memory",
@@ -47,8 +48,8 @@ KNOWN = (
     ),
     Known(
         "types",
-        "`size_t`, `dim3`, vectors such as `float2`, `float4`, `int4`, `uint2`, `double2`, `short3`, "
-        "`uchar4` and their `make_float4`",
+        "`size_t`, `dim3`, vectors such as `float2`, `float4`, `int4`, `uint2`, `double2`, "
+        "`short3`, `uchar4` and their `make_float4`",
     ),
     Known(
         "barriers and fences",
@@ -64,8 +65,9 @@ KNOWN = (
     ),
     Known(
         "atomics",
-        "`atomicAdd`, `atomicSub`, `atomicExch`, `atomicMin`, `atomicMax`, `atomicAnd`, `atomicOr`, "
-        "`atomicXor`, `atomicInc`, `atomicDec`, `atomicCAS`, and each with `_block` or `_system`",
+        "`atomicAdd`, `atomicSub`, `atomicExch`, `atomicMin`, `atomicMax`, `atomicAnd`, "
+        "`atomicOr`, `atomicXor`, `atomicInc`, `atomicDec`, `atomicCAS`, "
+        "and each with `_block` or `_system`",
     ),
     Known(
         "bits",
@@ -77,12 +79,14 @@ KNOWN = (
     ),
     Known(
         "arithmetic",
-        "`min`, `max`, `umin`, `umax`, `abs`, `sqrtf`, `rsqrtf`, `cbrtf`, `rcbrtf`, `expf`, `logf`, "
-        "`powf`, `sinf`, `sincosf`, `sinpif`, `tanhf`, `erff`, `fmaf`, `fmodf`, `floorf`, `rintf`, "
-        "`lrintf`, `modff`, `frexpf`, `ldexpf`, `nanf`, `isnan`, `signbit` and their like, in float "
-        "and in double; `__expf`, `__logf`, `__powf`, `__sincosf`, `__fdividef`, `__saturatef`, "
+        "`min`, `max`, `umin`, `umax`, `abs`, `sqrtf`, `rsqrtf`, `cbrtf`, `rcbrtf`, `expf`, "
+        "`logf`, `powf`, `sinf`, `sincosf`, `sinpif`, `tanhf`, `erff`, `fmaf`, `fmodf`, `floorf`, "
+        "`rintf`, `lrintf`, `modff`, `frexpf`, `ldexpf`, `nanf`, `isnan`, `signbit` and their "
+        "like, in float and in double; `__expf`, `__logf`, `__powf`, `__sincosf`, `__fdividef`, "
+        "`__saturatef`, "
         "`__fadd_rn`, `__fmul_rn`, `__fmaf_rn`, `__fdiv_rn`, `__frcp_rn`, `__fsqrt_rn`, "
-        "`__frsqrt_rn`, `__dadd_rn`, `__fma_rn`, `__float2int_rn`, `__float2uint_rz`, `__int2float_rn`",
+        "`__frsqrt_rn`, `__dadd_rn`, `__fma_rn`, `__float2int_rn`, `__float2uint_rz`, "
+        "`__int2float_rn`",
     ),
     Known("to see what happens", "`printf`, `assert`, `__trap`"),
 )
@@ -117,7 +121,8 @@ REFUSED = (
     Refusal(
         "`INT_MAX`, `UINT_MAX` and the other names of `<climits>`",
         r"\b(?:S?CHAR|U?CHAR|U?SHRT|U?INT|U?LONG|U?LLONG)_(?:MAX|MIN|BIT)\b",
-        "there is no <climits>: INT_MAX is 0x7fffffff, INT_MIN (-0x7fffffff - 1), UINT_MAX 0xffffffffu",
+        "there is no <climits>: INT_MAX is 0x7fffffff, INT_MIN (-0x7fffffff - 1), UINT_MAX "
+        "0xffffffffu",
     ),
     Refusal(
         "`M_PI`, `CUDART_PI_F` and other constants of `<cmath>`",
@@ -182,7 +187,8 @@ REFUSED = (
     Refusal(
         "`memcpy`, `memset`",
         r"\bmem(?:cpy|set|move|cmp)[ \t]*\(",
-        "write the loop: what a GPU makes of it depends on the compiler, and here each access counts",
+        "write the loop: what a GPU makes of it depends on the compiler, and here each access "
+        "counts",
     ),
     Refusal(
         "`malloc`, `new`",
@@ -276,8 +282,8 @@ def hint_for(error: str) -> str:
     """What to write instead of that which a compiler's error is about, or ""."""
     if found := _ATOMIC.search(error):
         return (
-            f"{found[1]} is not there for these types (CUDA's atomicMin and atomicMax are for whole "
-            "numbers): loop over atomicCAS on the bits, as in __float_as_int"
+            f"{found[1]} is not there for these types (CUDA's atomicMin and atomicMax are for "
+            "whole numbers): loop over atomicCAS on the bits, as in __float_as_int"
         )
     if found := _UNKNOWN.search(error):
         name = found[1] or found[2]
@@ -296,7 +302,7 @@ def page_section() -> str:
         [
             f"### {TITLE}",
             "",
-            "A file of kernels is compiled as it stands, here and by NVIDIA's runtime compiler. Known:",
+            "The file is compiled as it stands, here and by NVIDIA's runtime compiler. Known:",
             "",
             "| | |",
             "|---|---|",
@@ -314,14 +320,14 @@ def page_section() -> str:
 
 
 _LIMITS = (
-    "**Shared arrays have walls.** An access past the end of `__shared__ float ws[8]`, or before its",
-    "beginning, ends the launch with the array's name and size; on a GPU it lands in the next array.",
-    "The wall is the whole array's: in `tile[32][33]` the element `tile[0][33]` is `tile[1][0]`, here",
-    "as on a GPU, and a member of a struct that runs over reaches the struct's next member. A pointer",
-    "into an array is held to that array. A kernel may have 48 KiB of static arrays.",
+    "**Shared arrays have walls.** An access past the end of `__shared__ float ws[8]`, or before",
+    "its beginning, ends the launch with the array's name and size; on a GPU it lands in whatever",
+    "lies there. The wall is the whole array's: in `tile[32][33]` the element `tile[0][33]` is",
+    "`tile[1][0]`, here as on a GPU, and a member of a struct that runs over reaches the next",
+    "member. A kernel may have 48 KiB of static arrays.",
     "",
-    "**A thread that has returned counts as arrived, on a GPU of sm_70 or later:** `__syncthreads()`",
-    "waits there for the threads of the block that have not exited (NVIDIA, Volta Tuning Guide,",
-    '"Independent Thread Scheduling"). This kit is stricter: every thread of the block must reach each',
-    "barrier, and one that returned before it is a fault.",
+    "**Every thread reaches every barrier.** A GPU of compute capability 7.0 or later waits at",
+    "`__syncthreads()` for the threads of the block that have not exited (NVIDIA, Volta Tuning",
+    'Guide, "Independent Thread Scheduling"): one that has returned counts as arrived. This kit is',
+    "stricter: a thread that returned before a barrier which others reach is a fault.",
 )

@@ -181,8 +181,8 @@ def calls() -> Iterator[str]:
         yield f"x[0] = {name}(x + 1) + {name}((const int *)x) + {name}((const float4 *)x).y;"
     for name in re.findall(r"IL_STORE\((\w+)\)", text):
         yield f"{name}(x, 1.0f); {name}((float4 *)x, make_float4(1, 2, 3, 4));"
-    for name in re.findall(r"IL_WHOLE1\([\w ]+, (\w+)\)", text):
-        yield f"{name}f(1.0f); {name}(1.0);"
+    for pair in re.findall(r"IL_ROUNDS\([\w ]+, (\w+), (\w+)\)", text):
+        yield "".join(f"{name}f(1.0f); {name}(1.0);" for name in pair)
     for name, given in re.findall(r"IL_TO\(.*, (\w+), (\w+)\)", text):
         yield "".join(f"__{name}_r{way}(({given})1);" for way in "nzdu")
     for name, given in re.findall(r"(?m)^#define (__\w+)\((\w[\w, ]*)\)", text):

@@ -41,14 +41,8 @@ IL_MATH2(copysign) IL_MATH2(fdim)
 IL_MATH1(nearbyint) IL_MATH1(logb) IL_MATH2(remainder) IL_MATH2(nextafter)
 IL_INLINE float rcbrtf(float x) { return 1.0f / __builtin_cbrtf(x); }
 IL_INLINE double rcbrt(double x) { return 1.0 / __builtin_cbrt(x); }
-#define IL_WHOLE1(Type, name)                                                                      \
-    IL_INLINE Type name##f(float x) { return __builtin_##name##f(x); }                             \
-    IL_INLINE Type name(double x) { return __builtin_##name(x); }
-IL_WHOLE1(long, lround)
-IL_WHOLE1(long, lrint)
-IL_WHOLE1(long long, llround)
-IL_WHOLE1(long long, llrint)
-IL_WHOLE1(int, ilogb)
+IL_INLINE int ilogbf(float x) { return __builtin_ilogbf(x); }
+IL_INLINE int ilogb(double x) { return __builtin_ilogb(x); }
 IL_INLINE float scalbnf(float x, int e) { return __builtin_scalbnf(x, e); }
 IL_INLINE double scalbn(double x, int e) { return __builtin_scalbn(x, e); }
 IL_INLINE double ldexp(double x, int e) { return __builtin_ldexp(x, e); }
@@ -154,6 +148,13 @@ IL_TO(long long, -0x1p63, 0x1p63, 0x7fffffffffffffffll, IL_NEITHER, float2ll, fl
 IL_TO(long long, -0x1p63, 0x1p63, 0x7fffffffffffffffll, IL_NEITHER, double2ll, double)
 IL_TO(unsigned long long, 0.0, 0x1p64, ~0ull, IL_NEITHER, float2ull, float)
 IL_TO(unsigned long long, 0.0, 0x1p64, ~0ull, IL_NEITHER, double2ull, double)
+#define IL_ROUNDS(Type, to_nearest_even, to_nearest)                                               \
+    IL_INLINE Type to_nearest_even##f(float x) { return il_to_float2ll(__builtin_rintf(x)); }      \
+    IL_INLINE Type to_nearest_even(double x) { return il_to_double2ll(__builtin_rint(x)); }        \
+    IL_INLINE Type to_nearest##f(float x) { return il_to_float2ll(__builtin_roundf(x)); }          \
+    IL_INLINE Type to_nearest(double x) { return il_to_double2ll(__builtin_round(x)); }
+IL_ROUNDS(long, lrint, lround)
+IL_ROUNDS(long long, llrint, llround)
 IL_INLINE float __int2float_rn(int x) { return (float)x; }
 IL_INLINE float __uint2float_rn(unsigned int x) { return (float)x; }
 IL_INLINE float __ll2float_rn(long long x) { return (float)x; }
