@@ -278,7 +278,7 @@ extern "C" __global__ void reduce_two_pass(const float *in, float *partial, int 
 }
 
 // Writes in[0] + ... + in[n - 1] to out[0], with an error of at most 8 * eps * sum |x|, whatever n
-// is; eps = 2^-23. In float arithmetic: no double.
+// is; eps = 2^-23. In float arithmetic: no double (1.0 is one, 1.0f is a float).
 //
 // gridDim.x = 1. Coalesced.
 extern "C" __global__ void reduce_kahan(const float *in, float *out, int n) {
@@ -314,7 +314,7 @@ extern "C" __global__ void reduce_kahan(const float *in, float *out, int n) {
 
 // Writes to out[0] the mean of the n elements and to out[1] their sum of squared deviations from
 // it, M2 (variance = M2 / n), also where the mean is 10,000 times the standard deviation. In float
-// arithmetic: no double.
+// arithmetic: no double (1.0 is one, 1.0f is a float).
 //
 // gridDim.x = 1. Coalesced. Parts are merged as Chan, Golub and LeVeque did: with
 // delta = mean_b - mean_a and n = n_a + n_b,

@@ -191,9 +191,16 @@ def test_parts_with_different_means(student, rng):
 
 @task("reduce_kahan", "welford")
 def test_it_needs_no_double(student, rng, task):
-    """The kernel's own text.   Oracle: the word `double`; the same kernel's values."""
+    """The kernel's own text.   Oracle: the word `double`; -Wdouble-promotion of the compiler; the
+    same kernel's values."""
     names_no_double(student, task)
-    CHECKED[task](student, mixed(rng, 300), 64)
+    report = CHECKED[task](student, mixed(rng, 300), 64)
+    expect.equal(
+        report.promotions,
+        [],
+        because="1.0 is a double, and what is computed with it is one, too: a float is 1.0f",
+        what="lines that compute in double",
+    )
 
 
 @task("reduce_kahan", "welford")

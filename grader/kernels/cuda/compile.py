@@ -38,6 +38,7 @@ _KERNEL_FLAGS: tuple[str, ...] = (
     *("-O0", "-gdwarf-4", "-fno-threadsafe-statics", "-fno-omit-frame-pointer"),
     *("-fstack-protector-all", "-fstack-clash-protection"),
     *("-fsanitize=thread", f"-DIL_APART={APART}"),
+    "-Wdouble-promotion",  # see `promotions`
     "-Werror=vla",  # a local array whose size is no constant: CUDA has none
 )
 if platform.machine() in ("aarch64", "arm64"):
@@ -83,7 +84,11 @@ def program(source: Source) -> Path:
     found = compiler()
     wrapped = _wrapped(source)
     flags = (*_KERNEL_FLAGS, *(_CLANG_FLAGS if found.is_clang else _GCC_FLAGS))
-    path = _cache() / _key(found, wrapped, (*flags, *_LINK_FLAGS, *_STATIC_FLAGS)) / "program"
+    path = (
+        _cache()
+        / _key(found, wrapped, (*flags, *_LINK_FLAGS, *_STATIC_FLAGS, _PROMOTIONS))
+        / "program"
+    )
     if path.is_file():
         with contextlib.suppress(OSError):
             os.utime(path)  # in use: see `_prune`
@@ -93,15 +98,31 @@ def program(source: Source) -> Path:
         (folder / "kernel.cpp").write_text(wrapped, encoding="utf-8")
         (folder / LEARNERS).write_text(source.text, encoding="utf-8")  # errors quote its lines
         (folder / "runtime.o").write_bytes(runtime_object())
-        _run(
+        said = _run(
             source.name,
             [found.path, *flags, "-I", str(_RUNTIME), "-c", "kernel.cpp", "-o", "kernel.o"],
             folder,
         )
         _link(source.name, found, folder)
+        lines = sorted({int(match[1]) for match in _PROMOTED.finditer(said)})
+        with (folder / "program").open("ab") as file:  # a loader ignores what stands at the end
+            file.write(f"{_PROMOTIONS}{' '.join(map(str, lines))}".encode())
         _keep(folder / "program", path)
     _prune(path.parent.parent)
     return path
+
+
+_PROMOTIONS = "\npromotions: "
+_PROMOTED = re.compile(
+    rf"{re.escape(LEARNERS)}:(\d+):\d+: warning: implicit conversion "
+    r"(?:from .* to match other operand of binary|increases floating-point precision)"
+)
+
+
+def promotions(program: Path) -> tuple[int, ...]:
+    """The lines of a program's file where a float is made a double for an operation with one, as
+    in `1.0 * x`."""
+    return tuple(map(int, program.read_bytes().rpartition(_PROMOTIONS.encode())[2].split()))
 
 
 def _prune(cache: Path) -> None:
@@ -238,7 +259,8 @@ def _keep(made: Path, path: Path) -> None:
     os.replace(name, path)
 
 
-def _run(name: str, call: list[str], folder: Path) -> None:
+def _run(name: str, call: list[str], folder: Path) -> str:
+    """What a compiler said that did its work; raises CompileError."""
     with subprocess.Popen(
         call, cwd=folder, text=True, errors="replace", start_new_session=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -253,6 +275,7 @@ def _run(name: str, call: list[str], folder: Path) -> None:
             raise
     if process.returncode:
         raise CompileError(_said(name, said, _lines(folder)))
+    return said
 
 
 def _lines(folder: Path) -> int:

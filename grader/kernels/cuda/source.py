@@ -84,6 +84,21 @@ class Source:
         own = [array for array in same if array.function == function]
         return next(iter(own or same), None)
 
+    def lines_of(self, kernel: str) -> set[int]:
+        """The lines of a kernel and of the functions that it may call."""
+        bodies = {name: (start, end) for name, _, start, end in _functions(self.code)}
+        wanted, found = [kernel], set[str]()
+        while wanted:
+            name = wanted.pop()
+            if name in bodies and name not in found:
+                found.add(name)
+                wanted += re.findall(r"\b[A-Za-z_]\w*\b", self.code[slice(*bodies[name])])
+        ends = [
+            (line_of(self.code, at), line_of(self.code, end))
+            for at, end in (bodies[name] for name in found)
+        ]
+        return {line for first, last in ends for line in range(first, last + 1)}
+
     def dynamic_of(self, kernel: str) -> tuple[str, ...]:
         """The dynamic shared arrays, first those that the kernel itself declares."""
         own = {array.name for array in self.arrays if array.function == kernel}

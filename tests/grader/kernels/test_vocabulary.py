@@ -379,6 +379,39 @@ def test_a_compilers_error_gets_a_hint(cu: Built, statement: str, hint: str) -> 
     assert hint in str(caught.value)
 
 
+PROMOTED = r"""
+__device__ float scaled(float v) {
+    return 2.0 * v;
+}
+__device__ float also(float v) { return scaled(v); }
+extern "C" __global__ void promotes(float *x, int n) {
+    float a = 0.1;
+    a += 1.0;
+    if (x[0] == 0.0) a = 1.0f;
+    x[0] = a * 3.0 + n;
+    x[1] = 1.0f / a + 2 * a;
+}
+extern "C" __global__ void stays(float *x, int n) {
+    float a = n > 0 ? 0.0f : 1.0f;
+    x[0] = fmaf(a, 1.0, 2.0) + atomicAdd(x, 1.0);
+    if (n < 0) printf("%g", a);
+}
+extern "C" __global__ void by_a_helper(float *x, int n) { x[0] = also(x[1]); }
+"""
+
+
+@needs_cxx
+def test_lines_where_a_float_becomes_a_double(cu: Built) -> None:
+    """Oracle: by hand, the rules of C++: 1.0 is a double, and an operation of a float and a double
+    is one of doubles. A constant that only initializes, or is an argument, is not."""
+    module = cu(PROMOTED)
+    x = np.ones(4, np.float32)
+    found = {name: module.launch(name, 1, 1, [x, 1]).promotions for name in module.source.kernels}
+    assert found == {"promotes": [8, 9, 10], "stays": [], "by_a_helper": [3]}
+    report = module.launch("promotes", 1, 1, [x, 1])
+    assert kernels.Report.from_plain(report.plain()) == report
+
+
 def write_pages() -> None:
     """Put the list into each page, in place of the one there or at the end."""
     for page in PAGES:
