@@ -11,6 +11,8 @@
 //           power of two (96 is a block size, too). Each kernel says how many blocks it gets.
 //   memory  the launch gives blockDim.x floats of dynamic shared memory (twice as much to
 //           `argmax`), `extern __shared__ float sdata[];`. Static shared arrays are just as good.
+//   barrier every thread of the block reaches every __syncthreads(). This is stricter than a GPU
+//           since Volta, which waits only for the threads that have not returned.
 //   out     out[0] is 0 before a kernel that adds to it. What a kernel writes held rubbish before.
 //
 // "Request": what one warp asks of memory by one instruction. "Sector": 32 bytes of global memory.
@@ -124,7 +126,7 @@ extern "C" __global__ void reduce_two_pass(const float *in, float *partial, int 
 }
 
 // Writes in[0] + ... + in[n - 1] to out[0], with an error of at most 8 * eps * sum |x|, whatever n
-// is; eps = 2^-23. In float arithmetic: no double.
+// is; eps = 2^-23. In float arithmetic: no double (1.0 is one, 1.0f is a float).
 //
 // gridDim.x = 1. Coalesced.
 extern "C" __global__ void reduce_kahan(const float *in, float *out, int n) {
@@ -134,7 +136,7 @@ extern "C" __global__ void reduce_kahan(const float *in, float *out, int n) {
 
 // Writes to out[0] the mean of the n elements and to out[1] their sum of squared deviations from
 // it, M2 (variance = M2 / n), also where the mean is 10,000 times the standard deviation. In float
-// arithmetic: no double.
+// arithmetic: no double (1.0 is one, 1.0f is a float).
 //
 // gridDim.x = 1. Coalesced. Parts are merged as Chan, Golub and LeVeque did: with
 // delta = mean_b - mean_a and n = n_a + n_b,

@@ -14,6 +14,9 @@
 // none. Where w and h are multiples of 32 the counters are compared with what the comments say;
 // the values are compared everywhere.
 //
+// Every thread of the block reaches every __syncthreads(). This is stricter than a GPU since Volta,
+// which waits only for the threads that have not returned.
+//
 // The file is compiled as it stands for a CPU with counters, and for a GPU: no #include, no main,
 // kernels are extern "C" __global__, helpers __device__.
 

@@ -96,7 +96,8 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One launch. `errors`: empty if nothing went wrong; one that stops a launch ends the counts
     there. `barriers`: most that a block passed; `collectives`: calls of warp-level functions that
     exchange values; `shared_bytes`: of the arrays that a block used; `flow_requests`,
-    `flow_lanes`: basic blocks that warps ran, and lanes in them.
+    `flow_lanes`: basic blocks that warps ran, and lanes in them; `promotions`: lines, run or not,
+    where a float is made a double for an operation, as in `1.0 * x`.
 
     `kind` is "cuda" or "triton". For a Triton kernel `grid` and `blocks` count programs; `flops`
     are 2 * M * N * K of every tl.dot; `touched` has for each array how many elements were read
@@ -116,6 +117,7 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flow_requests: Count = 0
     flow_lanes: Count = 0
     races: Count = 0
+    promotions: list[Count] = []
     printed: str = ""
     kind: str = "cuda"
     flops: Count = 0

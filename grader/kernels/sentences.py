@@ -55,6 +55,16 @@ class FindingKind(Enum):
         "out_of_shared",
         "out of bounds: {who} {does} {element} ({at}), but {array} has {bytes} bytes",
     )
+    PAST_SHARED = (
+        "past_shared",
+        "out of bounds of shared memory: {who} {does} {element} ({at}), past the end of `{array}` "
+        "({whole})",
+    )
+    BEFORE_SHARED = (
+        "before_shared",
+        "out of bounds of shared memory: {who} {does} {element} ({at}), before the beginning of "
+        "`{array}` ({whole})",
+    )
     NO_DYNAMIC_SHARED = (
         "no_dynamic_shared",
         "out of bounds: {who} {does} {element} ({at}), but {array} has 0 bytes: the launch gives "
@@ -95,7 +105,8 @@ class FindingKind(Enum):
     ENDED_BEFORE_BARRIER = (
         "ended_before_barrier",
         "divergent barrier: {ended:thread} (such as {other}) had already returned when {thread} "
-        f"reached __syncthreads() on {{at}} ({{block}}): {_EVERY_THREAD} it",
+        f"reached __syncthreads() on {{at}} ({{block}}): here {_EVERY_THREAD} it, on a GPU since "
+        "Volta every thread that has not returned",
     )
     STUCK_COLLECTIVE = (
         "stuck_collective",

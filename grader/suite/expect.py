@@ -559,6 +559,7 @@ _LAUNCHES = {
     "argument": "a kernel reads memory that torch has allocated",
     "not interpreted": "what is scored must run on a machine without a GPU",
     "race": "nothing orders these two accesses, so on a GPU the value depends on timing",
+    "out of bounds of shared memory": "a shared array has the elements of its declaration, no more",
     "out of bounds": "a launch has more threads than there are elements: each must check its index",
     "uninitialized": "shared memory holds rubbish until a thread of the block has written it",
     "divergent barrier": "all threads of a block must reach the same __syncthreads(), or none",

@@ -56,7 +56,8 @@ def two_passes(student, x, grid, block, **options):
 @task("reduce_two_pass")
 def test_two_passes_add_up_exactly(student, rng):
     """Every element is added once.   Oracle: the sum as integers."""
-    for n, block, grid in ((127, 128, 1), (1, 32, 1), (33, 32, 2), (1000, 256, 9), (4100, 96, 40)):
+    few = ((127, 128, 1), (1, 32, 1), (33, 32, 2))
+    for n, block, grid in (*few, (1000, 256, 9), (4100, 96, 40), (5000, 1024, 3)):
         x = whole_numbers(rng, n)
         _, got = two_passes(student, x, grid, block)
         want = float(x.astype(np.int64).sum())
@@ -190,9 +191,16 @@ def test_parts_with_different_means(student, rng):
 
 @task("reduce_kahan", "welford")
 def test_it_needs_no_double(student, rng, task):
-    """The kernel's own text.   Oracle: the word `double`; the same kernel's values."""
+    """The kernel's own text.   Oracle: the word `double`; -Wdouble-promotion of the compiler; the
+    same kernel's values."""
     names_no_double(student, task)
-    CHECKED[task](student, mixed(rng, 300), 64)
+    report = CHECKED[task](student, mixed(rng, 300), 64)
+    expect.equal(
+        report.promotions,
+        [],
+        because="1.0 is a double, and what is computed with it is one, too: a float is 1.0f",
+        what="lines that compute in double",
+    )
 
 
 @task("reduce_kahan", "welford")

@@ -11,6 +11,7 @@ from grader.suite import expect
 BLOCK = [32, 8]
 _WHY = {
     "race": "until they meet at a barrier, the threads of a block run in any order",
+    "out of bounds of shared memory": "a shared array has the elements of its declaration, no more",
     "out of bounds": "a matrix has w * h elements, and tiles hang over its edge where w or h is no "
     "multiple of 32",
     "uninitialized": "an element of the tile must be written before it is read",

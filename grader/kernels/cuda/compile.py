@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import platform
 import re
 import shutil
 import signal
@@ -21,26 +22,36 @@ from functools import lru_cache
 from pathlib import Path
 
 from grader.kernels.cuda.source import Source
+from grader.kernels.cuda.vocabulary import hint_for
 
 _RUNTIME = Path(__file__).parent / "runtime"
 COMPILE_SECONDS = 60
 LEARNERS = "learner.cu"  # the file's name for the compiler
-_COMMON = ("-std=c++17", "-fno-pie", "-fno-exceptions", "-fno-rtti", "-ffp-contract=off", "-w")
-_KERNEL_FLAGS = (
+_COMMON = ("-std=c++17", "-fno-pie", "-fno-exceptions", "-fno-rtti", "-ffp-contract=off")
+MAX_KEPT = 400  # programs in the cache, of 1.3 MB each
+MAX_SHARED = 232448  # bytes of shared memory that a block can have
+# Each shared array begins at a multiple of this, which is far more than a block can have: an index
+# that is wrong for one array reaches no other.
+APART = 1 << 20
+_KERNEL_FLAGS: tuple[str, ...] = (
     *_COMMON,
     *("-O0", "-gdwarf-4", "-fno-threadsafe-statics", "-fno-omit-frame-pointer"),
     *("-fstack-protector-all", "-fstack-clash-protection"),
-    "-fsanitize=thread",
+    *("-fsanitize=thread", f"-DIL_APART={APART}"),
+    "-Wdouble-promotion",  # see `promotions`
+    "-Werror=vla",  # a local array whose size is no constant: CUDA has none
 )
+if platform.machine() in ("aarch64", "arm64"):
+    _KERNEL_FLAGS += ("-mtls-size=32",)  # by default 16 MiB of shared arrays, 16 of them apart
 _GCC_FLAGS = ("-fsanitize-coverage=trace-pc", "-fno-extern-tls-init")
 _CLANG_FLAGS = (
     "-fsanitize-coverage=bb,no-prune,trace-pc",
     *("-mllvm", "-tsan-instrument-read-before-write=1"),
 )
+# Without a part that the loader protects later: it would end within a page of the file.
+_LINK_FLAGS = ("-no-pie", "-Wl,-z,norelro")
 _STATIC_FLAGS = ("-static", "-Wl,--exclude-libs,ALL")  # the latter hides the libraries' names
 _RUNTIME_FLAGS = ("-std=c++17", "-fno-pie", "-O2", "-w")
-MAX_KEPT = 400  # programs in the cache, of 1.3 MB each
-MAX_SHARED = 232448  # bytes of shared memory that a block can have
 _OBJECT: dict[str, bytes] = {}
 
 
@@ -73,7 +84,11 @@ def program(source: Source) -> Path:
     found = compiler()
     wrapped = _wrapped(source)
     flags = (*_KERNEL_FLAGS, *(_CLANG_FLAGS if found.is_clang else _GCC_FLAGS))
-    path = _cache() / _key(found, wrapped, (*flags, *_STATIC_FLAGS)) / "program"
+    path = (
+        _cache()
+        / _key(found, wrapped, (*flags, *_LINK_FLAGS, *_STATIC_FLAGS, _PROMOTIONS))
+        / "program"
+    )
     if path.is_file():
         with contextlib.suppress(OSError):
             os.utime(path)  # in use: see `_prune`
@@ -83,15 +98,31 @@ def program(source: Source) -> Path:
         (folder / "kernel.cpp").write_text(wrapped, encoding="utf-8")
         (folder / LEARNERS).write_text(source.text, encoding="utf-8")  # errors quote its lines
         (folder / "runtime.o").write_bytes(runtime_object())
-        _run(
+        said = _run(
             source.name,
             [found.path, *flags, "-I", str(_RUNTIME), "-c", "kernel.cpp", "-o", "kernel.o"],
             folder,
         )
         _link(source.name, found, folder)
+        lines = sorted({int(match[1]) for match in _PROMOTED.finditer(said)})
+        with (folder / "program").open("ab") as file:  # a loader ignores what stands at the end
+            file.write(f"{_PROMOTIONS}{' '.join(map(str, lines))}".encode())
         _keep(folder / "program", path)
     _prune(path.parent.parent)
     return path
+
+
+_PROMOTIONS = "\npromotions: "
+_PROMOTED = re.compile(
+    rf"{re.escape(LEARNERS)}:(\d+):\d+: warning: implicit conversion "
+    r"(?:from .* to match other operand of binary|increases floating-point precision)"
+)
+
+
+def promotions(program: Path) -> tuple[int, ...]:
+    """The lines of a program's file where a float is made a double for an operation with one, as
+    in `1.0 * x`."""
+    return tuple(map(int, program.read_bytes().rpartition(_PROMOTIONS.encode())[2].split()))
 
 
 def _prune(cache: Path) -> None:
@@ -112,7 +143,7 @@ def _prune(cache: Path) -> None:
 
 def _link(name: str, found: Compiler, folder: Path) -> None:
     """Link statically where possible: such a program starts in a third of the time."""
-    call = [found.path, "-no-pie", "kernel.o", "runtime.o", "-o", "program", "-lm"]
+    call = [found.path, *_LINK_FLAGS, "kernel.o", "runtime.o", "-o", "program", "-lm"]
     try:
         _run(name, [*call, *_STATIC_FLAGS], folder)
     except CompileError:
@@ -165,7 +196,7 @@ def _wrapped(source: Source) -> str:
         for name in source.dynamic
     )
     dynamic = (
-        f'asm(".section .tbss,\\"awT\\",@nobits\\n.balign 256\\n{labels}.zero {MAX_SHARED}\\n'
+        f'asm(".section .tbss,\\"awT\\",@nobits\\n.balign {APART}\\n{labels}.zero {MAX_SHARED}\\n'
         '.text\\n");\n'
         if labels
         else ""
@@ -216,13 +247,20 @@ def _keep(made: Path, path: Path) -> None:
     """Put a file into the cache in one step: others may compile the same at the same time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent)
+    content = made.read_bytes()
     with os.fdopen(handle, "wb") as file:
-        file.write(made.read_bytes())
+        for start in range(0, len(content), 1 << 16):
+            part = content[start : start + (1 << 16)]
+            if any(part):
+                file.seek(start)
+                file.write(part)
+        file.truncate(len(content))  # without the zeros in front of what is aligned
     os.chmod(name, made.stat().st_mode & 0o777)
     os.replace(name, path)
 
 
-def _run(name: str, call: list[str], folder: Path) -> None:
+def _run(name: str, call: list[str], folder: Path) -> str:
+    """What a compiler said that did its work; raises CompileError."""
     with subprocess.Popen(
         call, cwd=folder, text=True, errors="replace", start_new_session=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -237,6 +275,7 @@ def _run(name: str, call: list[str], folder: Path) -> None:
             raise
     if process.returncode:
         raise CompileError(_said(name, said, _lines(folder)))
+    return said
 
 
 def _lines(folder: Path) -> int:
@@ -259,6 +298,7 @@ def _said(name: str, text: str, last: int) -> str:
     for i, match in marks[:3]:
         shown.append(f"{name}:{match[1]}: {match[2]}")
         shown += [line for line in lines[i + 1 : i + 3] if re.match(r"\s+\d* \|", line)]
+        shown += [hint for hint in [hint_for(match[2])] if hint]
     more = f"\n... and {len(marks) - 3} more" if len(marks) > 3 else ""
     return "\n".join(shown) + more
 

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy
 
 from grader.kernels.cuda import gpu, source
-from grader.kernels.cuda.compile import LEARNERS, MAX_SHARED, program
+from grader.kernels.cuda.compile import LEARNERS, MAX_SHARED, program, promotions
 from grader.kernels.cuda.source import Kernel, Parameter, Source
 from grader.kernels.cuda.symbolize import report_of
 from grader.kernels.findings import KernelFinding
@@ -95,6 +96,7 @@ class Module:
     def __init__(self, read: Source) -> None:
         self.source = read
         self.program = program(read)
+        self.promotions = promotions(self.program)
         self.lines: dict[int, int] = {}
 
     def launch(
@@ -141,7 +143,11 @@ class Module:
         if isinstance(found, KernelFinding):
             return Report(name, *sizes, errors=[found])
         data, printed = found
-        return report_of(data, self.source, kernel, self._lines_of(data), sizes, printed)
+        report = report_of(data, self.source, kernel, self._lines_of(data), sizes, printed)
+        own = self.source.lines_of(name) if self.promotions else set()
+        return msgspec.structs.replace(
+            report, promotions=[line for line in self.promotions if line in own]
+        )
 
     def _kernel(self, name: str) -> Kernel:
         if name not in self.source.kernels:

@@ -10,47 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_HEADERS = "the same bytes are compiled for a GPU without any header: everything needed is there"
-_HOST = "a file holds kernels only: the tests allocate, copy and launch"
-_SYNC = "since Volta lanes of a warp run on their own: use the form with _sync and a mask"
-_LATER = "is not supported here"
+from grader.kernels.cuda.vocabulary import ORDINARY, REFUSED
 
-# Pattern in code without comments and strings, and why it is refused.
-_REFUSED: tuple[tuple[str, str], ...] = (
-    (r"^[ \t]*(?:#|%:)[ \t]*(?:include(?:_next)?|import)\b", _HEADERS),
-    (r"^[ \t]*#[ \t]*pragma[ \t]+omp\b", _LATER),
-    (r"<<<", _HOST),
-    (r"\bcuda(?:Malloc|Memcpy|Free|Memset|Device|Event|Stream|Launch|GetLast|Host)\w*", _HOST),
-    (r"\bint[ \t]+main[ \t]*\(", _HOST),
-    (r"\bstd[ \t]*::", "the C++ standard library does not exist on a GPU"),
-    (r"\bINFINITY\b|\bNAN\b", "write __int_as_float(0x7f800000), or 0x7fc00000 for a NaN"),
-    (r"\bu?int(?:8|16|32|64|ptr)_t\b", "write int, unsigned int or unsigned long long"),
-    (r"\bu(?:int|long|short|char)\b", "write the type out, as in unsigned int"),
-    (r"\bcooperative_groups\b|\bthis_thread_block\b", _LATER),
-    (r"\b__pipeline_\w+|\bmemcpy_async\b", f"asynchronous copies: this {_LATER}"),
-    (r"\bcuda[ \t]*::", _LATER),
-    (r"\b(?:asm|__asm__)\b", f"inline PTX {_LATER}"),
-    (r"\b(?:__half2?|half2?|__nv_bfloat16|nv_bfloat16|__nv_fp8\w*)\b", f"this type {_LATER}"),
-    (r"\btex[123]D\w*|\btexture\b|\bcuda(?:Texture|Surface)Object_t\b", f"textures: this {_LATER}"),
-    (r"\b(?:nvcuda|wmma)\b|\b__mma\w*", f"tensor cores: this {_LATER}"),
-    (r"\b__activemask\b", "it says which lanes happen to run together: give the mask yourself"),
-    (r"\b__cluster_dims__\b|\bmbarrier\w*", f"clusters: this {_LATER}"),
-    (r"\b__managed__\b", _LATER),
-    (r"\b__syncthreads_(?:count|and|or)\b|\b__match_(?:any|all)_sync\b", _LATER),
-    (r"\b__nanosleep\b|\bclock(?:64)?[ \t]*\(", f"there is no clock: this {_LATER}"),
-    (r"\b__shfl(?:_up|_down|_xor)?[ \t]*\(", _SYNC),
-    (r"\b__(?:ballot|any|all)[ \t]*\(", _SYNC),
-    (r"\b(?:malloc|free)[ \t]*\(|\bnew\b|\bdelete\b", f"allocating in a kernel {_LATER}"),
-    (r"\b(?:try|catch|throw)\b|\bvirtual\b|\bdynamic_cast\b", "this C++ is for the host only"),
-    (r"\bthread_local\b|\bil_\w+|\b__tsan\w*|\b__sanitizer\w*", "the emulator reserves this name"),
-    (r"\b__attribute__\b|\b__builtin_\w+|\b_Pragma\b", "this is for the host's compiler"),
-    (r"^[ \t]*(?:#|%:)[ \t]*(?:line\b|pragma[ \t]+GCC\b|\d)", "this is for the host's compiler"),
-    (r"\b(?:syscall|mmap|fopen|open|system|fork|execve?|dlopen|dlsym)[ \t]*\(", _HOST),
-)
-# A file may use one of these words as a name if it defines or declares it itself.
-_NAMES = re.compile(
-    r"half2?|texture|INFINITY|NAN|u?int(?:8|16|32|64|ptr)_t|u(?:int|long|short|char)"
-)
 _KERNEL = re.compile(
     r'(?P<c>extern\s*"C"\s*)?(?P<bounds>__launch_bounds__\s*\([^)]*\)\s*)?__global__\s+'
     r"(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:static\s+)?void\s+"
@@ -123,6 +84,21 @@ class Source:
         own = [array for array in same if array.function == function]
         return next(iter(own or same), None)
 
+    def lines_of(self, kernel: str) -> set[int]:
+        """The lines of a kernel and of the functions that it may call."""
+        bodies = {name: (start, end) for name, _, start, end in _functions(self.code)}
+        wanted, found = [kernel], set[str]()
+        while wanted:
+            name = wanted.pop()
+            if name in bodies and name not in found:
+                found.add(name)
+                wanted += re.findall(r"\b[A-Za-z_]\w*\b", self.code[slice(*bodies[name])])
+        ends = [
+            (line_of(self.code, at), line_of(self.code, end))
+            for at, end in (bodies[name] for name in found)
+        ]
+        return {line for first, last in ends for line in range(first, last + 1)}
+
     def dynamic_of(self, kernel: str) -> tuple[str, ...]:
         """The dynamic shared arrays, first those that the kernel itself declares."""
         own = {array.name for array in self.arrays if array.function == kernel}
@@ -160,12 +136,12 @@ def line_of(code: str, position: int) -> int:
 
 def _refuse(name: str, code: str) -> None:
     found: list[tuple[int, str]] = []
-    for pattern, why in _REFUSED:
-        for match in re.finditer(pattern, code, re.MULTILINE):
+    for row in REFUSED:
+        for match in re.finditer(row.pattern, code, re.MULTILINE):
             word = match[0].strip().rstrip("(").strip()
-            if _NAMES.fullmatch(word) and _defines(code, word):
+            if ORDINARY.fullmatch(word) and _defines(code, word):
                 continue
-            found.append((line_of(code, match.start()), f"`{word}`: {why}"))
+            found.append((line_of(code, match.start()), f"`{word}`: {row.remedy}"))
             break
     for function, head, start, _ in _functions(code):
         if not _MARKED.search(head):
@@ -180,7 +156,7 @@ _MARKED = re.compile(r"__(?:global|device)__|\b(?:struct|class|union|enum|namesp
 
 
 def _defines(code: str, word: str) -> bool:
-    """Whether the file has such a macro, type or variable of its own."""
+    """Whether the file has such a macro, type, variable or function of its own."""
     return any(
         re.search(pattern, code, re.MULTILINE)
         for pattern in (
@@ -188,6 +164,7 @@ def _defines(code: str, word: str) -> bool:
             rf"\btypedef\b[^;]*\b{word}\s*;",
             rf"\b\w+[\s*&]+{word}\s*[;,)\[]",
             rf"\b{word}\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)",
+            rf"\b\w+[\s*&]+{word}\s*\([^;{{}}]*\)\s*\{{",
         )
     )
 

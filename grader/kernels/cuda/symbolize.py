@@ -13,6 +13,9 @@ from grader.kernels.findings import Actor, Element, KernelFinding, Size, positio
 from grader.kernels.report import Access, Report, Step
 from grader.kernels.sentences import FindingKind
 
+_FAR = 64 << 10  # bytes from a shared array; no static one is larger
+_WHERE = ("pc", "thread", "block", "access")
+_QUALIFIERS = ("const", "extern", "static", "volatile")
 _SIZES = {"char": 1, "bool": 1, "short": 2, "int": 4, "float": 4, "long": 8, "double": 8}
 
 
@@ -53,7 +56,7 @@ class Symbols:
         if shape == () and index == 0:
             return Element(short, (), rest)
         parts: list[int] = []
-        for many in reversed(shape[1:] if shape and index >= 0 else ()):
+        for many in reversed(shape[1:] if shape else ()):
             index, inner = divmod(index, many)
             parts.append(inner)
         return Element(short, (index, *reversed(parts)), rest)
@@ -65,6 +68,23 @@ class Symbols:
             return None
         function = re.search(r"(\w+)(?:<[^()]*>)?(?:\(.*\))?(?: const)?$", before)
         return self.source.array(short, function[1] if function else "")
+
+    def whole(self, name: str, many: int) -> str:
+        """What an array of `many` bytes has: `8 floats`, `2 x 3 ints`, `4 elements of Pair`."""
+        declared = self.declared(name)
+        if declared is None or declared.shape is None:
+            return f"{many:,} bytes"
+        count = " x ".join(map(str, declared.shape)) or "1"
+        words = [word for word in declared.type.split() if word not in _QUALIFIERS]
+        kind, ending = " ".join(words), "" if math.prod(declared.shape) == 1 else "s"
+        if words[-1:] and words[-1] in _SIZES:
+            return f"{count} {kind}{ending}"
+        return f"{count} element{ending} of {kind}"
+
+    def named_on(self, line: int) -> set[str]:
+        """The names on a line of the file."""
+        rows = self.source.code.splitlines()
+        return set(re.findall(r"\w+", rows[line - 1])) if 0 < line <= len(rows) else set()
 
     def element_bytes(self, name: str, element: int) -> int:
         """Bytes of an element: by its type, or by the array's size."""
@@ -98,7 +118,10 @@ def report_of(
     fixed = {row["name"]: row["bytes"] for row in data["arrays"] if not row["dynamic"]}
     symbols = Symbols(source, kernel, lines, fixed)
     used = [row for row in data["arrays"] if row["space"] == "shared" and row["used"]]
-    errors = [_ending(data["error"], symbols, *sizes)] if data["error"] else []
+    ended = data["error"]
+    if ended and ended["kind"] == "out_of_shared":
+        ended = _outside_shared(ended, data["arrays"], symbols)
+    errors = [_ending(ended, symbols, *sizes)] if ended else []
     races = sorted(data["races"], key=lambda row: row["kind"] != "read")
     errors += [_race(row, symbols, *sizes) for row in races]
     return Report(
@@ -119,7 +142,35 @@ def report_of(
     )
 
 
-_DETAILS = ("bytes", "ended", "lane", "limit", "mask", "other_mask", "size", "text", "width")
+_DETAILS = (
+    *("bytes", "ended", "lane", "limit", "mask", "other_mask", "size", "text", "whole"),
+    "width",
+)
+
+
+def _outside_shared(
+    row: dict[str, Any], arrays: list[dict[str, Any]], symbols: Symbols
+) -> dict[str, Any]:
+    """An access outside of every shared array: past the end or before the beginning of the static
+    one that its line names. Through a pointer it is charged to the nearest array, unless that is
+    too far away to be known."""
+    shared = {array["name"]: array for array in arrays if array["space"] == "shared"}
+    named = symbols.named_on(symbols.line(row["pc"]))
+    meant = [array for name, array in shared.items() if array_name(name) in named]
+    array = shared[row["array"]]
+    if len(meant) == 1:
+        offset = row["offset"] + array["base"] - meant[0]["base"]
+        array = meant[0]
+        row = {**row, "array": array["name"], "offset": offset, "bytes": array["bytes"]}
+    past = max(-row["offset"], row["offset"] - row["bytes"])
+    if len(meant) != 1 and past > _FAR:
+        return {key: row[key] for key in _WHERE} | {"kind": "no_array"}
+    if array["dynamic"]:
+        return row
+    if 0 <= row["offset"] < row["bytes"]:  # several elements at once, the last ones beyond the end
+        row = {**row, "offset": row["bytes"]}
+    kind = "before_shared" if row["offset"] < 0 else "past_shared"
+    return {**row, "kind": kind, "whole": symbols.whole(row["array"], row["bytes"])}
 
 
 def _ending(row: dict[str, Any], symbols: Symbols, grid: Size, block: Size) -> KernelFinding:

@@ -397,8 +397,8 @@ def test_two_barriers_instead_of_one(module: kernels.Module) -> None:
 def test_threads_that_returned_before_a_barrier(module: kernels.Module, n: int, said: str) -> None:
     assert only(module.launch("returned", 2, 64, [n])) == (
         f"divergent barrier: {said} (such as thread {n}) had already returned when thread 0 "
-        f"reached __syncthreads() on line {line('returned')} (block 0): every thread of a block "
-        "must reach it"
+        f"reached __syncthreads() on line {line('returned')} (block 0): here every thread of a "
+        "block must reach it, on a GPU since Volta every thread that has not returned"
     )
 
 

@@ -146,12 +146,17 @@ def test_without_the_library_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 # -- the shim's words are CUDA's ------------------------------------------------------------------
 
-SHIM = (Path(source.__file__).parent / "runtime/shim.h").read_text(encoding="utf-8")
+SHIM = "".join(
+    (Path(source.__file__).parent / "runtime" / name).read_text(encoding="utf-8")
+    for name in ("shim.h", "arithmetic.h")
+)
 BY_HAND = """
     printf("%d", warpSize); assert(n > 0); if (n < 0) __trap();
     __syncthreads(); __syncwarp(); __threadfence(); __threadfence_block();
     dim3 here = blockIdx; float v = __ldg(x) + gridDim.z + blockDim.y + threadIdx.z + here.x;
     size_t many = sizeof(ptrdiff_t); x[0] = v + many;
+    float s, c; sincosf(v, &s, &c); __sincosf(v, &s, &c); modff(v, &s); frexpf(v, &n); nanf("");
+    double u, w; sincos(v, &u, &w); modf(v, &u); frexp(u, &n); nan("");
 """
 
 
@@ -170,8 +175,18 @@ def calls() -> Iterator[str]:
     for kind in re.findall(r"IL_SHUFFLE\(([\w ]+), \w+\)", text):
         for how in ("", "_up", "_down", "_xor"):
             yield f"__shfl{how}_sync(~0u, ({kind})1, 1); __shfl{how}_sync(~0u, ({kind})1, 1, 8);"
+    for kind in re.findall(r"IL_MATCH\(([\w ]+), \w+\)", text):
+        yield f"__match_any_sync(~0u, ({kind})1); __match_all_sync(~0u, ({kind})1, &n);"
+    for name in re.findall(r"IL_LOAD\((\w+)\)", text):
+        yield f"x[0] = {name}(x + 1) + {name}((const int *)x) + {name}((const float4 *)x).y;"
+    for name in re.findall(r"IL_STORE\((\w+)\)", text):
+        yield f"{name}(x, 1.0f); {name}((float4 *)x, make_float4(1, 2, 3, 4));"
+    for pair in re.findall(r"IL_ROUNDS\([\w ]+, (\w+), (\w+)\)", text):
+        yield "".join(f"{name}f(1.0f); {name}(1.0);" for name in pair)
+    for name, given in re.findall(r"IL_TO\(.*, (\w+), (\w+)\)", text):
+        yield "".join(f"__{name}_r{way}(({given})1);" for way in "nzdu")
     for name, given in re.findall(r"(?m)^#define (__\w+)\((\w[\w, ]*)\)", text):
-        if name not in ("__launch_bounds__", "__align__", "__builtin_align__"):
+        if name not in ("__launch_bounds__", "__align__", "__builtin_align__", "__sincosf"):
             yield f"{name}({', '.join(['1.0f'] * len(given.split(',')))});"
     for name, given in re.findall(r"IL_INLINE [\w ]+?\b(\w+)\(([^()]*)\) \{", text):
         if not name.startswith("il_") and "*" not in given and given:
@@ -197,7 +212,8 @@ def test_the_shim_names_no_type_that_cuda_has_not() -> None:
     nvrtc.compile_ptx(text, "k.cu")
 
 
-ATOMICS = ("Add", "Sub", "Exch", "Min", "Max", "And", "Or", "Xor", "Inc", "Dec", "CAS")
+KINDS = ("Add", "Sub", "Exch", "Min", "Max", "And", "Or", "Xor", "Inc", "Dec", "CAS")
+ATOMICS = [f"{kind}{scope}" for kind in KINDS for scope in ("", "_block", "_system")]
 ELEMENTS = ("int", "unsigned int", "long long", "unsigned long long", "float", "double", "short")
 
 
@@ -206,7 +222,7 @@ def test_atomics_take_the_types_that_cudas_take(tmp_path: Path) -> None:
     """One kernel asks its compiler which atomics there are: g++ with the shim, and NVRTC."""
     rows = []
     for name in ATOMICS:
-        values = "T(1), T(2)" if name == "CAS" else "T(1)"
+        values = "T(1), T(2)" if name.startswith("CAS") else "T(1)"
         rows.append(
             f"template <typename T> __device__ auto takes{name}(T *p, int)"
             f" -> decltype((void)atomic{name}(p, {values}), 1) {{ return 1; }}\n"

@@ -52,3 +52,9 @@ two_pass_in_one_thread = block(
     }
 """,
 )
+
+two_pass_for_eight_warps = lines(
+    """The array has room for 8 warps, which are 256 threads: a block of 1024 has 32, and the ninth
+    writes past its end.""",
+    ("__shared__ float warp_sums[32]", "__shared__ float warp_sums[8]"),
+)

@@ -87,3 +87,9 @@ welford_without_a_barrier = lines(
     """No barrier between the warps that write to shared memory and the thread that reads it.""",
     ("    __syncthreads();\n", ""),
 )
+
+welford_with_double_literals = lines(
+    """1.0 and 0.0 are doubles: what is computed with them is computed in double, on a GPU at a
+    fraction of the speed. Write 1.0f and 0.0f.""",
+    ("if (count_b == 0.0f) return;", "if (count_b == 0.0) return;"),
+)

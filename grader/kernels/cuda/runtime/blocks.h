@@ -38,6 +38,14 @@ u64 shuffled(const Warp &w, const Lane &l) {
     return from.state == AT_COLLECTIVE ? from.value : nothing;
 }
 
+// The lanes that brought the same value as `l`; for __match_all_sync() all of them, or none.
+u64 matching(const Warp &w, u32 present, const Lane &l) {
+    u32 same = 0;
+    for (u32 rest = present; rest; rest &= rest - 1)
+        if (lanes[w.first + (u32)__builtin_ctz(rest)].value == l.value) same |= rest & -rest;
+    return l.what == 0 || same == present ? same : 0;
+}
+
 // Lets the lanes of one mask go on if all of them that still run wait for the same function.
 bool resolve(Warp &w) {
     for (u32 i = 0; i < w.count; ++i) {
@@ -75,6 +83,7 @@ bool resolve(Warp &w) {
             else if (l.collective == BALLOT)
                 l.result = l.what == 0 ? ballot : l.what == 1 ? ballot != 0 : ballot == present;
             else if (l.collective == REDUCE) l.result = (u64)sum;
+            else if (l.collective == MATCH) l.result = matching(w, present, l);
         }
         if (asking.collective == SYNCWARP) {
             ++w.turn, w.moment = NOBODY;
@@ -187,6 +196,8 @@ bool pass_barrier() {
                        with_other(l) + "}");
             return false;
         }
+    votes = 0;
+    for (const Lane &l : lanes) votes += l.value != 0;
     return true;
 }
 

@@ -5,11 +5,6 @@
 
 namespace il {
 
-[[noreturn]] void refuse(const std::string &why) {
-    fprintf(stderr, "%s\n", why.c_str());
-    _exit(3);
-}
-
 std::vector<u64> values; // of scalars, kept alive
 
 void read_spec(const char *spec, const char *data) {
@@ -74,6 +69,7 @@ void read_spec(const char *spec, const char *data) {
     if ((int)values.size() != kernel->count) refuse("another number of arguments");
     for (u64 &value : values) arguments.push_back(&value);
     read_symbols(dynamic);
+    refuse_large_blocks();
     make_marks();
 }
 

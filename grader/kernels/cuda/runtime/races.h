@@ -155,7 +155,9 @@ void check_cell(Region &region, Address word, Address a, u32 size, Kind kind, co
         else region.last.at(word) = mine;
         return;
     }
-    if (!after && !noted && !(kind == ATOMIC && writer.atomic())) {
+    // Two atomics do not race, unless one is for its own block and the other comes from another one.
+    const bool scoped = (mine.of_block() || writer.of_block()) && !is_of_block(writer);
+    if (!after && !noted && !(kind == ATOMIC && writer.atomic() && !scoped)) {
         noted = true;
         if (kind == WRITE && !writer.atomic() && size <= 16) {
             Suspect &s = suspect;
@@ -180,7 +182,8 @@ void check_cell(Region &region, Address word, Address a, u32 size, Kind kind, co
 
 void check_races(Address a, u32 size, Kind kind, Region &region, u32 site) {
     if (mark.moment() == NOBODY) present();
-    const Mark mine = marked(mark, site, kind == ATOMIC);
+    Mark mine = marked(mark, site, kind == ATOMIC);
+    if (of_block) mine.bits |= 1ull << 57;
     if (size < 4 && region.shift) split_cells(region, (u32)(&region - regions.data()));
     const Address first = (a - region.base) >> region.shift, last = (a + size - 1 - region.base) >> region.shift;
     bool noted = false;

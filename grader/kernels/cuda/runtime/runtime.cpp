@@ -19,6 +19,11 @@ extern "C" {
 
 Place il_where(int which) { return places[which]; }
 void il_barrier() { wait(AT_BARRIER, CALLER); }
+int il_barrier_vote(int kind, int predicate) {
+    current->value = predicate != 0;
+    wait(AT_BARRIER, CALLER);
+    return kind == 0 ? (int)votes : kind == 1 ? votes == threads : votes != 0;
+}
 void il_syncwarp(unsigned int mask) { collective(SYNCWARP, 0, mask, 0, 0, 32, CALLER); }
 unsigned long long il_shuffle(int kind, unsigned int mask, unsigned long long value, int lane, int width) {
     if (width < 1 || width > 32 || (width & (width - 1))) {
@@ -35,6 +40,10 @@ unsigned int il_ballot(int kind, unsigned int mask, int predicate) {
 long long il_warp_reduce(int kind, unsigned int mask, long long value) {
     collective(REDUCE, kind, mask, (u64)value, 0, 32, CALLER);
     return (long long)current->result;
+}
+unsigned int il_match(int kind, unsigned int mask, unsigned long long value) {
+    collective(MATCH, kind, mask, value, 0, 32, CALLER);
+    return (unsigned int)current->result;
 }
 void il_fence(int scope) {
     settle();
@@ -53,6 +62,11 @@ void il_fence(int scope) {
     if (thread < last_fence.size()) last_fence[thread] = fences;
 }
 void il_atomic(void *address, unsigned int bytes) { access((Address)address, bytes, ATOMIC, CALLER); }
+void il_atomic_of_block(void *address, unsigned int bytes) {
+    of_block = true;
+    access((Address)address, bytes, ATOMIC, CALLER);
+    of_block = false;
+}
 void il_trap() { end_launch(here("trap", CALLER) + "}"); }
 void il_assert_failed(const char *text) {
     end_launch(here("assertion", CALLER) + ", \"text\": " + quoted(text) + "}");

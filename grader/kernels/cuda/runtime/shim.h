@@ -13,7 +13,8 @@
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 #define __builtin_align__(n) __attribute__((aligned(n)))
-#define __shared__ thread_local
+// IL_APART, from compile.py, keeps shared arrays apart: what runs past one ends in no other.
+#define __shared__ thread_local __attribute__((aligned(IL_APART)))
 #define __constant__ __attribute__((section(".il_constant")))
 #define __CUDACC__ 1
 #define __CUDA_ARCH__ 900
@@ -58,19 +59,31 @@ using ptrdiff_t = decltype((char *)0 - (char *)0);
         }                                                                                          \
     };                                                                                             \
     IL_INLINE Name make_##Name(Scalar a, Scalar b, Scalar c, Scalar d) { return Name(a, b, c, d); }
+#define IL_VECTOR1(Name, Scalar)                                                                   \
+    struct Name {                                                                                  \
+        Scalar x;                                                                                  \
+    };                                                                                             \
+    IL_INLINE Name make_##Name(Scalar a) { return Name{a}; }
 #define IL_VECTOR3(Name, Scalar)                                                                   \
     struct Name {                                                                                  \
         Scalar x, y, z;                                                                            \
     };                                                                                             \
     IL_INLINE Name make_##Name(Scalar a, Scalar b, Scalar c) { return Name{a, b, c}; }
 
+IL_VECTOR1(float1, float)
+IL_VECTOR1(int1, int)
+IL_VECTOR1(uint1, unsigned int)
+IL_VECTOR1(double1, double)
 IL_VECTOR2(float2, float)
 IL_VECTOR2(int2, int)
 IL_VECTOR2(uint2, unsigned int)
 IL_VECTOR2(double2, double)
 IL_VECTOR2(longlong2, long long)
 IL_VECTOR2(ulonglong2, unsigned long long)
+IL_VECTOR2(long2, long)
+IL_VECTOR2(ulong2, unsigned long)
 IL_VECTOR2(short2, short)
+IL_VECTOR2(ushort2, unsigned short)
 IL_VECTOR2(uchar2, unsigned char)
 IL_VECTOR2(char2, signed char)
 IL_VECTOR4(float4, float)
@@ -83,6 +96,11 @@ IL_VECTOR4(char4, signed char)
 IL_VECTOR3(float3, float)
 IL_VECTOR3(int3, int)
 IL_VECTOR3(uint3, unsigned int)
+IL_VECTOR3(double3, double)
+IL_VECTOR3(short3, short)
+IL_VECTOR3(ushort3, unsigned short)
+IL_VECTOR3(uchar3, unsigned char)
+IL_VECTOR3(char3, signed char)
 
 struct dim3 {
     unsigned int x, y, z;
@@ -93,12 +111,15 @@ struct dim3 {
 
 extern "C" {
 void il_barrier();
+int il_barrier_vote(int kind, int predicate);
 void il_syncwarp(unsigned int mask);
 unsigned long long il_shuffle(int kind, unsigned int mask, unsigned long long value, int lane, int width);
 unsigned int il_ballot(int kind, unsigned int mask, int predicate);
 long long il_warp_reduce(int kind, unsigned int mask, long long value);
+unsigned int il_match(int kind, unsigned int mask, unsigned long long value);
 void il_fence(int scope);
 void il_atomic(void *address, unsigned int bytes);
+void il_atomic_of_block(void *address, unsigned int bytes);
 void il_trap();
 void il_assert_failed(const char *text);
 int printf(const char *, ...);
@@ -120,6 +141,9 @@ static constexpr int warpSize = 32;
 // -- synchronization --------------------------------------------------------------------------------
 
 IL_INLINE void __syncthreads() { il_barrier(); }
+IL_INLINE int __syncthreads_count(int predicate) { return il_barrier_vote(0, predicate); }
+IL_INLINE int __syncthreads_and(int predicate) { return il_barrier_vote(1, predicate); }
+IL_INLINE int __syncthreads_or(int predicate) { return il_barrier_vote(2, predicate); }
 IL_INLINE void __syncwarp(unsigned int mask = 0xffffffffu) { il_syncwarp(mask); }
 IL_INLINE void __threadfence() { il_fence(1); }
 IL_INLINE void __threadfence_block() { il_fence(0); }
@@ -177,6 +201,30 @@ IL_SHUFFLE(unsigned long long, ull)
 IL_SHUFFLE(float, f)
 IL_SHUFFLE(double, d)
 
+#define IL_MATCH(Type, field)                                                                      \
+    IL_INLINE unsigned int __match_any_sync(unsigned int mask, Type value) {                       \
+        il_bits bits;                                                                              \
+        bits.whole = 0;                                                                            \
+        bits.field = value;                                                                        \
+        return il_match(0, mask, bits.whole);                                                      \
+    }                                                                                              \
+    IL_INLINE unsigned int __match_all_sync(unsigned int mask, Type value, int *all) {             \
+        il_bits bits;                                                                              \
+        bits.whole = 0;                                                                            \
+        bits.field = value;                                                                        \
+        unsigned int found = il_match(1, mask, bits.whole);                                        \
+        *all = found != 0;                                                                         \
+        return found;                                                                              \
+    }
+IL_MATCH(int, i)
+IL_MATCH(unsigned int, u)
+IL_MATCH(long, l)
+IL_MATCH(unsigned long, ul)
+IL_MATCH(long long, ll)
+IL_MATCH(unsigned long long, ull)
+IL_MATCH(float, f)
+IL_MATCH(double, d)
+
 IL_INLINE unsigned int __ballot_sync(unsigned int mask, int p) { return il_ballot(0, mask, p); }
 IL_INLINE int __any_sync(unsigned int mask, int p) { return (int)il_ballot(1, mask, p); }
 IL_INLINE int __all_sync(unsigned int mask, int p) { return (int)il_ballot(2, mask, p); }
@@ -215,6 +263,13 @@ template <typename T, typename First, typename... Rest>
 struct il_listed<T, First, Rest...> : il_listed<T, Rest...> {};
 // Only for the element types that CUDA has the atomic for. The value argument must not take part in
 // the deduction of T: atomicAdd(&a_float, 1) is legal.
+#define IL_SCOPED(name, call, touch, ...)                                                          \
+    template <typename T, typename il_listed<T, __VA_ARGS__>::yes = 0>                             \
+    IL_INLINE T name(T *address, typename il_same<T>::type value) {                                \
+        touch((void *)address, sizeof(T));                                                         \
+        T old = call(address, value);                                                              \
+        return old;                                                                                \
+    }
 #define IL_ATOMIC(name, expression, ...)                                                           \
     template <typename T>                                                                          \
     IL_HIDDEN inline T il_##name(T *address, T value) {                                            \
@@ -222,12 +277,9 @@ struct il_listed<T, First, Rest...> : il_listed<T, Rest...> {};
         *address = (expression);                                                                   \
         return old;                                                                                \
     }                                                                                              \
-    template <typename T, typename il_listed<T, __VA_ARGS__>::yes = 0>                             \
-    IL_INLINE T name(T *address, typename il_same<T>::type value) {                                \
-        il_atomic((void *)address, sizeof(T));                                                     \
-        T old = il_##name(address, value);                                                         \
-        return old;                                                                                \
-    }
+    IL_SCOPED(name, il_##name, il_atomic, __VA_ARGS__)                                             \
+    IL_SCOPED(name##_system, il_##name, il_atomic, __VA_ARGS__)                                    \
+    IL_SCOPED(name##_block, il_##name, il_atomic_of_block, __VA_ARGS__)
 #define IL_WHOLE int, unsigned int, unsigned long long
 IL_ATOMIC(atomicAdd, old + value, IL_WHOLE, float, double)
 IL_ATOMIC(atomicSub, old - value, int, unsigned int)
@@ -244,117 +296,35 @@ template <typename T> IL_HIDDEN inline T il_atomicCAS(T *address, T compare, T v
     if (old == compare) *address = value;
     return old;
 }
-template <typename T, typename il_listed<T, IL_WHOLE, unsigned short>::yes = 0>
-IL_INLINE T atomicCAS(T *address, typename il_same<T>::type compare, typename il_same<T>::type value) {
-    il_atomic((void *)address, sizeof(T));
-    T old = il_atomicCAS(address, compare, value);
-    return old;
-}
+#define IL_CAS(name, touch)                                                                        \
+    template <typename T, typename il_listed<T, IL_WHOLE, unsigned short>::yes = 0>                \
+    IL_INLINE T name(T *address, typename il_same<T>::type compare, typename il_same<T>::type value) { \
+        touch((void *)address, sizeof(T));                                                         \
+        T old = il_atomicCAS(address, compare, value);                                             \
+        return old;                                                                                \
+    }
+IL_CAS(atomicCAS, il_atomic)
+IL_CAS(atomicCAS_system, il_atomic)
+IL_CAS(atomicCAS_block, il_atomic_of_block)
 
-// -- arithmetic -------------------------------------------------------------------------------------
+// -- loads and stores with a hint for the caches, of which there are none here ----------------------
 
-template <typename T> IL_INLINE T __ldg(const T *address) { return *address; }
+#define IL_LOAD(name)                                                                              \
+    template <typename T> IL_INLINE T name(const T *address) { return *address; }
+#define IL_STORE(name)                                                                             \
+    template <typename T> IL_INLINE void name(T *address, typename il_same<T>::type value) { *address = value; }
+IL_LOAD(__ldg)
+IL_LOAD(__ldcg)
+IL_LOAD(__ldca)
+IL_LOAD(__ldcs)
+IL_LOAD(__ldlu)
+IL_LOAD(__ldcv)
+IL_STORE(__stwb)
+IL_STORE(__stcg)
+IL_STORE(__stcs)
+IL_STORE(__stwt)
 
-#define IL_MINMAX(Type)                                                                            \
-    IL_INLINE Type min(Type a, Type b) { return b < a ? b : a; }                                   \
-    IL_INLINE Type max(Type a, Type b) { return a < b ? b : a; }
-IL_MINMAX(int)
-IL_MINMAX(unsigned int)
-IL_MINMAX(long)
-IL_MINMAX(unsigned long)
-IL_MINMAX(long long)
-IL_MINMAX(unsigned long long)
-// On a GPU the number wins over a NaN.
-IL_INLINE float min(float a, float b) { return __builtin_fminf(a, b); }
-IL_INLINE float max(float a, float b) { return __builtin_fmaxf(a, b); }
-IL_INLINE double min(double a, double b) { return __builtin_fmin(a, b); }
-IL_INLINE double max(double a, double b) { return __builtin_fmax(a, b); }
-IL_INLINE unsigned int min(unsigned int a, int b) { return min(a, (unsigned int)b); }
-IL_INLINE unsigned int min(int a, unsigned int b) { return min((unsigned int)a, b); }
-IL_INLINE unsigned int max(unsigned int a, int b) { return max(a, (unsigned int)b); }
-IL_INLINE unsigned int max(int a, unsigned int b) { return max((unsigned int)a, b); }
-
-#define IL_MATH1(name)                                                                             \
-    IL_INLINE float name##f(float x) { return __builtin_##name##f(x); }                            \
-    IL_INLINE double name(double x) { return __builtin_##name(x); }                                \
-    IL_INLINE float name(float x) { return __builtin_##name##f(x); }
-#define IL_MATH2(name)                                                                             \
-    IL_INLINE float name##f(float x, float y) { return __builtin_##name##f(x, y); }                \
-    IL_INLINE double name(double x, double y) { return __builtin_##name(x, y); }                   \
-    IL_INLINE float name(float x, float y) { return __builtin_##name##f(x, y); }
-IL_MATH1(sqrt) IL_MATH1(cbrt) IL_MATH1(exp) IL_MATH1(exp2) IL_MATH1(exp10) IL_MATH1(expm1)
-IL_MATH1(log) IL_MATH1(log2) IL_MATH1(log10) IL_MATH1(log1p) IL_MATH1(sin) IL_MATH1(cos)
-IL_MATH1(tan) IL_MATH1(asin) IL_MATH1(acos) IL_MATH1(atan) IL_MATH1(sinh) IL_MATH1(cosh)
-IL_MATH1(tanh) IL_MATH1(erf) IL_MATH1(erfc) IL_MATH1(floor) IL_MATH1(ceil) IL_MATH1(round)
-IL_MATH1(rint) IL_MATH1(trunc) IL_MATH1(fabs) IL_MATH1(tgamma) IL_MATH1(lgamma)
-IL_MATH2(pow) IL_MATH2(fmin) IL_MATH2(fmax) IL_MATH2(fmod) IL_MATH2(hypot) IL_MATH2(atan2)
-IL_MATH2(copysign) IL_MATH2(fdim)
-IL_INLINE float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
-IL_INLINE double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
-IL_INLINE float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-IL_INLINE double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
-IL_INLINE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-IL_INLINE float ldexpf(float x, int e) { return __builtin_ldexpf(x, e); }
-IL_INLINE int abs(int x) { return x < 0 ? -x : x; }
-IL_INLINE long long abs(long long x) { return x < 0 ? -x : x; }
-IL_INLINE float abs(float x) { return __builtin_fabsf(x); }
-IL_INLINE double abs(double x) { return __builtin_fabs(x); }
-IL_INLINE bool isnan(float x) { return __builtin_isnan(x); }
-IL_INLINE bool isnan(double x) { return __builtin_isnan(x); }
-IL_INLINE bool isinf(float x) { return __builtin_isinf(x); }
-IL_INLINE bool isinf(double x) { return __builtin_isinf(x); }
-IL_INLINE bool isfinite(float x) { return __builtin_isfinite(x); }
-IL_INLINE bool isfinite(double x) { return __builtin_isfinite(x); }
-
-#define __expf(x) expf(x)
-#define __exp10f(x) exp10f(x)
-#define __logf(x) logf(x)
-#define __log2f(x) log2f(x)
-#define __log10f(x) log10f(x)
-#define __sinf(x) sinf(x)
-#define __cosf(x) cosf(x)
-#define __tanf(x) tanf(x)
-#define __powf(x, y) powf(x, y)
-#define __fdividef(x, y) ((float)(x) / (float)(y))
-#define __saturatef(x) fminf(fmaxf((x), 0.0f), 1.0f)
-#define __fsqrt_rn(x) sqrtf(x)
-#define __frcp_rn(x) (1.0f / (float)(x))
-IL_INLINE float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-IL_INLINE float __fadd_rn(float a, float b) { return a + b; }
-IL_INLINE float __fsub_rn(float a, float b) { return a - b; }
-IL_INLINE float __fmul_rn(float a, float b) { return a * b; }
-IL_INLINE float __fdiv_rn(float a, float b) { return a / b; }
-
-IL_INLINE int __float_as_int(float x) { il_bits b; b.f = x; return b.i; }
-IL_INLINE unsigned int __float_as_uint(float x) { il_bits b; b.f = x; return b.u; }
-IL_INLINE float __int_as_float(int x) { il_bits b; b.i = x; return b.f; }
-IL_INLINE float __uint_as_float(unsigned int x) { il_bits b; b.u = x; return b.f; }
-IL_INLINE long long __double_as_longlong(double x) { il_bits b; b.d = x; return b.ll; }
-IL_INLINE double __longlong_as_double(long long x) { il_bits b; b.ll = x; return b.d; }
-IL_INLINE int __float2int_rn(float x) { return (int)__builtin_rintf(x); }
-IL_INLINE int __float2int_rz(float x) { return (int)x; }
-IL_INLINE int __float2int_rd(float x) { return (int)__builtin_floorf(x); }
-IL_INLINE int __float2int_ru(float x) { return (int)__builtin_ceilf(x); }
-IL_INLINE float __int2float_rn(int x) { return (float)x; }
-IL_INLINE float __uint2float_rn(unsigned int x) { return (float)x; }
-IL_INLINE int __popc(unsigned int x) { return __builtin_popcount(x); }
-IL_INLINE int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
-IL_INLINE int __clz(int x) { return x ? __builtin_clz((unsigned int)x) : 32; }
-IL_INLINE int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
-IL_INLINE int __ffs(int x) { return __builtin_ffs(x); }
-IL_INLINE int __ffsll(long long x) { return __builtin_ffsll(x); }
-IL_INLINE unsigned int __brev(unsigned int x) {
-    unsigned int r = 0;
-    for (int i = 0; i < 32; ++i) r |= ((x >> i) & 1u) << (31 - i);
-    return r;
-}
-IL_INLINE int __mul24(int a, int b) { return (a << 8 >> 8) * (b << 8 >> 8); }
-IL_INLINE int __mulhi(int a, int b) { return (int)(((long long)a * b) >> 32); }
-IL_INLINE unsigned int __umulhi(unsigned int a, unsigned int b) {
-    return (unsigned int)(((unsigned long long)a * b) >> 32);
-}
-IL_INLINE void __trap() { il_trap(); }
-#define assert(condition) ((condition) ? (void)0 : il_assert_failed(#condition))
+#include "arithmetic.h"
 
 // -- how a launch calls a kernel --------------------------------------------------------------------
 

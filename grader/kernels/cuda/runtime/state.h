@@ -51,7 +51,7 @@ namespace il {
 enum Kind { READ, WRITE, ATOMIC, FLOW, ENTERED, LEFT };
 enum Space { GLOBAL, SHARED, CONSTANT };
 enum State { NEW, READY, AT_BARRIER, AT_COLLECTIVE, DONE };
-enum Collective { SHUFFLE, BALLOT, REDUCE, SYNCWARP };
+enum Collective { SHUFFLE, BALLOT, REDUCE, MATCH, SYNCWARP };
 const char *const KINDS[] = {"read", "write", "atomic", "flow"};
 const char *const SPACES[] = {"global", "shared", "constant"};
 
@@ -72,11 +72,12 @@ struct Moment {
     u32 block1, epoch, turn, fences, warp;
 };
 struct Mark {
-    u64 bits = 0; // from the lowest: 32 of the moment, 16 of the site, 8 of the lane, 1 for an atomic
+    u64 bits = 0; // from the lowest: 32 of the moment, 16 of the site, 8 of the lane, 1 for an atomic, 1 for its scope
     u32 moment() const { return (u32)bits; }
     u32 site() const { return (u32)(bits >> 32) & 0xffff; }
     u32 lane() const { return (u32)(bits >> 48) & 0xff; }
     bool atomic() const { return bits >> 56; }
+    bool of_block() const { return bits >> 57; }
 };
 const u64 WHO_AND_WHEN = 0x00ff0000ffffffff; // of a mark's bits
 inline Mark mark_of(u32 moment, u32 lane) { return {moment | (u64)lane << 48}; }
@@ -268,12 +269,14 @@ u64 budget = 0, allowed = 0;
 Address *slots = nullptr;
 Mark mark;
 Suspect suspect;
+bool of_block = false; // the current atomic is one for the threads of a block, such as atomicAdd_block
 bool kernel_runs = false, aborted = false, reported = false;
 void *scheduler = nullptr;
 const il_kernel *kernel = nullptr;
 std::vector<void *> arguments;
 u64 total_steps = 0, total_barriers = 0, most_barriers = 0, flow_requests = 0, flow_lanes = 0;
 u64 blocks_run = 0, shuffles = 0;
+u32 votes = 0; // lanes that brought a true predicate to the last barrier
 u64 heads_kept = 0, requests_kept = 0; // of the block, since its last barrier
 std::vector<u32> published;   // by block: writes before this epoch are known to all
 std::vector<u32> last_fence;  // by thread of the grid

@@ -5,6 +5,11 @@
 
 namespace il {
 
+[[noreturn]] void refuse(const std::string &why) {
+    fprintf(stderr, "%s\n", why.c_str());
+    _exit(3);
+}
+
 std::string demangled(const char *name) {
     if (strncmp(name, "_Z", 2)) return name; // `s` alone would be read as `short`
     int status = 0;
@@ -19,6 +24,28 @@ bool is_ours(const std::string &name) {
     for (const char *start : {"il_", "il::", "std::", "__", "_IO_", "guard variable for "})
         if (name.rfind(start, 0) == 0) return true;
     return name == "warpSize";
+}
+
+// Whether a static shared array is declared in another kernel than the launched one, which cannot
+// name it: a stray access must not reach it. Arrays of __device__ functions are anybody's.
+bool is_of_another_kernel(const std::string &name) {
+    for (int i = 0; i < il_kernel_count; ++i)
+        if (&il_kernels[i] != kernel && name.rfind(std::string(il_kernels[i].name) + "::", 0) == 0) return true;
+    return false;
+}
+
+// A launch that no GPU takes: refuses it.
+void refuse_large_blocks() {
+    const size_t most = 48 << 10, most_of_all = 227 << 10;
+    size_t bytes = 0;
+    for (const Region &r : regions)
+        if (r.space == SHARED && !r.dynamic && r.name.rfind(std::string(kernel->name) + "::", 0) == 0) bytes += r.bytes;
+    if (bytes > most)
+        refuse(format("the static shared arrays of `%s` have %zu bytes and a kernel can have %zu: declare the array extern "
+                      "__shared__, and the launch gives it", kernel->name, bytes, most));
+    if (bytes + settings.dynamic_bytes > most_of_all)
+        refuse(format("a block of `%s` needs %zu bytes of shared memory, %zu static and %zu dynamic, and can have %zu",
+                      kernel->name, bytes + settings.dynamic_bytes, bytes, settings.dynamic_bytes, most_of_all));
 }
 
 // Shared arrays are the program's thread-local symbols; __device__ and __constant__ ones its objects.
@@ -72,6 +99,7 @@ void read_symbols(const std::vector<std::string> &dynamic) {
             region.name = demangled(name);
             if (is_ours(region.name)) continue;
             if (shared) {
+                if (is_of_another_kernel(region.name)) continue;
                 region.space = SHARED;
                 region.base = tls_base + symbol.st_value;
                 region.bytes = symbol.st_size;

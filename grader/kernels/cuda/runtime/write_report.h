@@ -101,8 +101,10 @@ void write_report() {
     fprintf(out, "],\n\"arrays\": [");
     for (size_t i = 0; i < regions.size(); ++i) {
         const Region &r = regions[i];
-        fprintf(out, "%s{\"name\": %s, \"space\": \"%s\", \"bytes\": %zu, \"element\": %u, \"used\": %s, \"dynamic\": %s}",
-                i ? ", " : "", quoted(r.name).c_str(), SPACES[r.space], r.bytes, r.element,
+        fprintf(out,
+                "%s{\"name\": %s, \"space\": \"%s\", \"base\": %llu, \"bytes\": %zu, \"element\": %u, "
+                "\"used\": %s, \"dynamic\": %s}",
+                i ? ", " : "", quoted(r.name).c_str(), SPACES[r.space], (unsigned long long)r.base, r.bytes, r.element,
                 r.used ? "true" : "false", r.dynamic ? "true" : "false");
     }
     fprintf(out,
