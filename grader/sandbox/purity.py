@@ -603,9 +603,9 @@ class ChangeLog:
         found, self.found = self.found, []
         return [list(change) for change in found]
 
-    def unchanged(self, function: str, held: dict[str, Any]) -> Block:
+    def unchanged(self, function: str, held: dict[str, Any]) -> UnchangedBlock:
         """A block that notes what it changes of the values `held`, by name."""
-        return Block(self, function, held)
+        return UnchangedBlock(self, function, held)
 
     def raise_in_a_rank(self) -> None:
         """In a process that was forked from the server's no reply can carry what is noted."""
@@ -613,7 +613,7 @@ class ChangeLog:
             raise ArgumentChanged(self.found.pop(0).sentence)
 
 
-class Block:
+class UnchangedBlock:
     """The body of a `with student.unchanged(...)`. A body that raises is not asked."""
 
     __slots__ = ("function", "log", "watch")

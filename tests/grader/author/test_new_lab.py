@@ -30,12 +30,13 @@ def test_nothing_is_missing_but_the_page(fresh: MiniKit) -> None:
     assert fresh.pytest("exercises/lab90").counts() == {"not started": 6}
 
 
-def test_the_probe_sees_what_a_call_does_to_its_argument(fresh: MiniKit) -> None:
+def test_what_a_call_does_to_its_argument_is_seen_by_every_test_and_by_the_probe(fresh: MiniKit) -> None:
     fresh.solve()
     text = fresh.main.read_text(encoding="utf-8")
     fresh.write(text.replace("    return means\n", "    values.clear()\n    return means\n"))
     run = fresh.pytest("exercises/lab90")
-    assert run.counts() == {"failed": 1, "passed": 5}
+    assert run.counts() == {"failed": 5, "passed": 1}  # an empty list has nothing to lose
+    assert run.out.count("`running_mean` changed its argument `values`: it had ") >= 4
     assert "a mean reads its values and changes none" in run.out
 
 
