@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from grader import durable
+from grader.author.clauses import check_clauses
 from grader.author.lint_report import LintReport, Thoroughness, line, messages_table, table
 from grader.author.lint_runs import VARIANT, SuiteCheck
 from grader.author.lint_sources import static_faults, variants
@@ -204,6 +205,8 @@ def begin(root: Path, lab_id: str, plan: Thoroughness) -> Begun:
         lab = load_lab(root, lab_id)
         report.faults += list(static_faults(lab))
         suite = load_suite(lab)
+        clauses = check_clauses(suite)
+        report.clauses, report.faults = clauses.number, report.faults + clauses.faults
         if any("cxx" in task.needs for task in lab.tasks):
             # The first compilation on a machine takes seconds, which no call's deadline should pay.
             from grader import kernels

@@ -18,6 +18,8 @@ class LintReport:
     faults: list[str] = field(default_factory=list)
     tasks: int = 0
     tests: int = 0
+    clauses: int | None = None
+    """Of the contracts; None where nobody has listed them."""
     misconceptions: int = 0
     variants: int = 0
     fakes: int = 0
@@ -49,8 +51,9 @@ class Thoroughness:
 def line(report: LintReport) -> str:
     kept = ", from cache" if report.cached else ""
     missing = f", {report.not_verified} cases not verified here" if report.not_verified else ""
+    clauses = "clauses not listed" if report.clauses is None else f"{report.clauses} clauses"
     return (
-        f"{report.lab}: {report.tasks} tasks, {report.tests} tests, "
+        f"{report.lab}: {report.tasks} tasks, {clauses}, {report.tests} tests, "
         f"{report.misconceptions} misconceptions, {report.fakes} fakes, "
         f"{report.variants} variants, {report.runs} runs{missing}: "
         f"{f'{len(report.faults)} faults' if report.faults else 'clean'} "
@@ -69,14 +72,16 @@ def table(reports: list[LintReport], plan: Thoroughness) -> str:
         f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {_versions()}, "
         f"{platform.machine()}.",
         "",
-        "| lab | tasks | tests | misconceptions | fakes | variants | runs of the suite "
+        "| lab | tasks | clauses | tests | misconceptions | fakes | variants | runs of the suite "
         "| one run of the reference (s) | cases not verified here | faults |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for r in reports:
+        clauses = "-" if r.clauses is None else r.clauses
         rows.append(
-            f"| {r.lab} | {r.tasks} | {r.tests} | {r.misconceptions} | {r.fakes} | {r.variants} | "
-            f"{r.runs} | {r.suite_seconds:.2f} | {r.not_verified} | {len(r.faults)} |"
+            f"| {r.lab} | {r.tasks} | {clauses} | {r.tests} | {r.misconceptions} | {r.fakes} | "
+            f"{r.variants} | {r.runs} | {r.suite_seconds:.2f} | "
+            f"{r.not_verified} | {len(r.faults)} |"
         )
     return "\n".join(rows) + "\n"
 

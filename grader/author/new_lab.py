@@ -98,7 +98,8 @@ from grader.suite import expect, task
 
 
 # A gate: unless it passes, the task earns nothing. With `gate=False` it is a step.
-@task("running_mean")
+# `holds`: the clauses of clauses.toml that an answer must keep to pass.
+@task("running_mean", holds=("each_prefix",))
 @pytest.mark.parametrize("n", [2, 7, 31])
 def test_every_prefix_has_its_mean(student, rng, n):
     """Every prefix has its mean.
@@ -111,7 +112,7 @@ def test_every_prefix_has_its_mean(student, rng, n):
     expect.close(means, want, "entry i is the mean of the first i + 1 values", n=n)
 
 
-@task("running_mean", gate=False)
+@task("running_mean", gate=False, holds=("empty",))
 def test_no_value_gives_no_mean(student):
     """No value gives no mean.
 
@@ -165,6 +166,12 @@ def test_the_argument_stays_as_it_was(student):
     want = Call(returned=[20.0, 20.0, 20.0, 20.0, 22.0], argument=values)
     expect.equal(student.probe.call(values), want, "a mean reads its values and changes none")
 '''
+
+_CLAUSES = """[running_mean]
+each_prefix = "Mean of the first i + 1 values, for every i."
+empty = "`[]` gives `[]`"
+_explains = ["Source: the definition of the mean."]
+"""
 
 _PUBLISHED = """[
   {"id": "anscombe_y1",
@@ -246,6 +253,7 @@ def new_lab(root: Path, lab_id: str, title: str = "A new lab") -> list[Path]:
         f"tests/{lab_id}/test_running_mean.py": _SUITE.format(lab=lab_id),
         f"tests/{lab_id}/test_one_call.py": _ONE_CALL.format(lab=lab_id),
         f"tests/{lab_id}/probes.py": _PROBES.format(lab=lab_id),
+        f"tests/{lab_id}/clauses.toml": _CLAUSES,
         f"tests/{lab_id}/published.json": _PUBLISHED,
         f"tests/{lab_id}/misconceptions/running_mean.py": _MISCONCEPTIONS,
     }

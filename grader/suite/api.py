@@ -9,17 +9,22 @@ _TASK = "__infralens_task__"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def task(*task_ids: str, gate: bool = True, extra: tuple[str, ...] = ()) -> Callable[[F], F]:
+def task(
+    *task_ids: str, gate: bool = True, extra: tuple[str, ...] = (), holds: tuple[str, ...] = ()
+) -> Callable[[F], F]:
     """Marks a test of a task, or of each of several: then its argument `task` is the id of the one
     that it runs for. `gate`: the task earns nothing unless it passes; otherwise it is a step.
-    `extra`: modules or `gpu` that it needs; such a test is shown, never scored."""
+    `extra`: modules or `gpu` that it needs; such a test is shown, never scored. `holds`: the
+    clauses of the task's contract (`clauses.toml`) that an answer must keep to pass it."""
     if not task_ids:
         raise TypeError("@task() names no task, so the test would never run")
     if isinstance(extra, str):
         raise TypeError(f"extra is a tuple of names: write extra=({extra!r},)")
+    if isinstance(holds, str):
+        raise TypeError(f"holds is a tuple of clauses: write holds=({holds!r},)")
 
     def mark(function: F) -> F:
-        setattr(function, _TASK, (task_ids, gate, tuple(extra)))
+        setattr(function, _TASK, (task_ids, gate, tuple(extra), tuple(holds)))
         return function
 
     return mark

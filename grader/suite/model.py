@@ -42,6 +42,7 @@ class Test:
     gate: bool
     extra: tuple[str, ...]
     line: int
+    holds: tuple[str, ...] = ()
 
     @property
     def scored(self) -> bool:
@@ -131,7 +132,7 @@ class Suite:
             marked = getattr(function, _TASK, None)
             if marked is None:
                 raise LabError(f"{path}: {name} has no @task(...) and would never be counted.")
-            task_ids, gate, extra = marked
+            task_ids, gate, extra, holds = marked
             marks = list(getattr(function, "pytestmark", []))
             if any(mark.name == "gpu" for mark in marks) and "gpu" not in extra:
                 extra = (*extra, "gpu")
@@ -142,7 +143,7 @@ class Suite:
                     self.lab.task(task_id)
                 except LabError as error:
                     raise LabError(f"{path}: {name}: {error}") from None
-                test = Test(self.lab.id, task_id, name, function, gate, extra, line)
+                test = Test(self.lab.id, task_id, name, function, gate, extra, line, holds)
                 if any(c.test.task == task_id and c.test.name == name for c in self.cases):
                     raise LabError(f"{path}: a second test of `{task_id}` is called {name}.")
                 for suffix, params in _parameter_sets(parametrize):

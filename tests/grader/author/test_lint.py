@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from grader.author import lint
-from grader.author.lint_report import ALL_SEEDS, LintReport, Thoroughness
+from grader.author.clauses import contract, unquoted
+from grader.author.lint_report import ALL_SEEDS, LintReport, Thoroughness, line
 from grader.author.lint_sources import static_faults
 from grader.lab.manifest import load_lab
 
@@ -96,7 +97,7 @@ def _no_oracle(kit: Path) -> None:
 
 def _no_gate(kit: Path) -> None:
     suite = kit / f"tests/{LAB}/test_running_mean.py"
-    edit(suite, '@task("running_mean")', '@task("running_mean", gate=False)')
+    edit(suite, '@task("running_mean", holds', '@task("running_mean", gate=False, holds')
 
 
 def _gate_that_accepts_anything(kit: Path) -> None:
@@ -230,6 +231,55 @@ def _misconception_that_is_not_python(kit: Path) -> None:
     _append(kit, WRONG, 'other = lines("""A sum.""", ("total += value", "total += ("))')
 
 
+CLAUSES = f"tests/{LAB}/clauses.toml"
+
+
+def _clause_without_a_test(kit: Path) -> None:
+    _append(kit, CLAUSES, 'length = "for every i"')
+
+
+def _clause_that_only_an_extra_holds(kit: Path) -> None:
+    mark = '@task("running_mean", gate=False, holds=("empty",))'
+    edit(kit / SUITE, mark, mark.replace("gate=False", 'extra=("transformers",)'))
+
+
+def _clause_of_nowhere(kit: Path) -> None:
+    edit(kit / CLAUSES, "`[]` gives `[]`", "`[]` gives None")
+
+
+def _sentence_without_a_clause(kit: Path) -> None:
+    for track in ("solutions", "exercises"):
+        edit(kit / f"{track}/{LAB}/running_mean.py", "Source:", "Never negative. Source:")
+
+
+def _explanation_of_nothing(kit: Path) -> None:
+    edit(kit / CLAUSES, "the definition of the mean", "a book")
+
+
+def _holds_what_is_no_clause(kit: Path) -> None:
+    edit(kit / SUITE, 'holds=("each_prefix",)', 'holds=("each_prefix", "order")')
+
+
+def _holds_as_a_text(kit: Path) -> None:
+    edit(kit / SUITE, 'holds=("each_prefix",)', 'holds="each_prefix"')
+
+
+def _clauses_of_no_task(kit: Path) -> None:
+    edit(kit / CLAUSES, "[running_mean]", "[running_median]")
+
+
+def _clause_that_is_a_number(kit: Path) -> None:
+    _append(kit, CLAUSES, "length = 3")
+
+
+def _clauses_that_are_not_toml(kit: Path) -> None:
+    _append(kit, CLAUSES, "length =")
+
+
+def _no_clauses(kit: Path) -> None:
+    (kit / CLAUSES).unlink()
+
+
 FAULTS: dict[Callable[[Path], None], str] = {
     _page_without_a_section: "lacks the sections ['Mental model']",
     _no_page: "README.md is missing",
@@ -269,6 +319,17 @@ FAULTS: dict[Callable[[Path], None], str] = {
     _row_with_its_sentence_forgotten: "the sentence that a learner reads comes first",
     _mark_without_parentheses: "write @misconception() (at running_mean.py:",
     _misconception_in_no_file: "other changes `a.cu`, which is not in `edit`",
+    _clause_without_a_test: "no scored test holds the clause 'length' (\"for every i\")",
+    _clause_that_only_an_extra_holds: "no scored test holds the clause 'empty'",
+    _clause_of_nowhere: "the clause 'empty' quotes \"`[]` gives None\", which stands neither in",
+    _sentence_without_a_clause: 'no clause quotes "Never negative." of its contract',
+    _explanation_of_nothing: '`_explains` quotes "Source: a book.", which the contract does not',
+    _holds_what_is_no_clause: "holds 'order', which is not a clause of `running_mean`",
+    _holds_as_a_text: "write holds=('each_prefix',) (at test_running_mean.py:",
+    _clauses_of_no_task: "clauses.toml: lab90 has no task",
+    _clause_that_is_a_number: 'under [running_mean] stand lines `id = "words of the contract"`',
+    _clauses_that_are_not_toml: "clauses.toml: Invalid value (at line",
+    _no_clauses: "holds clauses, but tests/lab90/clauses.toml is missing",
     _misconception_that_is_not_python: "other makes of running_mean.py what is not Python",
 }
 
@@ -294,6 +355,55 @@ def test_every_fake_reaches_the_gates(kit: Path) -> None:
     report = lint.check(kit, LAB, PLAN)
     passed = re.compile(r"fake: `running_mean` .* passes every gate of `running_mean`\.")
     assert sum(bool(passed.match(fault)) for fault in report.faults) == report.fakes >= 9
+
+
+def _contract(tmp_path: Path, name: str, text: str) -> list[str]:
+    """The sentences of the contract of a task `scale` that lies in such a file."""
+    make_kit(tmp_path)
+    manifest = tmp_path / f"exercises/{LAB}/lab.toml"
+    manifest.write_text(manifest.read_text().replace("running_mean.py", name))
+    edit(manifest, 'id = "running_mean"', 'id = "scale"')
+    (tmp_path / f"solutions/{LAB}/{name}").write_text(text)
+    lab = load_lab(tmp_path, LAB)
+    return [row for part in contract(lab, lab.task("scale")) for row in unquoted(part, [])]
+
+
+CONTRACTS = {
+    "scale.py": (
+        'class scale:\n    """What scales. Et al. 2022 did.\n\n    - `a`: one;\n      two. Three:\n'
+        '    b: more words.\n    """\n\n    def run(self):\n        """Runs it, once."""\n'
+        "        # BEGIN SOLUTION scale\n        # END SOLUTION\n\n    def _own(self):\n"
+        '        """Not a promise at all."""\n',
+        ["What scales.", "Et al. 2022 did.", "- `a`: one; two.", "b: more words.",
+         "Runs it, once."],
+    ),
+    "scale.cu": (
+        "// About the file.\n\n// Doubles x. Every element\n// once.\n"
+        'extern "C" __global__ void scale(float *x) {\n    // BEGIN SOLUTION scale\n'
+        "    // END SOLUTION\n}\n",
+        ["Doubles x.", "Every element once."],
+    ),
+    "scale.yaml": (
+        "# Write one key a line. No more.\n# BEGIN SOLUTION scale\na: 1  # mine\n"
+        "# END SOLUTION\n",
+        ["Write one key a line.", "No more."],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_a_contract_is_what_stands_outside_of_the_answer(tmp_path: Path, name: str) -> None:
+    text, sentences = CONTRACTS[name]
+    assert _contract(tmp_path, name, text) == sentences
+
+
+def test_a_lab_whose_clauses_nobody_has_listed_says_so(kit: Path) -> None:
+    (kit / CLAUSES).unlink()
+    text = re.sub(r", holds=\(.*?\)", "", (kit / SUITE).read_text())
+    (kit / SUITE).write_text(text)
+    report = lint.check(kit, LAB, PLAN)
+    assert (report.faults, report.clauses) == ([], None)
+    assert "clauses not listed" in line(report)
 
 
 def test_a_skeleton_that_gives_the_answer_away_is_found(kit: Path) -> None:
@@ -403,7 +513,7 @@ def test_the_thorough_check_writes_its_table(kit: Path) -> None:
     assert done.returncode == 0, done.stdout
     table = (kit / "benchmarks/results/lint-all.md").read_text()
     runs = 2 * 20 + 2 * 2 * 20
-    assert f"| {LAB} | 1 | 2 | 1 |" in table
+    assert f"| {LAB} | 1 | 2 | 2 | 1 |" in table
     assert f"| {runs} |" in table
 
 
