@@ -268,7 +268,10 @@ def test_a_request_stays_as_it_is(student):
                 )
 
 
-@task("Scheduler", holds=("vllm", "budget", "reserve", "cached_counts", "generated_hashes", "touch"))
+@task(
+    "Scheduler",
+    holds=("vllm", "budget", "reserve", "cached_counts", "generated_hashes", "touch", "frees"),
+)
 def test_vllms_decisions_over_thousands_of_steps(student):
     """249 small workloads under pressure, 19,009 steps: what runs, who is preempted, who ends, how
     many blocks are free.
