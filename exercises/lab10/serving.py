@@ -161,9 +161,8 @@ class Running:
 
     id: the request's. num_tokens: known tokens, the prompt's and those generated so far.
     num_computed: those of them whose keys and values are in the cache. blocks: its block table,
-    which only grows until it is freed. room: tokens that the table holds. hashes: of full blocks,
-    as far as they can be known. num_hashed: blocks of the table that have their hash. left: tokens
-    that it still generates.
+    which only grows until it is freed. hashes: of full blocks, as far as they can be known.
+    num_hashed: blocks of the table that have their hash. left: tokens that it still generates.
     """
 
     id: int
@@ -172,7 +171,6 @@ class Running:
     hashes: Sequence[Hashable] = ()
     num_computed: int = 0
     num_hashed: int = 0
-    room: int = 0
     blocks: list[int] = field(default_factory=list)
 
 
@@ -353,8 +351,8 @@ def step_seconds(cost: CostModel, num_tokens: int, context_tokens: int) -> float
     """How long a step takes, in seconds: a GPU computes while it reads, so the slower of the two
     decides; and whatever the step holds, the host needs `overhead_s` for it.
 
-    num_tokens: computed in the step, of all requests; each takes `flops_per_token`, however long its
-    context is. context_tokens: whose keys and values the step reads, beside all weights, which it
+    num_tokens: computed in the step, of all requests; each takes `flops_per_token`, whatever its
+    context. context_tokens: whose keys and values the step reads, beside all weights, which it
     reads once.
     Source: the roofline (Williams et al., 2009).
     """

@@ -57,7 +57,7 @@ def block_hashes(tokens: Sequence[int], block_size: int, salt: str | None = None
     parent = f"salt {salt!r}"
     for end in range(block_size, len(tokens) + 1, block_size):
         content = f"{parent}: {list(tokens[end - block_size : end])}"
-        hashes.append(int.from_bytes(hashlib.sha256(content.encode()).digest()[:8]))
+        hashes.append(int.from_bytes(hashlib.sha256(content.encode()).digest()))
         parent = f"after {hashes[-1]}"
     return hashes
     # END SOLUTION
@@ -231,9 +231,8 @@ class Running:
 
     id: the request's. num_tokens: known tokens, the prompt's and those generated so far.
     num_computed: those of them whose keys and values are in the cache. blocks: its block table,
-    which only grows until it is freed. room: tokens that the table holds. hashes: of full blocks,
-    as far as they can be known. num_hashed: blocks of the table that have their hash. left: tokens
-    that it still generates.
+    which only grows until it is freed. hashes: of full blocks, as far as they can be known.
+    num_hashed: blocks of the table that have their hash. left: tokens that it still generates.
     """
 
     id: int
@@ -242,7 +241,6 @@ class Running:
     hashes: Sequence[Hashable] = ()
     num_computed: int = 0
     num_hashed: int = 0
-    room: int = 0
     blocks: list[int] = field(default_factory=list)
 
 
@@ -323,7 +321,7 @@ class Scheduler:
         if cfg.enable_prefix_caching and not by_number:
             known = [*req.prompt_tokens, *[GENERATED_TOKEN] * req.out_tokens]
             hashes = block_hashes(known, cfg.block_size, req.salt)
-        elif cfg.enable_prefix_caching and req.block_hashes is not None:
+        elif cfg.enable_prefix_caching and req.block_hashes:
             hashes = req.block_hashes[: prompt // cfg.block_size]
         self.waiting.append(Running(req.id, prompt, req.out_tokens, hashes))
         # END SOLUTION
@@ -342,30 +340,22 @@ class Scheduler:
         finished: list[Running] = []
         context_tokens = 0
 
-        everybody: Iterable[Running] = running  # victims leave at its end, behind the scheduled
-        if self.waiting:
-            everybody = chain(running, self._admitted(scheduled, preempted))
-        for request in everybody:
-            reach = request.num_tokens
-            tokens = reach - request.num_computed
-            if tokens > budget:
-                if budget == 0:
-                    break
-                reach -= tokens - budget
-                tokens = budget
-            if reach > request.room:
-                missing = blocks_for(reach, size) - len(request.blocks)
-                while missing > pool.num_free and request.blocks:
-                    preempted.append(self._preempt_last())
-                if not request.blocks:  # it was the last one itself
-                    break
-                request.blocks += pool.alloc(missing)
-                request.room += missing * size
+        # Victims leave at the end of `running`, behind those that are scheduled already.
+        for request in chain(running, self._admitted(scheduled, preempted)):
+            tokens = min(request.num_tokens - request.num_computed, budget)
+            if tokens == 0:
+                break
+            reach = request.num_computed + tokens
+            missing = blocks_for(reach, size) - len(request.blocks)
+            while missing > pool.num_free and request.blocks:
+                preempted.append(self._preempt_last())
+            if not request.blocks:  # it was the last one itself
+                break
+            request.blocks += pool.alloc(missing)
             request.num_computed = reach
             scheduled[request.id] = tokens
             budget -= tokens
-            if request.hashes:
-                self._hash_full_blocks(request)
+            self._hash_full_blocks(request)
             context_tokens += reach
             if reach == request.num_tokens:
                 generated.append(request.id)
@@ -374,10 +364,9 @@ class Scheduler:
                 if request.left == 0:
                     finished.append(request)
 
-        if finished:
-            for request in finished:
-                pool.free(request.blocks)
-            self.running = [request for request in running if request.left]
+        for request in finished:
+            pool.free(request.blocks)
+        self.running = [request for request in running if request.left]
         ended = [request.id for request in finished]
         return Step(scheduled, preempted, ended, pool.num_free, generated, context_tokens)
 
@@ -400,7 +389,6 @@ class Scheduler:
             pool.touch(hits)
             request.blocks = hits + pool.alloc(blocks_for(reach, size) - len(hits))
             request.num_hashed, request.num_computed = len(hits), cached
-            request.room = len(request.blocks) * size
             yield request
             budget -= scheduled[request.id]
 
@@ -409,7 +397,6 @@ class Scheduler:
         victim = self.running.pop()
         self.pool.free(victim.blocks)
         victim.blocks = []
-        victim.num_computed = victim.num_hashed = victim.room = 0
         self.waiting.appendleft(victim)
         return victim.id
 
@@ -444,7 +431,6 @@ def load_azure(path: Path) -> list[Req]:
     row above. Of several such lines the first is named.
     """
     # BEGIN SOLUTION load_azure
-    path = Path(path)
     lines = path.read_text(encoding="utf-8").splitlines()
     if not lines or lines[0] != "TIMESTAMP,ContextTokens,GeneratedTokens":
         raise ValueError(f"{path.name}:1: the header is not that of an Azure trace.")
@@ -502,14 +488,13 @@ def load_mooncake(path: Path) -> list[Req]:
     for a time before that of the line above. Of several such lines the first is named.
     """
     # BEGIN SOLUTION load_mooncake
-    path = Path(path)
     requests: list[Req] = []
     first = before = None
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             row = json.loads(line)
             time_ms, prompt, out = (row[k] for k in ("timestamp", "input_length", "output_length"))
-            hashes = list(row["hash_ids"])
+            hashes = row["hash_ids"]
             if not all(type(n) is int for n in (time_ms, prompt, out, *hashes)):  # true is an int
                 raise ValueError("a value is not an integer")
         except (ValueError, KeyError, TypeError) as error:
@@ -637,8 +622,8 @@ def step_seconds(cost: CostModel, num_tokens: int, context_tokens: int) -> float
     """How long a step takes, in seconds: a GPU computes while it reads, so the slower of the two
     decides; and whatever the step holds, the host needs `overhead_s` for it.
 
-    num_tokens: computed in the step, of all requests; each takes `flops_per_token`, however long its
-    context is. context_tokens: whose keys and values the step reads, beside all weights, which it
+    num_tokens: computed in the step, of all requests; each takes `flops_per_token`, whatever its
+    context. context_tokens: whose keys and values the step reads, beside all weights, which it
     reads once.
     Source: the roofline (Williams et al., 2009).
     """

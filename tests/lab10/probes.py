@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections import deque
+from operator import index
 from types import SimpleNamespace
 
 # How an operation's list is handed over: `touch:generator` touches a generator of its blocks.
@@ -167,14 +168,14 @@ def endless_cache(student, rows, block_size):
 
 
 def _written(step):
-    """A Step as plain numbers, in the order of its fields."""
+    """A Step as plain numbers, in the order of its fields; what is not a whole number raises."""
     return [
-        [[int(name), int(tokens)] for name, tokens in step.scheduled.items()],
-        [int(name) for name in step.preempted],
-        [int(name) for name in step.finished],
-        int(step.free_blocks),
-        [int(name) for name in step.generated],
-        int(step.context_tokens),
+        [[index(name), index(tokens)] for name, tokens in step.scheduled.items()],
+        [index(name) for name in step.preempted],
+        [index(name) for name in step.finished],
+        index(step.free_blocks),
+        [index(name) for name in step.generated],
+        index(step.context_tokens),
     ]
 
 

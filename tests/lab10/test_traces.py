@@ -100,12 +100,16 @@ def test_the_machines_time_zone_does_not_matter(student, tmp_path, zone):
 
 
 @task("load_azure", holds=("to_a_nanosecond", "first_row"))
-@pytest.mark.parametrize("start", [datetime(2023, 12, 30, 23, 59, 59), datetime(2024, 2, 27, 12)])
+@pytest.mark.parametrize(
+    "start",
+    [datetime(2023, 12, 30, 23, 59, 59), datetime(2024, 2, 27, 12), datetime(1970, 1, 1)],
+)
 def test_days_later_it_is_as_exact(student, rng, tmp_path, start):
-    """A week of rows, neighbours 1 ns and 100 ns apart, over a new year and a 29th of February.
+    """A week of rows, neighbours 1 ns and 100 ns apart, over a new year, a 29th of February, and
+    from the second on that computers count from.
     Oracle: what was written."""
     ticks = sorted(int(t) for t in rng.integers(1, 7 * 86_400 * 10**9, 20))
-    ticks = sorted([*ticks, ticks[9] + 1, ticks[15] + 100, ticks[19] + 999_999_999])
+    ticks = sorted([0, *ticks, ticks[9] + 1, ticks[15] + 100, ticks[19] + 999_999_999])
     rows = [(tick, 9 + place, 5) for place, tick in enumerate(ticks)]
     _same(
         student.load_azure(_write(tmp_path / "week.csv", traces.azure_lines(rows, start, 9))),
@@ -184,6 +188,14 @@ def test_a_broken_row_is_named(student, rng, tmp_path):
     _refused(student, "load_azure", _write(tmp_path / "two.csv", lines), 5, "the first of two")
     lines = [*good, ""]
     _refused(student, "load_azure", _write(tmp_path / "e.csv", lines, "\n", True), 11, "empty row")
+    for above, below in (
+        ("2023-11-16 18:15:46.680590001", "2023-11-16 18:15:46.68059"),
+        ("1970-01-01 00:00:00", "1969-12-31 23:59:59"),
+        ("2024-01-01 00:00:00", "2023-12-31 23:59:59.999999999"),
+    ):
+        lines = [good[0], f"{above},5,5", f"{below},5,5"]
+        path = _write(tmp_path / "back.csv", lines)
+        _refused(student, "load_azure", path, 3, f"{below} below {above}")
     for what, lines in (
         ("no header", good[1:]),
         ("no line", []),
@@ -328,6 +340,8 @@ def test_a_broken_line_is_named(student, rng, tmp_path):
     rising = [line(timestamp=at) for at in (1000, 3000, 2000, 4000)]
     for what, lines, number in (
         ("before the line above, not before the first", rising, 3),
+        ("a millisecond before", [line(timestamp=at) for at in (7, 9, 8)], 3),
+        ("before a first line at 0", [line(timestamp=at) for at in (0, -5)], 2),
         ("the first line", ["{}", *good], 1),
         ("the last line, without an end", [*good, "{"], len(good) + 1),
         ("the first of two", [*good[:2], "{", good[2], "}"], 3),

@@ -9,7 +9,6 @@ admits_in_a_step_that_preempted = lines(
     """A request is admitted in a step that preempted another: it takes the blocks that were just
     freed, and the next step preempts again. With a preemption nobody is admitted.""",
     (ADMISSION, ADMISSION.replace("not preempted and ", "")),
-    ("        if self.waiting:\n", "        if True:\n"),
 )
 
 prefill_first = lines(
@@ -27,7 +26,7 @@ prefill_first = lines(
     (
         "preempted.append(self._preempt_last())",
         "preempted.append(self._preempt_last())\n"
-        "                    budget += scheduled.pop(preempted[-1], 0)",
+        "                budget += scheduled.pop(preempted[-1], 0)",
     ),
 )
 
@@ -41,7 +40,7 @@ evicts_the_oldest = lines(
     (
         "preempted.append(self._preempt_last())",
         "preempted.append(self._preempt_last())\n"
-        "                    budget += scheduled.pop(preempted[-1], 0)",
+        "                budget += scheduled.pop(preempted[-1], 0)",
     ),
 )
 
@@ -116,12 +115,12 @@ the_budget_turns_negative = lines(
     step takes as long as the whole prompt. Schedule a chunk and go on in the next step.""",
     (AT_ADMISSION, "tokens = request.num_tokens - cached"),
     (
-        "            if tokens > budget:\n"
-        "                if budget == 0:\n"
-        "                    break\n"
-        "                reach -= tokens - budget\n"
-        "                tokens = budget\n",
-        "            if budget <= 0:\n                break\n",
+        "            tokens = min(request.num_tokens - request.num_computed, budget)\n"
+        "            if tokens == 0:\n"
+        "                break\n",
+        "            tokens = request.num_tokens - request.num_computed\n"
+        "            if budget <= 0:\n"
+        "                break\n",
     ),
 )
 
@@ -232,9 +231,9 @@ looks_past_the_first = lines(
         "                continue\n",
     ),
     (
-        "        if finished:\n",
+        "        for request in finished:\n",
         "        self.waiting = deque(sorted(self.waiting, key=lambda r: r.id))\n"
-        "        if finished:\n",
+        "        for request in finished:\n",
     ),
 )
 
@@ -250,15 +249,14 @@ hashes_blocks_before_they_are_full = lines(
 hashes_appear_when_the_request_ends = lines(
     """Blocks get their hashes only when a request lets them go, so two requests with one prompt at
     the same time compute it twice. A full block can be found as soon as it is scheduled.""",
-    ("            if request.hashes:\n                self._hash_full_blocks(request)\n", ""),
+    ("            self._hash_full_blocks(request)\n", ""),
     (
         "        self.pool.free(victim.blocks)\n",
         "        self._hash_full_blocks(victim)\n        self.pool.free(victim.blocks)\n",
     ),
     (
-        "                pool.free(request.blocks)\n",
-        "                self._hash_full_blocks(request)\n"
-        "                pool.free(request.blocks)\n",
+        "            pool.free(request.blocks)\n",
+        "            self._hash_full_blocks(request)\n            pool.free(request.blocks)\n",
     ),
 )
 
@@ -266,8 +264,8 @@ a_block_too_early = lines(
     """A new block is taken when the last one becomes full, one token before anything is written
     into it: off by one at the block boundary. n tokens need ceil(n / block_size) blocks.""",
     (
-        "if reach > request.room:\n                missing = blocks_for(reach, size)",
-        "if reach >= request.room:\n                missing = blocks_for(reach + 1, size)",
+        "missing = blocks_for(reach, size) - len(request.blocks)",
+        "missing = blocks_for(reach + 1, size) - len(request.blocks)",
     ),
 )
 
@@ -308,10 +306,10 @@ gives_up_instead_of_preempting = lines(
     """A running request without a free block just waits for one, and so do all the others: nobody
     ends, nobody frees. Preempt the last one.""",
     (
-        "                while missing > pool.num_free and request.blocks:\n"
-        "                    preempted.append(self._preempt_last())\n"
-        "                if not request.blocks:  # it was the last one itself\n",
-        "                if missing > pool.num_free:\n",
+        "            while missing > pool.num_free and request.blocks:\n"
+        "                preempted.append(self._preempt_last())\n"
+        "            if not request.blocks:  # it was the last one itself\n",
+        "            if missing > pool.num_free:\n",
     ),
 )
 
@@ -319,11 +317,11 @@ preempts_everybody_behind = lines(
     """Everybody behind the request that needs a block is preempted, although one of them freed
     enough. Preempt one, look again, and go on only while blocks are missing.""",
     (
+        "                preempted.append(self._preempt_last())\n",
+        "                while running[-1] is not request:\n"
+        "                    preempted.append(self._preempt_last())\n"
+        "                if missing > pool.num_free:\n"
         "                    preempted.append(self._preempt_last())\n",
-        "                    while running[-1] is not request:\n"
-        "                        preempted.append(self._preempt_last())\n"
-        "                    if missing > pool.num_free:\n"
-        "                        preempted.append(self._preempt_last())\n",
     ),
 )
 
