@@ -140,7 +140,15 @@ def _refused(student, function, path, line, what):
 @task(
     "load_azure",
     gate=False,
-    holds=("another_form", "digits_alone", "ten_digits", "fewer_tokens", "row_above", "named"),
+    holds=(
+        "another_form",
+        "digits_alone",
+        "ten_digits",
+        "fewer_tokens",
+        "row_above",
+        "named",
+        "first_of_several",
+    ),
 )
 def test_a_broken_row_is_named(student, rng, tmp_path):
     """A ValueError with the file's name and the line.   Oracle: where it was broken."""
@@ -295,7 +303,15 @@ def test_a_file_of_one_line_and_of_none(student, tmp_path):
 @task(
     "load_mooncake",
     gate=False,
-    holds=("integers", "such_an_object", "fewer_tokens", "wrong_number", "line_above", "named"),
+    holds=(
+        "integers",
+        "such_an_object",
+        "fewer_tokens",
+        "wrong_number",
+        "line_above",
+        "named",
+        "first_of_several",
+    ),
 )
 def test_a_broken_line_is_named(student, rng, tmp_path):
     """A ValueError with the file's name and the line.   Oracle: where it was broken."""
