@@ -429,7 +429,7 @@ def test_blocks_held_and_blocks_free_are_all_blocks(student):
     law()
 
 
-@task("BlockPool", gate=False, holds=("twice_the_same", "longest"))
+@task("BlockPool", holds=("twice_the_same", "longest"))
 def test_the_block_that_had_it_longest(student):
     """Of several blocks with one hash the one is found that got it first: not the lowest number,
     and not one that lost it in between and got it again.

@@ -150,10 +150,11 @@ def test_a_limit_is_compared_in_seconds(student):
     for ms in [70.0, *MISSED[::6]]:
         limit, over = ms / 1000, ms / 1000 + 1e-6
         for value, good in ((limit, 1), (over, 0)):
-            rows.append((Output(9, 1, value, [], 9.0), Slo(ttft_ms=ms), good, "TTFT"))
+            ttft = Output(9, 2, value, [9.0 - value], 9.0)
+            rows.append((ttft, Slo(ttft_ms=ms), good, "TTFT"))
             tpot = Output(9, 2, 0.0, [value], value)
             rows.append((tpot, Slo(tpot_ms=ms), good, "TPOT"))
-            rows.append((Output(9, 1, 0.001, [], value), Slo(e2el_ms=ms), good, "latency"))
+            rows.append((tpot, Slo(e2el_ms=ms), good, "latency"))
     got = student.map("metrics", [([out], 1.0, slo) for out, slo, _good, _name in rows])
     for report, (out, slo, good, name) in zip(got, rows, strict=True):
         value = out.ttft_s if name == "TTFT" else out.latency_s
@@ -167,12 +168,12 @@ def test_a_limit_of_zero_is_a_limit(student):
     Oracle: by hand."""
     outputs = [Output(9, 1, 0.0, [], 0.5), Output(9, 2, 0.25, [0.25], 0.5)]
     for slo, good in (
+        (Slo(250.0, 0.0), 1),
         (Slo(0.0), 1),
         (Slo(None, 0.0), 1),
         (Slo(None, None, 0.0), 0),
         (Slo(0.0, 0.0), 1),
         (Slo(0.0, None, 500.0), 1),
-        (Slo(250.0, 0.0), 1),
         (Slo(250.0, 250.0, 0.0), 0),
         (Slo(None, 250.0), 2),
     ):

@@ -266,28 +266,31 @@ def test_a_line_is_a_request(student, rng, tmp_path, offset, last):
     _same_mooncake(student.load_mooncake(path), rows)
 
 
+# (times in ms, and for each line: prompt, out_tokens, hashes, other keys)
+BY_HAND = {
+    "single_milliseconds": ([27_001, 27_002, 27_999, 9_027_001], 600, 2, [5, 9], {}),
+    "two_of_one_time": ([3000, 3000, 6000, 6000], 600, 2, [5, 9], {}),
+    "one_token": ([0, 7], 1, 1, [0], {}),
+    "exactly_512": ([0, 7], 512, 3, [0], {}),
+    "exactly_1024": ([0, 7], 1024, 3, [7, 8], {}),
+    "513": ([0, 7], 513, 3, [0, -7], {}),
+    "long_hashes_that_repeat": ([0, 7], 1025, 1, [2**53 + 1, 3, 2**53 + 1], {}),
+    "keys_that_nobody_asked_for": ([0, 7], 600, 2, [5, 9], {"type": "text", "turn": None}),
+}
+
+
 @task("load_mooncake", holds=("milliseconds", "hashes", "one_token", "same_time", "other_keys"))
-def test_lines_by_hand(student, tmp_path):
-    """Single milliseconds, two lines of one time, one token, exactly 512 and 513 of them, hashes of
-    0, below 0 and above 2**53, keys in any order, keys that nobody asked for.
+@pytest.mark.parametrize("case", BY_HAND)
+def test_lines_by_hand(student, tmp_path, case):
+    """Single milliseconds, lines of one time, one token, exactly 512 and 513 of them, hashes of 0,
+    below 0 and above 2**53, keys in another order, keys that nobody asked for.
     Oracle: what was written."""
-    lines = [
-        '{"timestamp": 27001, "input_length": 1, "output_length": 1, "hash_ids": [0]}',
-        '{"hash_ids": [0], "output_length": 2, "input_length": 512, "timestamp": 27002}',
-        '{"timestamp": 27002, "input_length": 513, "output_length": 1, "hash_ids": [0, -7]}',
-        '{"timestamp": 27999, "input_length": 1024, "type": "text", "turn": null, '
-        '"output_length": 1, "hash_ids": [9007199254740993, 9007199254740993]}',
-        '{"timestamp": 9027001, "input_length": 1025, "output_length": 1, "hash_ids": [3, 2, 1]}',
-    ]
-    rows = [
-        Req(0, 0.0, 1, 1, [0]),
-        Req(1, 0.001, 512, 2, [0]),
-        Req(2, 0.001, 513, 1, [0, -7]),
-        Req(3, 0.998, 1024, 1, [2**53 + 1] * 2),
-        Req(4, 9000.0, 1025, 1, [3, 2, 1]),
-    ]
+    times, prompt, out, hashes, others = BY_HAND[case]
+    row = {"hash_ids": hashes, "output_length": out, **others, "input_length": prompt}
+    lines = [json.dumps({**row, "timestamp": time}) for time in times]
+    want = [Req(i, time / 1000, prompt, out, hashes) for i, time in enumerate(times)]
     path = _write(tmp_path / "by_hand.jsonl", lines, "\n", True)
-    _same_mooncake(student.load_mooncake(path), rows)
+    _same_mooncake(student.load_mooncake(path), want)
 
 
 @task("load_mooncake", gate=False, holds=("empty_file", "no_end"))

@@ -19,9 +19,9 @@ prefill_first = lines(
         "chain(self._admitted(scheduled, preempted), list(running))",
     ),
     (
-        "        for request in everybody:\n",
-        "        for request in everybody:\n"
-        "            if request not in running:\n                continue\n",
+        "            tokens = min(request.num_tokens - request.num_computed, budget)\n",
+        "            if request not in running:\n                continue\n"
+        "            tokens = min(request.num_tokens - request.num_computed, budget)\n",
     ),
     (
         "preempted.append(self._preempt_last())",
@@ -178,7 +178,7 @@ never_returns_blocks = lines(
     """A finished request keeps its blocks, so the pool runs dry and everybody waits. Free its table
     when its last token is there.""",
     (
-        "            for request in finished:\n                pool.free(request.blocks)\n",
+        "        for request in finished:\n            pool.free(request.blocks)\n",
         "",
     ),
 )
@@ -329,4 +329,58 @@ the_switch_is_not_read = lines(
     """Blocks are hashed and found although enable_prefix_caching is off; without it nothing is
     shared, and a resumed request computes everything again.""",
     ("if cfg.enable_prefix_caching and not by_number:", "if not by_number:"),
+)
+
+writes_into_the_request = lines(
+    """The tokens to come are appended to the request's own list of prompt tokens; its owner, and
+    whoever shares the list, finds a longer prompt. Make a new list.""",
+    (
+        "known = [*req.prompt_tokens, *[GENERATED_TOKEN] * req.out_tokens]",
+        "known = req.prompt_tokens\n            known += [GENERATED_TOKEN] * req.out_tokens",
+    ),
+)
+
+in_the_order_of_ids = lines(
+    """Waiting requests are ordered by their ids; an id is a name, and whoever came first is served
+    first. A queue needs no sorting.""",
+    (
+        "self.waiting.append(Running(req.id, prompt, req.out_tokens, hashes))",
+        "self.waiting.append(Running(req.id, prompt, req.out_tokens, hashes))\n"
+        "        self.waiting = deque(sorted(self.waiting, key=lambda one: one.id))",
+    ),
+)
+
+the_lowest_id_stays = lines(
+    """The running request with the greatest id is preempted; an id says nothing about who was
+    admitted last. The last of the running ones gives way.""",
+    (
+        "        victim = self.running.pop()\n",
+        "        victim = max(self.running, key=lambda one: one.id)\n"
+        "        self.running.remove(victim)\n",
+    ),
+)
+
+a_partly_filled_block_keeps_its_hash = lines(
+    """The hash of a prompt's last block is used although the prompt does not fill it; generated
+    tokens do, and a longer prompt with that hash then finds another content. Use the hashes of full
+    blocks only.""",
+    ("req.block_hashes[: prompt // cfg.block_size]", "req.block_hashes"),
+)
+
+a_traces_hashes_are_always_used = lines(
+    """The hashes of a trace are used although enable_prefix_caching is off; without it nothing is
+    hashed and nothing is found.""",
+    ("elif cfg.enable_prefix_caching and req.block_hashes:", "elif req.block_hashes:"),
+)
+
+salts_are_forgotten = lines(
+    """The request's salt does not go into its hashes, so tenants share blocks and can tell from a
+    TTFT what others have asked. Hand it to block_hashes.""",
+    ("block_hashes(known, cfg.block_size, req.salt)", "block_hashes(known, cfg.block_size)"),
+)
+
+the_last_to_finish_frees_first = lines(
+    """Finished requests free their blocks in reverse; they do so in the order in which they were
+    scheduled, which decides what is overwritten first.""",
+    ("        for request in finished:\n", "        for request in reversed(finished):\n"),
 )

@@ -372,7 +372,7 @@ def step_seconds(cost, num_tokens, context_tokens):
 def simulate(trace, cfg, cost, scheduler=PlainScheduler):
     """Steps as events: (when it ends, who has a token)."""
     trace = list(trace)
-    queue = sorted(trace, key=lambda row: row.t_arrival_s, reverse=True)
+    queue = sorted(trace, key=lambda row: row.t_arrival_s)[::-1]
     events = []
     engine, now = scheduler(cfg), 0.0
     while queue or engine.num_unfinished:

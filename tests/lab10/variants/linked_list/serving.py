@@ -325,7 +325,7 @@ def _summary(values, name):
 
 
 def metrics(outputs, duration_s, slo):
-    if duration_s <= 0:
+    if not duration_s > 0:
         raise ValueError("duration")
     series = {"ttft": [], "tpot": [], "itl": [], "e2el": []}
     count = good = taken = made = 0
