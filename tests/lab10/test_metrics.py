@@ -154,12 +154,12 @@ def test_a_limit_is_compared_in_seconds(student):
             rows.append((ttft, Slo(ttft_ms=ms), good, "TTFT"))
             tpot = Output(9, 2, 0.0, [value], value)
             rows.append((tpot, Slo(tpot_ms=ms), good, "TPOT"))
-            rows.append((tpot, Slo(e2el_ms=ms), good, "latency"))
-    got = student.map("metrics", [([out], 1.0, slo) for out, slo, _good, _name in rows])
-    for report, (out, slo, good, name) in zip(got, rows, strict=True):
+            rows.append((tpot, Slo(1e6, e2el_ms=ms), good, "latency"))
+    got = student.map("metrics", [([row[0]], 1.0 + i, row[1]) for i, row in enumerate(rows)])
+    for i, (report, (out, slo, good, name)) in enumerate(zip(got, rows, strict=True)):
         value = out.ttft_s if name == "TTFT" else out.latency_s
         because = f", with a {name} of {value!r} s and {slo}: equal is good, 1 us more is not"
-        _agree(report, {"request_goodput": float(good)}, because)
+        _agree(report, {"request_goodput": good / (1.0 + i)}, because)
 
 
 @task("metrics", holds=("zero_limit", "one_token"))
@@ -167,7 +167,7 @@ def test_a_limit_of_zero_is_a_limit(student):
     """0 ms asks for something, None does not; a single token keeps a TPOT of 0 ms.
     Oracle: by hand."""
     outputs = [Output(9, 1, 0.0, [], 0.5), Output(9, 2, 0.25, [0.25], 0.5)]
-    for slo, good in (
+    rows = (
         (Slo(250.0, 0.0), 1),
         (Slo(0.0), 1),
         (Slo(None, 0.0), 1),
@@ -176,9 +176,11 @@ def test_a_limit_of_zero_is_a_limit(student):
         (Slo(0.0, None, 500.0), 1),
         (Slo(250.0, 250.0, 0.0), 0),
         (Slo(None, 250.0), 2),
-    ):
+    )
+    for seconds, (slo, good) in enumerate(rows, start=1):
         because = f", with {slo}: 0 ms is a limit"
-        _agree(student.metrics(outputs, 2.0, slo), {"request_goodput": good / 2}, because)
+        got = student.metrics(outputs, float(seconds), slo)
+        _agree(got, {"request_goodput": good / seconds}, because)
 
 
 @task("metrics", gate=False, holds=("each_part", "equal_is_good", "nothing_asked", "one_token"))

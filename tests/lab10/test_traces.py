@@ -94,7 +94,7 @@ def test_the_machines_time_zone_does_not_matter(student, tmp_path, zone):
     """A row every ten minutes over the night in which the machine's clock changes.
     Oracle: what was written; the file's times are UTC, and UTC has no such night."""
     posix, start = ZONES[zone]
-    rows = [(10**7 * 600 * place + 1, 100 + place, 1 + place) for place in range(22)]
+    rows = [(10**7 * 600 * place + 1, 100 + place, 9 + place) for place in range(22)]
     path = _write(tmp_path / "night.csv", traces.azure_lines(rows, start))
     _same(student.probe.loaded_in("load_azure", path, posix), rows, 10**7)
 
@@ -118,7 +118,7 @@ def test_days_later_it_is_as_exact(student, rng, tmp_path, start):
     )
 
 
-@task("load_azure", gate=False, holds=("same_time", "one_token", "header_alone"))
+@task("load_azure", holds=("same_time", "one_token", "header_alone"))
 def test_what_is_just_in_order(student, tmp_path):
     """One token each, rows of the same time, one row, no row.   Oracle: what was written."""
     start = datetime(2023, 11, 16, 18, 15, 46)

@@ -1,5 +1,17 @@
 from grader.suite import lines
 
+years_have_365_days = lines(
+    """Days are counted as if no year had a 29th of February, so a trace over it loses a day. Let
+    datetime subtract.""",
+    (
+        "return int(moment.timestamp()) * 10**9",
+        "leap = 86_400 * ((moment.month, moment.day) > (2, 28)) * (moment.year % 4 == 0)\n"
+        "    return (int(moment.timestamp()) - leap) * 10**9",
+    ),
+    ("if before is not None and time_ns < before:", "if before is None and first is not None:"),
+)
+
+
 # === traces, metrics, capacity, simulate ===
 six_digits = lines(
     """strptime's %f reads at most six digits of a second, and this trace has seven: cutting the
@@ -89,16 +101,6 @@ always_seven_digits = lines(
     ('int(fraction.ljust(9, "0"))', "int(fraction or 0) * 100"),
 )
 
-years_have_365_days = lines(
-    """Days are counted as if no year had a 29th of February, so a trace over it loses a day. Let
-    datetime subtract.""",
-    (
-        "return int(moment.timestamp()) * 10**9",
-        "leap = 86_400 * ((moment.month, moment.day) > (2, 28)) * (moment.year % 4 == 0)\n"
-        "    return (int(moment.timestamp()) - leap) * 10**9",
-    ),
-    ("if before is not None and time_ns < before:", "if before is None and first is not None:"),
-)
 
 one_token_is_refused = lines(
     """A request of one token is refused; one is the least that is allowed, and code completion has
