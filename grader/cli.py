@@ -246,10 +246,11 @@ def lint(
 
     root = find_root()
     if mutants:
-        from grader.author.mutants import mutants_command as survey
+        from grader.author.mutants import mutants_command
+        from grader.author.mutants.task_survey import SurveyPlan
 
-        options = survey.SurveyOptions(sample, jobs, cache, stubs)
-        raise typer.Exit(survey.run(root, labs or [], options))
+        plan = SurveyPlan(sample, jobs, cache)
+        raise typer.Exit(mutants_command.run(root, labs or [], plan, stubs))
     raise typer.Exit(linting.run(root, labs or lab_ids(root), everything, cache, jobs, messages))
 
 

@@ -74,7 +74,11 @@ def _constants(source: PythonSource, node: ast.Constant) -> Iterator[Edit]:
     if isinstance(value, bool):
         yield source.expression("boolean", node, str(not value))
     elif isinstance(value, int):
-        for other in dict.fromkeys((0, value + 1, value - 1, 2 * value, value // 2)):
+        near: tuple[int, ...] = (0, value + 1, value - 1, 2 * value, value // 2)
+        above = source.parents[node]
+        if isinstance(above, ast.keyword) and above.arg in ("axis", "dim"):
+            near = (1 - value,)  # of two; of one, the last is the first
+        for other in dict.fromkeys(near):
             if other != value:
                 yield source.expression("constant", node, str(other))
     elif isinstance(value, float):

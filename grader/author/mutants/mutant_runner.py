@@ -4,6 +4,7 @@ the reference and is warm. A mutant that crashes, never ends or eats memory ends
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import json
 import os
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from grader.author.mutants.candidates import Mutant
+from grader.author.mutants.edits import Edit
 from grader.lab.manifest import Task
 from grader.sandbox.backends import Limits, LocalBackend, patience
 from grader.status import TestStatus
@@ -38,8 +40,8 @@ LARGEST_FILE = 1 << 30
 @dataclass(frozen=True)
 class Fate:
     """What became of a mutant. `killer`: the case that refused it, with its `status`, "" for a
-    survivor; `gate`: whether that case is one; `seed`: the number of the inputs, 0 for the public
-    ones. `cases`: how many were run, in `seconds`."""
+    survivor; `gate`: whether that case is one; `seed`: the number of the last inputs, 0 for the
+    public ones. `cases`: how many were run, in `seconds`."""
 
     killer: str
     status: str
@@ -73,8 +75,9 @@ class MutantRunner:
         self.cost: dict[str, float] = {}
 
     def warm_up(self) -> None:
-        """Run the reference once: for what it takes, and for what libraries load at a first call.
-        Cases that cannot be verified here are left out."""
+        """Run the reference once: for what it takes, and for what libraries load at a first call;
+        then once as mutants are run, where nothing but a change may refuse it. Cases that cannot
+        be verified here are left out."""
         lab = self.suite.lab
         if "cxx" in self.task.needs:
             from grader import kernels
@@ -92,6 +95,10 @@ class MutantRunner:
                 raise ReferenceFails(f"reference: {case.id}: {seen}")
         backend.close()
         gc.collect()
+        unchanged = Mutant(self.task.id, self.task.file, Edit("none", 0, "", ""), 1, "", "")
+        for _, fate in self.run([unchanged], 1, patient=2.0, seeds=1):
+            if not fate.survived:
+                raise ReferenceFails(f"reference: {fate.killer}: {fate.status} in a fork")
 
     def limit(self, case: Case, patient: float = 1.0) -> float:
         """Seconds that a case may take a mutant."""
@@ -101,10 +108,11 @@ class MutantRunner:
         return seconds * patient * patience()
 
     def run(
-        self, mutants: Sequence[Mutant], jobs: int, patient: float = 1.0
+        self, mutants: Sequence[Mutant], jobs: int, patient: float = 1.0, seeds: int = SEEDS
     ) -> Iterator[tuple[Mutant, Fate]]:
-        """The fates of mutants as they are known, so many processes at a time. `patient`
-        multiplies the limits."""
+        """The fates of mutants as they are known, so many processes at a time, each on so many
+        seeds if need be. `patient` multiplies the limits."""
+        job = _Job(self, patient, seeds)
         left = list(reversed(mutants))
         running: dict[int, _Fork] = {}
         gc.freeze()
@@ -115,7 +123,7 @@ class MutantRunner:
             try:
                 while left or running:
                     while left and len(running) < jobs:
-                        fork = _Fork(self, left.pop(), Path(place), patient)
+                        fork = _Fork(job, left.pop(), Path(place))
                         running[fork.pipe] = fork
                         ready.register(fork.pipe, selectors.EVENT_READ)
                     wait = min(fork.until for fork in running.values()) - time.monotonic()
@@ -131,20 +139,31 @@ class MutantRunner:
                     fork.end()
 
 
+@dataclass(frozen=True)
+class _Job:
+    """How each of some mutants is run."""
+
+    runner: MutantRunner
+    patient: float
+    seeds: int
+
+    def limit(self, case: Case) -> float:
+        return self.runner.limit(case, self.patient)
+
+
 class _Fork:
     """One mutant in a process of its own. It says which case it begins, and at last its fate."""
 
-    def __init__(self, runner: MutantRunner, mutant: Mutant, place: Path, patient: float) -> None:
-        self.runner = runner
+    def __init__(self, job: _Job, mutant: Mutant, place: Path) -> None:
+        self.job = job
         self.mutant = mutant
-        self.patient = patient
         self.folder = Path(tempfile.mkdtemp(dir=place))
         self.pipe, writer = os.pipe()
         self.begun = time.monotonic()
         self.said = ""
         self.closed = False
         self.cases = 0
-        self.case = runner.cases[0]
+        self.case = job.runner.cases[0]
         self._wait_for(self.case)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -153,12 +172,12 @@ class _Fork:
             self.pid = os.fork()
         if self.pid == 0:
             os.close(self.pipe)
-            _in_the_fork(runner, mutant, self.folder, writer, patient)
+            _in_the_fork(job, mutant, self.folder, writer)
         os.close(writer)
 
     def _wait_for(self, case: Case) -> None:
-        limit = self.runner.limit(case, self.patient)
-        self.until = time.monotonic() + limit + GRACE_SECONDS * self.patient
+        limit = self.job.limit(case) + GRACE_SECONDS * self.job.patient
+        self.until = time.monotonic() + limit
 
     def read(self) -> None:
         """Take what the process said."""
@@ -171,7 +190,7 @@ class _Fork:
                 self.said, self.closed = line, True
                 return
             self.cases += 1
-            self.case = self.runner.cases[int(line)]
+            self.case = self.job.runner.cases[int(line)]
             self._wait_for(self.case)
 
     def is_over(self) -> bool:
@@ -193,11 +212,10 @@ class _Fork:
         return Fate(self.case.id, status, self.case.test.gate, 0, self.cases, seconds)
 
 
-def _in_the_fork(
-    runner: MutantRunner, mutant: Mutant, folder: Path, writer: int, patient: float
-) -> NoReturn:
+def _in_the_fork(job: _Job, mutant: Mutant, folder: Path, writer: int) -> NoReturn:
     try:
         os.setsid()
+        faulthandler.disable()
         _bound()
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
@@ -205,7 +223,7 @@ def _in_the_fork(
         scratch = folder / "tmp"
         scratch.mkdir()
         os.environ["TMPDIR"] = tempfile.tempdir = str(scratch)
-        fate = _fate(runner, mutant, folder, writer, patient)
+        fate = _fate(job, mutant, folder, writer)
         os.write(writer, f"{json.dumps(fate.__dict__)}\n".encode())
     finally:
         os._exit(0)
@@ -222,8 +240,8 @@ def _bound() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _fate(runner: MutantRunner, mutant: Mutant, folder: Path, writer: int, patient: float) -> Fate:
-    suite, lab = runner.suite, runner.suite.lab
+def _fate(job: _Job, mutant: Mutant, folder: Path, writer: int) -> Fate:
+    suite, lab = job.runner.suite, job.runner.suite.lab
     started = time.perf_counter()
     files = folder / lab.id
     lab.copy_to(files)
@@ -232,20 +250,20 @@ def _fate(runner: MutantRunner, mutant: Mutant, folder: Path, writer: int, patie
     limits = Limits(lab.call_seconds)
     backend = LocalBackend(suite.code_spec(files), limits)
     count = 0
-    for seed in range(SEEDS):
+    for seed in range(job.seeds):
         key = PUBLIC_KEY if seed == 0 else f"public:{seed}".encode()
-        for number, case in enumerate(runner.cases):
+        for number, case in enumerate(job.runner.cases):
             if seed and not case.test.draws:
                 continue  # it would see the same inputs again
             os.write(writer, f"{number}\n".encode())
-            limits.call_seconds = min(lab.call_seconds * patient, runner.limit(case, patient))
+            limits.call_seconds = min(lab.call_seconds * job.patient, job.limit(case))
             outcome = run_case(suite, case, backend, files, seed_of(case, key))
             count += 1
             if not outcome.status.is_pass:
                 seconds = time.perf_counter() - started
                 status = str(outcome.status)
                 return Fate(case.id, status, case.test.gate, seed, count, seconds)
-    return Fate("", "", False, 0, count, time.perf_counter() - started)
+    return Fate("", "", False, job.seeds - 1, count, time.perf_counter() - started)
 
 
 def _one_thread() -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from grader.author.lint import settle
 from grader.author.mutants import equivalents
 from grader.author.mutants.candidates import Mutant
 from grader.author.mutants.mutants_table import LabRow, table
-from grader.author.mutants.task_survey import TaskSurvey, Verdicts, judge, survey
+from grader.author.mutants.task_survey import SurveyPlan, TaskSurvey, Verdicts, judge, survey
 from grader.errors import LabError
 from grader.lab.manifest import Lab, Task, lab_ids, load_lab
 from grader.suite.model import load_suite
@@ -20,38 +19,29 @@ from grader.suite.model import load_suite
 SECONDS_BETWEEN_SIGNS = 5.0
 
 
-@dataclass(frozen=True)
-class SurveyOptions:
-    """`count`: mutants of each task, all if None. `stubs`: a file for entries of the survivors."""
-
-    count: int | None
-    jobs: int
-    cache: bool
-    stubs: Path | None
-
-
-def run(root: Path, wanted: list[str], options: SurveyOptions) -> int:
+def run(root: Path, wanted: list[str], plan: SurveyPlan, stubs: Path | None) -> int:
     """Survey labs and tasks (`lab01`, `lab01.fits_where`; all labs if none is named), print every
-    survivor that is not judged, return the exit status. A run on all labs writes the table."""
-    if options.jobs < 1:
-        raise LabError(f"--jobs is {options.jobs}; give at least 1.")
-    if options.count is not None and options.count < 1:
-        raise LabError(f"--sample is {options.count}; give at least 1.")
+    survivor that is not judged, return the exit status. `stubs`: a file for entries of the
+    survivors. A run on all labs writes the table."""
+    if plan.jobs < 1:
+        raise LabError(f"--jobs is {plan.jobs}; give at least 1.")
+    if plan.count is not None and plan.count < 1:
+        raise LabError(f"--sample is {plan.count}; give at least 1.")
     settle()
     chosen = _chosen(root, wanted)
     rows, left = [], []
     for lab, tasks in chosen:
-        row, unlisted = _lab(lab, tasks, options)
+        row, unlisted = _lab(lab, tasks, plan)
         rows.append(row)
         left += unlisted
     for row in rows:
         print(row.line)
-    if options.stubs:
-        _write_stubs(options.stubs, left)
+    if stubs:
+        _write_stubs(stubs, left)
     if not wanted:
         path = root / "benchmarks" / "results" / "mutants.md"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(table(rows, options.count), encoding="utf-8")
+        path.write_text(table(rows, plan.count), encoding="utf-8")
         print(f"table: {path.relative_to(root)}")
     bad = sum(row.faults for row in rows)
     print(f"{bad} fault{'s' if bad > 1 else ''}" if bad else "every survivor is judged")
@@ -71,14 +61,14 @@ def _chosen(root: Path, wanted: list[str]) -> list[tuple[Lab, list[Task]]]:
     return [(load_lab(root, lab_id), tasks) for lab_id, tasks in found.items()]
 
 
-def _lab(lab: Lab, tasks: list[Task], options: SurveyOptions) -> tuple[LabRow, list[Mutant]]:
+def _lab(lab: Lab, tasks: list[Task], plan: SurveyPlan) -> tuple[LabRow, list[Mutant]]:
     entries = equivalents.judged(lab)
     suite = load_suite(lab)
     row = LabRow(lab.id)
     unlisted: list[Mutant] = []
     for task in tasks:
         say = _sign_of_life(task)
-        found = survey(suite, task, entries, options.count, options.jobs, options.cache, say)
+        found = survey(suite, task, entries, plan, say)
         verdicts = judge(found, entries)
         row.add(found, verdicts)
         unlisted += verdicts.unlisted

@@ -144,7 +144,8 @@ def _iterables(source: PythonSource, walked: ast.expr, ordered: bool) -> Iterato
     if ordered:
         yield source.replaced("order", walked, f"list({code})[::-1]")
     made_by = source.code(walked.func) if isinstance(walked, ast.Call) else ""
-    if ordered and made_by not in _IN_ORDER and not made_by.endswith(".items"):
+    sorts = made_by not in _IN_ORDER and not made_by.endswith(".items")
+    if ordered and sorts and not isinstance(walked, ast.Tuple | ast.List):
         yield source.replaced("order", walked, f"sorted({code})")
     if isinstance(walked, ast.Name) and "Iterable" in source.annotation(walked):
         yield source.replaced("walked-twice", walked, f"list({code}) and {code}")

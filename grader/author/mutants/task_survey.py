@@ -16,7 +16,7 @@ from grader import durable
 from grader.author.mutants import mutant_runner
 from grader.author.mutants.candidates import Mutant, candidates, operators_of, sample
 from grader.author.mutants.equivalents import FILE, Judged
-from grader.author.mutants.mutant_runner import Fate, MutantRunner, ReferenceFails
+from grader.author.mutants.mutant_runner import SEEDS, Fate, MutantRunner, ReferenceFails
 from grader.lab import capabilities
 from grader.lab.manifest import Task
 from grader.suite.model import Suite
@@ -46,19 +46,31 @@ class TaskSurvey:
         return [mutant for mutant, fate in self.ran if fate.survived]
 
 
+@dataclass(frozen=True)
+class SurveyPlan:
+    """`count`: mutants of each task, all if None. `jobs`: processes at a time. `cache`: whether
+    fates that are known may be taken over."""
+
+    count: int | None = None
+    jobs: int = 1
+    cache: bool = True
+
+    @property
+    def seeds_of_listed(self) -> int:
+        """On how many seeds a judged survivor is tried: in a sample on the public one alone."""
+        return SEEDS if self.count is None else 1
+
+
 def survey(
     suite: Suite,
     task: Task,
     judged: Sequence[Judged],
-    count: int | None,
-    jobs: int,
-    cache: bool,
+    plan: SurveyPlan,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> TaskSurvey:
-    """Run the mutants of a task, or a sample of so many. What a former run found is taken from the
+    """Run the mutants of a task, or a sample of them. What a former run found is taken from the
     state folder if nothing that it depends on has changed."""
-    lab = suite.lab
-    mutants = candidates(lab, task)
+    mutants = candidates(suite.lab, task)
     found = TaskSurvey(task, made=len(mutants), keys=frozenset(m.key for m in mutants))
     if missing := capabilities.first_missing(task.needs):
         found.note = f"not verified here: {missing}"
@@ -66,47 +78,68 @@ def survey(
     if operators_of(Path(task.file).suffix) is None:
         found.note = f"there are no operators on {Path(task.file).suffix} files"
         return found
-    drawn = mutants if count is None else sample(mutants, count)
+    drawn = mutants if plan.count is None else sample(mutants, plan.count)
     found.everything = len(drawn) == len(mutants)
     notes = _Notes(suite, task)
-    known = notes.read() if cache else {}
+    listed = {entry.key for entry in judged if entry.task == task.id}
+    known = notes.read() if plan.cache else {}
+    for mutant in drawn:
+        fate, is_listed = known.get(notes.name(mutant)), mutant.key in listed
+        if fate and not _is_enough(fate, is_listed, plan):
+            del known[notes.name(mutant)]
     started = time.perf_counter()
     todo = [mutant for mutant in drawn if notes.name(mutant) not in known]
     found.kept = len(drawn) - len(todo)
     try:
         if todo:
-            _run(suite, task, judged, todo, jobs, known, notes, progress)
+            runner = MutantRunner(suite, task)
+            runner.warm_up()
+            run = _Run(runner, plan.jobs, known, notes, progress, of=len(todo))
+            run.all([mutant for mutant in todo if mutant.key not in listed], SEEDS)
+            run.listed([mutant for mutant in todo if mutant.key in listed], plan.seeds_of_listed)
     except ReferenceFails as error:
         found.fault = str(error)
         return found
     finally:
-        notes.write(known)
+        if todo:
+            notes.write(known)
     found.ran = [(mutant, known[notes.name(mutant)]) for mutant in drawn]
     found.seconds = time.perf_counter() - started
     return found
 
 
-def _run(
-    suite: Suite,
-    task: Task,
-    judged: Sequence[Judged],
-    todo: Sequence[Mutant],
-    jobs: int,
-    known: dict[str, Fate],
-    notes: _Notes,
-    progress: Callable[[int, int], None],
-) -> None:
-    runner = MutantRunner(suite, task)
-    runner.warm_up()
-    listed = {entry.key for entry in judged if entry.task == task.id}
-    again = []
-    for done, (mutant, fate) in enumerate(runner.run(todo, jobs), start=1):
-        if fate.by_time and mutant.key in listed:
-            again.append(mutant)  # a busy machine may have refused it
-        known[notes.name(mutant)] = fate
-        progress(done, len(todo))
-    for mutant, fate in runner.run(again, jobs, _PATIENT):
-        known[notes.name(mutant)] = fate
+def _is_enough(fate: Fate, is_listed: bool, plan: SurveyPlan) -> bool:
+    """Whether what a former run found answers this one, too."""
+    if fate.survived:
+        return fate.seed + 1 >= (plan.seeds_of_listed if is_listed else SEEDS)
+    return not (is_listed and fate.by_time)
+
+
+@dataclass
+class _Run:
+    """Runs some of a task's mutants and notes their fates."""
+
+    runner: MutantRunner
+    jobs: int
+    known: dict[str, Fate]
+    notes: _Notes
+    progress: Callable[[int, int], None]
+    of: int
+    done: int = 0
+
+    def all(self, mutants: Sequence[Mutant], seeds: int) -> None:
+        for mutant, fate in self.runner.run(mutants, self.jobs, seeds=seeds):
+            self.known[self.notes.name(mutant)] = fate
+            self.done += 1
+            self.progress(self.done, self.of)
+
+    def listed(self, mutants: Sequence[Mutant], seeds: int) -> None:
+        """Those that should survive. Which only took too long is run again with more patience: a
+        busy machine is not a reason to refuse it."""
+        self.all(mutants, seeds)
+        slow = [mutant for mutant in mutants if self.known[self.notes.name(mutant)].by_time]
+        for mutant, fate in self.runner.run(slow, self.jobs, _PATIENT, seeds):
+            self.known[self.notes.name(mutant)] = fate
 
 
 @dataclass(frozen=True)

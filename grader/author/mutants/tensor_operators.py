@@ -77,7 +77,7 @@ def _methods(source: PythonSource, node: ast.Call, func: ast.Attribute) -> Itera
             yield source.expression("cast", node, early)
     if name in _COPIES and not node.args:
         yield source.expression("drop-copy", node, source.code(owner))
-    if name in _IN_PLACE:
+    if name in _IN_PLACE and isinstance(owner, ast.Name | ast.Attribute):
         yield source.between("in-place", end - len(name), end, f"{name}_")
     if name == "reshape":
         yield source.between("contiguous", end - len(name), end, "view")

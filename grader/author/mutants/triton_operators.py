@@ -14,11 +14,11 @@ def edits_of(source: PythonSource) -> Iterator[Edit]:
         if isinstance(node, ast.Call):
             yield from _launches(source, node)
             yield from _others(source, node)
-        elif isinstance(node, ast.Name) and _is_kernel(source.function_of(node)):
+        elif isinstance(node, ast.Name) and is_kernel(source.function_of(node)):
             yield from _strides(source, node)
 
 
-def _is_kernel(function: Function | None) -> bool:
+def is_kernel(function: Function | None) -> bool:
     decorators = function.decorator_list if function else []
     return any(ast.unparse(part).startswith("triton.jit") for part in decorators)
 
@@ -31,13 +31,13 @@ def _strides(source: PythonSource, node: ast.Name) -> Iterator[Edit]:
 
 def _others(source: PythonSource, node: ast.Call) -> Iterator[Edit]:
     """What a load gives where the mask is off. The mask itself is dropped as any keyword."""
-    if not _is_kernel(source.function_of(node)):
+    if not is_kernel(source.function_of(node)):
         return
     for word in node.keywords:
         if word.arg == "other":
-            for value in ("0.0", "1.0", 'float("-inf")'):
-                if value.strip("()") != source.code(word.value).strip("-()"):
-                    yield source.replaced("mask", word.value, value)
+            lowest = "inf" in source.code(word.value)
+            for value in ("0.0", "1.0") if lowest else ("1.0", 'float("-inf")'):
+                yield source.replaced("mask", word.value, value)
         if word.arg == "mask":
             yield source.replaced("mask", word.value, "None")
 
