@@ -98,7 +98,8 @@ class BlockPool:
 
     def touch(self, blocks: Iterable[int]) -> None:
         """One more reference to each of `blocks`, which `lookup` found; a free one leaves the free
-        queue, wherever in it it stands. A generator of blocks is as good as a list."""
+        queue, wherever in it it stands. A block that stands in `blocks` twice gets two references.
+        A generator of blocks is as good as a list."""
         # TODO(lab10.BlockPool): Blocks: held, free and still findable
         raise NotImplementedError("lab10.BlockPool")
 

@@ -25,6 +25,7 @@ PAIRS = {
     "the_same_digits": ([1, 23, 4, 5, *B], [12, 3, 4, 5, *B], 0),
     "the_same_digits_over_the_blocks": ([5, 6, 7, 8, 1, 23, 4, 5], [5, 6, 7, 8, 12, 3, 4, 5], 1),
     "the_end_of_a_vocabulary": ([128_009, 128_000, 151_643, 2], [128_009, 128_000, 151_643, 3], 0),
+    "neighbours_at_the_end_of_a_vocabulary": ([151_643, 1, 2, 3], [151_644, 1, 2, 3], 0),
     "ids_that_differ_by_256": ([300, 1, 2, 3], [44, 1, 2, 3], 0),
     "ids_that_differ_by_65536": ([128_006, 1, 2, 3], [62_470, 1, 2, 3], 0),
     "the_sums_are_the_same": ([11, 12, 13, 14], [10, 13, 13, 14], 0),
@@ -509,7 +510,11 @@ def test_what_cannot_be_is_refused(student):
             run(student, num_blocks, [])
 
 
-@task("BlockPool", gate=False, holds=("too_many", "all_of_them", "smallest", "twice", "no_blocks"))
+@task(
+    "BlockPool",
+    gate=False,
+    holds=("too_many", "all_of_them", "smallest", "twice", "no_blocks", "two_references"),
+)
 def test_all_or_nothing_and_the_smallest_pool(student):
     """Exactly what is free, none, one more than there is; a pool of the null block alone; a block
     that stands in a table twice.
@@ -525,6 +530,10 @@ def test_all_or_nothing_and_the_smallest_pool(student):
         (("cache", 4, 9), None, 0),
         (("touch", [4]), None, 0),
         (("free:tuple", [4, 4]), None, 1),
+        (("touch", [4, 4]), None, 0),
+        (("references", 4), 2, 0),
+        (("free", [4]), None, 0),
+        (("free", [4]), None, 1),
         (("references", 4), 0, 1),
         (("free:tuple", [5, 3]), None, 3),
         (("alloc", 3), [3, 5, 4], 0),
