@@ -163,6 +163,8 @@ def _place(node: Any) -> tuple[int, int]:
     return node.start_mark.line + 1, node.start_mark.column + 1
 
 
+# The kit's own comments, which explain no key.
+_MARKER = re.compile(r"# (?:TODO\(lab|NOT STARTED|(?:BEGIN|END) SOLUTION)")
 _CLAIM = re.compile(r"#\s*claim:\s*(\w+)\s*[=:]\s*([^\s#]+)")
 
 
@@ -182,6 +184,8 @@ def _read_comments(found: Config, text: str) -> None:
                 text = f"{match[1]} is {match[2]} here and something else in line {before[1]}"
                 raise _fault(number, match.start() + 1, text, f"two claims of {match[1]}")
             found.claims[match[1]] = (value, number)
+            above = []
+        elif _MARKER.match(stripped):
             above = []
         elif stripped.startswith("#"):
             above.append(stripped.lstrip("# "))
