@@ -341,10 +341,10 @@ def test_touch_takes_any_iterable(student, kind):
 @task("BlockPool", holds=("cost",))
 def test_a_hit_does_not_search_the_queue(student):
     """Blocks in the middle of the free queue are found, touched and freed, and the oldest is
-    evicted: in a pool of 16,384 blocks with the effort of one of 256.
+    evicted: in a pool of 4,096 blocks with the effort of one of 64.
     Oracle: instructions and comparisons, counted; a search would take 64 times as many."""
     (small_right, small), (large_right, large) = (
-        student.probe.pool_effort(num_blocks, 12) for num_blocks in (256, 16_384)
+        student.probe.pool_effort(num_blocks, 12) for num_blocks in (64, 4_096)
     )
     expect.true(small_right and large_right, "a block that is touched leaves the free queue")
     expect.at_most(
@@ -352,7 +352,7 @@ def test_a_hit_does_not_search_the_queue(student):
         4.0,
         "an engine takes a block from the middle of the queue at every hit, so nothing may search "
         "it",
-        what="effort with 16,384 blocks over that with 256",
+        what="effort with 4,096 blocks over that with 64",
     )
 
 

@@ -120,7 +120,7 @@ lru_by_request = lines(
     (
         "        references, hash_of = self._references, self._hash_of\n",
         "        references, hash_of = self._references, self._hash_of\n"
-        "        for block in blocks:\n            self._tables[block] = list(blocks)\n",
+        "        self._tables |= dict.fromkeys(blocks, list(blocks))\n",
     ),
     (
         "        self._hash_of: dict[int, Hashable] = {}\n",
@@ -182,7 +182,8 @@ looks_for_the_oldest = lines(
     order in which they were freed, and it is the first one.""",
     (
         "block, _none = self._cached.popitem(last=False)",
-        "block = min(self._cached, key=list(self._cached).index)\n"
+        "place = {block: number for number, block in enumerate(self._cached)}\n"
+        "                block = min(place, key=place.__getitem__)\n"
         "                del self._cached[block]",
     ),
 )

@@ -1,5 +1,12 @@
 from grader.suite import lines
 
+one_token_is_refused = lines(
+    """A request of one token is refused; one is the least that is allowed, and code completion has
+    many that generate just one.""",
+    ("if prompt_tokens < 1 or out_tokens < 1:", "if prompt_tokens < 1 or out_tokens <= 1:"),
+)
+
+
 years_have_365_days = lines(
     """Days are counted as if no year had a 29th of February, so a trace over it loses a day. Let
     datetime subtract.""",
@@ -99,11 +106,4 @@ always_seven_digits = lines(
     """The digits behind the point are multiplied by 100 ns whatever their number; .5 is half a
     second and not 500 ns. Fill them up on the right.""",
     ('int(fraction.ljust(9, "0"))', "int(fraction or 0) * 100"),
-)
-
-
-one_token_is_refused = lines(
-    """A request of one token is refused; one is the least that is allowed, and code completion has
-    many that generate just one.""",
-    ("if prompt_tokens < 1 or out_tokens < 1:", "if prompt_tokens < 1 or out_tokens <= 1:"),
 )
