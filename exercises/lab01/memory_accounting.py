@@ -183,6 +183,8 @@ def activation_bytes(
 
     The layer is the one of Korthikanti et al. 2022, section 4.1: an MLP of 4 hidden_size with
     GELU, two LayerNorms, dropout on the attention probabilities and on both residual branches.
+    That holds whatever `head_dim`, `num_key_value_heads` and `intermediate_size` say: of `config`
+    only `hidden_size`, `num_attention_heads`, `num_hidden_layers` and `vocab_size` count here.
     With s = seq, b = batch, h = hidden_size, a = num_attention_heads, t = tp, one layer keeps
 
     - `s b h (34 + 5 a s / h)` bytes with dropout (equation 1); a dropout mask is one byte a value.
@@ -202,7 +204,8 @@ def activation_bytes(
     `4 b s vocab_size` bytes, split by `tp`. No recomputation of layers frees them.
 
     Not counted: the LayerNorms' statistics (two numbers a token and norm), weights, the embedding.
-    Raises `ValueError` for another `attention` or `recompute`.
+    `tp` divides whatever it splits. Raises `ValueError` for another `attention` or `recompute`,
+    also where the figure would not depend on it.
     """
     # TODO(lab01.activation_bytes): Activations of a GPT, in every mode
     raise NotImplementedError("lab01.activation_bytes")
@@ -230,7 +233,7 @@ def inference_ledger(
 
 def max_batch(
     config: ModelConfig,
-    gpu_bytes: int,
+    gpu_bytes: float,
     seq: int,
     dtype_bytes: int = 2,
     overhead_bytes: int = 0,
@@ -257,7 +260,8 @@ class SavedBytes:
     `exclude`: tensors (or an iterator of them) that are in memory anyway; a saved tensor that
     shares their storage does not count. `bytes`: an int, the sum over *storages*, each once and
     whole: views and repeated saves of one tensor share its storage, and a view of half a tensor
-    keeps all of it alive. It counts everything that was saved while the block was open, also for
+    keeps all of it alive. An operation in place writes to a storage and makes no new one. `bytes`
+    counts everything that was saved while the block was open, also for
     a graph that is gone again, and can be read inside the block (so far) and after it. Gradients
     are what they are without it, and an exception in the block comes out.
     See `torch.autograd.graph.saved_tensors_hooks`.
@@ -291,7 +295,7 @@ def bottleneck(ledger: Ledger) -> tuple[str, str]:
     - `"chunking"`: never hold the logits of all positions at once
 
     A ledger with gradients or optimizer states is a training run. Terms are compared in bytes;
-    of two equal ones the first in the order of `Ledger.terms()` counts. Raises `ValueError` when
+    of equal ones the first in the order of `Ledger.terms()` counts. Raises `ValueError` when
     every term is 0.
     """
     # TODO(lab01.bottleneck): The largest term and its lever
@@ -317,7 +321,7 @@ def fits_where(
 
     FSDP divides weights, gradients and optimizer states by N; every other term stays whole on
     every rank. Returns (smallest N, largest N); the largest is None when every larger N is in the
-    range too; None alone when no N >= 1 is.
+    range too; None alone when no N >= 1 is. Without anything to shard, every N needs the same.
     """
     # TODO(lab01.fits_where): How many ranks make it fit
     raise NotImplementedError("lab01.fits_where")

@@ -612,18 +612,27 @@ def true(condition: object, because: str, observed: object = None) -> None:
 
 
 @contextmanager
-def raises(kind: type[BaseException], because: str) -> Iterator[None]:
-    """The block's call into student code must raise `kind` or a subclass of it."""
+def raises(kind: type[BaseException], because: str, names: Sequence[str] = ()) -> Iterator[None]:
+    """The block's call into student code must raise `kind` or a subclass of it, and the error's
+    text must contain each of `names`."""
     try:
         yield
     except StudentError as error:
-        if kind.__name__ in error.bases:
-            return
-        raise _fail(
-            "raises",
-            error.type_name,
-            because,
-            f"raised {error.type_name}: {error.text}",
-            f"expected {kind.__name__}",
-        ) from None
+        if kind.__name__ not in error.bases:
+            raise _fail(
+                "raises",
+                error.type_name,
+                because,
+                f"raised {error.type_name}: {error.text}",
+                f"expected {kind.__name__}",
+            ) from None
+        if missing := [name for name in names if name not in error.text]:
+            raise _fail(
+                "raises",
+                missing,
+                because,
+                f"raised {error.type_name}: {error.text}",
+                f"the text does not say {', '.join(missing)}",
+            ) from None
+        return
     raise _fail("raises", None, because, f"returned normally, expected {kind.__name__}")

@@ -195,6 +195,8 @@ class Suite:
             crossing=self.lab.crossing,
             given_folder=self.lab.exercise,
             preload=self.preload,
+            mutates=self.lab.mutates,
+            new=self.lab.new,
         )
 
     def limits(self) -> Limits:

@@ -44,10 +44,22 @@ def single(student, operation, m, n, k):
     if operation == "add":
         other = torch.randn(m, n, requires_grad=True)
         return _both(student, lambda: x + other)
+    if operation == "layer_norm":
+        norm = torch.nn.LayerNorm(n)
+        return _both(student, lambda: norm(x), list(norm.parameters()))
+    mask, rows = torch.rand(m, n) > 0.5, torch.randint(m, (k,))
+    double = x.detach().double().requires_grad_()
+    scale, row = torch.tensor(3.0), torch.randn(1, n, requires_grad=True)
     forward = {
         "softmax": lambda: torch.softmax(x, dim=-1),
         "exp": lambda: x.exp(),
         "gelu": lambda: torch.nn.functional.gelu(x),
+        "float64_exp": lambda: double.exp(),
+        "where": lambda: torch.where(mask, x, 0.0),
+        "index_select": lambda: x.index_select(0, rows),
+        "scaled": lambda: x * scale,
+        "expanded": lambda: row.expand(m, n).sin(),
+        "in_place": lambda: (x + 1).sigmoid_().tanh_(),
     }[operation]
     return _both(student, forward)
 
@@ -72,6 +84,12 @@ def parameters(student, operation, m, n, k):
         return _both(student, lambda: x @ layer.weight.t(), [layer.weight])
     if operation == "not_excluded":
         return _both(student, lambda: layer(x))
+    if operation == "excluded_by_a_view":
+        return _both(student, lambda: layer(x), [layer.weight.detach()[1:]])
+    if operation == "saved_as_a_view":
+        return _both(student, lambda: x @ layer.weight[1:].t(), [layer.weight])
+    if operation == "input_excluded":
+        return _both(student, lambda: layer(x), [layer.weight, x])
     if operation == "iterator":
         from grader import meters
 
@@ -201,12 +219,25 @@ def running(student, m, n, steps):
     return sizes
 
 
+def one_after_the_other(student, m, n):
+    torch = _torch(student)
+    x = torch.randn(m, n, requires_grad=True)
+    with student.SavedBytes() as first:
+        kept = [x.sin()]
+    before = first.bytes
+    with student.SavedBytes() as second:
+        kept.append(x.cos())
+    del kept
+    return before, second.bytes, first.bytes
+
+
 def dropped(student, m, graphs):
     torch = _torch(student)
     x = torch.randn(m, requires_grad=True)
     with student.SavedBytes() as saved:
         for _ in range(graphs):
-            x.exp()
+            # An operation that saves its input: one that saves its result keeps itself alive.
+            (x + 1).sin()
     return saved.bytes
 
 

@@ -1,7 +1,10 @@
 """activation_bytes: closed forms of Korthikanti et al., held against what autograd keeps."""
 
+import itertools
+from fractions import Fraction
+
 import pytest
-from types_lab01 import ModelConfig
+from types_lab01 import ModelConfig, real_config
 
 from grader.suite import expect, task
 
@@ -31,7 +34,7 @@ def _random_shape(rng):
     return 8 * int(rng.integers(3, 60)), int(rng.integers(2, 9)), h, a, int(rng.integers(2, 50))
 
 
-@task("activation_bytes")
+@task("activation_bytes", holds=("with_dropout", "every_layer", "not_counted"))
 def test_equation_1(student, rng):
     """With dropout a layer keeps s b h (34 + 5 a s / h) bytes.
     Oracle: published.json, act_korthikanti_p01; Korthikanti et al., equation 1, for any shape."""
@@ -45,7 +48,25 @@ def test_equation_1(student, rng):
         expect.close(got, want, because, n=9, unit="bytes")
 
 
-@task("activation_bytes")
+@task("activation_bytes", holds=("gpt_whatever",))
+def test_the_layer_is_a_gpt_s_whatever_the_config_s_widths(student, rng):
+    """Grouped heads, a head_dim of their own and another MLP width change nothing: s, b, h and a
+    are all that the formula knows.
+    Oracle: Korthikanti et al., equation 1, for configs of other shapes."""
+    gemma = real_config("Gemma-7B")  # 16 heads of 256 on a width of 3,072, an MLP of 24,576
+    for config in (gemma, oracles.random_config(rng), oracles.random_moe(rng)):
+        s, b = 8 * int(rng.integers(3, 60)), int(rng.integers(2, 9))
+        h, a, layers = config.hidden_size, config.num_attention_heads, config.num_hidden_layers
+        because = "an MLP of 4 h, and Q, K, V of h each, whatever the config's own are"
+        got = student.activation_bytes(config, b, s)
+        want = layers * (34 * s * b * h + 5 * a * s * s * b)
+        expect.close(got, want, because, n=9, what="eager", unit="bytes")
+        got = student.activation_bytes(config, b, s, attention="sdpa", dropout=False)
+        want = layers * (32 * s * b * h + 4 * a * s * b)
+        expect.close(got, want, because, n=9, what="sdpa, no dropout", unit="bytes")
+
+
+@task("activation_bytes", holds=("without_dropout", "not_counted"))
 def test_without_dropout_it_is_what_autograd_keeps(student):
     """dropout=False plus the norms' statistics is the measured layer, byte for byte.
     Oracle: a real bf16 layer on this CPU, measured through saved_tensors_hooks: 32 + 2as/h, and
@@ -61,7 +82,7 @@ def test_without_dropout_it_is_what_autograd_keeps(student):
         expect.close(got, want, because, n=9, what=what, unit="bytes")
 
 
-@task("activation_bytes")
+@task("activation_bytes", holds=("selective", "full", "every_layer"))
 def test_recomputation(student, rng):
     """Selective recomputation drops what is s x s; full keeps 2sbh a layer.
     Oracle: Korthikanti et al., table 2 and section 5; published.json."""
@@ -79,7 +100,7 @@ def test_recomputation(student, rng):
     expect.published(got, oracles.PUBLISHED["act_full_ckpt"])
 
 
-@task("activation_bytes")
+@task("activation_bytes", holds=("sdpa",))
 def test_a_fused_kernel_keeps_a_log_sum_exp(student, rng):
     """attention="sdpa" keeps 34sbh and four bytes for each query and head, nothing quadratic.
     Oracle: the closed form; twice the context doubles it."""
@@ -93,7 +114,7 @@ def test_a_fused_kernel_keeps_a_log_sum_exp(student, rng):
         expect.close(twice, 2 * got, "nothing grows with the square of s", n=9, unit="bytes")
 
 
-@task("activation_bytes")
+@task("activation_bytes", holds=("logits", "logits_stay"))
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_recomputation_does_not_free_the_logits(student, rng, recompute):
     """logits=True adds 4 b s V bytes, whatever the layers recompute.
@@ -113,7 +134,7 @@ def test_recomputation_does_not_free_the_logits(student, rng, recompute):
     )
 
 
-@task("activation_bytes")
+@task("activation_bytes", holds=("tp_splits", "tp_leaves_whole", "one_rank", "sp"))
 @pytest.mark.parametrize(
     ("row", "sp", "recompute"),
     [
@@ -131,7 +152,11 @@ def test_gpt_3_on_eight_ranks(student, row, sp, recompute):
     expect.published(got / GIB, oracles.PUBLISHED[row])
 
 
-@task("activation_bytes", gate=False)
+@task(
+    "activation_bytes",
+    gate=False,
+    holds=("tp_splits", "tp_leaves_whole", "one_rank", "sp", "logits_split"),
+)
 def test_what_tensor_parallelism_leaves_whole(student, rng):
     """Any t: 10 + 24/t + 5as/(ht) with dropout, 8 + 24/t + 2as/(ht) without; with sp all over t.
     Oracle: Korthikanti et al., table 2; without dropout, less the masks and the second copy."""
@@ -153,7 +178,62 @@ def test_what_tensor_parallelism_leaves_whole(student, rng):
         expect.close(got, layers * 2 * sbh / t, "a rank keeps its slice of each input", n=9)
 
 
-@task("activation_bytes", gate=False)
+# What a layer keeps, in bytes a value: (size, its unit, split by tp, a dropout mask, or what only
+# dropout makes). The table of section 4.1; "square" is a s s b values, "row" a s b.
+_KEPT = [
+    *[("the inputs of the two norms", 2, "sbh", False, False)] * 2,
+    *[("the inputs of the two blocks", 2, "sbh", False, False)] * 2,
+    *[("the residual masks", 1, "sbh", False, True)] * 2,
+    *[("Q, K and V", 2, "sbh", True, False)] * 3,
+    ("the output projection's input", 2, "sbh", True, False),
+    *[("the inputs of GELU and of the second linear", 2 * 4, "sbh", True, False)] * 2,
+    ("the probabilities", 2, "square", True, False),
+    ("their mask", 1, "square", True, True),
+    ("what dropout makes of them", 2, "square", True, True),
+    ("the log-sum-exp", 4, "row", True, False),
+]
+
+
+def _listed(config, b, s, mode):
+    """What one rank keeps in a mode, tensor by tensor, as a fraction."""
+    sbh, row = s * b * config.hidden_size, config.num_attention_heads * s * b
+    values = {"sbh": sbh, "square": row * s, "row": row}
+    t, total = mode["tp"], Fraction(0)
+    inside = {"eager": "square", "sdpa": "row"}[mode["attention"]]
+    for _name, size, unit, split, by_dropout in _KEPT:
+        recomputed = mode["recompute"] != "none" and unit != "sbh"
+        if unit in ("sbh", inside) and not recomputed and (mode["dropout"] or not by_dropout):
+            total += Fraction(size * values[unit], t if split or mode["sp"] else 1)
+    if mode["recompute"] == "full":
+        total = Fraction(2 * sbh, t if mode["sp"] else 1)
+    end = Fraction(4 * b * s * config.vocab_size, t) if mode["logits"] else 0
+    return float(config.num_hidden_layers * total + end)
+
+
+@task(
+    "activation_bytes",
+    gate=False,
+    holds=("without_dropout", "sdpa", "selective", "full", "sp", "sp_alone", "logits_split"),
+)
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_any_combination_of_modes(student, rng, attention, recompute):
+    """Dropout or none, one rank or several, with and without sp and logits, in each combination.
+    Oracle: the table of Korthikanti et al., section 4.1, tensor by tensor; table 2 says which of
+    them tensor and sequence parallelism split."""
+    s, b, h, a, layers = _random_shape(rng)
+    config = _gpt(h, a, layers, 8 * int(rng.integers(100, 9000)))
+    flags = itertools.product((1, 2, 8), (True, False), (True, False), (True, False))
+    for tp, sp, dropout, logits in flags:
+        mode = {"attention": attention, "recompute": recompute, "tp": tp, "sp": sp}
+        mode |= {"dropout": dropout, "logits": logits}
+        got = student.activation_bytes(config, b, s, **mode)
+        because = "each tensor is kept or not, and split or not, by itself"
+        what = ", ".join(f"{name} {value}" for name, value in mode.items())
+        expect.close(got, _listed(config, b, s, mode), because, n=9, what=what, unit="bytes")
+
+
+@task("activation_bytes", gate=False, holds=("sp_alone",))
 def test_sequence_parallelism_on_one_rank_is_nothing(student, rng):
     """sp=True at tp=1 changes no figure.
     Oracle: table 2 at t = 1."""
@@ -166,7 +246,7 @@ def test_sequence_parallelism_on_one_rank_is_nothing(student, rng):
         expect.close(two, one, "there is nobody to split the sequence with", n=9, unit="bytes")
 
 
-@task("activation_bytes", gate=False)
+@task("activation_bytes", gate=False, holds=("without_dropout", "sdpa", "selective", "full"))
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_every_mode_against_autograd(student, attention, recompute):
@@ -180,7 +260,7 @@ def test_every_mode_against_autograd(student, attention, recompute):
     expect.close(got, want, "this is what the layer keeps", n=9, what=what, unit="bytes")
 
 
-@task("activation_bytes", gate=False)
+@task("activation_bytes", gate=False, holds=("logits",))
 def test_the_loss_against_autograd(student):
     """What a cross-entropy keeps in float32 is what logits=True adds.
     Oracle: torch's cross_entropy over bf16 logits, measured."""
@@ -192,7 +272,7 @@ def test_the_loss_against_autograd(student):
     expect.close(got, want, because, n=9, scale=100 * want, unit="bytes")
 
 
-@task("activation_bytes", gate=False)
+@task("activation_bytes", gate=False, holds=("selective", "masks"))
 def test_selective_recomputation_saves_70_and_65_percent(student):
     """GPT-3 and MT-NLG lose 70 % and 65 % of their activations.
     Oracle: published.json, Korthikanti et al., section 5, to the printed two digits."""
@@ -204,8 +284,22 @@ def test_selective_recomputation_saves_70_and_65_percent(student):
     expect.published(got, oracles.PUBLISHED["act_selective_saving"])
 
 
-@task("activation_bytes", gate=False)
-@pytest.mark.parametrize("wrong", [{"attention": "flash"}, {"recompute": "some"}])
+@task("activation_bytes", gate=False, holds=("unknown", "unknown_and_unused"))
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"attention": "flash"},
+        {"attention": ""},
+        {"attention": "SDPA"},
+        {"attention": "flash", "recompute": "full"},
+        {"attention": "flash", "recompute": "selective"},
+        {"recompute": "some"},
+        {"recompute": ""},
+        {"recompute": "Full"},
+        {"recompute": "some", "attention": "sdpa"},
+    ],
+    ids=lambda wrong: "-".join(value or "empty" for value in wrong.values()),
+)
 def test_an_unknown_mode_is_refused(student, wrong):
     """A mode that is not listed is a ValueError, not a guess.
     Oracle: the contract."""

@@ -134,7 +134,7 @@ _MOE = [*_MOE_GIVEN, "qwen3_235b_a22b"]
 # --- attention ------------------------------------------------------------------------------------
 
 
-@task("attention_params")
+@task("attention_params", holds=("query_channels", "kv_channels", "not_hidden", "no_layer_norms"))
 @pytest.mark.parametrize(
     ("model", "params"),
     [
@@ -153,7 +153,7 @@ def test_one_layer_of_a_real_model(student, model, params):
     expect.equal(got, params, f"these are the projections of one layer of {model}", model)
 
 
-@task("attention_params")
+@task("attention_params", holds=("query_channels", "kv_channels", "not_hidden", "biases"))
 def test_any_heads_any_biases(student, rng):
     """Every projection and bias of any grouped-query shape.
     Oracle: every tensor of the layer listed with its shape."""
@@ -169,17 +169,25 @@ def test_any_heads_any_biases(student, rng):
         )
 
 
-@task("attention_params", gate=False)
+@task("attention_params", gate=False, holds=("qk_norm", "no_layer_norms"))
 def test_norms_on_queries_and_keys(student, rng):
-    """A norm on queries and one on keys add two head_dims, whatever the number of heads.
+    """A norm on queries and one on keys add two head_dims, whatever the heads, the biases and the
+    layer's own norms.
     Oracle: every tensor of the layer listed with its shape."""
-    for _ in range(4):
-        config = oracles.random_config(rng, qk_norm=True)
+    for bias, norm_bias, norms in ((False, False, 2), (True, False, 4), (False, True, 2)):
+        config = oracles.random_config(
+            rng,
+            qk_norm=True,
+            qkv_bias=bias,
+            o_bias=bias,
+            norm_bias=norm_bias,
+            norms_per_layer=norms,
+        )
         want = oracles.count(oracles.attention_shapes(config))
         expect.equal(student.attention_params(config), want, "the heads share one norm weight")
 
 
-@task("attention_params", gate=False)
+@task("attention_params", gate=False, holds=("latent",))
 def test_latent_attention_of_deepseek_v3(student):
     """One layer of DeepSeek-V3's multi-head latent attention: 187,107,328.
     Oracle: the sizes of the tensors in the checkpoint, added by hand."""
@@ -187,18 +195,31 @@ def test_latent_attention_of_deepseek_v3(student):
     expect.equal(got, 187_107_328, "low-rank matrices down and up, two norms, one output")
 
 
-@task("attention_params", gate=False)
+@task(
+    "attention_params",
+    gate=False,
+    holds=(
+        "latent_without_biases",
+        "latent_queries",
+        "latent_query_matrix",
+        "latent_down",
+        "latent_up",
+        "latent_output",
+    ),
+)
 def test_latent_attention_of_any_width(student, rng):
-    """Latent attention with five different widths, with and without compressed queries.
+    """Latent attention with five different widths, with and without compressed queries, has no
+    biases, whatever the layer's norms and MLP have.
     Oracle: every tensor of the layer listed with its shape."""
-    for fixed in ({}, {"q_lora_rank": None}) * 3:
+    other = {"norm_bias": True, "mlp_bias": True, "qkv_bias": True, "o_bias": True}
+    for fixed in ({}, {"q_lora_rank": None}, other, other | {"q_lora_rank": None}) * 2:
         config = oracles.random_mla(rng, **fixed)
         want = oracles.count(oracles.attention_shapes(config))
-        what = "without q_lora_rank" if fixed else "with q_lora_rank"
+        what = "without q_lora_rank" if config.q_lora_rank is None else "with q_lora_rank"
         expect.equal(student.attention_params(config), want, "each width has its place", what)
 
 
-@task("attention_params", gate=False)
+@task("attention_params", gate=False, holds=("kv_channels",))
 def test_4d2_becomes_2d2_1_plus_kv_over_h(student, rng):
     """With heads * head_dim = hidden, a layer has 2 d^2 (1 + kv/h) parameters.
     Oracle: the closed form; 4 d^2 is its case kv = h."""
@@ -223,7 +244,7 @@ def test_4d2_becomes_2d2_1_plus_kv_over_h(student, rng):
 # --- MLP ------------------------------------------------------------------------------------------
 
 
-@task("ffn_params")
+@task("ffn_params", holds=("gated", "plain", "first_layer"))
 @pytest.mark.parametrize(
     ("model", "params"),
     [
@@ -240,7 +261,7 @@ def test_one_layer_of_a_real_model_s_mlp(student, model, params):
     expect.equal(got, params, f"this is the MLP of one layer of {model}", model)
 
 
-@task("ffn_params")
+@task("ffn_params", holds=("gated", "plain", "biases", "first_layer"))
 def test_gated_or_plain_with_or_without_biases(student, rng):
     """Dense MLPs of any width.
     Oracle: every tensor of the layer listed with its shape."""
@@ -256,40 +277,48 @@ def test_gated_or_plain_with_or_without_biases(student, rng):
             )
 
 
-@task("ffn_params")
+@task("ffn_params", holds=("experts", "router", "same_kind"))
 def test_experts_and_their_router(student, rng):
-    """Every routed expert and the router's matrix count.
+    """Every routed expert and the router's matrix count, in a gated and in a plain MLP.
     Oracle: every tensor of the layer listed with its shape."""
-    for _ in range(4):
-        config = oracles.random_moe(rng, gated_mlp=bool(rng.integers(2)))
+    for gated in (True, False) * 2:
+        config = oracles.random_moe(rng, gated_mlp=gated)
         want = oracles.count(oracles.ffn_shapes(config, 1))
         expect.equal(student.ffn_params(config, 1), want, "all experts are in memory")
 
 
-@task("ffn_params", gate=False)
+@task("ffn_params", gate=False, holds=("dense_layers", "shared", "router_bias", "same_kind"))
 def test_first_layers_dense_shared_experts_router_bias(student, rng):
     """DeepSeek's three peculiarities: dense first layers, shared experts, a bias in the router.
     Oracle: every tensor of the layer listed with its shape."""
-    for _ in range(4):
+    for gated, mlp_bias in ((True, False), (True, True), (False, False), (False, True)):
         config = oracles.random_moe(
             rng,
             first_k_dense_replace=2,
-            n_shared_experts=int(rng.integers(1, 4)),
+            n_shared_experts=int(rng.integers(2, 4)),
             router_bias=True,
-            mlp_bias=bool(rng.integers(2)),
+            gated_mlp=gated,
+            mlp_bias=mlp_bias,
         )
-        for layer in (0, 1, 2):
+        for layer in (0, 1, 2, config.num_hidden_layers - 1):
             want = oracles.count(oracles.ffn_shapes(config, layer))
             because = "layers before first_k_dense_replace have no experts, the others have all"
             expect.equal(student.ffn_params(config, layer), want, because, f"layer {layer}")
 
 
-@task("ffn_params", gate=False)
+@task("ffn_params", gate=False, holds=("active",))
 def test_one_token_uses_a_few_experts_and_the_whole_router(student, rng):
     """`active=True` leaves out the experts that a token is not sent to.
     Oracle: every tensor that one token meets, listed with its shape."""
-    for shared in (0, 2):
-        config = oracles.random_moe(rng, n_shared_experts=shared, first_k_dense_replace=1)
+    for shared, bias in ((0, False), (2, False), (2, True)):
+        config = oracles.random_moe(
+            rng,
+            n_shared_experts=shared,
+            first_k_dense_replace=1,
+            router_bias=bias,
+            mlp_bias=bias,
+            gated_mlp=not bias,
+        )
         for layer in (0, 1):
             want = oracles.count(oracles.ffn_shapes(config, layer, active=True))
             got = student.ffn_params(config, layer, active=True)
@@ -299,7 +328,7 @@ def test_one_token_uses_a_few_experts_and_the_whole_router(student, rng):
 # --- the whole model ------------------------------------------------------------------------------
 
 
-@task("total_params")
+@task("total_params", holds=("exact", "head", "positions", "every_layer", "norm_bias"))
 @pytest.mark.parametrize("model", _DENSE)
 def test_published_totals(student, model):
     """Totals of real dense models, exact to the unit.
@@ -308,7 +337,7 @@ def test_published_totals(student, model):
     expect.published(student.total_params(_config(model)), row)
 
 
-@task("total_params")
+@task("total_params", holds=("exact", "every_layer"))
 @pytest.mark.parametrize("model", _MOE)
 def test_published_totals_of_mixtures_of_experts(student, model):
     """Memory holds every expert.
@@ -316,15 +345,16 @@ def test_published_totals_of_mixtures_of_experts(student, model):
     expect.published(student.total_params(_config(model)), oracles.PUBLISHED[f"p_{model}"])
 
 
-@task("total_params")
+@task("total_params", holds=("exact", "head", "positions", "every_layer", "norm_bias"))
 def test_any_model_tensor_by_tensor(student, rng):
     """Models that nobody has published, tied and untied, with and without positions and biases.
     Oracle: every tensor of the model listed with its shape."""
     makers = [oracles.random_config, oracles.random_gpt, oracles.random_moe]
     for make in makers * 2:
         for tied in (True, False):
-            norms = int(rng.choice([2, 4]))
-            config = make(rng, tie_word_embeddings=tied, norms_per_layer=norms)
+            norms, bias, rows = (int(rng.choice(pair)) for pair in ((2, 4), (0, 1), (0, 77)))
+            fixed = {"norm_bias": bool(bias), "position_rows": rows}
+            config = make(rng, tie_word_embeddings=tied, norms_per_layer=norms, **fixed)
             want = oracles.count(oracles.model_shapes(config))
             expect.equal(
                 student.total_params(config),
@@ -334,7 +364,7 @@ def test_any_model_tensor_by_tensor(student, rng):
             )
 
 
-@task("total_params", gate=False)
+@task("total_params", gate=False, holds=("exact", "layers_differ"))
 def test_deepseek_v3(student):
     """671,026,419,200: latent attention, three dense layers, 58 with 257 experts.
     Oracle: published.json, p_deepseek_v3."""
@@ -342,7 +372,29 @@ def test_deepseek_v3(student):
     expect.published(got, oracles.PUBLISHED["p_deepseek_v3"])
 
 
-@task("total_params", gate=False)
+@task("total_params", gate=False, holds=("layers_differ",))
+def test_any_number_of_dense_first_layers(student, rng):
+    """No layer, one, all but one, all of the layers are dense; there may be fewer layers than that.
+    Oracle: every tensor of the model listed with its shape."""
+    for _ in range(2):
+        layers = int(rng.integers(3, 7))
+        for dense in (0, 1, layers - 1, layers, layers + 2):
+            config = oracles.random_moe(
+                rng,
+                num_hidden_layers=layers,
+                first_k_dense_replace=dense,
+                n_shared_experts=1,
+            )
+            for active in (False, True):
+                expect.equal(
+                    student.total_params(config, active),
+                    oracles.count(oracles.model_shapes(config, active)),
+                    "layer numbers below first_k_dense_replace have a dense MLP",
+                    f"{dense} dense of {layers} layers, active={active}",
+                )
+
+
+@task("total_params", gate=False, holds=("active",))
 def test_active_parameters(student, rng):
     """What one token uses: Qwen3-30B-A3B 3.35 B; DeepSeek-V3's 36.7 B leave the embedding out.
     Oracle: published.json; for random models every tensor that one token meets."""
@@ -359,7 +411,7 @@ def test_active_parameters(student, rng):
     expect.published(got, oracles.PUBLISHED["p_deepseek_v3_active"])
 
 
-@task("total_params", gate=False)
+@task("total_params", gate=False, holds=("head",))
 @pytest.mark.parametrize("model", sorted(_PYTHIA))
 def test_non_embedding_parameters(student, model):
     """Total less embedding and head is what the Pythia README calls non-embedding parameters.
@@ -369,7 +421,7 @@ def test_non_embedding_parameters(student, model):
     expect.published(got, oracles.PUBLISHED[f"p_{model}_nonemb"])
 
 
-@task("total_params", gate=False)
+@task("total_params", gate=False, holds=("head",))
 def test_a_lost_tie_costs_one_embedding(student, rng):
     """Untying GPT-2 gives the 163,037,184 that tools print when they lose the tie.
     Oracle: published.json, p_gpt2_double_counted; for random models vocab * hidden."""

@@ -1,5 +1,7 @@
 """simple_ledger and simple_activation_bytes: the ledger in one line."""
 
+from fractions import Fraction
+
 from grader.suite import expect, task
 
 from . import oracles
@@ -34,7 +36,10 @@ def _random_shape(rng):
     }
 
 
-@task("simple_ledger")
+_TERMS = ("one_layer", "one_embedding", "states", "cache", "nothing_else", "no_line")
+
+
+@task("simple_ledger", holds=_TERMS)
 def test_llama_2_7b_by_hand(student):
     """Llama-2-7B comes out as a pocket calculator says.
     Oracle: figures worked out by hand; 6,607,077,376 is the published total less head and norms."""
@@ -56,7 +61,7 @@ def test_llama_2_7b_by_hand(student):
     expect.bytes(ledger.other, 0, "the first script has no line for it", "other")
 
 
-@task("simple_ledger")
+@task("simple_ledger", holds=_TERMS)
 def test_any_shape_by_hand(student, rng):
     """Every term of any shape is what its line says.
     Oracle: a model's weights listed matrix by matrix, a cache tensor by tensor."""
@@ -90,9 +95,35 @@ def test_any_shape_by_hand(student, rng):
             what="kv_cache",
             unit="bytes",
         )
+        rest = (ledger.activations, ledger.other)
+        expect.close(rest, (0, 0), "the first script has no line for them", what="the rest")
 
 
-@task("simple_ledger", gate=False)
+@task("simple_ledger", gate=False, holds=("fractions",))
+def test_a_parameter_may_take_a_fraction_of_a_byte(student, rng):
+    """Four-bit weights take half a byte each, 8-bit Adam with its scales 2.03125.
+    Oracle: the products in exact fractions."""
+    shape = _random_shape(rng) | {"ffn_multiplier": 43 / 16, "hidden": 64}
+    layer = Fraction(4 * 64**2) + Fraction(43, 16) * 64**2
+    params = shape["layers"] * layer + shape["vocab"] * 64
+    tokens = shape["batch"] * shape["seq"] * shape["layers"]
+    for size, adam in ((Fraction(1, 2), Fraction(65, 32)), (Fraction(9, 16), Fraction(193, 32))):
+        ledger = student.simple_ledger(
+            **shape | {"precision_bytes": float(size), "adam_bytes": float(adam)}
+        )
+        cache = 2 * tokens * shape["heads"] * shape["head_dim"] * size
+        for name, want in (
+            ("params", params),
+            ("weights", params * size),
+            ("gradients", params * size),
+            ("optimizer", params * adam),
+            ("kv_cache", cache),
+        ):
+            because = f"{float(size)} and {float(adam)} bytes are what was asked for"
+            expect.close(getattr(ledger, name), float(want), because, n=9, what=name)
+
+
+@task("simple_ledger", gate=False, holds=("cache", "one_embedding"))
 def test_only_the_cache_grows_with_the_batch(student, rng):
     """Twice the batch or twice the context doubles the cache and leaves the rest alone.
     Oracle: linearity."""
@@ -109,7 +140,7 @@ def test_only_the_cache_grows_with_the_batch(student, rng):
         )
 
 
-@task("simple_ledger", gate=False)
+@task("simple_ledger", gate=False, holds=("one_layer",))
 def test_quadratic_in_the_width_linear_in_the_depth(student, rng):
     """Layers add, widths square: the rest of the model is the embedding.
     Oracle: differences of the count in one argument at a time."""
@@ -128,7 +159,7 @@ def test_quadratic_in_the_width_linear_in_the_depth(student, rng):
     )
 
 
-@task("simple_ledger", gate=False)
+@task("simple_ledger", gate=False, holds=("cache",))
 def test_the_notebook_s_inference_total(student):
     """16-bit weights of 6.74e9 parameters and this cache make the notebook's 20.6 GiB.
     Oracle: published.json, infer_seed_total."""
@@ -136,7 +167,7 @@ def test_the_notebook_s_inference_total(student):
     expect.published((2 * 6.74e9 + cache) / GIB, oracles.PUBLISHED["infer_seed_total"])
 
 
-@task("simple_activation_bytes")
+@task("simple_activation_bytes", holds=("notebook",))
 def test_the_notebook_s_training_total(student):
     """The notebook's activations are 28.0 GiB, and with 16 bytes a parameter 128.4 GiB.
     Oracle: published.json, act_seed_total."""
@@ -145,13 +176,13 @@ def test_the_notebook_s_training_total(student):
     expect.published((16 * 6.74e9 + got) / GIB, oracles.PUBLISHED["act_seed_total"])
 
 
-@task("simple_activation_bytes")
+@task("simple_activation_bytes", holds=("every_token", "bytes_each"))
 def test_any_shape_and_scale(student, rng):
     """Linear in every argument, the precision and the scale included.
     Oracle: the product in exact integers."""
-    for _ in range(6):
+    for size in (1, 4, 0.5) * 2:
         batch, seq, layers, hidden = (int(n) for n in rng.integers(3, 900, 4))
-        size, scale = int(rng.choice([1, 4])), int(rng.integers(8, 60)) / 2
+        scale = int(rng.integers(8, 60)) + 0.5
         got = student.simple_activation_bytes(
             batch, seq, layers, hidden, precision_bytes=size, scale=scale
         )
@@ -159,7 +190,7 @@ def test_any_shape_and_scale(student, rng):
         expect.close(got, want, "tokens x layers x hidden x bytes x scale", n=9, unit="bytes")
 
 
-@task("simple_activation_bytes", gate=False)
+@task("simple_activation_bytes", gate=False, holds=("zero",))
 def test_zero_s_rule_is_the_same_with_another_scale(student):
     """ZeRO's "about 60 GB" for GPT-2 1.5B is this rule with scale 12.
     Oracle: published.json, zero_gpt2_15b_act."""

@@ -27,12 +27,13 @@ def _sizes(recipe):
     )
 
 
-@task("training_state_bytes")
+@task("training_state_bytes", holds=(*_PER_PARAM, "nothing_else", "a_count_in_floats"))
 @pytest.mark.parametrize("recipe", list(_PER_PARAM))
 def test_each_recipe_tensor_by_tensor(student, rng, recipe):
-    """Weights, gradients and optimizer states of Llama-2-7B and of any other count.
+    """Weights, gradients and optimizer states of Llama-2-7B, of the notebook's 6.74e9 parameters,
+    and of any other count.
     Oracle: the recipe's tensors, each with its dtype."""
-    for n_params in (LLAMA2_7B, int(rng.integers(10**6, 10**12))):
+    for n_params in (LLAMA2_7B, 6.74e9, int(rng.integers(10**6, 10**12))):
         ledger = student.training_state_bytes(n_params, recipe)
         weights, gradients, optimizer = _sizes(recipe)
         expect.bytes(
@@ -59,7 +60,7 @@ def test_each_recipe_tensor_by_tensor(student, rng, recipe):
         expect.equal(ledger.params, n_params, "the ledger says how many it counts", "params")
 
 
-@task("training_state_bytes")
+@task("training_state_bytes", holds=("fp32", "bf16_mixed", "bf16_fp32grads"))
 def test_published_state_sizes(student):
     """ZeRO's 24 GB, Megatron's 112.96 GiB, accelerate's estimates for BERT.
     Oracle: published.json."""
@@ -74,21 +75,28 @@ def test_published_state_sizes(student):
     expect.published(bert.total / GIB, rows["accelerate_bert_adam"])
 
 
-@task("training_state_bytes", gate=False)
+@task(
+    "training_state_bytes",
+    gate=False,
+    holds=("adam8bit", "scales", "last_block", "nothing_else", "a_count_in_floats"),
+)
 def test_eight_bit_adam_keeps_a_scale_a_block(student, rng):
     """Two one-byte moments and a float32 scale for every begun block of 256 of each.
     Oracle: the blocks counted one by one."""
-    for n_params in (256 * 40, 256 * 40 + 1, 1, int(rng.integers(1000, 90_000))):
+    some = int(rng.integers(1000, 90_000))
+    for n_params in (256 * 40, 256 * 40 + 1, 256 * 40 - 1, 1, some, float(some)):
         ledger = student.training_state_bytes(n_params, "adam8bit")
-        scales = sum(2 * 4 for _start in range(0, n_params, 256))
+        scales = sum(2 * 4 for _start in range(0, int(n_params), 256))
         expect.bytes(ledger.weights, 2 * n_params, "weights are bf16", "weights")
         expect.bytes(ledger.gradients, 2 * n_params, "gradients are bf16", "gradients")
         expect.bytes(
             ledger.optimizer, 2 * n_params + scales, "no master copy, but scales", "optimizer"
         )
+        expect.bytes(ledger.total, 6 * n_params + scales, "and nothing else", "total")
+        expect.equal(ledger.params, n_params, "the ledger says how many it counts", "params")
 
 
-@task("training_state_bytes", gate=False)
+@task("training_state_bytes", gate=False, holds=("fp32", "bf16_pure"))
 @pytest.mark.parametrize(("recipe", "dtype"), [("bf16_pure", "bfloat16"), ("fp32", "float32")])
 def test_a_real_adamw_agrees(student, recipe, dtype):
     """torch's AdamW keeps moments of the parameters' dtype.
@@ -101,7 +109,7 @@ def test_a_real_adamw_agrees(student, recipe, dtype):
         expect.bytes(got, size, f"this is what torch allocates for {dtype}", name)
 
 
-@task("training_state_bytes", gate=False)
+@task("training_state_bytes", gate=False, holds=("bf16_fp32grads",))
 def test_megatron_s_loaded_shard_of_gpt_3(student):
     """GPT-3 on 8-way tensor and 8-way pipeline parallelism, without and with sharded optimizer.
     Oracle: published.json, Megatron's own tool; it counts no biases of linears."""
@@ -115,7 +123,7 @@ def test_megatron_s_loaded_shard_of_gpt_3(student):
     expect.published(sharded / GIB, rows["megatron_gpt3_tp8pp8_distopt8"])
 
 
-@task("training_state_bytes", gate=False)
+@task("training_state_bytes", gate=False, holds=("bf16_mixed",))
 def test_eleuther_s_calculator(student):
     """The calculator's own example: 76.79 GiB of optimizer states, 12 bytes a parameter.
     Oracle: published.json; the tool counts two embeddings, positions, 8h a layer in norms."""
@@ -125,8 +133,13 @@ def test_eleuther_s_calculator(student):
     expect.published(ledger.optimizer / GIB, oracles.PUBLISHED["eai_pythia69_opt_total"])
 
 
-@task("training_state_bytes", gate=False)
-@pytest.mark.parametrize("recipe", ["bf16", "", "BF16_MIXED"])
+_UNKNOWN = pytest.mark.parametrize(
+    "recipe", ["bf16", "", "BF16_MIXED", "fp16", "fp32 ", "adam", "adam8bit_2"]
+)
+
+
+@task("training_state_bytes", gate=False, holds=("unknown",))
+@_UNKNOWN
 def test_an_unknown_recipe_is_refused(student, recipe):
     """A recipe that is not listed is a ValueError, not a guess.
     Oracle: the contract."""
@@ -134,10 +147,20 @@ def test_an_unknown_recipe_is_refused(student, recipe):
         student.training_state_bytes(1000, recipe)
 
 
+@task("training_state_bytes", gate=False, holds=("names_them",))
+@pytest.mark.parametrize("recipe", ["bf16", "zero"])
+def test_the_refusal_lists_the_recipes(student, recipe):
+    """The error's text names the five recipes that there are.
+    Oracle: the contract."""
+    because = "who has misspelt one recipe reads there how it is written"
+    with expect.raises(ValueError, because=because, names=[*_PER_PARAM, "adam8bit"]):
+        student.training_state_bytes(1000, recipe)
+
+
 # --- KV cache -------------------------------------------------------------------------------------
 
 
-@task("kv_bytes_per_token")
+@task("kv_bytes_per_token", holds=("all_layers", "key_value_heads", "dtype"))
 def test_published_bytes_a_token(student):
     """Llama-3-8B 131,072, OPT-13B 819,200, Llama-3.1-405B 516,096, GPT-2 XL 300 KiB.
     Oracle: published.json: papers, vendors' documentation."""
@@ -152,7 +175,7 @@ def test_published_bytes_a_token(student):
     expect.published(xl / 1024, rows["kv_gpt2_xl"])
 
 
-@task("kv_bytes_per_token")
+@task("kv_bytes_per_token", holds=("all_layers", "key_value_heads", "dtype"))
 def test_any_model_and_any_dtype(student, rng):
     """K and V of every key/value head, in every layer, at the cache's own dtype.
     Oracle: the cache's tensors listed layer by layer."""
@@ -166,7 +189,7 @@ def test_any_model_and_any_dtype(student, rng):
         )
 
 
-@task("kv_bytes_per_token")
+@task("kv_bytes_per_token", holds=("latent", "dtype"))
 def test_latent_attention_keeps_one_small_vector(student, rng):
     """DeepSeek-V3 keeps 70,272 bytes a token: kv_lora_rank and the rotary part, once.
     Oracle: published.json; for random models the cache's tensors listed layer by layer."""
@@ -179,7 +202,23 @@ def test_latent_attention_keeps_one_small_vector(student, rng):
     expect.published(got, oracles.PUBLISHED["kv_deepseek_v3"])
 
 
-@task("kv_bytes_per_token", gate=False)
+@task("kv_bytes_per_token", holds=("windows_do_not_count",))
+def test_a_layer_with_a_window_grows_too(student, rng):
+    """Gemma-2-9B adds 344,064 bytes a token, its sliding layers as much as the others.
+    Oracle: 2 x 42 layers x 8 heads x 256 x 2 bytes, by hand; for random models the cache's tensors
+    of one token, listed layer by layer."""
+    kinds = ("sliding_attention",) * 3 + ("full_attention",) * 2
+    for layer_types in (kinds, kinds[:1] * 5):
+        config = oracles.random_config(
+            rng, num_hidden_layers=5, sliding_window=8, layer_types=layer_types
+        )
+        want = oracles.kv_bytes_listed(config, 1, 1, 2)
+        expect.bytes(student.kv_bytes_per_token(config), want, "the first token is in every layer")
+    got = student.kv_bytes_per_token(real_config("Gemma-2-9B"))
+    expect.bytes(got, 344_064, "a sliding layer keeps one more token until its window is full")
+
+
+@task("kv_bytes_per_token", gate=False, holds=("all_layers", "key_value_heads"))
 @pytest.mark.parametrize(
     ("row", "model"),
     [
@@ -196,7 +235,7 @@ def test_blocks_that_vllm_logs(student, row, model):
     expect.published(4 * GIB // (16 * per_token), oracles.PUBLISHED[row])
 
 
-@task("kv_bytes_per_token", gate=False)
+@task("kv_bytes_per_token", gate=False, holds=("key_value_heads",))
 def test_grouped_queries_divide_the_cache(student, rng):
     """A quarter of the key/value heads is a quarter of the cache; query heads do not matter.
     Oracle: proportionality."""
@@ -208,7 +247,7 @@ def test_grouped_queries_divide_the_cache(student, rng):
     expect.equal(student.kv_bytes_per_token(wider), full, "queries are never cached")
 
 
-@task("kv_cache_bytes")
+@task("kv_cache_bytes", holds=("every_sequence", "dtype"))
 def test_eight_sequences_of_llama_3_8b(student):
     """8 x 8,192 tokens of Llama-3-8B take exactly 8 GiB; the notebook's Llama-2-7B case as well.
     Oracle: 2 x 32 layers x 8 heads x 128 x 2 bytes x 65,536 tokens, worked out by hand."""
@@ -218,14 +257,14 @@ def test_eight_sequences_of_llama_3_8b(student):
     expect.bytes(got, 8 * GIB, "524,288 bytes a token, 16,384 tokens", "Llama-2-7B")
 
 
-@task("kv_cache_bytes")
+@task("kv_cache_bytes", holds=("every_sequence", "dtype", "no_window"))
 def test_any_batch_context_and_dtype(student, rng):
     """Models of any shape, latent attention among them, at any batch, context and dtype.
     Oracle: the cache's tensors listed layer by layer."""
-    for make in (oracles.random_config, oracles.random_mla) * 3:
+    for index, make in enumerate((oracles.random_config, oracles.random_mla) * 3):
         config = make(rng)
         batch, seq = int(rng.integers(2, 60)), int(rng.integers(2, 9000))
-        dtype_bytes = int(rng.choice([1, 2, 4]))
+        dtype_bytes = (1, 2, 4)[index // 2]
         expect.bytes(
             student.kv_cache_bytes(config, batch, seq, dtype_bytes),
             oracles.kv_bytes_listed(config, batch, seq, dtype_bytes),
@@ -234,7 +273,7 @@ def test_any_batch_context_and_dtype(student, rng):
         )
 
 
-@task("kv_cache_bytes")
+@task("kv_cache_bytes", holds=("window", "at_the_window", "no_window"))
 def test_sliding_layers_stop_at_the_window(student, rng):
     """Gemma-2-9B: half the layers keep at most 4,096 tokens, the other half all of them.
     Oracle: the cache's tensors listed layer by layer."""
@@ -246,18 +285,30 @@ def test_sliding_layers_stop_at_the_window(student, rng):
             "a sliding layer drops what it can no longer look back at, the others keep growing",
             f"{seq} tokens",
         )
-    window = int(rng.integers(50, 500))
-    kinds = tuple(str(kind) for kind in rng.choice(["sliding_attention", "full_attention"], 7))
-    config = oracles.random_config(
-        rng, num_hidden_layers=7, sliding_window=window, layer_types=kinds
-    )
-    for seq in (window - 1, window + 1, 10 * window):
-        want = oracles.kv_bytes_listed(config, 3, seq, 2)
-        got = student.kv_cache_bytes(config, 3, seq)
-        expect.bytes(got, want, "each layer has its own window or none", f"{seq} tokens")
+    for sliding in ((0, 1, 2, 3, 6), (4,), range(7)):
+        window, dtype_bytes = int(rng.integers(50, 500)), int(rng.choice([1, 4]))
+        kinds = ("sliding_attention" if i in sliding else "full_attention" for i in range(7))
+        config = oracles.random_config(
+            rng, num_hidden_layers=7, sliding_window=window, layer_types=tuple(kinds)
+        )
+        for seq in (window - 1, window, window + 1, 10 * window):
+            want = oracles.kv_bytes_listed(config, 3, seq, dtype_bytes)
+            got = student.kv_cache_bytes(config, 3, seq, dtype_bytes)
+            expect.bytes(got, want, "each layer has its own window or none", f"{seq} tokens")
 
 
-@task("kv_cache_bytes", gate=False)
+@task("kv_cache_bytes", gate=False, holds=("none_at_all",))
+def test_one_sequence_one_token_or_none(student, rng):
+    """The smallest caches: one token of one sequence, no token, no sequence.
+    Oracle: the cache's tensors listed layer by layer; without tokens they are empty."""
+    for config in (oracles.random_config(rng), real_config("Gemma-2-9B")):
+        for batch, seq in ((1, 1), (1, 2), (0, 500), (3, 0)):
+            want = oracles.kv_bytes_listed(config, batch, seq, 2)
+            got = student.kv_cache_bytes(config, batch, seq)
+            expect.bytes(got, want, "nothing is reserved", f"batch {batch}, {seq} tokens")
+
+
+@task("kv_cache_bytes", gate=False, holds=("every_sequence",))
 @pytest.mark.parametrize(
     ("row", "model"), [("hfblog_8b", "Llama-3-8B"), ("hfblog_70b", "Llama-3-70B")]
 )
@@ -269,7 +320,7 @@ def test_the_table_of_a_blog_post(student, row, model):
     expect.published(got, oracles.PUBLISHED[row])
 
 
-@task("kv_cache_bytes", gate=False)
+@task("kv_cache_bytes", gate=False, holds=("no_window", "window"))
 def test_a_window_that_is_switched_off_does_nothing(student):
     """Qwen2.5's config names a window of 32,768 and does not use it; Mistral v0.1's is used.
     Oracle: linearity beyond the window, or a constant."""
@@ -282,7 +333,7 @@ def test_a_window_that_is_switched_off_does_nothing(student):
     )
 
 
-@task("kv_cache_bytes", gate=False)
+@task("kv_cache_bytes", gate=False, holds=("every_sequence",))
 def test_a_long_context_is_linear_and_not_quadratic(student, rng):
     """Twice the tokens, twice the cache.
     Oracle: linearity."""

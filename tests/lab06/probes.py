@@ -38,7 +38,8 @@ def gradient(student, x, dp):
         p, forward = kernels.watched(student.SoftmaxFunction.apply, leaf)
     dx, backward, ops = None, [], []
     if p is not None:
-        with meters.op_log() as log:
+        held = student.unchanged("SoftmaxFunction.backward", p=p.detach(), dp=dp)
+        with meters.op_log() as log, held:
             found, backward = kernels.watched(torch.autograd.grad, p, leaf, dp)
         dx, ops = (None if found is None else found[0]), log.ops
         p = p.detach()
@@ -77,7 +78,8 @@ def tuned(student, configs, calls, seconds):
     rows = []
     for x in calls:
         before = len(trials)
-        value, reports = kernels.watched(softmax, x)
+        with student.unchanged("TunedSoftmax.__call__", x=x):
+            value, reports = kernels.watched(softmax, x)
         rows.append({"value": value, "reports": reports, "trials": len(trials) - before})
     best = [[n, str(dtype), list(kept)] for (n, dtype), kept in softmax.best.items()]
     return {"calls": rows, "best": best}

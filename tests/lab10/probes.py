@@ -29,10 +29,12 @@ def pool_script(student, num_blocks, operations):
     record = []
     for called, *arguments in operations:
         name, _colon, kind = called.partition(":")
+        held = {f"argument {place}": each for place, each in enumerate(arguments, 1)}
         if kind:
             arguments = [KINDS[kind](arguments[0])]
         try:
-            result = getattr(pool, name)(*arguments)
+            with student.unchanged(f"BlockPool.{name}", **held):
+                result = getattr(pool, name)(*arguments)
         except ValueError as error:
             record.append((f"ValueError: {error}", pool.num_free))
             break
@@ -213,10 +215,12 @@ def _stepped(scheduler, requests, most, clock=1.0):
 def replay(student, cases, clock=1.0):
     """Each case (config, [(arrival step, Req), ...], most steps): its steps, as JSON, until
     everything that came is done. With a step too many the record ends."""
-    return [
-        json.dumps(list(_stepped(student.Scheduler(config), requests, most, clock)))
-        for config, requests, most in cases
-    ]
+    records = []
+    for config, requests, most in cases:
+        with student.unchanged("Scheduler", config=config, requests=requests):
+            steps = _stepped(student.Scheduler(config), requests, most, clock)
+            records.append(json.dumps(list(steps)))
+    return records
 
 
 def audit(student, config, requests, most):

@@ -52,6 +52,9 @@ def edits_of(source: PythonSource) -> Iterator[Edit]:
             yield from _conditions(source, node)
         elif isinstance(node, ast.UnaryOp):
             yield source.expression(_UNARY[type(node.op)], node, source.code(node.operand))
+            yield from _numbers_that_are_none(source, node)
+        elif isinstance(node, ast.Tuple):
+            yield from _parts_of_a_key(source, node)
         elif isinstance(node, ast.IfExp):
             for part in (node.body, node.orelse):
                 yield source.expression("branch", node, source.code(part))
@@ -67,6 +70,34 @@ _UNARY: dict[type[ast.unaryop], str] = {
     ast.UAdd: "sign",
     ast.Invert: "condition",
 }
+
+
+_NEGATED: dict[type[ast.cmpop], str] = {
+    ast.Lt: ">=",
+    ast.LtE: ">",
+    ast.Gt: "<=",
+    ast.GtE: "<",
+}
+
+
+def _numbers_that_are_none(source: PythonSource, node: ast.UnaryOp) -> Iterator[Edit]:
+    """`not a > b` as `a <= b`, which says otherwise of NaN."""
+    test = node.operand
+    if not (isinstance(node.op, ast.Not) and isinstance(test, ast.Compare)):
+        return
+    if len(test.ops) == 1 and (other := _NEGATED.get(type(test.ops[0]))):
+        left, right = source.code(test.left), source.code(test.comparators[0])
+        yield source.expression("nan", node, f"{left} {other} {right}")
+
+
+def _parts_of_a_key(source: PythonSource, node: ast.Tuple) -> Iterator[Edit]:
+    """What tells two things apart, or sorts them, by one part less."""
+    is_key = isinstance(source.parents[node], ast.Lambda | ast.Compare | ast.Subscript)
+    plain = not any(isinstance(part, ast.Slice | ast.Starred) for part in node.elts)
+    if is_key and plain and isinstance(node.ctx, ast.Load) and len(node.elts) > 1:
+        for left_out in node.elts:
+            rest = ", ".join(source.code(part) for part in node.elts if part is not left_out)
+            yield source.replaced("key-part", node, f"({rest},)")
 
 
 def _constants(source: PythonSource, node: ast.Constant) -> Iterator[Edit]:

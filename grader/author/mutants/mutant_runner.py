@@ -8,7 +8,6 @@ import faulthandler
 import gc
 import json
 import os
-import resource
 import selectors
 import shutil
 import signal
@@ -231,6 +230,8 @@ def _in_the_fork(job: _Job, mutant: Mutant, folder: Path, writer: int) -> NoRetu
 
 def _bound() -> None:
     """A wall around memory and files, so that a mutant cannot take the machine's."""
+    import resource  # Unix has it
+
     with contextlib.suppress(OSError, ValueError):
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         most = pages * resource.getpagesize() + SPARE_BYTES

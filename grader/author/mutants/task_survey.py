@@ -101,7 +101,7 @@ def survey(
         found.fault = str(error)
         return found
     finally:
-        if todo:
+        if todo and plan.cache:
             notes.write(known)
     found.ran = [(mutant, known[notes.name(mutant)]) for mutant in drawn]
     found.seconds = time.perf_counter() - started

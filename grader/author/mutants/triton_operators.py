@@ -52,5 +52,5 @@ def _launches(source: PythonSource, node: ast.Call) -> Iterator[Edit]:
             elif word.arg in ("num_warps", "num_stages"):
                 yield source.replaced("block-size", word.value, "4")
     if ast.unparse(node.func) == "triton.next_power_of_2":
-        for value in ("128", "1024", "4096"):
+        for value in ("128", "1024", f"min({source.code(node)}, 4096)"):
             yield source.replaced("block-size", node, value)

@@ -58,6 +58,10 @@ OPERATORS = [
     ("and-or", "a and b", ["a or b"]),
     ("condition", "a or b", ["b", "a"]),
     ("condition", "z = not a", ["z = a"]),
+    ("nan", "if not a > 0: b()", ["if a <= 0: b()"]),
+    ("nan", "if not a == 0: b()", []),
+    ("key-part", "z.sort(key=lambda a: (a.x, a.y))", ["lambda a: (a.y,))", "lambda a: (a.x,))"]),
+    ("key-part", "z = x[:, 1]", []),
     ("sign", "z = -a", ["z = a"]),
     ("arithmetic", "z = a + b", ["z = a - b"]),
     ("operand", "z = (a - b) * c", ["z = a - b", "z = c", "z = (a) * c", "z = (b) * c"]),
@@ -122,6 +126,11 @@ OPERATORS = [
     ("contiguous", "@triton.jit\ndef f(p, stride): z = p * stride", ["z = p * 1"]),
     ("block-size", "k[grid](x, BLOCK=b)", ["k[grid](x, BLOCK=128)", "k[grid](x, BLOCK=1024)"]),
     ("block-size", "k[grid](x, num_warps=w)", ["k[grid](x, num_warps=4)"]),
+    (
+        "block-size",
+        "z = triton.next_power_of_2(n)",
+        ["z = 128", "z = 1024", "z = min(triton.next_power_of_2(n), 4096)"],
+    ),
 ]
 
 
@@ -299,6 +308,24 @@ def test_a_strong_suite_leaves_no_survivor_and_a_weak_one_does(kit: MiniKit) -> 
     (told,) = [fault for fault in faults if fault.endswith("+ total = value")]
     assert told.splitlines()[1:] == ["    - total += value", "    + total = value"]
     assert "solutions/lab90/running_mean.py:14: a mutant (augmented) earns full points" in told
+
+
+def test_a_reference_that_fails_says_nothing_about_mutants(kit: MiniKit) -> None:
+    change(kit.solution / "running_mean.py", "(index + 1)", "(index + 2)")
+    _, (fault,) = judgement(kit)
+    assert fault.startswith("reference: lab90/running_mean/test_every_prefix_has_its_mean[2]: ")
+
+
+def test_a_case_that_only_a_fork_fails_is_found(
+    kit: MiniKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What refuses even the reference would refuse every mutant, and look like a strong suite."""
+    monkeypatch.setattr(mutant_runner, "SPARE_BYTES", 1 << 20)
+    change(
+        kit.solution / "running_mean.py", "means, total", "bytearray(256 << 20)\n    means, total"
+    )
+    _, (fault,) = judgement(kit)
+    assert fault.endswith("failed in a fork")
 
 
 @pytest.mark.parametrize("kind", equivalents.KINDS)

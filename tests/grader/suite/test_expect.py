@@ -257,6 +257,22 @@ def test_raises() -> None:
         raise NotStarted("lab90.x")
 
 
+def test_raises_with_a_text_that_names() -> None:
+    error = StudentError("ValueError", "no 'x'; there are a, b", bases=("ValueError",))
+
+    def raised(*names: str) -> None:
+        with expect.raises(ValueError, WHY, names=names):
+            raise error
+
+    raised("'x'", "a", "b")
+    failure = refused(lambda: raised("'x'", "fp32", "b", "bf16"))
+    assert failure.lines == [
+        "raised ValueError: no 'x'; there are a, b",
+        "the text does not say fp32, bf16",
+    ]
+    assert failure.observed == ["fp32", "bf16"]
+
+
 def test_short_text_of_huge_values_is_cheap_and_short() -> None:
     value: Any = 7
     for _ in range(30):

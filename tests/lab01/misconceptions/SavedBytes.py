@@ -1,5 +1,41 @@
 from grader.suite import lines, misconception
 
+saved_floats_only = lines(
+    """Backward also needs masks and row numbers, and bool and int64 tensors take memory like any
+    others.""",
+    (
+        "if address not in self._excluded",
+        "if tensor.is_floating_point() and address not in self._excluded",
+    ),
+)
+
+
+saved_without_numbers = lines(
+    """A tensor of one number is a storage too: four bytes of float32.""",
+    (
+        "if address not in self._excluded",
+        "if tensor.dim() > 0 and address not in self._excluded",
+    ),
+)
+
+
+saved_once_a_version = lines(
+    """An operation in place raises a tensor's version and writes to the same storage: it is in
+    memory once.""",
+    ("address not in self._storages", "(address, tensor._version) not in self._storages"),
+    ("self._storages[address] = storage", "self._storages[address, tensor._version] = storage"),
+)
+
+
+saved_excludes_where_a_view_begins = lines(
+    """`exclude` speaks of storages: a tensor that is a part of one excludes all of it, so compare
+    untyped_storage().data_ptr(), not data_ptr().""",
+    (
+        "tensor.untyped_storage().data_ptr() for tensor in exclude",
+        "tensor.data_ptr() for tensor in exclude",
+    ),
+)
+
 
 @misconception(replaces="SavedBytes._pack")
 def saved_views_twice(self, tensor):
@@ -69,8 +105,24 @@ saved_hooks_stay = lines(
     ("        self._hooks.__exit__(*error)\n", ""),
 )
 
+
 saved_counts_backward = lines(
     """The pack hook is called when forward saves a tensor, the unpack hook when backward reads it:
     counting in unpack sees nothing before backward has run.""",
     ("self._pack, lambda saved: saved", "lambda tensor: tensor, self._pack"),
 )
+
+
+@misconception(replaces="SavedBytes.__init__")
+def saved_first_excluded_only(self, exclude=()):
+    """model.parameters() is an iterator, which can be read once: read all of it when the block is
+    made, not anew at every save."""
+    parameters = iter(exclude)
+
+    class Once:
+        def __contains__(self, address):
+            return any(t.untyped_storage().data_ptr() == address for t in parameters)
+
+    self._excluded = Once()
+    self._storages = {}
+    self.bytes = 0

@@ -1,4 +1,10 @@
-from grader.suite import misconception
+from grader.suite import lines, misconception
+
+tensor_parallelism_splits_the_layer_s_input = lines(
+    """Tensor parallelism leaves a layer's input whole on every rank; only sequence parallelism
+    splits it.""",
+    ("layer = 2 * sbh / outside", "layer = 2 * sbh / tp"),
+)
 
 
 @misconception()
@@ -251,3 +257,95 @@ def full_recompute_keeps_nothing(
         layer = (10 if dropout else 8) * sbh / outside + split / tp
     end = 4 * batch * seq * config.vocab_size / tp if logits else 0
     return config.num_hidden_layers * layer + end
+
+
+activations_of_the_config_s_heads = lines(
+    """The formula's layer is a GPT's: Q, K, V and the projection's input are hidden_size wide each,
+    whatever the config's head_dim and key/value heads are.""",
+    (
+        "split = (2 + 2 + 2 + 2 + 8 + 8) * sbh",
+        "width = (heads + config.num_key_value_heads) * config.head_dim\n"
+        "        split = 4 * seq * batch * width + (8 + 8) * sbh",
+    ),
+)
+
+
+activations_of_kv_heads = lines(
+    """Every *query* head has its probabilities: a is num_attention_heads, also where key/value
+    heads are fewer.""",
+    ("heads = config.num_attention_heads", "heads = config.num_key_value_heads"),
+)
+
+
+activations_of_the_config_s_mlp = lines(
+    """The formula's MLP is 4 hidden_size wide, whatever intermediate_size says: 8 + 8 bytes for
+    each of s b h.""",
+    ("8 + 8) * sbh", "0) * sbh + 4 * seq * batch * config.intermediate_size"),
+)
+
+
+one_head_s_square = lines(
+    """Every head has an s x s of its own: the square term carries a factor a.""",
+    ("* heads * seq * seq * batch", "* seq * seq * batch"),
+)
+
+
+log_sum_exp_in_16_bit = lines(
+    """The log-sum-exp is float32 whatever the dtype of the activations: 4 a b s bytes.""",
+    ("split += 4 * heads", "split += 2 * heads"),
+)
+
+
+selective_keeps_the_log_sum_exp = lines(
+    """The log-sum-exp is made between Q, K, V and the projection's input, so selective
+    recomputation makes it again and does not keep it.""",
+    (
+        'if recompute == "none" and attention == "sdpa"',
+        'if attention == "sdpa"',
+    ),
+)
+
+
+selective_drops_q_k_and_v = lines(
+    """Selective recomputation starts from Q, K and V, so these stay: of 34 s b h it frees
+    nothing.""",
+    ("8 + 8) * sbh", '8 + 8 - 6 * (recompute == "selective")) * sbh'),
+)
+
+
+full_recompute_keeps_one_layer = lines(
+    """Every layer's input waits for backward: full recomputation keeps 2 s b h for each layer, not
+    for one.""",
+    (
+        "total = config.num_hidden_layers * layer",
+        'total = layer if recompute == "full" else config.num_hidden_layers * layer',
+    ),
+)
+
+
+sequence_parallelism_does_nothing = lines(
+    """Sequence parallelism splits what tensor parallelism leaves whole: with it all of a layer's
+    activations are over t.""",
+    ("outside = tp if sp else 1", "outside = 1"),
+)
+
+
+logits_in_16_bit = lines(
+    """The loss keeps its log-probabilities in float32: four bytes for each position and vocabulary
+    entry.""",
+    ("total += 4 * batch", "total += 2 * batch"),
+)
+
+
+logits_of_the_last_position = lines(
+    """In training every position predicts its next token, so all b s of them have logits; one
+    position a sequence is enough for decoding only.""",
+    ("total += 4 * batch * seq", "total += 4 * batch"),
+)
+
+
+statistics_counted_too = lines(
+    """The statistics of the LayerNorms are not counted here, as in the paper: two numbers a token
+    and norm beside 34 h bytes.""",
+    ("layer = whole / outside", "layer = 8 * batch * seq + whole / outside"),
+)

@@ -1,4 +1,4 @@
-from grader.suite import misconception
+from grader.suite import lines, misconception
 
 
 @misconception()
@@ -105,3 +105,43 @@ def attention_bias_everywhere(config):
     kv = config.num_key_value_heads * config.head_dim
     params = 2 * d * q + 2 * d * kv + (2 * config.head_dim if config.qk_norm else 0)
     return params + (q + 2 * kv + d if config.qkv_bias or config.o_bias else 0)
+
+
+attention_output_from_hidden = lines(
+    """The query projection writes heads * head_dim channels and the output projection reads them:
+    neither is hidden_size x hidden_size. Gemma-7B's have 3,072 and 4,096.""",
+    ("q_channels * d", "d * d"),
+)
+
+
+attention_one_kv_head = lines(
+    """One key/value head for all queries is multi-query attention; a grouped model has
+    num_key_value_heads of them.""",
+    ("config.num_key_value_heads * config.head_dim", "config.head_dim"),
+)
+
+
+attention_biases_of_hidden = lines(
+    """A bias is as long as its projection's output: k and v have kv_heads * head_dim numbers each,
+    not hidden_size.""",
+    ("params += q_channels + 2 * kv_channels", "params += 3 * d"),
+)
+
+
+attention_bias_of_q_only = lines(
+    """qkv_bias gives a bias to each of q, k and v.""",
+    ("params += q_channels + 2 * kv_channels", "params += q_channels"),
+)
+
+
+attention_o_bias_of_the_heads = lines(
+    """The output projection's bias is added to its output, which is hidden_size long.""",
+    ("params += d\n", "params += q_channels\n"),
+)
+
+
+attention_with_the_layer_s_norms = lines(
+    """The norms before and after attention belong to the layer: total_params counts them, and here
+    they would count twice.""",
+    ("    return params\n", "    return params + 2 * d\n"),
+)

@@ -1,4 +1,4 @@
-from grader.suite import misconception
+from grader.suite import lines, misconception
 
 
 @misconception()
@@ -98,3 +98,55 @@ def audit_finds_every_claim(notebook):
         "int4_weight_fraction": 0.5 / n.precision_bytes,
     }
     return [Finding(c.quantity, c.low, c.high, actual[c.quantity]) for c in n.claims]
+
+
+audit_weights_twice = lines(
+    """state_bytes covers weights, gradients and optimizer states together: the weights are not
+    added again.""",
+    (
+        "(n.params * n.state_bytes + activations)",
+        "(n.params * n.state_bytes + weights + activations)",
+    ),
+)
+
+audit_growth_for_a_multiple = lines(
+    """`context_doubling` is a multiple of the memory at the plain context: 39 % more is 1.39, not
+    0.39.""",
+    ("(weights + 2 * kv) / (weights + kv)", "kv / (weights + kv)"),
+)
+
+audit_always_a_quarter = lines(
+    """4-bit weights are half a byte each: a quarter of 16-bit ones, half of 8-bit ones. The
+    notebook's precision_bytes says which.""",
+    ("0.5 / n.precision_bytes", "0.25"),
+)
+
+audit_cache_as_wide_as_hidden = lines(
+    """K and V are heads * head_dim wide, and that need not be hidden.""",
+    ("n.heads * n.head_dim", "n.hidden"),
+)
+
+audit_only_k = lines(
+    """The cache holds K and V: two vectors for each token and layer.""",
+    ("n.head_dim * 2", "n.head_dim"),
+)
+
+audit_inference_with_activations = lines(
+    """`inference_gib` is weights and KV cache: nothing is kept for a backward that never comes.""",
+    ("(weights + kv) / GIB", "(weights + kv + activations) / GIB"),
+)
+
+audit_finds_what_holds = lines(
+    """A finding is a claim that the inputs contradict: those inside their range are left out.""",
+    ("if not claim.low", "if claim.low"),
+)
+
+audit_looks_at_one_end = lines(
+    """A figure contradicts a claim from above or from below: both ends of the range count.""",
+    ("claim.low <= value <= claim.high", "value <= claim.high"),
+)
+
+audit_rounds_the_figure = lines(
+    """A finding carries the figure itself; rounding is for printing.""",
+    ("value = actual[claim.quantity]", "value = round(actual[claim.quantity], 2)"),
+)

@@ -1,5 +1,17 @@
 from grader.suite import lines, misconception
 
+bottleneck_optimizer_only = lines(
+    """A ledger with gradients is a training run, before its first optimizer step as well.""",
+    ("ledger.gradients > 0 or ledger", "ledger"),
+)
+
+
+bottleneck_gradients_only = lines(
+    """A ledger with optimizer states is a training run, also between two steps, when its gradients
+    are freed.""",
+    ("ledger.gradients > 0 or ledger.optimizer > 0", "ledger.gradients > 0"),
+)
+
 
 @misconception()
 def bottleneck_counts_params(ledger):
@@ -51,3 +63,23 @@ def bottleneck_quantizes_the_cache_with_the_weights(ledger):
     if name in levers:
         return name, levers[name]
     return name, "ZeRO" if training else "quantization"
+
+
+bottleneck_activations_are_training = lines(
+    """Activations alone do not make a training run: a ledger with gradients or optimizer states is
+    one. Weights that are only served can be quantized.""",
+    ("ledger.gradients > 0 or", "ledger.activations > 0 or ledger.gradients > 0 or"),
+)
+
+
+bottleneck_pages_the_logits = lines(
+    """Paging is for the KV cache. `other` is mostly logits, and these shrink when they are made in
+    chunks.""",
+    ('"other": "chunking"', '"other": "paging"'),
+)
+
+
+bottleneck_without_other = lines(
+    """`other` is a term like the rest: logits of a large vocabulary can be the largest of all.""",
+    ("terms = ledger.terms()", 'terms = {**ledger.terms(), "other": 0}'),
+)

@@ -1,4 +1,4 @@
-from grader.suite import misconception
+from grader.suite import lines, misconception
 
 
 @misconception()
@@ -116,3 +116,41 @@ def ffn_experts_as_wide_as_dense(config, layer=0, active=False):
     experts = config.num_experts_per_tok if active else config.num_experts
     router = config.hidden_size * config.num_experts + config.router_bias * config.num_experts
     return (experts + config.n_shared_experts) * mlp(config.intermediate_size) + router
+
+
+ffn_biases_of_hidden = lines(
+    """A bias is as long as its matrix's output: up and gate write the MLP's width, only down writes
+    hidden_size.""",
+    ("params += into * width + config", "params += into * config.hidden_size + config"),
+)
+
+ffn_bias_of_down_only = lines(
+    """mlp_bias gives every matrix a bias, up and gate too.""",
+    ("params += into * width + config", "params += config"),
+)
+
+ffn_router_of_chosen_experts = lines(
+    """The router scores every expert to choose a few: its matrix has num_experts rows, not
+    num_experts_per_tok.""",
+    (
+        "router = config.hidden_size * config.num_experts\n",
+        "router = config.hidden_size * config.num_experts_per_tok\n",
+    ),
+)
+
+ffn_router_in_every_expert = lines(
+    """A layer has one router in front of all its experts, not one in each of them.""",
+    (
+        "experts * _mlp_params(config, config.moe_intermediate_size) + router",
+        "experts * (_mlp_params(config, config.moe_intermediate_size) + router)",
+    ),
+)
+
+ffn_dense_beside_the_experts = lines(
+    """Experts take the place of the dense MLP: a layer that routes has none of intermediate_size
+    beside them.""",
+    (
+        "config.moe_intermediate_size) + router",
+        "config.moe_intermediate_size) + router + _mlp_params(config, config.intermediate_size)",
+    ),
+)

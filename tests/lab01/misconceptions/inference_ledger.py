@@ -36,3 +36,29 @@ inference_without_overhead = lines(
     """overhead_bytes (CUDA context, workspaces) is in memory too: it belongs to `other`.""",
     ("vocab_size + overhead_bytes", "vocab_size"),
 )
+
+inference_batch_and_seq_exchanged = lines(
+    """kv_cache_bytes takes the batch before the context. Without windows their order does not show;
+    with a window it does.""",
+    ("(config, batch, seq, dtype_bytes)", "(config, seq, batch, dtype_bytes)"),
+)
+
+inference_cache_always_in_16_bit = lines(
+    """The cache has the ledger's dtype: dtype_bytes must reach kv_cache_bytes.""",
+    ("(config, batch, seq, dtype_bytes)", "(config, batch, seq)"),
+)
+
+inference_logits_of_one_sequence = lines(
+    """Every sequence of the batch has logits of its own.""",
+    ("4 * batch", "4"),
+)
+
+inference_overhead_a_sequence = lines(
+    """The CUDA context and the workspaces are there once, however many sequences there are.""",
+    ("+ overhead_bytes", "+ batch * overhead_bytes"),
+)
+
+inference_cache_of_one_sequence = lines(
+    """Every sequence of the batch has a cache of its own.""",
+    ("(config, batch, seq, dtype_bytes)", "(config, 1, seq, dtype_bytes)"),
+)

@@ -36,10 +36,21 @@ token_in_float32 = lines(
 
 token_mla_as_mha = lines(
     """Latent attention caches one compressed vector a layer, not keys and values of every head:
-    DeepSeek-V3 keeps 70,272 bytes a token, where heads would make it 4.0 MB.""",
+    DeepSeek-V3 keeps 70,272 bytes a token, where 128 heads with keys of 192 and values of 128 would
+    make it 5.0 MB.""",
     (
         "config.kv_lora_rank + config.qk_rope_head_dim",
-        "2 * config.num_attention_heads * config.v_head_dim",
+        "config.num_attention_heads\n"
+        "        values *= config.qk_nope_head_dim + config.qk_rope_head_dim + config.v_head_dim",
+    ),
+)
+
+token_mla_without_its_branch = lines(
+    """Where config.is_mla holds, num_key_value_heads and head_dim say nothing about the cache: one
+    latent vector stands there in place of all heads' keys and values.""",
+    (
+        "config.kv_lora_rank + config.qk_rope_head_dim",
+        "2 * config.num_key_value_heads * config.head_dim",
     ),
 )
 
@@ -67,3 +78,39 @@ def token_mla_in_fp8(config, dtype_bytes=2):
         values = config.kv_lora_rank + config.qk_rope_head_dim
         return config.num_hidden_layers * values
     return config.num_hidden_layers * 2 * config.num_key_value_heads * config.head_dim * dtype_bytes
+
+
+token_mla_for_every_head = lines(
+    """All heads share the one latent vector: it is not cached once for each of them.""",
+    (
+        "config.kv_lora_rank + config.qk_rope_head_dim",
+        "config.num_attention_heads * (config.kv_lora_rank + config.qk_rope_head_dim)",
+    ),
+)
+
+token_mla_with_the_other_part = lines(
+    """What stands beside the latent vector is the rotary part of the key, qk_rope_head_dim; the
+    part without rotation is made from the latent.""",
+    ("config.qk_rope_head_dim", "config.qk_nope_head_dim"),
+)
+
+token_head_dim_from_hidden = lines(
+    """head_dim is a field of its own: hidden_size / heads is often the same number and sometimes
+    not.""",
+    ("config.head_dim", "(config.hidden_size // config.num_attention_heads)"),
+)
+
+token_counts_values = lines(
+    """A cached value takes dtype_bytes bytes: this is the number of values.""",
+    ("values * dtype_bytes", "values"),
+)
+
+token_in_full_layers_only = lines(
+    """A sliding layer keeps one more token too, until its window is full; what happens then is
+    kv_cache_bytes' business.""",
+    (
+        "return config.num_hidden_layers * values",
+        "full = [i for i in range(config.num_hidden_layers) if config.window(i) is None]\n"
+        "    return len(full) * values",
+    ),
+)

@@ -1,4 +1,4 @@
-from grader.suite import misconception
+from grader.suite import lines, misconception
 
 
 @misconception()
@@ -56,3 +56,34 @@ def cache_quadratic(config, batch, seq, dtype_bytes=2):
     """The cache grows linearly with the context: each token adds one K and one V. It is attention's
     *scores* that grow with the square, and they are not kept."""
     return batch * seq * seq * kv_bytes_per_token(config, dtype_bytes)
+
+
+cache_window_without_the_token_itself = lines(
+    """A layer with a window of w tokens keeps w of them, not w - 1.""",
+    ("min(seq, window)", "min(seq, window - 1)"),
+)
+
+
+cache_reserves_the_window = lines(
+    """A sequence shorter than the window keeps its own tokens only: the smaller of the two
+    counts.""",
+    ("min(seq, window)", "window"),
+)
+
+
+cache_one_window_for_the_batch = lines(
+    """Each sequence has a window of its own: tokens are cut to it before they are multiplied by the
+    batch.""",
+    (
+        "seq if window is None else min(seq, window)",
+        "batch * seq if window is None else min(batch * seq, window)",
+    ),
+    ("return batch * tokens", "return tokens"),
+)
+
+
+cache_always_in_16_bit = lines(
+    """The cache has the dtype that the caller asks for: dtype_bytes must reach
+    kv_bytes_per_token.""",
+    ("kv_bytes_per_token(config, dtype_bytes)", "kv_bytes_per_token(config)"),
+)

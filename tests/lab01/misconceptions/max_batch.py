@@ -4,14 +4,14 @@ batch_of_util_times_free = lines(
     """gpu_bytes is what may be used already: taking nine tenths of what the weights leave free
     gives room away twice. A utilisation multiplies the whole GPU, before weights are
     subtracted.""",
-    ("(gpu_bytes - empty) // int(one - empty)", "(0.9 * (gpu_bytes - empty) // (one - empty))"),
+    ("(gpu_bytes - empty) //", "0.9 * (gpu_bytes - empty) //"),
 )
 
 batch_of_absolute_room = lines(
     """When the weights do not fit, the room left is negative, and its absolute value is not room:
     the answer is 0.""",
     (
-        "max(0, int(gpu_bytes - empty) // int(one - empty))",
+        "max(0, int((gpu_bytes - empty) // (one - empty)))",
         "int(abs(gpu_bytes - empty) // (one - empty))",
     ),
 )
@@ -20,19 +20,19 @@ batch_below_zero = lines(
     """When the weights do not fit, the room left is negative: no sequence fits, so the answer is 0
     and never a negative batch.""",
     (
-        "max(0, int(gpu_bytes - empty) // int(one - empty))",
+        "max(0, int((gpu_bytes - empty) // (one - empty)))",
         "int((gpu_bytes - empty) // (one - empty))",
     ),
 )
 
 batch_rounded = lines(
     """Nine tenths of a sequence do not fit: round down, never to the nearest.""",
-    ("int(gpu_bytes - empty) // int(one - empty)", "round((gpu_bytes - empty) / (one - empty))"),
+    ("int((gpu_bytes - empty) // (one - empty))", "round((gpu_bytes - empty) / (one - empty))"),
 )
 
 batch_without_weights = lines(
     """The weights are in memory before the first sequence: they are subtracted from the GPU.""",
-    ("max(0, int(gpu_bytes - empty) // int(one - empty))", "int(gpu_bytes // (one - empty))"),
+    ("max(0, int((gpu_bytes - empty) // (one - empty)))", "int(gpu_bytes // (one - empty))"),
 )
 
 
@@ -49,3 +49,53 @@ def batch_without_logits(config, gpu_bytes, seq, dtype_bytes=2, overhead_bytes=0
     one sequence too many."""
     empty = inference_ledger(config, 0, seq, dtype_bytes, overhead_bytes).total
     return max(0, int((gpu_bytes - empty) // kv_cache_bytes(config, 1, seq, dtype_bytes)))
+
+
+batch_of_at_least_one = lines(
+    """When not even one sequence fits, the answer is 0: nobody can serve a batch of 1 then.""",
+    ("max(0, int", "max(1, int"),
+)
+
+batch_with_a_byte_to_spare = lines(
+    """A ledger that fills the GPU to the last byte fits: its total may be gpu_bytes.""",
+    ("(gpu_bytes - empty) //", "(gpu_bytes - empty - 1) //"),
+)
+
+batch_rounded_up = lines(
+    """A begun sequence does not fit: round down.""",
+    ("int((gpu_bytes - empty) // (one - empty))", "int(-(-(gpu_bytes - empty) // (one - empty)))"),
+)
+
+batch_without_overhead = lines(
+    """overhead_bytes is taken before the first sequence, like the weights.""",
+    (
+        "empty = inference_ledger(config, 0, seq, dtype_bytes, overhead_bytes)",
+        "empty = inference_ledger(config, 0, seq, dtype_bytes)",
+    ),
+    (
+        "one = inference_ledger(config, 1, seq, dtype_bytes, overhead_bytes)",
+        "one = inference_ledger(config, 1, seq, dtype_bytes)",
+    ),
+)
+
+batch_always_in_16_bit = lines(
+    """dtype_bytes sets the size of the weights and of the cache: 8-bit ones leave room for
+    more.""",
+    (
+        "empty = inference_ledger(config, 0, seq, dtype_bytes, overhead_bytes)",
+        "empty = inference_ledger(config, 0, seq, 2, overhead_bytes)",
+    ),
+    (
+        "one = inference_ledger(config, 1, seq, dtype_bytes, overhead_bytes)",
+        "one = inference_ledger(config, 1, seq, 2, overhead_bytes)",
+    ),
+)
+
+
+@misconception()
+def batch_searched_up_to_4096(config, gpu_bytes, seq, dtype_bytes=2, overhead_bytes=0):
+    """The GPU sets the end of the search, not a number chosen beforehand: short sequences of a
+    small model fit by the thousand."""
+    empty = inference_ledger(config, 0, seq, dtype_bytes, overhead_bytes).total
+    one = inference_ledger(config, 1, seq, dtype_bytes, overhead_bytes).total
+    return min(4096, max(0, int((gpu_bytes - empty) // (one - empty))))

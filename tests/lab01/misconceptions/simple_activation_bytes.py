@@ -21,3 +21,19 @@ one_sequence_of_activations = lines(
     """Activations scale with tokens, and a batch has batch * seq of them.""",
     ("batch * seq", "seq"),
 )
+
+activations_in_gib = lines(
+    """The function returns bytes; GiB are for printing.""",
+    ("precision_bytes * scale", "precision_bytes * scale / GIB"),
+)
+
+activations_of_backward_too = lines(
+    """The scale already counts everything that a token leaves behind in a layer: backward reads it
+    and adds no second copy.""",
+    ("precision_bytes * scale", "precision_bytes * scale * 2"),
+)
+
+activations_of_one_token_a_sequence = lines(
+    """Every token of a sequence keeps its own vectors until backward, not only the last one.""",
+    ("batch * seq", "batch"),
+)

@@ -95,3 +95,50 @@ def simple_in_gib(
         optimizer=params * adam_bytes / GIB,
         kv_cache=batch * seq * layers * heads * head_dim * 2 * precision_bytes / GIB,
     )
+
+
+simple_no_embedding = lines(
+    """The embedding is a matrix of vocab * hidden, and its parameters count like any others.""",
+    (" + vocab * hidden", ""),
+)
+
+simple_embedding_in_every_layer = lines(
+    """The model has one embedding, before its first layer; a layer has none of its own.""",
+    ("layers * (attention + ffn) + vocab * hidden", "layers * (attention + ffn + vocab * hidden)"),
+)
+
+simple_two_matrices_of_the_multiplier = lines(
+    """ffn_multiplier counts all matrices of the MLP together: m d^2 in all. Two matrices of width 4
+    d are a multiplier of 8, not of 4.""",
+    ("ffn_multiplier * hidden**2", "2 * ffn_multiplier * hidden**2"),
+)
+
+simple_master_copy_twice = lines(
+    """adam_bytes is all that the optimizer takes for a parameter: the 12 of mixed precision contain
+    the master copy already.""",
+    ("params * adam_bytes", "params * (adam_bytes + 4)"),
+)
+
+simple_gradients_in_float32 = lines(
+    """This ledger keeps gradients at precision_bytes, like the weights; float32 gradients are a
+    recipe of training_state_bytes.""",
+    ("gradients=params * precision_bytes", "gradients=params * 4"),
+)
+
+simple_cache_as_wide_as_hidden = lines(
+    """K and V are heads * head_dim wide, and that need not be hidden: the arguments say how
+    wide.""",
+    ("heads * head_dim", "hidden"),
+)
+
+simple_cache_head_as_wide_as_hidden = lines(
+    """One head's key is head_dim wide, not hidden: heads times hidden counts the width of all heads
+    once for each head.""",
+    ("heads * head_dim", "heads * hidden"),
+)
+
+simple_cache_of_one_sequence = lines(
+    """Each sequence of the batch has its own keys and values: the cache holds batch * seq
+    tokens.""",
+    ("batch * seq", "seq"),
+)

@@ -102,3 +102,35 @@ def total_two_norms_a_layer(config, active=False):
     )
     tables = (1 if config.tie_word_embeddings else 2) * config.vocab_size + config.position_rows
     return tables * d + layers + norm
+
+
+total_one_norm_a_layer = lines(
+    """A layer has a norm before attention and another before the MLP, two at least:
+    norms_per_layer says how many.""",
+    ("config.norms_per_layer * norm", "norm"),
+)
+
+total_without_embeddings = lines(
+    """The embedding and the head are parameters too. Without them the model that is called
+    Pythia-6.9B has 6.4 B.""",
+    ("return embeddings + positions", "return positions"),
+)
+
+total_active_only = lines(
+    """Memory holds every expert; only active=True leaves out those that a token does not use.""",
+    ("ffn_params(config, layer, active)", "ffn_params(config, layer, True)"),
+)
+
+total_head_with_a_bias = lines(
+    """The head is one matrix of vocab_size x hidden_size; in these families it has no bias.""",
+    (
+        "    positions = config.position_rows * d\n",
+        "    positions = config.position_rows * d\n"
+        "    positions += 0 if config.tie_word_embeddings else config.vocab_size\n",
+    ),
+)
+
+total_a_norm_after_the_embedding = lines(
+    """One norm follows the last layer; none stands before the first.""",
+    ("layers + norm", "layers + 2 * norm"),
+)

@@ -1,4 +1,4 @@
-from grader.suite import misconception
+from grader.suite import lines, misconception
 
 
 @misconception()
@@ -88,3 +88,38 @@ def states_gb_for_gib(n_params, recipe):
     gigabytes = [size * n_params / 1e9 for size in sizes[recipe]]
     weights, gradients, optimizer = (size * GIB for size in gigabytes)
     return Ledger(params=n_params, weights=weights, gradients=gradients, optimizer=optimizer)
+
+
+states_master_among_the_weights = lines(
+    """The float32 master copy belongs to the optimizer, which alone reads it: sharding the
+    optimizer shards it too. The weights that compute are the bf16 ones.""",
+    ('"bf16_mixed": (2, 2, 4 + 4 + 4)', '"bf16_mixed": (2 + 4, 2, 4 + 4)'),
+    ('"bf16_fp32grads": (2, 4, 4 + 4 + 4)', '"bf16_fp32grads": (2 + 4, 4, 4 + 4)'),
+)
+
+states_master_of_float32_weights = lines(
+    """Weights in float32 are their own master copy: fp32 has two moments beside them, 8 bytes.""",
+    ('"fp32": (4, 4, 4 + 4)', '"fp32": (4, 4, 4 + 4 + 4)'),
+)
+
+states_both_gradients = lines(
+    """bf16 gradients are added to the float32 buffer and not kept beside it: 4 bytes a parameter,
+    18 in all, not 20.""",
+    ('"bf16_fp32grads": (2, 4, 4 + 4 + 4)', '"bf16_fp32grads": (2, 2 + 4, 4 + 4 + 4)'),
+)
+
+states_pure_with_a_master = lines(
+    """torch.optim.AdamW keeps two moments of the parameters' dtype and no master copy: bf16_pure is
+    not mixed precision.""",
+    ('"bf16_pure": (2, 2, 2 + 2)', '"bf16_pure": (2, 2, 4 + 4 + 4)'),
+)
+
+states_in_gib = lines(
+    """A Ledger is in bytes; GiB are for printing.""",
+    ("(size * n_params for size in", "(size * n_params / GIB for size in"),
+)
+
+states_without_the_count = lines(
+    """The ledger says how many parameters it counts: its params is n_params.""",
+    ("params=n_params, weights", "weights"),
+)

@@ -192,8 +192,10 @@ def audit(notebook):
 def fits_where(ledger, gpu_bytes, at_least_bytes=0):
     s = ledger.weights + ledger.gradients + ledger.optimizer
     w = ledger.total - s
-    if w >= gpu_bytes:
+    if not at_least_bytes <= w <= gpu_bytes if s == 0 else w >= gpu_bytes:
         return None
+    if s == 0:
+        return (1, None)
     first = max(1, math.ceil(s / (gpu_bytes - w)))
     last = math.inf if w >= at_least_bytes else math.floor(s / (at_least_bytes - w))
     if last < first:

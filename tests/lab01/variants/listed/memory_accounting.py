@@ -115,7 +115,7 @@ def training_state_bytes(n_params, recipe):
     try:
         tensors = _RECIPES[recipe]
     except KeyError:
-        raise ValueError(f"no recipe {recipe}") from None
+        raise ValueError(f"no recipe {recipe} in {list(_RECIPES)}") from None
     sizes = {"w": 0, "g": 0, "o": 0}
     for tensor in tensors:
         kind, dtype = tensor.split(":")
