@@ -42,10 +42,11 @@ def block_hashes(tokens: Sequence[int], block_size: int, salt: str | None = None
     """One hash for each *full* block of `tokens`, chained: it stands for the block's tokens and for
     everything before them.
 
-    tokens: token ids. block_size: tokens a block. salt: requests with different salts share
-    nothing, and None is a salt of its own. Returns len(tokens) // block_size ints of your choice:
-    two lists agree in their first k hashes if and only if the salts and the first k * block_size
-    tokens are the same (up to collisions of a hash of 60 bits or more).
+    tokens: token ids, in a list or in another sequence; which one it is does not matter.
+    block_size: tokens a block. salt: requests with different salts share nothing, and None is a
+    salt of its own. Returns a list of len(tokens) // block_size ints of your choice: two lists
+    agree in their first k hashes if and only if the salts and the first k * block_size tokens are
+    the same (up to collisions of a hash of 60 bits or more).
     Raises ValueError for a block size below 1.
     Source: vLLM, Automatic Prefix Caching: hash(parent's hash, the block's tokens, extra keys).
     """
@@ -65,7 +66,8 @@ class BlockPool:
     hash until it is handed out again: so a free block can still be found.
 
     An engine has tens of thousands of blocks and takes one from the middle of the queue at every
-    hit: choose something that need not search for it.
+    hit: choose something that need not search for it. What a call costs depends on the blocks that
+    it is given or returns, not on how many the pool has.
     Raises ValueError for fewer than one block.
     Source: vLLM 0.33.0, `vllm/v1/core/block_pool.py`.
     """
@@ -96,7 +98,8 @@ class BlockPool:
 
     def touch(self, blocks: Iterable[int]) -> None:
         """One more reference to each of `blocks`, which `lookup` found; a free one leaves the free
-        queue, wherever in it it stands."""
+        queue, wherever in it it stands. A block that stands in `blocks` twice gets two references.
+        A generator of blocks is as good as a list."""
         # TODO(lab10.BlockPool): Blocks: held, free and still findable
         raise NotImplementedError("lab10.BlockPool")
 
@@ -109,15 +112,18 @@ class BlockPool:
         - one without a hash goes to the head: nobody can find it, so it is used again at once. Of
           several the last of the table stands at the very front.
 
-        Raises ValueError for a block that nobody holds.
+        A block that stands in `blocks` twice loses two references.
+        Raises ValueError for a block that nobody holds, also if the same call took its last
+        reference. How far the call came before that is not defined.
         """
         # TODO(lab10.BlockPool): Blocks: held, free and still findable
         raise NotImplementedError("lab10.BlockPool")
 
     def cache(self, block: int, content: Hashable) -> None:
         """`block`, which somebody holds and which has no hash yet, is full and has this hash from
-        now on. Other blocks may have the same: tables only grow, so two requests that computed the
-        same content at the same time keep a block each."""
+        now on: any hashable value but None, 0 like any other. Other blocks may have the same:
+        tables only grow, so two requests that computed the same content at the same time keep a
+        block each."""
         # TODO(lab10.BlockPool): Blocks: held, free and still findable
         raise NotImplementedError("lab10.BlockPool")
 
@@ -136,10 +142,11 @@ def match_prefix(
 ) -> list[int]:
     """The blocks of `pool` that hold the beginning of a request already, in order.
 
-    hashes: of the request's full blocks, as `block_hashes` gives them; there may be one more, of a
-    last block that is not full. num_tokens: how many tokens the request has now. The longest run
-    from the first block on counts, and never all tokens: the last one is computed in any case,
-    because its output is what comes next. Nothing is touched.
+    hashes: of the request's full blocks, as `block_hashes` or a trace gives them; there may be one
+    more, of a last block that is not full. num_tokens: how many tokens the request has now, at
+    least 1. The longest run from the first block on counts, whether its blocks are held or free,
+    and never all tokens: the last one is computed in any case, because its output is what comes
+    next. Nothing is touched.
     Source: vLLM 0.33.0, `KVCacheManager.get_computed_blocks` (at most num_tokens - 1).
     """
     # TODO(lab10.match_prefix): How much of a prompt is there already
@@ -155,9 +162,8 @@ class Running:
 
     id: the request's. num_tokens: known tokens, the prompt's and those generated so far.
     num_computed: those of them whose keys and values are in the cache. blocks: its block table,
-    which only grows until it is freed. room: tokens that the table holds. hashes: of full blocks,
-    as far as they can be known. num_hashed: blocks of the table that have their hash. left: tokens
-    that it still generates.
+    which only grows until it is freed. hashes: of full blocks, as far as they can be known.
+    num_hashed: blocks of the table that have their hash. left: tokens that it still generates.
     """
 
     id: int
@@ -166,7 +172,6 @@ class Running:
     hashes: Sequence[Hashable] = ()
     num_computed: int = 0
     num_hashed: int = 0
-    room: int = 0
     blocks: list[int] = field(default_factory=list)
 
 
@@ -198,6 +203,9 @@ class Scheduler:
        finished and frees its blocks; finished ones do so in the order in which they were scheduled,
        after everything else. The last token is never computed.
 
+    A request's id is a name: no decision depends on it, nor on the time. What a request brings,
+    its list of tokens among it, stays as it is.
+
     Hashes: of token ids `block_hashes` of the prompt *and* of what follows (`GENERATED_TOKEN`), so
     that a preempted request finds its own blocks again; of a number of tokens, `block_hashes` of
     the request for the prompt's full blocks, or none.
@@ -222,7 +230,8 @@ class Scheduler:
 
         Raises ValueError for a request without a prompt token or without a token to generate, and
         for one that could never be computed, because the blocks for all of its tokens but the last
-        are more than the pool has (the null block is none of them).
+        are more than the pool has (the null block is not one of them). A request that is refused
+        does not wait.
         """
         # TODO(lab10.Scheduler): The step of an engine
         raise NotImplementedError("lab10.Scheduler")
@@ -246,13 +255,16 @@ def load_azure(path: Path) -> list[Req]:
 
         2023-11-16 18:15:46.6805900,374,44
 
-    The time is exact to 100 ns: 7 digits follow its decimal point (another number of them, up to 9,
-    is read as well; none, too). Lines end in CRLF or LF, and the last row may have no end. Returns
-    for each row a `Req` with `t_arrival_s`, in seconds from the first row's time and as close to it
-    as a float can be, and both numbers of tokens.
+    The time is in UTC: what `%Y-%m-%d %H:%M:%S` reads, and a fraction, exact to 100 ns: 7 digits
+    follow its decimal point (another number of them, up to 9, is read as well; none, too). Which
+    time zone this machine is in does not matter. A number of tokens is written in the digits 0 to 9
+    alone; `int` would take more than that. Lines end in CRLF or LF, and the last row may have no
+    end. Returns for each row a `Req` with `t_arrival_s`, in seconds from the first row's time,
+    exact to a nanosecond, and both numbers of tokens. A file of the header alone has no request.
 
     Raises ValueError, `<file's name>:<line>: ...` with the first line as 1, for a header or a row
-    of another form, for fewer than one token, and for a time before that of the row above.
+    of another form (an empty one, too), for fewer than one token, and for a time before that of the
+    row above. Of several such lines the first is named.
     """
     # TODO(lab10.load_azure): Azure's trace as requests
     raise NotImplementedError("lab10.load_azure")
@@ -266,13 +278,14 @@ def load_mooncake(path: Path) -> list[Req]:
         {"timestamp": 3000, "input_length": 1900, "output_length": 25, "hash_ids": [0, 7, 8, 9]}
 
     `timestamp` is in *milliseconds*, `hash_ids` has a hash for each 512 tokens of the prompt, a
-    last, partly filled block included. The last line may have no end. Returns for each line a `Req`
-    with `t_arrival_s`, in seconds from the first line's time, both numbers of tokens, and the
-    hashes as `block_hashes`.
+    last, partly filled block included. All numbers are JSON integers: 3000.0, true and "3000" are
+    not. Other keys are ignored. The last line may have no end, and an empty file has no request.
+    Returns for each line a `Req` with `t_arrival_s`, in seconds from the first line's time, exact
+    to a nanosecond, both numbers of tokens, and the hashes as `block_hashes`.
 
-    Raises ValueError, `<file's name>:<line>: ...` with the first line as 1, for a line that is no
-    such object, for fewer than one token, for a wrong number of hashes, and for a time before that
-    of the line above.
+    Raises ValueError, `<file's name>:<line>: ...` with the first line as 1, for a line that is not
+    such an object (an empty one, too), for fewer than one token, for a wrong number of hashes, and
+    for a time before that of the line above. Of several such lines the first is named.
     """
     # TODO(lab10.load_mooncake): Mooncake's trace as requests
     raise NotImplementedError("lab10.load_mooncake")
@@ -292,10 +305,11 @@ def metrics(outputs: Sequence[Output], duration_s: float, slo: Slo) -> dict[str,
       request of two tokens or more: (latency - TTFT) / (tokens - 1). ITL, inter-token latency, has
       one value for each gap of each request, all in one pool.
     - request_goodput: requests a second that keep every part of the SLO, each on its own; a value
-      equal to its limit is good, and the TPOT of a request with one token is 0 here. 0.0 if the SLO
-      asks for nothing.
+      equal to its limit is good, and the TPOT of a request with one token is 0 here. Both sides are
+      compared in seconds, the limit divided by 1000: 0.07 s keeps 70 ms. 0.0 if the SLO asks for
+      nothing; a limit of 0 ms asks for something.
 
-    Raises ValueError for a duration that is not above 0.
+    Raises ValueError for a duration that is not above 0; NaN is not.
     Source: vLLM 0.33.0, `vllm/benchmarks/serve.py`, `calculate_metrics`.
     """
     # TODO(lab10.metrics): What a benchmark reports
@@ -321,11 +335,13 @@ def capacity(
     values of `block_size` tokens in every layer. Tensor parallelism splits the key/value heads; a
     GPU has one at least, so with more GPUs than heads they are replicated.
 
-    Returns `Capacity`: num_blocks, 0 if nothing is left; kv_bytes_per_block, of one block on one
-    GPU; max_concurrency, how many requests of `max_model_len` tokens fit, each in whole blocks.
+    Returns `Capacity`: num_blocks, an int, 0 if nothing is left; kv_bytes_per_block, an int, of one
+    block on one GPU; max_concurrency, how many requests of `max_model_len` tokens fit, each in
+    whole blocks.
 
-    Raises ValueError for a utilization that is not above 0 and at most 1, and for heads and GPUs of
-    which neither number divides the other.
+    Raises ValueError for a utilization that is not above 0 and at most 1 (NaN is not), and for
+    heads and GPUs of which neither number divides the other. All other numbers are at least 1, or 0
+    where bytes are counted; that is not checked.
     Source: vLLM 0.33.0, `vllm/v1/worker/gpu_worker.py` and `vllm/v1/core/kv_cache_utils.py`.
     """
     # TODO(lab10.capacity): How many blocks are left
@@ -336,8 +352,9 @@ def step_seconds(cost: CostModel, num_tokens: int, context_tokens: int) -> float
     """How long a step takes, in seconds: a GPU computes while it reads, so the slower of the two
     decides; and whatever the step holds, the host needs `overhead_s` for it.
 
-    num_tokens: computed in the step, of all requests; each takes `flops_per_token`. context_tokens:
-    whose keys and values the step reads, beside all weights, which it reads once.
+    num_tokens: computed in the step, of all requests; each takes `flops_per_token`, whatever its
+    context. context_tokens: whose keys and values the step reads, beside all weights, which it
+    reads once.
     Source: the roofline (Williams et al., 2009).
     """
     # TODO(lab10.simulate): A clock around the scheduler
@@ -352,14 +369,16 @@ def simulate(
 ) -> list[Result]:
     """Let an engine serve a trace; a `Result` for each request, in the trace's order.
 
-    scheduler: makes the scheduler from `cfg`: anything with `add`, `step` and `num_unfinished`, as
-    `PlainScheduler` and `Scheduler` have them. The clock starts at 0. Before each step every
-    request that has arrived is added, in the order of arrival (of equal ones, the trace's); a step
-    begins at the clock's time and takes `step_seconds` for its tokens and `context_tokens`; the
-    tokens of `Step.generated` are there when it ends. While there is nothing to do the clock goes
-    on to the next arrival.
+    trace: any iterable, in any order. scheduler: makes the scheduler from `cfg`: anything with
+    `add`, `step` and `num_unfinished`, as `PlainScheduler` and `Scheduler` have them. The clock
+    starts at 0 and never goes back. Before each step every request that has arrived is added, in
+    the order of arrival (of equal ones, the trace's), one that arrives exactly then included; a
+    step is told the clock's time, begins then, and takes `step_seconds` for its tokens and
+    `context_tokens`; the tokens of `Step.generated` are there when it ends. While there is nothing
+    to do the clock goes on to the next arrival. An empty trace has no results.
 
-    Raises RuntimeError if the scheduler schedules nothing although requests are unfinished.
+    Raises RuntimeError if the scheduler schedules nothing although requests are unfinished, whether
+    others are still to arrive or not.
     """
     # TODO(lab10.simulate): A clock around the scheduler
     raise NotImplementedError("lab10.simulate")

@@ -124,7 +124,10 @@ class Capacity:
 
 @dataclass(slots=True, frozen=True)
 class CostModel:
-    """What a step costs on a GPU, see `step_seconds`. Bytes, FLOPs, bytes and FLOPs a second."""
+    """What a step costs on a GPU, see `step_seconds`. Bytes, FLOPs, bytes and FLOPs a second.
+
+    flops_per_token is a constant, the weights' 2 FLOPs a parameter: attention's own FLOPs, which
+    grow with the context, are left out."""
 
     weight_bytes: float
     flops_per_token: float

@@ -42,10 +42,11 @@ def block_hashes(tokens: Sequence[int], block_size: int, salt: str | None = None
     """One hash for each *full* block of `tokens`, chained: it stands for the block's tokens and for
     everything before them.
 
-    tokens: token ids. block_size: tokens a block. salt: requests with different salts share
-    nothing, and None is a salt of its own. Returns len(tokens) // block_size ints of your choice:
-    two lists agree in their first k hashes if and only if the salts and the first k * block_size
-    tokens are the same (up to collisions of a hash of 60 bits or more).
+    tokens: token ids, in a list or in another sequence; which one it is does not matter.
+    block_size: tokens a block. salt: requests with different salts share nothing, and None is a
+    salt of its own. Returns a list of len(tokens) // block_size ints of your choice: two lists
+    agree in their first k hashes if and only if the salts and the first k * block_size tokens are
+    the same (up to collisions of a hash of 60 bits or more).
     Raises ValueError for a block size below 1.
     Source: vLLM, Automatic Prefix Caching: hash(parent's hash, the block's tokens, extra keys).
     """
@@ -56,7 +57,7 @@ def block_hashes(tokens: Sequence[int], block_size: int, salt: str | None = None
     parent = f"salt {salt!r}"
     for end in range(block_size, len(tokens) + 1, block_size):
         content = f"{parent}: {list(tokens[end - block_size : end])}"
-        hashes.append(int.from_bytes(hashlib.sha256(content.encode()).digest()[:8]))
+        hashes.append(int.from_bytes(hashlib.sha256(content.encode()).digest()))
         parent = f"after {hashes[-1]}"
     return hashes
     # END SOLUTION
@@ -74,7 +75,8 @@ class BlockPool:
     hash until it is handed out again: so a free block can still be found.
 
     An engine has tens of thousands of blocks and takes one from the middle of the queue at every
-    hit: choose something that need not search for it.
+    hit: choose something that need not search for it. What a call costs depends on the blocks that
+    it is given or returns, not on how many the pool has.
     Raises ValueError for fewer than one block.
     Source: vLLM 0.33.0, `vllm/v1/core/block_pool.py`.
     """
@@ -139,7 +141,8 @@ class BlockPool:
 
     def touch(self, blocks: Iterable[int]) -> None:
         """One more reference to each of `blocks`, which `lookup` found; a free one leaves the free
-        queue, wherever in it it stands."""
+        queue, wherever in it it stands. A block that stands in `blocks` twice gets two references.
+        A generator of blocks is as good as a list."""
         # BEGIN SOLUTION BlockPool
         for block in blocks:
             if self._references[block] == 0:
@@ -156,7 +159,9 @@ class BlockPool:
         - one without a hash goes to the head: nobody can find it, so it is used again at once. Of
           several the last of the table stands at the very front.
 
-        Raises ValueError for a block that nobody holds.
+        A block that stands in `blocks` twice loses two references.
+        Raises ValueError for a block that nobody holds, also if the same call took its last
+        reference. How far the call came before that is not defined.
         """
         # BEGIN SOLUTION BlockPool
         references, hash_of = self._references, self._hash_of
@@ -175,8 +180,9 @@ class BlockPool:
 
     def cache(self, block: int, content: Hashable) -> None:
         """`block`, which somebody holds and which has no hash yet, is full and has this hash from
-        now on. Other blocks may have the same: tables only grow, so two requests that computed the
-        same content at the same time keep a block each."""
+        now on: any hashable value but None, 0 like any other. Other blocks may have the same:
+        tables only grow, so two requests that computed the same content at the same time keep a
+        block each."""
         # BEGIN SOLUTION BlockPool
         self._hash_of[block] = content
         self._blocks_with.setdefault(content, {})[block] = None
@@ -199,10 +205,11 @@ def match_prefix(
 ) -> list[int]:
     """The blocks of `pool` that hold the beginning of a request already, in order.
 
-    hashes: of the request's full blocks, as `block_hashes` gives them; there may be one more, of a
-    last block that is not full. num_tokens: how many tokens the request has now. The longest run
-    from the first block on counts, and never all tokens: the last one is computed in any case,
-    because its output is what comes next. Nothing is touched.
+    hashes: of the request's full blocks, as `block_hashes` or a trace gives them; there may be one
+    more, of a last block that is not full. num_tokens: how many tokens the request has now, at
+    least 1. The longest run from the first block on counts, whether its blocks are held or free,
+    and never all tokens: the last one is computed in any case, because its output is what comes
+    next. Nothing is touched.
     Source: vLLM 0.33.0, `KVCacheManager.get_computed_blocks` (at most num_tokens - 1).
     """
     # BEGIN SOLUTION match_prefix
@@ -225,9 +232,8 @@ class Running:
 
     id: the request's. num_tokens: known tokens, the prompt's and those generated so far.
     num_computed: those of them whose keys and values are in the cache. blocks: its block table,
-    which only grows until it is freed. room: tokens that the table holds. hashes: of full blocks,
-    as far as they can be known. num_hashed: blocks of the table that have their hash. left: tokens
-    that it still generates.
+    which only grows until it is freed. hashes: of full blocks, as far as they can be known.
+    num_hashed: blocks of the table that have their hash. left: tokens that it still generates.
     """
 
     id: int
@@ -236,7 +242,6 @@ class Running:
     hashes: Sequence[Hashable] = ()
     num_computed: int = 0
     num_hashed: int = 0
-    room: int = 0
     blocks: list[int] = field(default_factory=list)
 
 
@@ -268,6 +273,9 @@ class Scheduler:
        finished and frees its blocks; finished ones do so in the order in which they were scheduled,
        after everything else. The last token is never computed.
 
+    A request's id is a name: no decision depends on it, nor on the time. What a request brings,
+    its list of tokens among it, stays as it is.
+
     Hashes: of token ids `block_hashes` of the prompt *and* of what follows (`GENERATED_TOKEN`), so
     that a preempted request finds its own blocks again; of a number of tokens, `block_hashes` of
     the request for the prompt's full blocks, or none.
@@ -292,7 +300,8 @@ class Scheduler:
 
         Raises ValueError for a request without a prompt token or without a token to generate, and
         for one that could never be computed, because the blocks for all of its tokens but the last
-        are more than the pool has (the null block is none of them).
+        are more than the pool has (the null block is not one of them). A request that is refused
+        does not wait.
         """
         # BEGIN SOLUTION Scheduler
         cfg = self.cfg
@@ -313,7 +322,7 @@ class Scheduler:
         if cfg.enable_prefix_caching and not by_number:
             known = [*req.prompt_tokens, *[GENERATED_TOKEN] * req.out_tokens]
             hashes = block_hashes(known, cfg.block_size, req.salt)
-        elif cfg.enable_prefix_caching and req.block_hashes is not None:
+        elif cfg.enable_prefix_caching and req.block_hashes:
             hashes = req.block_hashes[: prompt // cfg.block_size]
         self.waiting.append(Running(req.id, prompt, req.out_tokens, hashes))
         # END SOLUTION
@@ -332,30 +341,22 @@ class Scheduler:
         finished: list[Running] = []
         context_tokens = 0
 
-        everybody: Iterable[Running] = running  # victims leave at its end, behind the scheduled
-        if self.waiting:
-            everybody = chain(running, self._admitted(scheduled, preempted))
-        for request in everybody:
-            reach = request.num_tokens
-            tokens = reach - request.num_computed
-            if tokens > budget:
-                if budget == 0:
-                    break
-                reach -= tokens - budget
-                tokens = budget
-            if reach > request.room:
-                missing = blocks_for(reach, size) - len(request.blocks)
-                while missing > pool.num_free and request.blocks:
-                    preempted.append(self._preempt_last())
-                if not request.blocks:  # it was the last one itself
-                    break
-                request.blocks += pool.alloc(missing)
-                request.room += missing * size
+        # Victims leave at the end of `running`, behind those that are scheduled already.
+        for request in chain(running, self._admitted(scheduled, preempted)):
+            tokens = min(request.num_tokens - request.num_computed, budget)
+            if tokens == 0:
+                break
+            reach = request.num_computed + tokens
+            missing = blocks_for(reach, size) - len(request.blocks)
+            while missing > pool.num_free and request.blocks:
+                preempted.append(self._preempt_last())
+            if not request.blocks:  # it was the last one itself
+                break
+            request.blocks += pool.alloc(missing)
             request.num_computed = reach
             scheduled[request.id] = tokens
             budget -= tokens
-            if request.hashes:
-                self._hash_full_blocks(request)
+            self._hash_full_blocks(request)
             context_tokens += reach
             if reach == request.num_tokens:
                 generated.append(request.id)
@@ -364,10 +365,9 @@ class Scheduler:
                 if request.left == 0:
                     finished.append(request)
 
-        if finished:
-            for request in finished:
-                pool.free(request.blocks)
-            self.running = [request for request in running if request.left]
+        for request in finished:
+            pool.free(request.blocks)
+        self.running = [request for request in running if request.left]
         ended = [request.id for request in finished]
         return Step(scheduled, preempted, ended, pool.num_free, generated, context_tokens)
 
@@ -390,7 +390,6 @@ class Scheduler:
             pool.touch(hits)
             request.blocks = hits + pool.alloc(blocks_for(reach, size) - len(hits))
             request.num_hashed, request.num_computed = len(hits), cached
-            request.room = len(request.blocks) * size
             yield request
             budget -= scheduled[request.id]
 
@@ -399,7 +398,6 @@ class Scheduler:
         victim = self.running.pop()
         self.pool.free(victim.blocks)
         victim.blocks = []
-        victim.num_computed = victim.num_hashed = victim.room = 0
         self.waiting.appendleft(victim)
         return victim.id
 
@@ -422,16 +420,18 @@ def load_azure(path: Path) -> list[Req]:
 
         2023-11-16 18:15:46.6805900,374,44
 
-    The time is exact to 100 ns: 7 digits follow its decimal point (another number of them, up to 9,
-    is read as well; none, too). Lines end in CRLF or LF, and the last row may have no end. Returns
-    for each row a `Req` with `t_arrival_s`, in seconds from the first row's time and as close to it
-    as a float can be, and both numbers of tokens.
+    The time is in UTC: what `%Y-%m-%d %H:%M:%S` reads, and a fraction, exact to 100 ns: 7 digits
+    follow its decimal point (another number of them, up to 9, is read as well; none, too). Which
+    time zone this machine is in does not matter. A number of tokens is written in the digits 0 to 9
+    alone; `int` would take more than that. Lines end in CRLF or LF, and the last row may have no
+    end. Returns for each row a `Req` with `t_arrival_s`, in seconds from the first row's time,
+    exact to a nanosecond, and both numbers of tokens. A file of the header alone has no request.
 
     Raises ValueError, `<file's name>:<line>: ...` with the first line as 1, for a header or a row
-    of another form, for fewer than one token, and for a time before that of the row above.
+    of another form (an empty one, too), for fewer than one token, and for a time before that of the
+    row above. Of several such lines the first is named.
     """
     # BEGIN SOLUTION load_azure
-    path = Path(path)
     lines = path.read_text(encoding="utf-8").splitlines()
     if not lines or lines[0] != "TIMESTAMP,ContextTokens,GeneratedTokens":
         raise ValueError(f"{path.name}:1: the header is not that of an Azure trace.")
@@ -439,9 +439,9 @@ def load_azure(path: Path) -> list[Req]:
     first = before = None
     for number, line in enumerate(lines[1:], start=2):
         try:
-            stamp, prompt, out = line.split(",")
+            stamp, *counts = line.split(",")
             time_ns = _nanoseconds(stamp)
-            prompt_tokens, out_tokens = int(prompt), int(out)
+            prompt_tokens, out_tokens = (int(_digits(count)) for count in counts)
         except ValueError as error:
             raise ValueError(f"{path.name}:{number}: {line!r} is no request: {error}.") from None
         if prompt_tokens < 1 or out_tokens < 1:
@@ -456,11 +456,18 @@ def load_azure(path: Path) -> list[Req]:
 
 def _nanoseconds(stamp: str) -> int:
     """A time as whole nanoseconds; strptime's %f would take 6 digits and no more."""
-    whole, _point, fraction = stamp.partition(".")
+    whole, point, fraction = stamp.partition(".")
     moment = datetime.strptime(whole, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
-    if len(fraction) > 9 or not (fraction + "0").isdigit():
-        raise ValueError(f"{fraction!r} is no fraction of a second")
+    if point and len(_digits(fraction)) > 9:
+        raise ValueError(f"{fraction!r} has more than 9 digits")
     return int(moment.timestamp()) * 10**9 + int(fraction.ljust(9, "0"))
+
+
+def _digits(text: str) -> str:
+    """The text, if it is digits and nothing else; `int` takes signs, blanks and underscores."""
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"{text!r} is not a whole number")
+    return text
     # END SOLUTION
 
 
@@ -472,26 +479,25 @@ def load_mooncake(path: Path) -> list[Req]:
         {"timestamp": 3000, "input_length": 1900, "output_length": 25, "hash_ids": [0, 7, 8, 9]}
 
     `timestamp` is in *milliseconds*, `hash_ids` has a hash for each 512 tokens of the prompt, a
-    last, partly filled block included. The last line may have no end. Returns for each line a `Req`
-    with `t_arrival_s`, in seconds from the first line's time, both numbers of tokens, and the
-    hashes as `block_hashes`.
+    last, partly filled block included. All numbers are JSON integers: 3000.0, true and "3000" are
+    not. Other keys are ignored. The last line may have no end, and an empty file has no request.
+    Returns for each line a `Req` with `t_arrival_s`, in seconds from the first line's time, exact
+    to a nanosecond, both numbers of tokens, and the hashes as `block_hashes`.
 
-    Raises ValueError, `<file's name>:<line>: ...` with the first line as 1, for a line that is no
-    such object, for fewer than one token, for a wrong number of hashes, and for a time before that
-    of the line above.
+    Raises ValueError, `<file's name>:<line>: ...` with the first line as 1, for a line that is not
+    such an object (an empty one, too), for fewer than one token, for a wrong number of hashes, and
+    for a time before that of the line above. Of several such lines the first is named.
     """
     # BEGIN SOLUTION load_mooncake
-    path = Path(path)
     requests: list[Req] = []
     first = before = None
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             row = json.loads(line)
             time_ms, prompt, out = (row[k] for k in ("timestamp", "input_length", "output_length"))
-            hashes = list(row["hash_ids"])
-            plain = all(isinstance(n, int) for n in (prompt, out, *hashes))
-            if not plain or not isinstance(time_ms, int | float):
-                raise ValueError("a value is no number")
+            hashes = row["hash_ids"]
+            if not all(type(n) is int for n in (time_ms, prompt, out, *hashes)):  # true is an int
+                raise ValueError("a value is not an integer")
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path.name}:{number}: no request of Mooncake: {error!r}.") from None
         if prompt < 1 or out < 1:
@@ -521,10 +527,11 @@ def metrics(outputs: Sequence[Output], duration_s: float, slo: Slo) -> dict[str,
       request of two tokens or more: (latency - TTFT) / (tokens - 1). ITL, inter-token latency, has
       one value for each gap of each request, all in one pool.
     - request_goodput: requests a second that keep every part of the SLO, each on its own; a value
-      equal to its limit is good, and the TPOT of a request with one token is 0 here. 0.0 if the SLO
-      asks for nothing.
+      equal to its limit is good, and the TPOT of a request with one token is 0 here. Both sides are
+      compared in seconds, the limit divided by 1000: 0.07 s keeps 70 ms. 0.0 if the SLO asks for
+      nothing; a limit of 0 ms asks for something.
 
-    Raises ValueError for a duration that is not above 0.
+    Raises ValueError for a duration that is not above 0; NaN is not.
     Source: vLLM 0.33.0, `vllm/benchmarks/serve.py`, `calculate_metrics`.
     """
     # BEGIN SOLUTION metrics
@@ -586,11 +593,13 @@ def capacity(
     values of `block_size` tokens in every layer. Tensor parallelism splits the key/value heads; a
     GPU has one at least, so with more GPUs than heads they are replicated.
 
-    Returns `Capacity`: num_blocks, 0 if nothing is left; kv_bytes_per_block, of one block on one
-    GPU; max_concurrency, how many requests of `max_model_len` tokens fit, each in whole blocks.
+    Returns `Capacity`: num_blocks, an int, 0 if nothing is left; kv_bytes_per_block, an int, of one
+    block on one GPU; max_concurrency, how many requests of `max_model_len` tokens fit, each in
+    whole blocks.
 
-    Raises ValueError for a utilization that is not above 0 and at most 1, and for heads and GPUs of
-    which neither number divides the other.
+    Raises ValueError for a utilization that is not above 0 and at most 1 (NaN is not), and for
+    heads and GPUs of which neither number divides the other. All other numbers are at least 1, or 0
+    where bytes are counted; that is not checked.
     Source: vLLM 0.33.0, `vllm/v1/worker/gpu_worker.py` and `vllm/v1/core/kv_cache_utils.py`.
     """
     # BEGIN SOLUTION capacity
@@ -614,8 +623,9 @@ def step_seconds(cost: CostModel, num_tokens: int, context_tokens: int) -> float
     """How long a step takes, in seconds: a GPU computes while it reads, so the slower of the two
     decides; and whatever the step holds, the host needs `overhead_s` for it.
 
-    num_tokens: computed in the step, of all requests; each takes `flops_per_token`. context_tokens:
-    whose keys and values the step reads, beside all weights, which it reads once.
+    num_tokens: computed in the step, of all requests; each takes `flops_per_token`, whatever its
+    context. context_tokens: whose keys and values the step reads, beside all weights, which it
+    reads once.
     Source: the roofline (Williams et al., 2009).
     """
     # BEGIN SOLUTION simulate
@@ -633,14 +643,16 @@ def simulate(
 ) -> list[Result]:
     """Let an engine serve a trace; a `Result` for each request, in the trace's order.
 
-    scheduler: makes the scheduler from `cfg`: anything with `add`, `step` and `num_unfinished`, as
-    `PlainScheduler` and `Scheduler` have them. The clock starts at 0. Before each step every
-    request that has arrived is added, in the order of arrival (of equal ones, the trace's); a step
-    begins at the clock's time and takes `step_seconds` for its tokens and `context_tokens`; the
-    tokens of `Step.generated` are there when it ends. While there is nothing to do the clock goes
-    on to the next arrival.
+    trace: any iterable, in any order. scheduler: makes the scheduler from `cfg`: anything with
+    `add`, `step` and `num_unfinished`, as `PlainScheduler` and `Scheduler` have them. The clock
+    starts at 0 and never goes back. Before each step every request that has arrived is added, in
+    the order of arrival (of equal ones, the trace's), one that arrives exactly then included; a
+    step is told the clock's time, begins then, and takes `step_seconds` for its tokens and
+    `context_tokens`; the tokens of `Step.generated` are there when it ends. While there is nothing
+    to do the clock goes on to the next arrival. An empty trace has no results.
 
-    Raises RuntimeError if the scheduler schedules nothing although requests are unfinished.
+    Raises RuntimeError if the scheduler schedules nothing although requests are unfinished, whether
+    others are still to arrive or not.
     """
     # BEGIN SOLUTION simulate
     rows = list(trace)

@@ -163,6 +163,8 @@ def _place(node: Any) -> tuple[int, int]:
     return node.start_mark.line + 1, node.start_mark.column + 1
 
 
+# The kit's own comments, which explain no key.
+_MARKER = re.compile(r"# (?:TODO\(lab|NOT STARTED|(?:BEGIN|END) SOLUTION)")
 _CLAIM = re.compile(r"#\s*claim:\s*(\w+)\s*[=:]\s*([^\s#]+)")
 
 
@@ -177,7 +179,13 @@ def _read_comments(found: Config, text: str) -> None:
                 value = float(match[2].replace(",", "").replace("_", ""))
             except ValueError:
                 raise _fault(number, line.index(match[2]) + 1, f"{match[2]} is no number") from None
+            before = found.claims.get(match[1])
+            if before and before[0] != value:
+                text = f"{match[1]} is {match[2]} here and something else in line {before[1]}"
+                raise _fault(number, match.start() + 1, text, f"two claims of {match[1]}")
             found.claims[match[1]] = (value, number)
+            above = []
+        elif _MARKER.match(stripped):
             above = []
         elif stripped.startswith("#"):
             above.append(stripped.lstrip("# "))
@@ -303,7 +311,7 @@ def starts(found: Config, problem: Any, trace: list[Any]) -> tuple[int, float]:
     if length > 32768:
         text = f"max_model_len is {length}; the model was trained for 32,768"
         raise found.fault("max_model_len", text, "too long")
-    size = get("block_size") or 16
+    size = 16 if get("block_size") is None else get("block_size")
     if size % 16 or size < 1:
         raise found.fault("block_size", f"block_size is {size}; a multiple of 16", "block size")
     blocks = blocks_of(problem, util, budget, seqs, size)

@@ -34,13 +34,16 @@ LEFT = (
 CONCURRENCY = "a request of max_model_len tokens takes whole blocks"
 
 
-def _check(got, blocks, block_bytes, concurrency, rel=1e-12):
+def _check(got, blocks, block_bytes, concurrency):
+    whole = isinstance(got.num_blocks, int) and isinstance(got.kv_bytes_per_block, int)
+    kinds = f"{type(got.num_blocks).__name__} and {type(got.kv_bytes_per_block).__name__}"
+    expect.true(whole, "num_blocks and kv_bytes_per_block are ints", kinds)
     expect.bytes(got.kv_bytes_per_block, block_bytes, BLOCK, "kv_bytes_per_block")
     expect.equal(got.num_blocks, blocks, LEFT, "num_blocks")
     expect.close(got.max_concurrency, concurrency, CONCURRENCY, n=4, what="max_concurrency")
 
 
-@task("capacity")
+@task("capacity", holds=("utilization", "uses", "block", "concurrency", "ints"))
 def test_llama_3_8b_on_80_gib(student):
     """80 GiB, 0.9, activations 5 GiB, other 1 GiB: 72 - 14.96 - 6 GiB are 26,133 blocks of 2 MiB.
     Oracle: by hand."""
@@ -50,7 +53,7 @@ def test_llama_3_8b_on_80_gib(student):
     _check(got, 26_133, 2 * 1024**2, 26_133 / 512)
 
 
-@task("capacity")
+@task("capacity", holds=("weights", "uses", "block", "heads", "replicated", "concurrency"))
 @pytest.mark.parametrize("tp", [1, 2, 4, 8, 16])
 def test_any_model_on_any_number_of_gpus(student, rng, tp):
     """Weights and heads are split; a head is the least that a GPU has.
@@ -82,7 +85,45 @@ def test_any_model_on_any_number_of_gpus(student, rng, tp):
         _check(got, want, per_block, want / -(-length // size))
 
 
-@task("capacity")
+@task("capacity", holds=("defaults",))
+def test_what_is_not_said(student):
+    """Utilization 0.92, one GPU, 2 bytes a value, 16 tokens a block, nothing beside the weights.
+    Oracle: by hand: 73.6 GiB less 14.957 GiB in blocks of 2 MiB."""
+    got = student.capacity(LLAMA3_8B, 80 * GIB, 16 * 1000)
+    left = 0.92 * 80 * GIB - 2 * 8_030_261_248
+    _check(got, int(left // 2**21), 2**21, int(left // 2**21) / 1000)
+
+
+@task("capacity", holds=("whole_numbers", "exactly", "concurrency"))
+def test_at_the_bound(student):
+    """Exactly three blocks, a byte less, a byte more; exactly one; a request that ends with a block
+    and one that begins another.
+    Oracle: by hand, in bytes that floats have exactly."""
+    model = Model(4096, 2, 4, 8)
+    block = 2 * 2 * 4 * 8 * 2 * 16
+    fixed = 4096 + 100 + 20
+    for spare, blocks in (
+        (3 * block, 3),
+        (3 * block - 1, 2),
+        (3 * block + 1, 3),
+        (block, 1),
+        (block - 1, 0),
+        (0, 0),
+        (-1, 0),
+        (-block, 0),
+        (-4000, 0),
+    ):
+        for length, each in ((32, 2), (33, 3), (1, 1), (16, 1), (17, 2), (31, 2)):
+            got = student.capacity(
+                model, fixed + spare, length, 1.0, activation_bytes=100, other_bytes=20
+            )
+            _check(got, blocks, block, blocks / each)
+    # Half of the card, and half of the weights on each of two GPUs, which have two heads each.
+    got = student.capacity(model, 2 * (2048 + 5 * block // 2), 16, 0.5, 2)
+    _check(got, 5, block // 2, 5.0)
+
+
+@task("capacity", holds=("zero",))
 def test_nothing_left_is_no_block(student):
     """A budget below zero: no blocks, concurrency 0.
     Oracle: published.json, vllm_negative_kv: -1.05 GiB."""
@@ -102,7 +143,7 @@ def test_nothing_left_is_no_block(student):
     expect.published(left, oracles.PUBLISHED["vllm_negative_kv"])
 
 
-@task("capacity", gate=False)
+@task("capacity", gate=False, holds=("block", "heads"))
 def test_published_bytes_of_a_token(student):
     """OPT-13B, Llama-3-8B, Llama-3.1-405B, Qwen2.5-72B, GPT-2 XL; K of Qwen3-235B over 4 GPUs.
     Oracle: published.json."""
@@ -134,7 +175,7 @@ def test_published_bytes_of_a_token(student):
     expect.published(cache, oracles.PUBLISHED["vllm_l31_8b_tp4_conc"])
 
 
-@task("capacity", gate=False)
+@task("capacity", gate=False, holds=("whole_numbers",))
 def test_published_blocks(student):
     """vLLM's old logs of CPU blocks, 4 GiB of them; PagedAttention's token slots.
     Oracle: published.json."""
@@ -150,7 +191,7 @@ def test_published_blocks(student):
         expect.published(got, oracles.PUBLISHED[name])
 
 
-@task("capacity", gate=False)
+@task("capacity", gate=False, holds=("concurrency",))
 def test_published_concurrency(student):
     """1,381 blocks at 2,048 tokens are 10.79x, 33,660 at 4,096 131.48x, 6,739 at 32,768 3.29x.
     Oracle: vLLM's logs in published.json."""
@@ -165,7 +206,7 @@ def test_published_concurrency(student):
         expect.published(got, oracles.PUBLISHED[name])
 
 
-@task("capacity", gate=False)
+@task("capacity", gate=False, holds=("utilization", "bad_utilization", "neither_divides"))
 def test_more_room_more_blocks(student):
     """Up with the utilization, twice as many with an 8-bit cache, fewer with longer requests.
     Oracle: monotonicity."""
@@ -179,8 +220,17 @@ def test_more_room_more_blocks(student):
         for size in (2, 1)
     )
     expect.within(one - 2 * two, 0, 1, "a block of half the size fits twice", "blocks")
-    for util in (0.0, -0.1, 1.01, 92):
+    for util in (0.0, -0.1, 1.01, 92, 1.0 + 2**-52, 0, 2, float("nan"), float("inf")):
         with expect.raises(ValueError, because="the utilization is a part of the card"):
             student.capacity(LLAMA3_8B, 40 * GIB, 8192, util)
-    with expect.raises(ValueError, because="8 heads cannot be shared out over 3 GPUs"):
-        student.capacity(LLAMA3_8B, 40 * GIB, 8192, tensor_parallel_size=3)
+    for util in (1.0, 1, 1e-9):
+        left = max(0, util * 40 * GIB - LLAMA3_8B.weight_bytes)
+        got = student.capacity(LLAMA3_8B, 40 * GIB, 8192, util).num_blocks
+        expect.equal(got, left // 2**21, "the whole card is allowed, and any part of it", "blocks")
+    for heads, gpus in ((8, 3), (8, 12), (4, 6), (6, 4), (2, 3), (3, 2), (25, 10)):
+        with expect.raises(ValueError, f"{heads} heads cannot be shared out over {gpus} GPUs"):
+            student.capacity(Model(0, 2, heads, 64), GIB, 8192, tensor_parallel_size=gpus)
+    for heads, gpus, here in ((1, 8, 1), (8, 8, 1), (25, 5, 5), (3, 6, 1), (1, 1, 1), (6, 2, 3)):
+        got = student.capacity(Model(0, 2, heads, 64), GIB, 8192, tensor_parallel_size=gpus)
+        want = 2 * 2 * here * 64 * 2 * 16
+        expect.bytes(got.kv_bytes_per_block, want, BLOCK, f"{heads} heads on {gpus} GPUs")

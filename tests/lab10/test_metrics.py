@@ -71,7 +71,7 @@ def _drawn(rng, n=37):
     return outputs
 
 
-@task("metrics")
+@task("metrics", holds=("counts", "rates", "tpot", "itl", "p99", "good"))
 def test_three_requests_by_hand(student):
     """10, 4 and 1 tokens: mean TPOT 46.67 ms, mean ITL 33.33 ms, goodput 0.2/s, p99 TTFT 492 ms.
     Oracle: by hand, and vLLM 0.33.0's calculate_metrics."""
@@ -92,7 +92,10 @@ def test_three_requests_by_hand(student):
     _agree(got, want)
 
 
-@task("metrics")
+@task(
+    "metrics",
+    holds=("counts", "rates", "success", "ttft_e2el", "tpot", "itl", "std", "p99", "milliseconds"),
+)
 def test_drawn_requests(student, rng):
     """All names, for requests with failures, bursts and single tokens.
     Oracle: vLLM's definitions in exact fractions."""
@@ -119,7 +122,7 @@ def _between(values):
     return 1000 * (low + high) / 2
 
 
-@task("metrics")
+@task("metrics", holds=("vllm",))
 def test_what_vllm_said(student):
     """The same requests as vLLM's own function was given.
     Oracle: vLLM 0.33.0, calculate_metrics; make_metrics.py."""
@@ -135,7 +138,52 @@ def _recorded():
     return json.loads(Path(__file__).with_name("vllm_metrics.json").read_text(encoding="utf-8"))
 
 
-@task("metrics", gate=False)
+# Limits in ms whose seconds, times 1000, come out above them by the last bit: 63.7, 127.4, 2007.
+MISSED = [ms for ms in (tenth / 10 for tenth in range(1, 21_000)) if ms / 1000 * 1000 > ms]
+
+
+@task("metrics", holds=("in_seconds", "equal_is_good"))
+def test_a_limit_is_compared_in_seconds(student):
+    """TTFT, TPOT and latency of exactly 70 ms for a limit of 70 ms, and so on; a microsecond more.
+    Oracle: the limit divided by 1000 is the float that the value is; by hand for what is more."""
+    rows = []
+    for ms in [70.0, *MISSED[::6]]:
+        limit, over = ms / 1000, ms / 1000 + 1e-6
+        for value, good in ((limit, 1), (over, 0)):
+            ttft = Output(9, 2, value, [9.0 - value], 9.0)
+            rows.append((ttft, Slo(ttft_ms=ms), good, "TTFT"))
+            tpot = Output(9, 2, 0.0, [value], value)
+            rows.append((tpot, Slo(tpot_ms=ms), good, "TPOT"))
+            rows.append((tpot, Slo(1e6, e2el_ms=ms), good, "latency"))
+    got = student.map("metrics", [([row[0]], 1.0 + i, row[1]) for i, row in enumerate(rows)])
+    for i, (report, (out, slo, good, name)) in enumerate(zip(got, rows, strict=True)):
+        value = out.ttft_s if name == "TTFT" else out.latency_s
+        because = f", with a {name} of {value!r} s and {slo}: equal is good, 1 us more is not"
+        _agree(report, {"request_goodput": good / (1.0 + i)}, because)
+
+
+@task("metrics", holds=("zero_limit", "one_token"))
+def test_a_limit_of_zero_is_a_limit(student):
+    """0 ms asks for something, None does not; a single token keeps a TPOT of 0 ms.
+    Oracle: by hand."""
+    outputs = [Output(9, 1, 0.0, [], 0.5), Output(9, 2, 0.25, [0.25], 0.5)]
+    rows = (
+        (Slo(250.0, 0.0), 1),
+        (Slo(0.0), 1),
+        (Slo(None, 0.0), 1),
+        (Slo(None, None, 0.0), 0),
+        (Slo(0.0, 0.0), 1),
+        (Slo(0.0, None, 500.0), 1),
+        (Slo(250.0, 250.0, 0.0), 0),
+        (Slo(None, 250.0), 2),
+    )
+    for seconds, (slo, good) in enumerate(rows, start=1):
+        because = f", with {slo}: 0 ms is a limit"
+        got = student.metrics(outputs, float(seconds), slo)
+        _agree(got, {"request_goodput": good / seconds}, because)
+
+
+@task("metrics", gate=False, holds=("each_part", "equal_is_good", "nothing_asked", "one_token"))
 def test_each_part_of_the_slo(student):
     """A limit that is just reached is good, each part counts, none at all is no goodput.
     Oracle: by hand, with times that floats have exactly."""
@@ -143,6 +191,7 @@ def test_each_part_of_the_slo(student):
         Output(9, 3, 0.5, [0.25, 0.25], 1.0),
         Output(9, 3, 0.25, [0.5, 0.5], 1.25),
         Output(9, 1, 1.0, [], 1.0),
+        Output(9, 1, 0.0, [], 0.0, False),  # without success it keeps nothing
     ]
     for slo, good in (
         (Slo(500.0, 250.0), 1),
@@ -158,7 +207,7 @@ def test_each_part_of_the_slo(student):
         _agree(student.metrics(outputs, 4.0, slo), {"request_goodput": good / 4}, because)
 
 
-@task("metrics", gate=False)
+@task("metrics", gate=False, holds=("success", "none_is_zero", "no_time", "short_time"))
 def test_nothing_to_count(student):
     """No success, or single tokens only: 0.0, and no time is refused.   Oracle: the contract."""
     failed = [Output(9, 3, 0.5, [0.25, 0.25], 1.0, False)]
@@ -167,8 +216,16 @@ def test_nothing_to_count(student):
         _agree(got, oracles.metrics(outputs, 4.0, Slo(500.0)))
     got = student.metrics([Output(9, 1, 0.5, [], 0.5)], 4.0, Slo(500.0))
     _agree(got, {"mean_tpot_ms": 0.0, "request_goodput": 0.25}, " (a single token here)")
-    with expect.raises(ValueError, because="nothing is measured in no time"):
-        student.metrics(THREE, 0.0, Slo())
+    for figure in ("mean", "median", "std", "p99"):
+        _agree(got, {f"{figure}_tpot_ms": 0.0, f"{figure}_itl_ms": 0.0}, " (a single token here)")
+    for duration in (0.0, 0, -1.0, -0.0, float("nan"), float("-inf")):
+        with expect.raises(ValueError, because=f"nothing is measured in {duration} s"):
+            student.metrics(THREE, duration, Slo())
+    for duration in (0.5, 1e-9, 1):
+        want = {"request_throughput": 3 / duration, "output_throughput": 15 / duration}
+        _agree(student.metrics(THREE, duration, Slo()), want, f" (in {duration} s)")
+    got = student.metrics(tuple(THREE), 10.0, Slo(200.0, 50.0))
+    _agree(got, {"completed": 3, "request_goodput": 0.2}, " (the outputs are in a tuple)")
 
 
 @task("metrics", extra=("vllm",))

@@ -114,10 +114,10 @@ WHY = {
 }
 
 
-def replayed(student, cases, requests=oracles.as_tokens):
+def replayed(student, cases, requests=oracles.as_tokens, clock=1.0):
     """The student's steps of each (case, vLLM's steps), unpacked as vLLM's are."""
     sent = [(oracles.cfg(case), requests(case), len(steps) + 1) for case, steps in cases]
-    return [json.loads(text) for text in student.probe.replay(sent)]
+    return [json.loads(text) for text in student.probe.replay(sent, clock)]
 
 
 def compare(case, mine, want, because):
@@ -135,7 +135,23 @@ def compare(case, mine, want, because):
     )
 
 
-@task("Scheduler")
+@task(
+    "Scheduler",
+    holds=(
+        "running_first",
+        "budget",
+        "last_is_preempted",
+        "head_of_the_queue",
+        "nobody_beside",
+        "first_that_does_not_fit",
+        "cached_counts",
+        "reserve",
+        "chunk",
+        "catches_up",
+        "last_token",
+        "frees",
+    ),
+)
 @pytest.mark.parametrize("name", STEPS)
 def test_step_by_step(student, name):
     """Two or three requests over a few blocks of four tokens: every decision of every step.
@@ -147,7 +163,115 @@ def test_step_by_step(student, name):
     compare(case, [step[:4] for step in mine], want, reason)
 
 
-@task("Scheduler")
+# Requests of whose prompts only the length and the blocks' hashes are known; blocks of four.
+# (arrival step, prompt, out_tokens, hashes, salt), and the steps.
+TRACED = {
+    "a_last_block_that_decoding_fills": (
+        SchedulerConfig(12, 4, 32, 8),
+        [(0, 6, 6, [50, 51], None), (6, 9, 1, [50, 51, 52], None)],
+        [
+            ({0: 6}, [], [], 9),
+            ({0: 1}, [], [], 9),
+            ({0: 1}, [], [], 9),
+            ({0: 1}, [], [], 8),
+            ({0: 1}, [], [], 8),
+            ({0: 1}, [], [0], 11),
+            ({1: 5}, [], [1], 11),
+        ],
+        "request 0's second block has 2 prompt tokens and 2 generated ones: hash 51 is of another",
+    ),
+    "a_hash_of_0": (
+        SchedulerConfig(12, 4, 32, 8),
+        [(0, 9, 1, [0, -1, 7], None), (1, 9, 1, [0, -1, 8], None), (2, 5, 1, [0, 9], None)],
+        [({0: 9}, [], [0], 11), ({1: 1}, [], [1], 11), ({2: 1}, [], [2], 11)],
+        "the first block of every prompt in Mooncake's trace has the hash 0",
+    ),
+    "no_caching": (
+        SchedulerConfig(12, 4, 32, 8, enable_prefix_caching=False),
+        [(0, 9, 1, [1, 2, 3], None), (1, 9, 1, [1, 2, 3], None)],
+        [({0: 9}, [], [0], 11), ({1: 9}, [], [1], 11)],
+        "with enable_prefix_caching off nothing is hashed and nothing is found, hashes or not",
+    ),
+    "a_salt_is_for_tokens": (
+        SchedulerConfig(12, 4, 32, 8),
+        [(0, 9, 1, [1, 2, 3], "a"), (1, 9, 1, [1, 2, 3], "b")],
+        [({0: 9}, [], [0], 11), ({1: 1}, [], [1], 11)],
+        "a salt is used with token ids; a trace's hashes say what is shared",
+    ),
+}
+
+
+@task("Scheduler", holds=("trace_hashes", "switched_off", "any_hash"))
+@pytest.mark.parametrize("name", TRACED)
+def test_requests_of_a_trace(student, name):
+    """Hashes of a trace, over a last block that is not full, with the hash 0, without caching.
+    Oracle: followed by hand."""
+    config, rows, steps, reason = TRACED[name]
+    sent = [
+        (arrival, Req(number, 0.0, prompt, out, hashes, salt))
+        for number, (arrival, prompt, out, hashes, salt) in enumerate(rows)
+    ]
+    (text,) = student.probe.replay([(config, sent, len(steps) + 1)])
+    want = [[[list(pair) for pair in s.items()], p, f, free] for s, p, f, free in steps]
+    compare(None, [step[:4] for step in json.loads(text)], want, f"{reason} ({config})")
+
+
+@task("Scheduler", holds=("ids", "now", "behind_all"))
+@pytest.mark.parametrize("clock", [0.0, -1.0, 1e9])
+def test_names_and_times_decide_nothing(student, clock):
+    """vLLM's workloads again, with ids that fall and go below 0, at times that stand still, go
+    back, or leap: the same decisions.
+    Oracle: vLLM 0.33.0, recorded with ids from 0."""
+    cases = oracles.golden_cases()[:90:3]
+
+    def renamed(case):
+        rows = oracles.as_tokens(case)
+        for number, (_arrival, request) in enumerate(rows):
+            request.id = 6 - 3 * number
+        return rows
+
+    for (case, want), mine in zip(cases, replayed(student, cases, renamed, clock), strict=True):
+        back = [
+            [
+                [[(6 - name) // 3, tokens] for name, tokens in pairs],
+                *([(6 - name) // 3 for name in names] for names in (lost, done)),
+                free,
+            ]
+            for pairs, lost, done, free, *_rest in mine
+        ]
+        compare(
+            case,
+            back,
+            [step[:4] for step in want],
+            f"an id is a name and first come first served needs no time: {VLLM} did so with "
+            f"{case.config} (record {case.name}, its ids 0, 1, 2 sent as 6, 3, 0)",
+        )
+
+
+@task("Scheduler", holds=("stays_as_it_is",))
+def test_a_request_stays_as_it_is(student):
+    """Lists of tokens and of hashes, ids, lengths: after a run as before it, whoever was
+    preempted, and though two requests share one list.
+    Oracle: what was sent."""
+    for name in ("two_outgrow_the_pool", "salts"):
+        case = next(case for case in workloads.BY_HAND if case.name == name)
+        for requests in (oracles.as_tokens(case), oracles.as_hashes(case)):
+            if requests[0][1].block_hashes is None:
+                requests[1][1].prompt_tokens = requests[0][1].prompt_tokens
+            got = student.probe.after_a_run(oracles.cfg(case), requests, 200)
+            for request, (_arrival, sent) in zip(got, requests, strict=True):
+                expect.equal(
+                    request,
+                    sent,
+                    "the caller's request is read, not written: who counts tokens keeps a copy",
+                    what=f"request {sent.id} after the run",
+                )
+
+
+@task(
+    "Scheduler",
+    holds=("vllm", "budget", "reserve", "cached_counts", "generated_hashes", "touch", "frees"),
+)
 def test_vllms_decisions_over_thousands_of_steps(student):
     """249 small workloads under pressure, 19,009 steps: what runs, who is preempted, who ends, how
     many blocks are free.
@@ -165,7 +289,7 @@ def test_vllms_decisions_over_thousands_of_steps(student):
             )
 
 
-@task("Scheduler", gate=False)
+@task("Scheduler", gate=False, holds=("catches_up", "context"))
 def test_who_generates_and_how_much_context(student):
     """The same records: who generated a token, and the tokens in the cache of who was scheduled.
     Oracle: vLLM 0.33.0, recorded."""
@@ -187,7 +311,7 @@ def test_who_generates_and_how_much_context(student):
             )
 
 
-@task("Scheduler", gate=False)
+@task("Scheduler", gate=False, holds=("or_none", "switched_off"))
 def test_a_number_of_tokens_is_a_prompt_without_content(student):
     """The same workloads with lengths instead of tokens: nothing is found in the cache, whether
     prefix caching is on or off.
@@ -208,7 +332,7 @@ def test_a_number_of_tokens_is_a_prompt_without_content(student):
         )
 
 
-@task("Scheduler", gate=False)
+@task("Scheduler", gate=False, holds=("trace_hashes", "as_soon_as"))
 def test_hashes_of_a_trace_stand_for_the_prompt(student):
     """Requests as a trace has them, a number of tokens and a hash for each block, the last one full
     or not: the same decisions as with the tokens.
@@ -234,7 +358,7 @@ def _law(student, case, books=True):
     text, counts = student.probe.audit(oracles.cfg(case), oracles.as_tokens(case), most)
     steps = json.loads(text)
     owed = {number: row.out_tokens for number, row in enumerate(case.rows)}
-    running = set()
+    running, ended = set(), 0
     for number, (pairs, preempted, finished, free, generated, _context) in enumerate(steps):
         here = f"step {number}"
         scheduled = dict(map(tuple, pairs))
@@ -264,7 +388,15 @@ def _law(student, case, books=True):
         )
         running -= set(finished)
         if books:
-            held, num_free = counts[number]
+            held, num_free, unfinished = counts[number]
+            there = sum(row.arrival <= number for row in case.rows)
+            ended += len(finished)
+            expect.equal(
+                unfinished,
+                there - ended,
+                f"who came and has not finished waits or runs: {label}",
+                what=f"num_unfinished after {here}",
+            )
             expect.equal(
                 sum(count > 0 for count in held[1:]) + num_free,
                 config.num_blocks - 1,
@@ -286,7 +418,7 @@ def _law(student, case, books=True):
         )
 
 
-@task("Scheduler", gate=False)
+@task("Scheduler", gate=False, holds=("budget", "max_num_seqs", "nobody_beside", "unfinished"))
 def test_tokens_blocks_and_budgets_in_long_runs(student, rng):
     """Workloads never seen before: budgets are kept, nobody is admitted in a step that preempted,
     free + held blocks are all blocks, every request gets its tokens.
@@ -295,7 +427,7 @@ def test_tokens_blocks_and_budgets_in_long_runs(student, rng):
         _law(student, workloads.drawn(int(seed)))
 
 
-@task("Scheduler", gate=False)
+@task("Scheduler", gate=False, holds=("last_token", "unfinished", "pool"))
 def test_laws_of_small_workloads(student):
     """The same laws, with workloads that are looked for: the smallest that breaks one is shown.
     Oracle: these laws."""
@@ -325,23 +457,29 @@ def test_laws_of_small_workloads(student):
     law()
 
 
-@task("Scheduler", gate=False)
+@task("Scheduler", gate=False, holds=("never_computed", "no_token", "refused", "null_block"))
 def test_what_never_fits_is_refused(student):
     """Eleven blocks of four hold 44 tokens, and the last generated one is never computed.
     Oracle: counted by hand."""
     config = SchedulerConfig(12, 4, 32, 8)
-    sizes = [(40, 5), (44, 1), (1, 44), (40, 6), (45, 1), (0, 3), (5, 0)]
-    said = student.probe.refusals(config, [Req(i, 0.0, n, out) for i, (n, out) in enumerate(sizes)])
-    refused = [size for size, text in zip(sizes, said, strict=True) if text is not None]
-    expect.equal(
-        refused,
-        sizes[3:],
-        "a request that the whole pool cannot hold would wait for ever, and all behind it",
-        what="(prompt, out_tokens) refused",
-    )
+    taken = [(40, 5), (44, 1), (1, 44), (1, 1)]
+    sizes = [*taken, (40, 6), (45, 1), (1, 45), (0, 3), (5, 0), (-3, 5), (5, -1)]
+    rows = [(n, out, n) for n, out in sizes] + [(n, out, [5] * n) for n, out in sizes if n >= 0]
+    rows += [(n, out, n) for n, out in ((0, 1), (0, 45))]
+    requests = [Req(i, 0.0, prompt, out) for i, (_n, out, prompt) in enumerate(rows)]
+    said = student.probe.refusals(config, requests)
+    because = "a request that the whole pool cannot hold would wait for ever, and all behind it"
+    for (n, out, prompt), (text, unfinished) in zip(rows, said, strict=True):
+        kind = "ids" if isinstance(prompt, list) else "tokens"
+        what = f"{n} prompt {kind}, {out} to generate"
+        verdict = "taken" if (n, out) in taken else "refused with a ValueError"
+        got = "taken" if text is None else "refused with a ValueError"
+        expect.equal(got, verdict, because, what=what)
+        one = "a request that is refused does not wait, one that is taken does"
+        expect.equal(unfinished, int(text is None), one, what=f"num_unfinished after {what}")
 
 
-@task("Scheduler", gate=False)
+@task("Scheduler", gate=False, holds=("nothing_to_do", "unfinished"))
 def test_a_step_with_nothing_to_do(student):
     """Before the first request and after the last one a step schedules nothing.
     Oracle: the contract."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
+import pytest
 import workload_lab10 as workload
 from plain_scheduler import PlainScheduler
 from types_lab10 import CostModel, Req, SchedulerConfig
@@ -70,7 +71,7 @@ def _agree(got, trace, times):
         )
 
 
-@task("simulate")
+@task("simulate", holds=("slower", "overhead", "flops", "weights_once", "context"))
 def test_a_step_costs_the_slower_of_both(student, rng):
     """FLOPs over peak or bytes over bandwidth, and the overhead once.
     Oracle: by hand; published.json: 7.88, 4.79 and 3.35 ms a token at batch 1."""
@@ -98,7 +99,7 @@ def test_a_step_costs_the_slower_of_both(student, rng):
     expect.published(floor, oracles.PUBLISHED["decode_floor_l3_8b"])
 
 
-@task("simulate")
+@task("simulate", holds=("next_arrival", "when_it_ends", "takes"))
 def test_one_request_alone(student):
     """A prompt of 1,300 tokens in steps of 512, then 5 tokens, from an arrival at 3.25 s.
     Oracle: closed form, the sum of the steps' costs."""
@@ -114,7 +115,7 @@ def test_one_request_alone(student):
     expect.close(got.e2el_s, ttft + sum(gaps), because, n=400, what="E2EL", unit="s")
 
 
-@task("simulate")
+@task("simulate", holds=("traces_order", "any_order", "every_request", "default"))
 def test_a_trace_through_the_given_scheduler(student, rng):
     """Queues, chunks and idle times; a trace that is not in order.
     Oracle: an event loop of the suite's own around the same scheduler."""
@@ -124,7 +125,7 @@ def test_a_trace_through_the_given_scheduler(student, rng):
         _agree(student.simulate(trace, cfg, H100), trace, _expected(trace, cfg, H100))
 
 
-@task("simulate")
+@task("simulate", holds=("generated",))
 def test_tokens_are_conserved(student, rng):
     """Every token of the trace is generated, and latency is TTFT plus all gaps.
     Oracle: the trace's sums."""
@@ -139,7 +140,7 @@ def test_tokens_are_conserved(student, rng):
         expect.close(result.e2el_s, whole, because, n=4000, scale=60.0, what="E2EL", unit="s")
 
 
-@task("simulate", gate=False)
+@task("simulate", gate=False, holds=("every_request",))
 def test_littles_law(student, rng):
     """Requests in the engine, averaged over time, are arrivals a second times the time each stays.
     Oracle: Little's law; both sides counted from arrivals and ends."""
@@ -159,7 +160,7 @@ def test_littles_law(student, rng):
     expect.at_most(span - trace[-1].t_arrival_s, serial, "requests share steps", unit="s")
 
 
-@task("simulate", gate=False)
+@task("simulate", gate=False, holds=("takes",))
 def test_steps_that_cost_nothing(student, rng):
     """At no cost every token is there on arrival; with overhead only, TTFT is a step at most twice.
     Oracle: the limit of the closed form."""
@@ -175,14 +176,90 @@ def test_steps_that_cost_nothing(student, rng):
         expect.within(result.ttft_s, 0.01 - 1e-9, 0.02 + 1e-9, because, "TTFT", "s")
 
 
-@task("simulate", gate=False)
-def test_any_scheduler_will_do(student, rng):
+# A step of a second each, whatever is in it.
+SECOND = CostModel(0.0, 0.0, 0.0, 1.0, 1.0, 1.0)
+CLOCKS = {
+    # Request 1 comes while request 0's only step runs: the engine is idle at 1.0, not at 0.25.
+    "an_arrival_during_the_last_step": (
+        [(0, 0.0, 1), (1, 0.25, 2), (2, 2.5, 1), (3, 9.0, 1)],
+        [(0, 1.0, [], 1.0), (1, 1.75, [1.0], 2.75), (2, 1.5, [], 1.5), (3, 1.0, [], 1.0)],
+        [(0, 0.0), (1, 1.0), (2, 3.0), (3, 9.0)],
+        "the clock never goes back: an idle engine starts at its own time or at the next arrival, "
+        "whichever is later",
+    ),
+    # Request 1 comes exactly when a step begins, and request 0 has tokens to go.
+    "an_arrival_at_a_steps_begin": (
+        [(0, 0.0, 3), (1, 1.0, 1), (2, 2.0, 1), (3, 5.0, 1)],
+        [(0, 1.0, [3.0, 1.0], 5.0), (1, 1.0, [], 1.0), (2, 1.0, [], 1.0), (3, 1.0, [], 1.0)],
+        [(0, 0.0), (1, 1.0), (2, 2.0), (3, 5.0)],
+        "a request that arrives exactly when a step begins is in that step",
+    ),
+    "arrivals_at_the_same_time": (
+        [(9, 2.0, 1), (3, 0.5, 1), (7, 0.5, 1), (1, 0.5, 1), (8, 2.0, 1)],
+        [
+            (9, 2.5, [], 2.5),
+            (3, 5.0, [], 5.0),
+            (7, 2.0, [], 2.0),
+            (1, 1.0, [], 1.0),
+            (8, 1.5, [], 1.5),
+        ],
+        [(3, 0.5), (7, 0.5), (1, 0.5), (9, 2.5), (8, 2.5)],
+        "requests are added in the order of arrival, and of equal arrivals in the trace's",
+    ),
+}
+
+
+@task("simulate", holds=("never_back", "exactly_then", "of_equal_ones", "told", "any_scheduler"))
+@pytest.mark.parametrize("name", CLOCKS)
+def test_the_clock(student, name):
+    """Steps of a second under a scheduler of the suite's own, which serves who came last: when
+    each request is added, and when its tokens are there.
+    Oracle: followed by hand, in times that floats have exactly."""
+    rows, results, told, because = CLOCKS[name]
+    trace = [Req(number, arrival, 10, out) for number, arrival, out in rows]
+    config = SchedulerConfig(100, 16, 64, 4)
+    got, added = student.probe.last_come_first(trace, config, SECOND)
+    expect.equal(added, told, because, "(request, time of its first step)")
+    expect.equal([tuple(row) for row in got], results, because, "(id, TTFT, ITL, E2EL)")
+
+
+@task("simulate", holds=("iterable",))
+@pytest.mark.parametrize("kind", ["generator", "tuple"])
+def test_a_trace_is_any_iterable(student, kind):
+    """The trace in a generator, which can be gone through once, and in a tuple.
+    Oracle: followed by hand."""
+    trace = [Req(4, 0.0, 10, 1), Req(2, 3.0, 10, 2), Req(3, 0.5, 10, 1)]
+    config = SchedulerConfig(100, 16, 64, 4)
+    got, _added = student.probe.last_come_first(trace, config, SECOND, kind=kind)
+    want = [(4, 1.0, [], 1.0), (2, 1.0, [1.0], 2.0), (3, 1.5, [], 1.5)]
+    expect.equal([tuple(row) for row in got], want, f"the trace comes in a {kind}")
+
+
+@task("simulate", holds=("takes", "context"))
+def test_a_step_takes_what_the_scheduler_says(student):
+    """A scheduler that claims 300 tokens and 5,000 of context for each step, and one that claims
+    one and none.
+    Oracle: the roofline, by hand."""
+    config = SchedulerConfig(100, 16, 64, 4)
+    for tokens, context in ((300, 5_000), (1, 0), (600, 7)):
+        got, _added = student.probe.last_come_first(
+            [Req(5, 0.0, 10, 2)], config, H100, tokens, context
+        )
+        cost = oracles.step_cost(H100, tokens, context)
+        because = "a step costs its scheduled tokens and its context_tokens, as the scheduler says"
+        ((number, ttft, itl, e2el),) = got
+        expect.equal(number, 5, because)
+        expect.close([ttft, *itl, e2el], [cost, cost, 2 * cost], because, n=40, unit="s")
+
+
+@task("simulate", gate=False, holds=("any_scheduler", "generated", "when_it_ends", "told"))
+def test_any_scheduler_will_do(student):
     """What a scheduler says is what happens: one of the suite's own serves last come, first served.
     Oracle: by hand: each request alone, in reverse order of arrival."""
     got, added = student.probe.last_come_first(
         [Req(5, 0.0, 10, 3), Req(6, 0.5, 10, 2), Req(7, 0.25, 10, 1)],
         SchedulerConfig(100, 16, 64, 4),
-        CostModel(0.0, 0.0, 0.0, 1.0, 1.0, 1.0),
+        SECOND,
     )
     because = "Step.generated says who got a token, whatever order a scheduler has"
     want = [(5, 1.0, [4.0, 1.0], 6.0), (6, 1.5, [1.0], 2.5), (7, 3.75, [], 3.75)]
@@ -191,5 +268,25 @@ def test_any_scheduler_will_do(student, rng):
     expect.equal(
         added, [(5, 0.0), (7, 1.0), (6, 1.0)], because, "(request, time of its first step)"
     )
-    with expect.raises(RuntimeError, because="a scheduler that stands still would run for ever"):
-        student.probe.stands_still([Req(5, 0.0, 10, 3)], ROOMY, H100)
+
+
+@task("simulate", gate=False, holds=("stands_still", "still_to_arrive", "empty_trace"))
+def test_a_scheduler_that_stands_still(student):
+    """Nothing is scheduled: from the first step on, later, with a request still to arrive; and an
+    empty trace, of which nothing is unfinished.
+    Oracle: the contract."""
+    late = Req(6, 100.0, 10, 3)
+    for trace, good in (
+        ([Req(5, 0.0, 10, 3)], 0),
+        ([Req(5, 0.0, 10, 3)], 2),
+        ([Req(5, 0.0, 10, 3), late], 0),
+        ([Req(5, 0.0, 10, 3), late], 1),
+        ([Req(5, 7.0, 10, 3), late], 0),
+    ):
+        raised, idle = student.probe.stands_still(trace, ROOMY, H100, good)
+        because = "a scheduler that stands still would run for ever"
+        what = f"raised after {good} steps of {len(trace)} requests"
+        expect.equal(raised, "RuntimeError", because, what=what)
+        because = "it says so at the first step in which nothing is scheduled"
+        expect.equal(idle, 1, because, what=f"idle steps after {good} good ones")
+    expect.equal(student.simulate([], ROOMY, H100), [], "no request, no result")

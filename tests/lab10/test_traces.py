@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from datetime import datetime
 from itertools import pairwise
 
 import pytest
 import workload_lab10 as workload
+from types_lab10 import Req
 
 from grader.lab import datasets
 from grader.suite import expect, task
@@ -36,6 +38,7 @@ def _write(path, lines, end="\r\n", last=False, encoding="utf-8"):
 
 def _same(got, rows, unit):
     """The requests are the rows, in seconds from the first."""
+    expect.true(isinstance(got, list), "a trace is a list of requests", type(got).__name__)
     because = "one request a row, the last one included"
     expect.equal(len(got), len(rows), because, "requests")
     for number, (req, (ticks, prompt, out)) in enumerate(zip(got, rows, strict=True)):
@@ -43,11 +46,11 @@ def _same(got, rows, unit):
         expect.equal(req.out_tokens, out, "GeneratedTokens is the output", f"row {number + 2}")
         because = "seconds from the first row, to 100 ns: 7 digits follow the decimal point"
         want = (ticks - rows[0][0]) / unit
-        expect.close(req.t_arrival_s, want, because, floor=2e-9, what=f"row {number + 2}", unit="s")
+        expect.close(req.t_arrival_s, want, because, floor=1e-9, what=f"row {number + 2}", unit="s")
     expect.equal([req.id for req in got], list(range(len(rows))), "ids count from 0", "ids")
 
 
-@task("load_azure")
+@task("load_azure", holds=("crlf", "no_end", "seven_digits", "both_numbers", "ids", "first_row"))
 def test_the_file_as_published(student, rng, tmp_path):
     """CRLF, 7 digits, no end of the last line, over midnight.   Oracle: what was written."""
     rows = _azure_rows(rng, 60)
@@ -55,10 +58,17 @@ def test_the_file_as_published(student, rng, tmp_path):
     _same(student.load_azure(_write(tmp_path / "trace.csv", lines)), rows, 10**7)
 
 
-@task("load_azure")
+@task("load_azure", holds=("crlf", "no_end", "other_digits"))
 @pytest.mark.parametrize(
     ("end", "last", "digits"),
-    [("\n", True, 7), ("\n", False, 6), ("\r\n", True, 9), ("\n", True, 0)],
+    [
+        ("\n", True, 7),
+        ("\n", False, 6),
+        ("\r\n", True, 9),
+        ("\n", True, 0),
+        ("\r\n", False, 1),
+        ("\n", False, 8),
+    ],
 )
 def test_other_line_ends_and_digits(student, rng, tmp_path, end, last, digits):
     """LF, an end of the last line, other numbers of digits.   Oracle: what was written."""
@@ -69,21 +79,74 @@ def test_other_line_ends_and_digits(student, rng, tmp_path, end, last, digits):
     _same(student.load_azure(_write(tmp_path / "t.csv", lines, end, last)), rows, 10**digits)
 
 
+# Time zones that change their clocks, as POSIX writes them: no table of zones is needed.
+ZONES = {
+    "new_york_in_autumn": ("EST5EDT,M3.2.0,M11.1.0", datetime(2023, 11, 5, 0, 50)),
+    "berlin_in_autumn": ("CET-1CEST,M3.5.0,M10.5.0/3", datetime(2023, 10, 29, 1, 50)),
+    "berlin_in_spring": ("CET-1CEST,M3.5.0,M10.5.0/3", datetime(2023, 3, 26, 1, 50)),
+    "kathmandu": ("<+0545>-5:45", datetime(2023, 11, 16, 18, 0)),
+}
+
+
+@task("load_azure", holds=("utc",))
+@pytest.mark.parametrize("zone", ZONES)
+def test_the_machines_time_zone_does_not_matter(student, tmp_path, zone):
+    """A row every ten minutes over the night in which the machine's clock changes.
+    Oracle: what was written; the file's times are UTC, and UTC has no such night."""
+    posix, start = ZONES[zone]
+    rows = [(10**7 * 600 * place + 1, 100 + place, 9 + place) for place in range(22)]
+    path = _write(tmp_path / "night.csv", traces.azure_lines(rows, start))
+    _same(student.probe.loaded_in("load_azure", path, posix), rows, 10**7)
+
+
+@task("load_azure", holds=("to_a_nanosecond", "first_row"))
+@pytest.mark.parametrize(
+    "start",
+    [datetime(2023, 12, 30, 23, 59, 59), datetime(2024, 2, 27, 12), datetime(1970, 1, 1)],
+)
+def test_days_later_it_is_as_exact(student, rng, tmp_path, start):
+    """A week of rows, neighbours 1 ns and 100 ns apart, over a new year, a 29th of February, and
+    from the second on that computers count from.
+    Oracle: what was written."""
+    ticks = sorted(int(t) for t in rng.integers(1, 7 * 86_400 * 10**9, 20))
+    ticks = sorted([0, *ticks, ticks[9] + 1, ticks[15] + 100, ticks[19] + 999_999_999])
+    rows = [(tick, 9 + place, 5) for place, tick in enumerate(ticks)]
+    _same(
+        student.load_azure(_write(tmp_path / "week.csv", traces.azure_lines(rows, start, 9))),
+        rows,
+        10**9,
+    )
+
+
+@task("load_azure", holds=("same_time", "one_token", "header_alone"))
+def test_what_is_just_in_order(student, tmp_path):
+    """One token each, rows of the same time, one row, no row.   Oracle: what was written."""
+    start = datetime(2023, 11, 16, 18, 15, 46)
+    for rows in ([(5, 1, 1), (5, 1, 1), (6, 1, 2), (6, 2, 1)], [(7, 1, 1)], []):
+        path = _write(tmp_path / f"{len(rows)}.csv", traces.azure_lines(rows, start))
+        _same(student.load_azure(path), rows, 10**7)
+
+
 def _refused(student, function, path, line, what):
     said = student.probe.refusal_of(function, path)
     because = "whoever has a broken file needs its name and the line"
     if said is None:
         lines = [f"{function} returned, expected ValueError", f"line {line}: {what}"]
         raise expect.Failure("raises", lines, None, because)
-    expect.true(f"{path.name}:{line}" in said, because, f"{said!r} for {what} in line {line}")
+    named = said.startswith(f"{path.name}:{line}:")
+    expect.true(named, because, f"{said!r} for {what} in line {line} of {path.name}")
 
 
-@task("load_azure", gate=False)
+@task(
+    "load_azure",
+    gate=False,
+    holds=("another_form", "digits_alone", "ten_digits", "fewer_tokens", "named"),
+)
 def test_a_broken_row_is_named(student, rng, tmp_path):
     """A ValueError with the file's name and the line.   Oracle: where it was broken."""
-    rows = _azure_rows(rng, 9)
-    good = traces.azure_lines(rows, datetime(2023, 11, 16, 18, 15, 46))
+    good = traces.azure_lines(_azure_rows(rng, 9), datetime(2023, 11, 16, 18, 15, 46))
     stamp = good[5].split(",")[0]
+    whole = stamp.partition(".")[0]
     for what, broken in (
         ("a field is missing", f"{stamp},374"),
         ("a field too many", f"{stamp},374,44,1"),
@@ -91,14 +154,66 @@ def test_a_broken_row_is_named(student, rng, tmp_path):
         ("half a token", f"{stamp},374.5,44"),
         ("no time", "yesterday,374,44"),
         ("the time of another format", f"{stamp.replace('-', '/')},374,44"),
-        ("no token", f"{stamp},0,44"),
-        ("a time before that of the row above", "2023-11-16 18:15:45.0000000,374,44"),
+        ("no prompt token", f"{stamp},0,44"),
+        ("no generated token", f"{stamp},374,0"),
+        ("a negative number", f"{stamp},374,-44"),
+        ("a sign", f"{stamp},+374,44"),
+        ("an underscore", f"{stamp},3_74,44"),
+        ("a blank before the number", f"{stamp}, 374,44"),
+        ("digits of another script", f"{stamp},٣٧٤,44"),
+        ("an empty field", f"{stamp},,44"),
+        ("an exponent", f"{stamp},374,1e3"),
+        ("ten digits of a second", f"{whole}.6805900123,374,44"),
+        ("a fraction that is not a number", f"{whole}.68x5900,374,44"),
+        ("a T between date and time", f"{stamp.replace(' ', 'T')},374,44"),
+        ("an offset from UTC", f"{stamp}+00:00,374,44"),
+        ("no seconds", f"{whole[:-3]},374,44"),
+        ("a 30th of February", "2024-02-30 18:15:46.0000000,374,44"),
+        ("an hour 25", f"{whole[:11]}25:15:46.0000000,374,44"),
+        ("no time at all", ",374,44"),
         ("an empty row", ""),
     ):
         lines = [*good[:5], broken, *good[6:]]
         path = _write(tmp_path / "broken.csv", lines)
         _refused(student, "load_azure", path, 6, what)
-    _refused(student, "load_azure", _write(tmp_path / "x.csv", good[1:]), 1, "no header")
+
+
+@task("load_azure", gate=False, holds=("row_above", "named"))
+def test_a_time_before_that_of_the_row_above(student, tmp_path):
+    """Earlier than the first row, than the row above alone, by a nanosecond, over a new year.
+    Oracle: the times, as they are written."""
+    for *above, below in (
+        ("2023-11-16 18:15:46", "2023-11-16 18:15:47", "2023-11-16 18:15:45"),
+        ("2023-11-16 18:15:46", "2023-11-16 18:15:48", "2023-11-16 18:15:47"),
+        ("2023-11-16 18:15:46.680590001", "2023-11-16 18:15:46.68059"),
+        ("1970-01-01 00:00:00", "1969-12-31 23:59:59"),
+        ("2024-01-01 00:00:00", "2023-12-31 23:59:59.999999999"),
+    ):
+        lines = [traces.HEADER, *(f"{stamp},5,5" for stamp in (*above, below))]
+        path = _write(tmp_path / "back.csv", lines)
+        _refused(student, "load_azure", path, len(lines), f"{below} below {above[-1]}")
+
+
+@task("load_azure", gate=False, holds=("first_of_several", "named", "another_form"))
+def test_which_line_is_named(student, rng, tmp_path):
+    """The first row, the last one, the first of two, an empty row at the end, the header, an empty
+    file.
+    Oracle: where it was broken."""
+    good = traces.azure_lines(_azure_rows(rng, 9), datetime(2023, 11, 16, 18, 15, 46))
+    for line in (2, 10):  # the first row and the last one
+        lines = [*good[: line - 1], f"{good[line - 1]},", *good[line:]]
+        _refused(student, "load_azure", _write(tmp_path / "c.csv", lines), line, "a field too many")
+    lines = [*good[:4], "first", *good[5:7], "second", *good[8:]]
+    _refused(student, "load_azure", _write(tmp_path / "two.csv", lines), 5, "the first of two")
+    lines = [*good, ""]
+    _refused(student, "load_azure", _write(tmp_path / "e.csv", lines, "\n", True), 11, "empty row")
+    for what, lines in (
+        ("no header", good[1:]),
+        ("no line", []),
+        ("the columns in another order", ["TIMESTAMP,GeneratedTokens,ContextTokens", *good[1:]]),
+        ("a column too many", [f"{good[0]},Model", *good[1:]]),
+    ):
+        _refused(student, "load_azure", _write(tmp_path / "x.csv", lines), 1, what)
 
 
 @task("load_azure", extra=(f"data:{AZURE}",))
@@ -130,11 +245,12 @@ def _variation(rows):
 
 
 def _same_mooncake(got, rows):
+    expect.true(isinstance(got, list), "a trace is a list of requests", type(got).__name__)
     expect.equal(len(got), len(rows), "one request a line, the last one included", "requests")
     for number, (req, want) in enumerate(zip(got, rows, strict=True)):
         what = f"line {number + 1}"
         because = "timestamp is in milliseconds, and times count from the first line's"
-        seconds = want.t_arrival_s - rows[0].t_arrival_s
+        seconds = (round(1000 * want.t_arrival_s) - round(1000 * rows[0].t_arrival_s)) / 1000
         expect.close(req.t_arrival_s, seconds, because, floor=1e-9, what=what, unit="s")
         expect.equal(req.prompt_tokens, want.prompt_tokens, "input_length is the prompt", what)
         expect.equal(req.out_tokens, want.out_tokens, "output_length is the output", what)
@@ -143,7 +259,7 @@ def _same_mooncake(got, rows):
     expect.equal([req.id for req in got], list(range(len(rows))), "ids count from 0", "ids")
 
 
-@task("load_mooncake")
+@task("load_mooncake", holds=("milliseconds", "hashes", "no_end", "first_line", "numbers", "ids"))
 @pytest.mark.parametrize(("offset", "last"), [(0, True), (27_000, False)])
 def test_a_line_is_a_request(student, rng, tmp_path, offset, last):
     """Milliseconds, hashes of 512-token blocks, a last line with and without an end.
@@ -153,27 +269,118 @@ def test_a_line_is_a_request(student, rng, tmp_path, offset, last):
     _same_mooncake(student.load_mooncake(path), rows)
 
 
-@task("load_mooncake", gate=False)
+NUMBERS = ("timestamp", "input_length", "output_length")
+
+
+def _mooncake_line(**changed):
+    """A line with some values changed; a key whose value is `...` is left out."""
+    row = {"timestamp": 99_000, "input_length": 5, "output_length": 1, "hash_ids": [0]}
+    row |= changed
+    return json.dumps({key: value for key, value in row.items() if value is not ...})
+
+
+# (times in ms, and for each line: prompt, out_tokens, hashes, other keys)
+BY_HAND = {
+    "single_milliseconds": ([27_001, 27_002, 27_999, 9_027_001], 600, 2, [5, 9], {}),
+    "two_of_one_time": ([3000, 3000, 6000, 6000], 600, 2, [5, 9], {}),
+    "one_token": ([0, 7], 1, 1, [0], {}),
+    "exactly_512": ([0, 7], 512, 3, [0], {}),
+    "exactly_1024": ([0, 7], 1024, 3, [7, 8], {}),
+    "513": ([0, 7], 513, 3, [0, -7], {}),
+    "long_hashes_that_repeat": ([0, 7], 1025, 1, [2**53 + 1, 3, 2**53 + 1], {}),
+    "keys_that_nobody_asked_for": ([0, 7], 600, 2, [5, 9], {"type": "text", "turn": None}),
+}
+
+
+@task("load_mooncake", holds=("milliseconds", "hashes", "one_token", "same_time", "other_keys"))
+@pytest.mark.parametrize("case", BY_HAND)
+def test_lines_by_hand(student, tmp_path, case):
+    """Single milliseconds, lines of one time, one token, exactly 512 and 513 of them, hashes of 0,
+    below 0 and above 2**53, keys in another order, keys that nobody asked for.
+    Oracle: what was written."""
+    times, prompt, out, hashes, others = BY_HAND[case]
+    row = {"hash_ids": hashes, "output_length": out, **others, "input_length": prompt}
+    lines = [json.dumps({**row, "timestamp": time}) for time in times]
+    want = [Req(i, time / 1000, prompt, out, hashes) for i, time in enumerate(times)]
+    path = _write(tmp_path / "by_hand.jsonl", lines, "\n", True)
+    _same_mooncake(student.load_mooncake(path), want)
+
+
+@task("load_mooncake", gate=False, holds=("empty_file", "no_end"))
+def test_a_file_of_one_line_and_of_none(student, tmp_path):
+    """One request, with and without a line end, and none.   Oracle: what was written."""
+    line = '{"timestamp": 5, "input_length": 3, "output_length": 2, "hash_ids": [4]}'
+    for last in (True, False):
+        path = _write(tmp_path / f"{last}.jsonl", [line], "\n", last)
+        _same_mooncake(student.load_mooncake(path), [Req(0, 0.0, 3, 2, [4])])
+    _same_mooncake(student.load_mooncake(_write(tmp_path / "empty.jsonl", [])), [])
+
+
+@task(
+    "load_mooncake",
+    gate=False,
+    holds=("such_an_object", "fewer_tokens", "wrong_number", "named"),
+)
 def test_a_broken_line_is_named(student, rng, tmp_path):
     """A ValueError with the file's name and the line.   Oracle: where it was broken."""
-    good = traces.mooncake_lines(workload.mooncake(7, int(rng.integers(10**6))), 9000)
+    good = traces.mooncake_lines(workload.mooncake(12, int(rng.integers(10**6))), 9000)
+    line = _mooncake_line
     for what, broken in (
         ("cut off", good[3][:-9]),
-        ("no object", "[1, 2]"),
-        ("a key is missing", '{"timestamp": 99000, "input_length": 5, "output_length": 1}'),
-        ("no number", good[3].replace('"input_length": ', '"input_length": "x", "y": ')),
-        ("a hash too many", good[3].replace('"hash_ids": [', '"hash_ids": [987654, ')),
-        (
-            "before the line above",
-            '{"timestamp": 2, "input_length": 5, "output_length": 1, "hash_ids": [0]}',
-        ),
-        (
-            "no token",
-            '{"timestamp": 99000, "input_length": 5, "output_length": 0, "hash_ids": [0]}',
-        ),
+        ("a list", "[1, 2]"),
+        ("null", "null"),
+        ("a number", "7"),
+        ("a text", '"timestamp"'),
+        ("empty", ""),
+        ("no hash for a token", line(hash_ids=[])),
+        ("a hash too many", line(hash_ids=[0, 1])),
+        ("a hash too few", line(input_length=513)),
+        ("512 tokens and two hashes", line(input_length=512, hash_ids=[0, 1])),
+        ("hashes that are a text", line(hash_ids="7")),
+        ("hashes that are an object", line(hash_ids={"7": 1})),
+        ("hashes that are a number", line(hash_ids=7)),
+        ("no prompt token", line(input_length=0, hash_ids=[])),
+        ("fewer than none", line(input_length=-5, hash_ids=[])),
+        ("no generated token", line(output_length=0)),
+        ("fewer generated than none", line(output_length=-1)),
+        *((f"no {key}", line(**{key: ...})) for key in (*NUMBERS, "hash_ids")),
     ):
-        path = _write(tmp_path / "broken.jsonl", [*good[:3], broken, *good[4:]], "\n", True)
+        path = _write(tmp_path / "broken.jsonl", [*good[:3], broken], "\n", True)
         _refused(student, "load_mooncake", path, 4, what)
+
+
+@task("load_mooncake", gate=False, holds=("integers",))
+def test_numbers_are_integers(student, tmp_path):
+    """A text, true, null, a list, 1.0, 1.5 and NaN for each of the numbers.
+    Oracle: JSON's types; in Python true is an int."""
+    good, line = [_mooncake_line(timestamp=1)], _mooncake_line
+    for value in ("1", True, None, [1], 1.0, 1.5, float("nan")):
+        rows = [(f"{key} is {value!r}", line(**{key: value})) for key in NUMBERS]
+        for what, broken in [*rows, (f"a hash is {value!r}", line(hash_ids=[value]))]:
+            path = _write(tmp_path / "broken.jsonl", [*good, broken], "\n", True)
+            _refused(student, "load_mooncake", path, 2, what)
+
+
+@task("load_mooncake", gate=False, holds=("line_above", "first_of_several", "named"))
+def test_which_line_is_named_of_mooncake(student, rng, tmp_path):
+    """Times that go back, not only behind the first, a first and a last line, the first of two, an
+    empty line at the end.
+    Oracle: where it was broken."""
+    good = traces.mooncake_lines(workload.mooncake(12, int(rng.integers(10**6))), 9000)
+    line = _mooncake_line
+    rising = [line(timestamp=at) for at in (1000, 3000, 2000, 4000)]
+    for what, lines, number in (
+        ("before the first line", [*good[:3], line(timestamp=2)], 4),
+        ("before the line above, not before the first", rising, 3),
+        ("a millisecond before", [line(timestamp=at) for at in (7, 9, 8)], 3),
+        ("before a first line at 0", [line(timestamp=at) for at in (0, -5)], 2),
+        ("the first line", ["{}", *good], 1),
+        ("the last line, without an end", [*good, "{"], len(good) + 1),
+        ("the first of two", [*good[:2], "{", good[2], "}"], 3),
+        ("an empty line at the end", [*good, "", ""], len(good) + 1),
+    ):
+        path = _write(tmp_path / "lines.jsonl", lines, "\n")
+        _refused(student, "load_mooncake", path, number, what)
 
 
 @task("load_mooncake", extra=(f"data:{MOONCAKE}",))

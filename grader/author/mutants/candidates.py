@@ -116,7 +116,7 @@ def _mutant(task: Task, text: str, edit: Edit) -> Mutant:
 
 
 def _stripped(lines: list[str]) -> str:
-    return "\n".join(line.strip() for line in lines)
+    return "\n".join(line.strip() for line in lines).strip("\n")  # as equivalent.toml is read
 
 
 class _Shapes:

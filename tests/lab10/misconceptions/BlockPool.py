@@ -1,5 +1,30 @@
 from grader.suite import lines
 
+a_hash_of_zero_is_never_forgotten = lines(
+    """A block whose hash is 0 keeps it when it is handed out, because 0 is false: whoever looks for
+    0 later finds a block with another content. Ask whether there is a hash.""",
+    (
+        "                self._forget(block)\n",
+        "                if self._hash_of[block]:\n                    self._forget(block)\n",
+    ),
+)
+
+touch_goes_through_twice = lines(
+    """touch goes through its blocks twice, first for the queue and then for the references; of a
+    generator nothing is left the second time. One loop does both, or a list is made first.""",
+    (
+        "                del self._cached[block]\n            self",
+        "                del self._cached[block]\n        for block in blocks:\n            self",
+    ),
+)
+
+blocks_without_a_hash_in_order = lines(
+    """Of several blocks without a hash the first of the table stands at the front of the queue; a
+    table is freed from its end, also at the head, so the last one does.""",
+    ("self._blank.extend(reversed(blank))", "self._blank.extend(blank)"),
+)
+
+
 frees_in_forward_order = lines(
     """A table is freed from its beginning, so its first block is overwritten first: you evict the
     shared prefix before the private tail, and without the prefix the tail cannot be found.""",
@@ -95,7 +120,7 @@ lru_by_request = lines(
     (
         "        references, hash_of = self._references, self._hash_of\n",
         "        references, hash_of = self._references, self._hash_of\n"
-        "        for block in blocks:\n            self._tables[block] = list(blocks)\n",
+        "        self._tables |= dict.fromkeys(blocks, list(blocks))\n",
     ),
     (
         "        self._hash_of: dict[int, Hashable] = {}\n",
@@ -122,4 +147,56 @@ the_newest_of_equal_blocks = lines(
     """Of two blocks with the same hash the newer one is found; requests would spread over both, and
     neither grows old enough to be evicted. The oldest one serves.""",
     ("next(iter(same)) if same", "next(reversed(same)) if same"),
+)
+
+a_hash_of_zero_is_none = lines(
+    """A block whose hash is 0 counts as one without, because 0 is false: it goes to the head and is
+    overwritten at once. The first block of every prompt in Mooncake's trace has the hash 0. Ask
+    whether there is a hash, not whether it is true.""",
+    ("                if block in hash_of:\n", "                if hash_of.get(block):\n"),
+)
+
+
+zero_is_not_looked_up = lines(
+    """lookup takes a hash of 0 for no hash and finds nothing, because 0 is false; it is a hash like
+    any other. Ask for None.""",
+    (
+        "same = self._blocks_with.get(content)\n",
+        "same = self._blocks_with.get(content) if content else None\n",
+    ),
+)
+
+
+searches_the_queue = lines(
+    """The queue is a list, and each hit searches it from its beginning: with tens of thousands of
+    blocks that is what the engine's steps would be spent on. A dict that keeps its order, or a
+    linked list, takes one out from anywhere.""",
+    ("self._cached: OrderedDict[int, None] = OrderedDict()", "self._cached: list[int] = []"),
+    ("block, _none = self._cached.popitem(last=False)", "block = self._cached.pop(0)"),
+    ("del self._cached[block]\n            self", "self._cached.remove(block)\n            self"),
+    ("self._cached[block] = None\n", "self._cached.append(block)\n"),
+)
+
+looks_for_the_oldest = lines(
+    """Each eviction goes through all free blocks for the one that was freed first; keep them in the
+    order in which they were freed, and it is the first one.""",
+    (
+        "block, _none = self._cached.popitem(last=False)",
+        "place = {block: number for number, block in enumerate(self._cached)}\n"
+        "                block = min(place, key=place.__getitem__)\n"
+        "                del self._cached[block]",
+    ),
+)
+
+the_lowest_of_equal_blocks = lines(
+    """Of several blocks with the same hash the lowest number is found; the one that has had it
+    longest is, whatever its number.""",
+    ("next(iter(same)) if same", "min(same) if same"),
+)
+
+
+freed_is_used_last = lines(
+    """A block without a hash goes behind the other blocks without one; it was freed last and is
+    used again first, at the very head of the queue.""",
+    ("self._blank.extend(reversed(blank))", "self._blank[:0] = reversed(blank)"),
 )

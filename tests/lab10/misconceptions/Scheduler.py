@@ -9,7 +9,6 @@ admits_in_a_step_that_preempted = lines(
     """A request is admitted in a step that preempted another: it takes the blocks that were just
     freed, and the next step preempts again. With a preemption nobody is admitted.""",
     (ADMISSION, ADMISSION.replace("not preempted and ", "")),
-    ("        if self.waiting:\n", "        if True:\n"),
 )
 
 prefill_first = lines(
@@ -20,14 +19,14 @@ prefill_first = lines(
         "chain(self._admitted(scheduled, preempted), list(running))",
     ),
     (
-        "        for request in everybody:\n",
-        "        for request in everybody:\n"
-        "            if request not in running:\n                continue\n",
+        "            tokens = min(request.num_tokens - request.num_computed, budget)\n",
+        "            if request not in running:\n                continue\n"
+        "            tokens = min(request.num_tokens - request.num_computed, budget)\n",
     ),
     (
         "preempted.append(self._preempt_last())",
         "preempted.append(self._preempt_last())\n"
-        "                    budget += scheduled.pop(preempted[-1], 0)",
+        "                budget += scheduled.pop(preempted[-1], 0)",
     ),
 )
 
@@ -41,7 +40,7 @@ evicts_the_oldest = lines(
     (
         "preempted.append(self._preempt_last())",
         "preempted.append(self._preempt_last())\n"
-        "                    budget += scheduled.pop(preempted[-1], 0)",
+        "                budget += scheduled.pop(preempted[-1], 0)",
     ),
 )
 
@@ -116,12 +115,12 @@ the_budget_turns_negative = lines(
     step takes as long as the whole prompt. Schedule a chunk and go on in the next step.""",
     (AT_ADMISSION, "tokens = request.num_tokens - cached"),
     (
-        "            if tokens > budget:\n"
-        "                if budget == 0:\n"
-        "                    break\n"
-        "                reach -= tokens - budget\n"
-        "                tokens = budget\n",
-        "            if budget <= 0:\n                break\n",
+        "            tokens = min(request.num_tokens - request.num_computed, budget)\n"
+        "            if tokens == 0:\n"
+        "                break\n",
+        "            tokens = request.num_tokens - request.num_computed\n"
+        "            if budget <= 0:\n"
+        "                break\n",
     ),
 )
 
@@ -179,7 +178,7 @@ never_returns_blocks = lines(
     """A finished request keeps its blocks, so the pool runs dry and everybody waits. Free its table
     when its last token is there.""",
     (
-        "            for request in finished:\n                pool.free(request.blocks)\n",
+        "        for request in finished:\n            pool.free(request.blocks)\n",
         "",
     ),
 )
@@ -232,9 +231,9 @@ looks_past_the_first = lines(
         "                continue\n",
     ),
     (
-        "        if finished:\n",
+        "        for request in finished:\n",
         "        self.waiting = deque(sorted(self.waiting, key=lambda r: r.id))\n"
-        "        if finished:\n",
+        "        for request in finished:\n",
     ),
 )
 
@@ -250,15 +249,14 @@ hashes_blocks_before_they_are_full = lines(
 hashes_appear_when_the_request_ends = lines(
     """Blocks get their hashes only when a request lets them go, so two requests with one prompt at
     the same time compute it twice. A full block can be found as soon as it is scheduled.""",
-    ("            if request.hashes:\n                self._hash_full_blocks(request)\n", ""),
+    ("            self._hash_full_blocks(request)\n", ""),
     (
         "        self.pool.free(victim.blocks)\n",
         "        self._hash_full_blocks(victim)\n        self.pool.free(victim.blocks)\n",
     ),
     (
-        "                pool.free(request.blocks)\n",
-        "                self._hash_full_blocks(request)\n"
-        "                pool.free(request.blocks)\n",
+        "            pool.free(request.blocks)\n",
+        "            self._hash_full_blocks(request)\n            pool.free(request.blocks)\n",
     ),
 )
 
@@ -266,8 +264,8 @@ a_block_too_early = lines(
     """A new block is taken when the last one becomes full, one token before anything is written
     into it: off by one at the block boundary. n tokens need ceil(n / block_size) blocks.""",
     (
-        "if reach > request.room:\n                missing = blocks_for(reach, size)",
-        "if reach >= request.room:\n                missing = blocks_for(reach + 1, size)",
+        "missing = blocks_for(reach, size) - len(request.blocks)",
+        "missing = blocks_for(reach + 1, size) - len(request.blocks)",
     ),
 )
 
@@ -308,10 +306,10 @@ gives_up_instead_of_preempting = lines(
     """A running request without a free block just waits for one, and so do all the others: nobody
     ends, nobody frees. Preempt the last one.""",
     (
-        "                while missing > pool.num_free and request.blocks:\n"
-        "                    preempted.append(self._preempt_last())\n"
-        "                if not request.blocks:  # it was the last one itself\n",
-        "                if missing > pool.num_free:\n",
+        "            while missing > pool.num_free and request.blocks:\n"
+        "                preempted.append(self._preempt_last())\n"
+        "            if not request.blocks:  # it was the last one itself\n",
+        "            if missing > pool.num_free:\n",
     ),
 )
 
@@ -319,11 +317,11 @@ preempts_everybody_behind = lines(
     """Everybody behind the request that needs a block is preempted, although one of them freed
     enough. Preempt one, look again, and go on only while blocks are missing.""",
     (
+        "                preempted.append(self._preempt_last())\n",
+        "                while running[-1] is not request:\n"
+        "                    preempted.append(self._preempt_last())\n"
+        "                if missing > pool.num_free:\n"
         "                    preempted.append(self._preempt_last())\n",
-        "                    while running[-1] is not request:\n"
-        "                        preempted.append(self._preempt_last())\n"
-        "                    if missing > pool.num_free:\n"
-        "                        preempted.append(self._preempt_last())\n",
     ),
 )
 
@@ -331,4 +329,58 @@ the_switch_is_not_read = lines(
     """Blocks are hashed and found although enable_prefix_caching is off; without it nothing is
     shared, and a resumed request computes everything again.""",
     ("if cfg.enable_prefix_caching and not by_number:", "if not by_number:"),
+)
+
+writes_into_the_request = lines(
+    """The tokens to come are appended to the request's own list of prompt tokens; its owner, and
+    whoever shares the list, finds a longer prompt. Make a new list.""",
+    (
+        "known = [*req.prompt_tokens, *[GENERATED_TOKEN] * req.out_tokens]",
+        "known = req.prompt_tokens\n            known += [GENERATED_TOKEN] * req.out_tokens",
+    ),
+)
+
+in_the_order_of_ids = lines(
+    """Waiting requests are ordered by their ids; an id is a name, and whoever came first is served
+    first. A queue needs no sorting.""",
+    (
+        "self.waiting.append(Running(req.id, prompt, req.out_tokens, hashes))",
+        "self.waiting.append(Running(req.id, prompt, req.out_tokens, hashes))\n"
+        "        self.waiting = deque(sorted(self.waiting, key=lambda one: one.id))",
+    ),
+)
+
+the_lowest_id_stays = lines(
+    """The running request with the greatest id is preempted; an id says nothing about who was
+    admitted last. The last of the running ones gives way.""",
+    (
+        "        victim = self.running.pop()\n",
+        "        victim = max(self.running, key=lambda one: one.id)\n"
+        "        self.running.remove(victim)\n",
+    ),
+)
+
+a_partly_filled_block_keeps_its_hash = lines(
+    """The hash of a prompt's last block is used although the prompt does not fill it; generated
+    tokens do, and a longer prompt with that hash then finds another content. Use the hashes of full
+    blocks only.""",
+    ("req.block_hashes[: prompt // cfg.block_size]", "req.block_hashes"),
+)
+
+a_traces_hashes_are_always_used = lines(
+    """The hashes of a trace are used although enable_prefix_caching is off; without it nothing is
+    hashed and nothing is found.""",
+    ("elif cfg.enable_prefix_caching and req.block_hashes:", "elif req.block_hashes:"),
+)
+
+salts_are_forgotten = lines(
+    """The request's salt does not go into its hashes, so tenants share blocks and can tell from a
+    TTFT what others have asked. Hand it to block_hashes.""",
+    ("block_hashes(known, cfg.block_size, req.salt)", "block_hashes(known, cfg.block_size)"),
+)
+
+the_last_to_finish_frees_first = lines(
+    """Finished requests free their blocks in reverse; they do so in the order in which they were
+    scheduled, which decides what is overwritten first.""",
+    ("        for request in finished:\n", "        for request in reversed(finished):\n"),
 )

@@ -1,5 +1,35 @@
 from grader.suite import lines, misconception
 
+CONTENT = "{list(tokens[end - block_size : end])}"
+
+
+@misconception()
+def begins_at_zero(tokens, block_size, salt=None):
+    """The chain multiplies and adds, and begins at 0: token id 0 leaves it there, so all blocks of
+    zeros have one hash. Begin with another number, or hash parent and tokens together."""
+    if block_size < 1:
+        raise ValueError(block_size)
+    state = 0 if salt is None else 1 + int.from_bytes(hashlib.sha256(salt.encode()).digest()[:7])
+    hashes = []
+    for place, token in enumerate(tokens, 1):
+        state = (state * 6_364_136_223_846_793_005 + token) % (2**61 - 1)
+        if place % block_size == 0:
+            hashes.append(state)
+    return hashes
+
+
+none_is_the_word_none = lines(
+    """Without a salt the chain begins with the text "None", which a tenant may have as its salt.
+    Use the repr, or another type.""",
+    ('parent = f"salt {salt!r}"', 'parent = f"salt {salt}"'),
+)
+
+ids_cut_to_sixteen_bits = lines(
+    """Each id is cut to 16 bits, so 128,006 is 62,470; Llama 3 has 128,256 tokens and its special
+    ones are the last. Hash the whole number.""",
+    (CONTENT, "{[token % 65_536 for token in tokens[end - block_size : end]]}"),
+)
+
 
 @misconception()
 def hashes_the_block_alone(tokens, block_size, salt=None):
@@ -62,4 +92,42 @@ the_last_full_block_is_lost = lines(
         "range(block_size, len(tokens) + 1, block_size)",
         "range(block_size, len(tokens), block_size)",
     ),
+)
+
+
+digits_run_together = lines(
+    """The ids are joined without anything between them: 1, 23 and 12, 3 are the same digits, so two
+    texts share a block. Hash a tuple or a list, or put a separator between.""",
+    (CONTENT, "{''.join(map(str, tokens[end - block_size : end]))}"),
+)
+
+ids_cut_to_a_byte = lines(
+    """Each id is cut to a byte, so 300 is 44; vocabularies have 32,000 to 256,000 tokens. Hash the
+    whole number.""",
+    (CONTENT, "{bytes(token % 256 for token in tokens[end - block_size : end])}"),
+)
+
+
+only_the_sum = lines(
+    """A block is hashed by the sum of its ids, which 11, 12 and 10, 13 share; hash the ids
+    themselves, in their order.""",
+    (CONTENT, "{sum(tokens[end - block_size : end])}"),
+)
+
+an_empty_salt_is_none = lines(
+    """An empty salt is taken for none, because both are false; "" is a salt that somebody has set.
+    Compare with None.""",
+    ('parent = f"salt {salt!r}"', 'parent = f"salt {salt or None!r}"'),
+)
+
+
+the_salt_runs_into_the_tokens = lines(
+    """Salt and first id are joined without anything between them: salt a and id 12 are salt a1 and
+    id 2. Keep the two apart.""",
+    ('parent = f"salt {salt!r}"', 'parent = "none: " if salt is None else f"salt {salt}"'),
+    (
+        'content = f"{parent}: {list(tokens[end - block_size : end])}"',
+        'content = parent + ", ".join(map(str, tokens[end - block_size : end]))',
+    ),
+    ('parent = f"after {hashes[-1]}"', 'parent = f"after {hashes[-1]}: "'),
 )

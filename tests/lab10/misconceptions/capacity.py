@@ -1,5 +1,15 @@
 from grader.suite import lines
 
+an_exact_fit_is_refused = lines(
+    """Where the blocks fill what is left to the last byte, one is missing; what just fits,
+    fits.""",
+    (
+        "int(left // kv_bytes_per_block)",
+        "-int(-left // kv_bytes_per_block) - 1",
+    ),
+)
+
+
 LEFT = "left = budget - model.weight_bytes / tp - activation_bytes - other_bytes"
 
 utilization_of_free_memory = lines(
@@ -101,4 +111,44 @@ activations_cost_nothing = lines(
     """The activations of the largest step are forgotten; they are there in every step, and the
     first full one would end in an out-of-memory error.""",
     (" - activation_bytes - other_bytes", " - other_bytes"),
+)
+
+to_the_nearest_block = lines(
+    """The number of blocks is rounded to the nearest; more than half a block is no block. Round
+    down.""",
+    ("int(left // kv_bytes_per_block)", "round(left / kv_bytes_per_block)"),
+)
+
+blocks_of_one_layer = lines(
+    """A block is given the keys and values of one layer; every layer has its own, and a block holds
+    its tokens in all of them.""",
+    ("2 * model.num_hidden_layers * vector", "2 * vector"),
+)
+
+always_sixteen_tokens = lines(
+    """A block is taken to have 16 tokens whatever block_size says; one of 32 has twice the
+    bytes.""",
+    ("* vector * block_size", "* vector * 16"),
+)
+
+without_the_null_block = lines(
+    """One block is taken off for the null block; num_blocks is what the memory holds, the null
+    block among them.""",
+    (
+        "num_blocks = max(0, int(left // kv_bytes_per_block))",
+        "num_blocks = max(0, int(left // kv_bytes_per_block) - 1)",
+    ),
+)
+
+a_block_more_for_each_request = lines(
+    """A request is given one block more than it needs where its last block is full: n // block_size
+    + 1. Round up instead.""",
+    ("blocks_for(max_model_len, block_size)", "(max_model_len // block_size + 1)"),
+)
+
+
+other_bytes_are_split = lines(
+    """What a GPU holds beside weights and blocks is divided by the number of GPUs; tensor
+    parallelism splits the weights and the heads, and each GPU has a context of its own.""",
+    ("- activation_bytes - other_bytes", "- activation_bytes - other_bytes / tp"),
 )

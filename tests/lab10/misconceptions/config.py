@@ -57,7 +57,7 @@ the_defaults = lines(
     ("max_num_seqs: 64", "max_num_seqs: 1024"),
     ("num_blocks = 3308", "num_blocks = 2322"),
     ("max_concurrency = 3.23", "max_concurrency = 2.27"),
-    ("goodput = 3.37", "goodput = 1.0"),
+    ("goodput = 3.37", "goodput = 0.58"),
 )
 
 too_few_at_once = lines(
@@ -66,7 +66,7 @@ too_few_at_once = lines(
     ("max_num_seqs: 64", "max_num_seqs: 16"),
     ("num_blocks = 3308", "num_blocks = 3315"),
     ("max_concurrency = 3.23", "max_concurrency = 3.24"),
-    ("goodput = 3.37", "goodput = 0.14"),
+    ("goodput = 3.37", "goodput = 0.10"),
 )
 
 a_capacity_of_the_whole_card = lines(
@@ -85,4 +85,48 @@ requests_at_once_as_concurrency = lines(
     """The claimed concurrency is max_num_seqs; vLLM's is how many requests of max_model_len tokens
     the blocks hold, the worst case.""",
     ("max_concurrency = 3.23", "max_concurrency = 64"),
+)
+
+two_claims_of_one_name = lines(
+    """num_blocks is claimed twice, with two values; a reader cannot know which one is meant. Take
+    the old one out.""",
+    ("# claim: num_blocks = 3308\n", "# claim: num_blocks = 3308\n# claim: num_blocks = 2322\n"),
+)
+
+blocks_without_the_logits = lines(
+    """The claimed blocks forget the logits of max_num_seqs requests, 4 bytes for each word of the
+    vocabulary; capacity counts what the largest step needs.""",
+    ("num_blocks = 3308", "num_blocks = 3317"),
+)
+
+blocks_without_activations = lines(
+    """The claimed blocks forget the activations of the largest step; they are taken from the pool,
+    which is why fewer tokens a step leave more blocks.""",
+    ("num_blocks = 3308", "num_blocks = 3345"),
+)
+
+goodput_of_the_plain_scheduler = lines(
+    """The claimed goodput is that of PlainScheduler, which reserves memory up to the last token;
+    vLLM's rules admit more. Run serving.py with --scheduler own.""",
+    ("goodput = 3.37", "goodput = 3.11"),
+)
+
+concurrency_at_the_models_length = lines(
+    """The claimed concurrency is that of the model's own 32,768 tokens; max_model_len is what this
+    file says.""",
+    ("max_concurrency = 3.23", "max_concurrency = 1.62"),
+)
+
+a_block_of_eight = lines(
+    """block_size is 8: the kernels that vLLM chooses on an H100 take multiples of 16.""",
+    (
+        "dtype: bfloat16  #",
+        "block_size: 8  # fewer places are empty at a request's end\ndtype: bfloat16  #",
+    ),
+)
+
+seats_are_left_to_the_default = lines(
+    """max_num_seqs is missing; its default depends on the card, 1,024 here, and is not a
+    choice.""",
+    ("max_num_seqs: 64\n", ""),
 )

@@ -1,5 +1,24 @@
 from grader.suite import lines
 
+one_token_is_refused = lines(
+    """A request of one token is refused; one is the least that is allowed, and code completion has
+    many that generate just one.""",
+    ("if prompt_tokens < 1 or out_tokens < 1:", "if prompt_tokens < 1 or out_tokens <= 1:"),
+)
+
+
+years_have_365_days = lines(
+    """Days are counted as if no year had a 29th of February, so a trace over it loses a day. Let
+    datetime subtract.""",
+    (
+        "return int(moment.timestamp()) * 10**9",
+        "leap = 86_400 * ((moment.month, moment.day) > (2, 28)) * (moment.year % 4 == 0)\n"
+        "    return (int(moment.timestamp()) - leap) * 10**9",
+    ),
+    ("if before is not None and time_ns < before:", "if before is None and first is not None:"),
+)
+
+
 # === traces, metrics, capacity, simulate ===
 six_digits = lines(
     """strptime's %f reads at most six digits of a second, and this trace has seven: cutting the
@@ -11,9 +30,9 @@ strptime_reads_the_fraction = lines(
     """%f of strptime takes one to six digits; the trace's times have seven, so every row is refused
     as malformed. Read the fraction yourself.""",
     (
-        '    whole, _point, fraction = stamp.partition(".")\n'
+        '    whole, point, fraction = stamp.partition(".")\n'
         '    moment = datetime.strptime(whole, "%Y-%m-%d %H:%M:%S")',
-        '    fraction = "0"\n    moment = datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S.%f")',
+        '    fraction = point = ""\n    moment = datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S.%f")',
     ),
     (
         'return int(moment.timestamp()) * 10**9 + int(fraction.ljust(9, "0"))',
@@ -60,8 +79,8 @@ prompt_and_output_swapped = lines(
     """The second column is the context (the prompt), the third what was generated; exchanged, a
     prefill-heavy trace becomes a decode-heavy one.""",
     (
-        "prompt_tokens, out_tokens = int(prompt), int(out)\n",
-        "prompt_tokens, out_tokens = int(out), int(prompt)\n",
+        "for count in counts)",
+        "for count in reversed(counts))",
     ),
 )
 
@@ -69,4 +88,22 @@ whole_seconds = lines(
     """The fraction is dropped, so all requests of a second arrive at once: a burst that the trace
     does not have.""",
     ('int(fraction.ljust(9, "0"))', "0"),
+)
+
+the_machines_time_zone = lines(
+    """The times are read as local ones: in the night in which the clock changes an hour is lost or
+    comes twice, on some machines and not on others. They are UTC; say so before you subtract.""",
+    (".replace(tzinfo=UTC)", ""),
+)
+
+days_are_dropped = lines(
+    """Whole days between two rows are dropped, as timedelta.seconds does; a trace of a week would
+    wrap around each night. Take the whole difference.""",
+    ("(time_ns - first) / 1e9", "(time_ns - first) % (86_400 * 10**9) / 1e9"),
+)
+
+always_seven_digits = lines(
+    """The digits behind the point are multiplied by 100 ns whatever their number; .5 is half a
+    second and not 500 ns. Fill them up on the right.""",
+    ('int(fraction.ljust(9, "0"))', "int(fraction or 0) * 100"),
 )

@@ -1,5 +1,34 @@
 from grader.suite import lines
 
+times_must_rise = lines(
+    """A line with the time of the line above is refused; requests arrive in groups, and only a time
+    *before* that is an error.""",
+    ("if before is not None and time_ms < before:", "if before is not None and time_ms <= before:"),
+)
+
+other_keys_are_refused = lines(
+    """A line with a key that nobody asked for is refused; traces get new columns, and what this
+    reads is still there. Take the four keys and leave the rest.""",
+    (
+        "            if not all(type(n) is int",
+        '            if len(row) != 4:\n                raise ValueError("other keys")\n'
+        "            if not all(type(n) is int",
+    ),
+)
+
+one_block_more_at_512 = lines(
+    """A prompt of exactly 512 tokens is said to need two blocks, and its line is refused: n // 512
+    + 1 is one too many where the last block is full. Round up instead.""",
+    ("len(hashes) != blocks_for(prompt, 512)", "len(hashes) != prompt // 512 + 1"),
+)
+
+only_full_blocks_have_hashes = lines(
+    """A line is refused because its hashes are more than its full blocks; the last, partly filled
+    block has one, too.""",
+    ("len(hashes) != blocks_for(prompt, 512)", "len(hashes) != prompt // 512"),
+)
+
+
 milliseconds_as_seconds = lines(
     """timestamp is in milliseconds; as seconds an hour of traffic becomes 41 days, and no queue
     ever forms.""",
@@ -36,5 +65,29 @@ hashes_are_numbered_anew = lines(
     (
         "prompt, out, hashes))\n    return requests",
         "prompt, out, list(range(len(hashes)))))\n    return requests",
+    ),
+)
+
+whole_seconds_only = lines(
+    """The milliseconds are cut off, so all requests of a second arrive together; divide by 1000,
+    not in whole numbers.""",
+    ("(time_ms - first) / 1000", "float((time_ms - first) // 1000)"),
+)
+
+hashes_as_a_set = lines(
+    """The hashes come back sorted and each once; they are the prompt's blocks in their order, and
+    without the order there is no prefix.""",
+    (
+        "prompt, out, hashes))\n    return requests",
+        "prompt, out, sorted(set(hashes))))\n    return requests",
+    ),
+)
+
+hashes_as_floats = lines(
+    """The hashes go through floats, which hold 53 bits; two long hashes that differ in their last
+    bits become one. Keep them as they stand.""",
+    (
+        "prompt, out, hashes))\n    return requests",
+        "prompt, out, [int(float(one)) for one in hashes]))\n    return requests",
     ),
 )

@@ -54,3 +54,30 @@ from_the_end = lines(
     ),
     ("found.append(block)", "found.insert(0, block)"),
 )
+
+stops_at_a_block_that_is_held = lines(
+    """A block that another request holds ends the run; its content is there all the same, and to
+    share it while it is in use is what reference counts are for.""",
+    ("        if block is None:", "        if block is None or pool.references(block):"),
+)
+
+stops_at_a_block_that_is_free = lines(
+    """A block that nobody holds ends the run; it keeps its content until it is handed out again,
+    and most of a prefix cache is free blocks.""",
+    ("        if block is None:", "        if block is None or not pool.references(block):"),
+)
+
+a_hash_of_zero_ends_the_run = lines(
+    """A hash of 0 is taken for a missing one, because 0 is false; the first block of every prompt
+    in Mooncake's trace has the hash 0, so nothing would ever be found.""",
+    (
+        "        block = pool.lookup(content)\n",
+        "        block = pool.lookup(content) if content else None\n",
+    ),
+)
+
+the_last_block_first = lines(
+    """The blocks come back with the last one first; a block table follows the tokens, from the
+    first block on.""",
+    ("    return found", "    return found[::-1]"),
+)

@@ -1,5 +1,29 @@
 from grader.suite import lines
 
+compared_in_milliseconds = lines(
+    """The value is multiplied by 1000 before it is compared, which can lift it above its limit by
+    the last bit of a float: a request at exactly its limit is then not good. Divide the limit.""",
+    ("value <= limit / 1000", "value * 1000 <= limit"),
+)
+
+a_limit_of_zero_is_none = lines(
+    """A limit of 0 ms counts as no limit, because 0 is false; None is what asks for nothing.""",
+    ("for limit, value in pairs if limit is not None]", "for limit, value in pairs if limit]"),
+)
+
+just_reached_is_missed = lines(
+    """A value that just reaches its limit counts as a miss; the SLO is a limit that may be reached,
+    as in vLLM.""",
+    ("value <= limit / 1000", "value < limit / 1000"),
+)
+
+latency_has_no_limit = lines(
+    """The limit on the latency is not looked at; an SLO has three parts, and each one that is asked
+    for counts.""",
+    ("(slo.tpot_ms, tpot), (slo.e2el_ms, out.latency_s))", "(slo.tpot_ms, tpot))"),
+)
+
+
 TPOT_SERIES = (
     '"tpot": [tpot for out, tpot in zip(done, tpots, strict=True) if out.output_tokens > 1]'
 )
@@ -101,4 +125,20 @@ seconds_for_milliseconds = lines(
 output_only = lines(
     """total_token_throughput counts generated tokens only; it is input and output together.""",
     ("(total_in + total_out) / duration_s", "total_out / duration_s"),
+)
+
+
+an_upper_median = lines(
+    """Of an even number of values the upper middle one is taken; the median is the mean of the two
+    in the middle.""",
+    ("float(np.median(array))", "float(np.sort(array)[len(array) // 2])"),
+)
+
+everything_sent_counts = lines(
+    """request_throughput counts every request that was sent; those without success were not
+    served.""",
+    (
+        '"request_throughput": len(done) / duration_s',
+        '"request_throughput": len(outputs) / duration_s',
+    ),
 )

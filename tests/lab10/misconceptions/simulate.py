@@ -1,5 +1,12 @@
 from grader.suite import lines
 
+requests_for_tokens = lines(
+    """A step is charged for its requests and not for its tokens; a chunk of 512 prompt tokens
+    computes 512 times what one token does.""",
+    ("sum(done.scheduled.values())", "len(done.scheduled)"),
+)
+
+
 compute_plus_memory = lines(
     """FLOPs and bytes are added; a GPU reads while it computes, so the slower of the two decides
     and the other is hidden behind it.""",
@@ -108,4 +115,54 @@ whoever_is_scheduled_has_a_token = lines(
     """Every scheduled request is given a token; a chunk that leaves prompt tokens to compute
     generates none, see Step.generated.""",
     ("for number in done.generated:", "for number in done.scheduled:"),
+)
+
+back_in_time = lines(
+    """An idle engine takes the next arrival's time although its own clock is later: who arrived
+    during the last step is served before that step has ended. The clock never goes back.""",
+    ("now = max(now, coming[0].t_arrival_s)", "now = coming[0].t_arrival_s"),
+)
+
+at_the_begin_is_too_late = lines(
+    """A request that arrives exactly when a step begins waits for the next one, if others are
+    running; it is there, so it is added: <= and not <.""",
+    (
+        "while coming and coming[0].t_arrival_s <= now:",
+        "while coming and (coming[0].t_arrival_s < now or not unfinished):",
+    ),
+)
+
+the_trace_is_a_list = lines(
+    """The trace is gone through more than once; a generator is empty the second time, and its
+    requests have no result. Make a list of it first.""",
+    ("    rows = list(trace)\n", "    rows = trace\n"),
+    (
+        "    times: dict[int, list[float]] = {req.id: [] for req in rows}",
+        "    times = {req.id: [] for req in list(coming)}",
+    ),
+)
+
+equal_arrivals_by_id = lines(
+    """Requests that arrive at the same time are added in the order of their ids; the trace's order
+    is asked for, and an id is a name.""",
+    (
+        "deque(sorted(rows, key=lambda req: req.t_arrival_s))",
+        "deque(sorted(rows, key=lambda req: (req.t_arrival_s, req.id)))",
+    ),
+)
+
+the_scheduler_has_no_clock = lines(
+    """The scheduler is always told that it is 0; a step is told the clock's time, which a scheduler
+    with deadlines or priorities needs.""",
+    ("done = engine.step(now)", "done = engine.step(0.0)"),
+)
+
+
+only_new_tokens_are_read = lines(
+    """A step is charged for reading the keys and values of its own tokens only; each of them
+    attends to all tokens before it, so context_tokens are read.""",
+    (
+        "step_seconds(cost, sum(done.scheduled.values()), done.context_tokens)",
+        "step_seconds(cost, *[sum(done.scheduled.values())] * 2)",
+    ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import json
 import math
+import re
 from datetime import date
 from decimal import Decimal
 
@@ -224,14 +225,18 @@ def _decimal_seconds(stamp):
     hours, minutes, seconds = clock.split(":")
     if len(hours) != 2 or len(minutes) != 2:
         raise ValueError(stamp)
+    if int(hours) > 23 or int(minutes) > 59 or Decimal(seconds) >= 60:
+        raise ValueError(stamp)
+    if not re.fullmatch(r"[0-9]{2}([.][0-9]{1,9})?", seconds):
+        raise ValueError(seconds)
     days = date.fromisoformat(day).toordinal()
     return Decimal(86_400 * days + 3600 * int(hours) + 60 * int(minutes)) + Decimal(seconds)
 
 
 def load_azure(path):
-    text = path.read_text(encoding="utf-8").rstrip("\n")
+    text = path.read_text(encoding="utf-8").removesuffix("\n")
     head, *body = text.split("\n")
-    if head.strip() != "TIMESTAMP,ContextTokens,GeneratedTokens":
+    if head != "TIMESTAMP,ContextTokens,GeneratedTokens":
         _fail(path, 1, "no header")
     times, requests = [], []
     for line, row in enumerate(body, 2):
@@ -240,6 +245,8 @@ def load_azure(path):
             _fail(path, line, f"{len(cells)} columns")
         try:
             times.append(_decimal_seconds(cells[0]))
+            if any(set(cell) - set("0123456789") for cell in cells[1:]):
+                raise ValueError("digits alone")
             prompt, out = int(cells[1]), int(cells[2])
         except (ValueError, ArithmeticError) as error:
             _fail(path, line, error)
@@ -253,7 +260,8 @@ def load_azure(path):
 
 def load_mooncake(path):
     rows = []
-    for line, text in enumerate(path.read_text(encoding="utf-8").rstrip("\n").split("\n"), 1):
+    whole = path.read_text(encoding="utf-8").removesuffix("\n")
+    for line, text in enumerate(whole.split("\n") if whole else (), 1):
         try:
             row = json.loads(text)
         except ValueError as error:
@@ -261,8 +269,12 @@ def load_mooncake(path):
         keys = {"timestamp", "input_length", "output_length", "hash_ids"}
         if not isinstance(row, dict) or not keys <= set(row):
             _fail(path, line, "no request")
-        if any(not isinstance(row[key], int) for key in keys - {"hash_ids"}):
-            _fail(path, line, "no number")
+        numbers = [row[key] for key in keys - {"hash_ids"}]
+        if not isinstance(row["hash_ids"], list):
+            _fail(path, line, "no hashes")
+        for number in numbers + row["hash_ids"]:
+            if isinstance(number, bool) or not isinstance(number, int):
+                _fail(path, line, "no number")
         if row["output_length"] < 1 or not row["input_length"] > 0:
             _fail(path, line, "no token")
         if (row["input_length"] + 511) // 512 != len(row["hash_ids"]):
@@ -360,7 +372,7 @@ def step_seconds(cost, num_tokens, context_tokens):
 def simulate(trace, cfg, cost, scheduler=PlainScheduler):
     """Steps as events: (when it ends, who has a token)."""
     trace = list(trace)
-    queue = sorted(trace, key=lambda row: row.t_arrival_s, reverse=True)
+    queue = sorted(trace, key=lambda row: row.t_arrival_s)[::-1]
     events = []
     engine, now = scheduler(cfg), 0.0
     while queue or engine.num_unfinished:

@@ -273,7 +273,10 @@ def load_azure(path):
         match = form.fullmatch(row[0]) if len(row) == 3 else None
         if not match or not all(cell.isascii() and cell.isdigit() for cell in row[1:]):
             raise ValueError(f"{name}:{line}: {row}")
-        day = datetime.fromisoformat(f"{match[1]}T{match[2]}")
+        try:
+            day = datetime.fromisoformat(f"{match[1]}T{match[2]}")
+        except ValueError as error:  # the 30th of February
+            raise ValueError(f"{name}:{line}: {error}") from None
         seconds = (day - datetime(2023, 1, 1)) // timedelta(seconds=1)
         times.append((seconds, int(f"{match[3] or 0:0<9}")))
         prompt, out = map(int, row[1:])
@@ -290,12 +293,10 @@ def load_mooncake(path):
         for line, text in enumerate(file, 1):
             try:
                 row = json.loads(text)
-                ids = [int(one) for one in row["hash_ids"]]
-                length, made, ms = (
-                    row["input_length"] + 0,
-                    row["output_length"] + 0,
-                    row["timestamp"] + 0,
-                )
+                ids = [*row["hash_ids"]]
+                length, made, ms = row["input_length"], row["output_length"], row["timestamp"]
+                if {type(number) for number in (length, made, ms, *ids)} != {int}:
+                    raise TypeError("numbers are integers")
                 if length < 1 or made < 1 or (last is not None and ms < last):
                     raise ValueError("out of range")
                 if len(ids) != math.ceil(length / 512):
@@ -324,7 +325,7 @@ def _summary(values, name):
 
 
 def metrics(outputs, duration_s, slo):
-    if duration_s <= 0:
+    if not duration_s > 0:
         raise ValueError("duration")
     series = {"ttft": [], "tpot": [], "itl": [], "e2el": []}
     count = good = taken = made = 0
@@ -343,7 +344,7 @@ def metrics(outputs, duration_s, slo):
         series["e2el"].append(out.latency_s)
         limits = [(slo.ttft_ms, out.ttft_s), (slo.tpot_ms, tpot), (slo.e2el_ms, out.latency_s)]
         limits = [pair for pair in limits if pair[0] is not None]
-        if limits and not [1 for limit, value in limits if value * 1000 > limit]:
+        if limits and not [1 for limit, value in limits if value > limit / 1000]:
             good += 1
     report = {
         "completed": count,
