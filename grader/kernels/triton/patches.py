@@ -226,6 +226,7 @@ class Hooks:
         if self.now is not None:
             raise RuntimeError(f"{kernel} is launched from inside of a kernel")
         names = inspect.getfullargspec(executor.fn).args
+        options = {name: value for name, value in kwargs.items() if name not in names}
         kwargs = {name: value for name, value in kwargs.items() if name in names}
         here = all(_is_here(value) for value in (*args, *kwargs.values()))
         there, more = (args, kwargs) if here else executor._init_args_hst(args, kwargs)
@@ -248,7 +249,7 @@ class Hooks:
             grid = executor.grid(given) if callable(executor.grid) else executor.grid
             if grid is None:
                 raise self.refuse(kernel, FindingKind.NO_GRID)
-            launch = self._noted(Launch(kernel, _three(grid), areas, self.trace))
+            launch = self._noted(Launch(kernel, _three(grid), areas, self.trace, options))
             self._run(executor.fn, inside, launch)
         if not here:
             executor._restore_args_dev(args, there, kwargs, more)

@@ -18,9 +18,9 @@ Known limits
   its hooks removed or covered, functions of it or of the interpreter replaced, counts edited after
   they were written, a thread started, objects searched through `gc`. Code that keeps the
   interpreter's own functions from before the guard was loaded, or finds the guard's objects in a
-  caller's frame and uses their methods, can still forge; `touched`, `visits` and the list of races
-  are not signed as the counts are. A suite judges the values of the same launch, and bounds the
-  counts by what the task needs.
+  caller's frame and uses their methods, can still forge; `touched`, `visits`, `options` and the
+  list of races are not signed as the counts are. A suite judges the values of the same launch, and
+  bounds the counts by what the task needs.
 - A kernel is Python here: it could read tensors of its module past `tl.load`, compute with torch or
   NumPy, or call plain functions. `ops=True` lists the ATen operations that ran.
 - Within one program, lanes are in step: a `tl.store` that a later `tl.load` of other lanes reads
@@ -32,7 +32,8 @@ Known limits
   many programs and not others, it may miss a race.
 - An atomic on one element orders programs as its `sem` says; one on a block of elements does not.
 - Integers wrap around silently, as on a GPU. Floating-point warnings of NumPy are off in a launch.
-- `num_warps`, `num_stages` and other options have no effect, and a misspelt one is not an error.
+- `num_warps`, `num_stages` and other options have no effect, and a misspelt one is not an error;
+  a report's `options` show them as the launch was given them.
 - `tl.exp` and other functions are NumPy's, `tl.dot` is exact in its inputs' type (no TF32).
 """
 

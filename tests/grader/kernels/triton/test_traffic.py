@@ -438,6 +438,17 @@ def test_an_atomic_maximum_of_floats_is_one_request() -> None:
     assert (row.requests, row.lanes, row.array, row.size) == (4, 64, "out", 4)
 
 
+@pytest.mark.parametrize("options", [{}, {"num_warps": 8}, {"num_warps": 2, "num_stages": 3}])
+def test_a_launch_shows_its_options_and_no_parameter(options: dict[str, int]) -> None:
+    x, out = draw(2, 8), torch.empty(2, 8)
+
+    def launch() -> None:
+        textbook.softmax_kernel[(2,)](x, out, 8, x.stride(0), BLOCK=8, **options, unit="us")
+
+    _, reports = kernels.watched(launch)
+    assert Report.from_plain(reports[0]).options == options
+
+
 def test_pointers_into_two_tensors_are_counted_for_each() -> None:
     """A load whose lanes point into one of two tensors: each is told of its own lanes."""
     n, block = 10, 16
