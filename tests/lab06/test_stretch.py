@@ -117,7 +117,8 @@ def _tuned(student, calls, seconds):
     """What each call gave, its launches, its trials; and what was kept."""
     seen = student.probe.tuned(CONFIGS, calls, seconds)
     rows = [
-        (row["value"], launches.reports_of(row["reports"]), row["trials"]) for row in seen["calls"]
+        (row["value"], launches.reports_of(row["reports"]), len(row["trials"]))
+        for row in seen["calls"]
     ]
     return rows, seen["best"]
 
@@ -181,14 +182,4 @@ def test_the_search_is_made_once(student, rng):
         n = 230 if name == "float32" else 1
         expect.close(
             value, oracles.softmax(x), because="the config changes no value", n=n, dtype=name
-        )
-
-
-@task("softmax_persistent", gate=False)
-def test_persistent_programs_take_any_strides(student, rng):
-    """x transposed in memory, then three axes.   Oracle: torch.softmax in float64."""
-    for x in (uneven(rng, 33, 5).T, normal(rng, 2, 4, 33)):
-        ((value, _, _),), _ = _tuned(student, [x], [1.0, 2.0, 3.0])
-        expect.close(
-            value, oracles.softmax(x), because="as in task 3", n=233, dtype="float32", what="out"
         )

@@ -181,50 +181,6 @@ def test_one_launch_moves_each_element_once(student, rng):
     _is(run.value, oracles.softmax(x), because=P, n=N + HIGH)
 
 
-@task("softmax")
-@pytest.mark.parametrize("view", ["transposed", "cut", "broadcast"])
-def test_strides_are_taken_as_they_are(student, rng, view):
-    """A transpose, every second row from column 3 on, one row for all: no copy, M N elements.
-    Oracle: torch.softmax in float64, counting."""
-    x = {
-        "transposed": lambda: uneven(rng, 9, 70).T,
-        "cut": lambda: uneven(rng, 22, 43)[::2, 3:],
-        "broadcast": lambda: uneven(rng, 1, 45).expand(10, 45),
-    }[view]()
-    M, N = x.shape
-    run = launches.run(student, "softmax", x)
-    _is(run.value, oracles.softmax(x), because="strides say where a row begins, not N", n=N + HIGH)
-    launches.only_triton(
-        run.ops, M * N, because="strides say where the elements are; a copy is one more pass"
-    )
-    launches.loaded(run, M * N, M * N)
-    launches.stored(run, M * N, M * N)
-
-
-@task("softmax")
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_is_computed_in_float32(student, rng, dtype):
-    """Half precision in and out, one rounding at the end.   Oracle: torch.softmax in float64."""
-    x = uneven(rng, 4, 300, dtype=getattr(torch, dtype))
-    run = launches.run(student, "softmax", x)
-    _is(
-        run.value,
-        oracles.softmax(x),
-        because="load, convert to float32, compute, convert back for the store",
-        dtype=dtype,
-    )
-
-
-@task("softmax", gate=False)
-def test_any_leading_shape(student, rng):
-    """(N,), (B, H, S, N), and the latter with axes exchanged.   Oracle: torch.softmax in
-    float64."""
-    cases = [normal(rng, 17), normal(rng, 2, 1, 3, 17), normal(rng, 2, 3, 2, 17).transpose(1, 2)]
-    results = launches.values(student, "softmax", [(x,) for x in cases])
-    for x, got in zip(cases, results, strict=True):
-        _is(got, oracles.softmax(x), because="all axes but the last count rows", n=17)
-
-
 @task("softmax", gate=False)
 def test_hidden_logits_have_no_weight(student, rng):
     """-inf among finite logits.   Oracle: torch.softmax in float64."""
@@ -253,14 +209,6 @@ def test_columns_may_be_exchanged(student, rng):
     x, order = normal(rng, 2, 65, size=3.0), torch.from_numpy(rng.permutation(65))
     p, permuted = launches.values(student, "softmax", [(x,), (x[:, order],)])
     _is(permuted, p[:, order].double(), because="no column is special", n=65)
-
-
-@task("softmax", gate=False)
-def test_the_input_stays_as_it_is(student, rng):
-    """The result is a new tensor.   Oracle: the input's own bits."""
-    seen = student.probe.unmodified("softmax", (normal(rng, 4, 40),))
-    launches.reports_of(seen["reports"])
-    expect.equal(seen["same"], True, because="x is the caller's", what="x is unchanged")
 
 
 # --- softmax_scaled_masked -----------------------------------------------------------------------
@@ -373,29 +321,6 @@ def test_what_is_hidden_does_not_matter(student, rng):
     rows = [(x, 1.0, mask), (other, 1.0, mask)]
     one, two = launches.values(student, "softmax_scaled_masked", rows)
     expect.equal(one, two, because="a hidden logit adds nothing to maximum or sum", what="out")
-
-
-@task("softmax_scaled_masked", gate=False)
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_masked_weights_in_half_precision(student, rng, dtype):
-    """Half precision scores, a float32 mask, x transposed.   Oracle: scaled_dot_product_attention
-    in float64."""
-    x = normal(rng, 45, 4, dtype=getattr(torch, dtype)).T
-    mask = _masked(rng, "added", 4, 45)
-    (got,) = launches.values(student, "softmax_scaled_masked", [(x, 0.5, mask)])
-    want = oracles.attention_weights(x, 0.5, mask)
-    _is(got, want, because="computed in float32", dtype=dtype)
-
-
-@task("softmax_scaled_masked", gate=False)
-def test_nothing_to_mask(student):
-    """No rows and no columns.   Oracle: the shape of the input."""
-    rows = [
-        (torch.empty(0, 5), 1.0, torch.ones(1, 5, dtype=torch.bool)),
-        (torch.empty(5, 0), 1.0, None),
-    ]
-    for row, got in zip(rows, launches.values(student, "softmax_scaled_masked", rows), strict=True):
-        expect.shape(got, row[0].shape, because="the result has the shape of the input", what="out")
 
 
 # --- softmax_backward ----------------------------------------------------------------------------
@@ -524,19 +449,6 @@ def test_rows_of_the_gradient_sum_to_zero(student, rng):
     )
 
 
-@task("softmax_backward", gate=False)
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_gradients_in_half_precision(student, rng, dtype):
-    """p and dp in half precision, (B, H, N).   Oracle: the formula in float64 on the rounded p."""
-    kind = getattr(torch, dtype)
-    p = oracles.softmax(normal(rng, 2, 2, 60)).to(kind)
-    dp = normal(rng, 2, 2, 60, dtype=kind)
-    (got,) = launches.values(student, "softmax_backward", [(p, dp)])
-    wide, dwide = p.double(), dp.double()
-    want = wide * (dwide - (wide * dwide).sum(-1, keepdim=True))
-    _is(got, want, because="computed in float32", dtype=dtype, what="dx", scale=_size(p, dp))
-
-
 # --- online_softmax ------------------------------------------------------------------------------
 
 
@@ -623,42 +535,12 @@ def test_hidden_blocks_and_rows(student, rng):
 
 
 @task("online_softmax", gate=False)
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_online_in_half_precision(student, rng, dtype):
-    """Half precision in and out.   Oracle: torch.softmax in float64."""
-    x = normal(rng, 2, 300, dtype=getattr(torch, dtype))
-    (got,) = launches.values(student, "online_softmax", [(x, 64)])
-    _is(got, oracles.softmax(x), because="computed in float32", dtype=dtype)
-
-
-@task("online_softmax", gate=False)
 def test_the_block_does_not_change_the_result(student, rng):
     """Blocks of 4, 16 and 64 on one tensor of three axes.   Oracle: torch.softmax in float64."""
     x = normal(rng, 2, 2, 50, size=5.0)
     rows = [(x, block) for block in (4, 16, 64)]
     for got in launches.values(student, "online_softmax", rows):
         _is(got, oracles.softmax(x), because="the split of a sum does not change it", n=50)
-
-
-# --- softmax and online_softmax ------------------------------------------------------------------
-
-BLOCK = {"softmax": (), "online_softmax": (16,)}
-
-
-@task(*BLOCK, gate=False)
-def test_a_tensor_without_elements(student, task):
-    """No rows, no columns.   Oracle: the shape of the input."""
-    for shape in ((0, 5), (5, 0), *([(2, 0, 3)] if task == "softmax" else [])):
-        (got,) = launches.values(student, task, [(torch.empty(shape), *BLOCK[task])])
-        expect.shape(got, shape, because="the result has the shape of the input", what="out")
-
-
-@task(*BLOCK, gate=False)
-def test_the_order_of_programs_does_not_matter(student, rng, task):
-    """Programs in another order.   Oracle: torch.softmax in float64."""
-    x = uneven(rng, 12, 40)
-    run = launches.run(student, task, x, *BLOCK[task], seed=int(rng.integers(1, 10_000)))
-    _is(run.value, oracles.softmax(x), because="programs own different rows", n=40 + HIGH)
 
 
 # --- log_softmax_cross_entropy -------------------------------------------------------------------
@@ -746,15 +628,6 @@ def test_no_label_counts(student, rng):
     expect.equal(
         math.isnan(float(loss)), True, because="a mean of nothing is NaN", what="loss is NaN"
     )
-
-
-@task("log_softmax_cross_entropy", gate=False)
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_cross_entropy_of_half_precision_logits(student, rng, dtype):
-    """Half precision logits, statistics in float32.   Oracle: torch in float64."""
-    logits = normal(rng, 4, 300, dtype=getattr(torch, dtype), size=2.0)
-    run, want, _ = _cross_entropy(student, rng, 4, 300, 64, ignored=(0,), logits=logits)
-    _loss_and_lse(run, want, 300)
 
 
 @task("log_softmax_cross_entropy")
