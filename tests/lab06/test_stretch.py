@@ -24,7 +24,10 @@ def _dropped(p, kept, rate):
 
 
 @task("softmax_dropout")
-@pytest.mark.parametrize(("rate", "seed"), [(0.25, 7), (0.6, 123_456), (0.0, 1)])
+@pytest.mark.parametrize(
+    ("rate", "seed"),
+    [(0.25, 7), (0.6, 123_456), (0.0, 1), (0.97, 0), (0.5, 2**40 + 3), (0.5, 2**62)],
+)
 def test_the_mask_is_that_of_philox(student, rng, rate, seed):
     """p and out for a seed.   Oracle: Philox from its definition in NumPy, softmax in float64."""
     M, N = 6, 50
@@ -55,7 +58,7 @@ def test_the_mask_is_never_stored(student, rng):
 
 
 @task("softmax_dropout")
-@pytest.mark.parametrize(("rate", "seed"), [(0.25, 7), (0.6, 99)])
+@pytest.mark.parametrize(("rate", "seed"), [(0.25, 7), (0.6, 99), (0.5, 2**40 + 3), (0.0, 5)])
 def test_the_backward_makes_the_same_mask(student, rng, rate, seed):
     """The gradient from p and the seed, dout transposed in memory.   Oracle: float64 autograd
     through the mask of Philox in NumPy."""
@@ -183,3 +186,71 @@ def test_the_search_is_made_once(student, rng):
         expect.close(
             value, oracles.softmax(x), because="the config changes no value", n=n, dtype=name
         )
+
+
+@task("softmax_persistent")
+def test_each_config_is_launched_with_its_warps(student, rng):
+    """Trials and the call itself.   Oracle: the configs, against the options of the launches."""
+    ((_, reports, _),), _ = _tuned(student, [uneven(rng, 5, 6)], [3.0, 1.0, 2.0])
+    # 4 is Triton's default
+    got = [(report.blocks, report.options.get("num_warps", 4)) for report in reports]
+    expect.equal(
+        got,
+        [(min(programs, 5), warps) for programs, warps in [*CONFIGS, CONFIGS[1]]],
+        because="a config is a number of programs and of warps, tried in the order of the list; "
+        "then the fastest runs",
+        what="(programs, num_warps) of the launches",
+    )
+
+
+@task("softmax_persistent")
+def test_a_trial_is_a_launch_that_can_be_repeated(student, rng):
+    """measure calls the function it is given three times.   Oracle: torch.softmax in float64, one
+    launch each."""
+    x = uneven(rng, 7, 20)
+    seen = student.probe.tuned(CONFIGS, [x], [1.0, 2.0, 3.0], repeats=3)
+    (call,) = seen["calls"]
+    reports = launches.reports_of(call["reports"])
+    expect.equal(
+        len(reports),
+        3 * len(CONFIGS) + 1,
+        because="each run of a trial is one launch",
+        what="launches",
+    )
+    for trial in call["trials"]:
+        for value in trial:
+            expect.close(
+                value,
+                oracles.softmax(x),
+                because="the function that is measured makes one launch and returns its result",
+                n=220,
+                dtype="float32",
+                what="result of a trial",
+            )
+
+
+@task("softmax_persistent")
+def test_another_object_searches_for_itself(student, rng):
+    """Two objects, one x, other times.   Oracle: the seconds that were given."""
+    x = uneven(rng, 6, 20)
+    for seconds, kept in (([3.0, 1.0, 2.0], [3, 8]), ([3.0, 2.0, 1.0], [32, 4])):
+        rows, best = _tuned(student, [x, x], seconds)
+        because = "what one object has found, another one does not know: its configs are its own"
+        expect.equal([trials for _, _, trials in rows], [3, 0], because=because, what="trials")
+        expect.equal(best, [[20, "torch.float32", kept]], because=because, what="best")
+
+
+@task("softmax_persistent", gate=False)
+def test_each_dtype_has_a_search(student, rng):
+    """float16, bfloat16 and float32 of one N, in any number of rows.   Oracle: the seconds that
+    were given, torch.softmax in float64."""
+    rows = [uneven(rng, M, 20).to(kind) for kind in (torch.bfloat16, torch.float16) for M in (3, 9)]
+    found, best = _tuned(student, rows, [2.0, 1.0, 3.0, 1.0, 2.0, 3.0])
+    because = "a search belongs to an N and a dtype, whatever the number of rows"
+    expect.equal([trials for _, _, trials in found], [3, 0, 3, 0], because=because, what="trials")
+    want = [[20, "torch.bfloat16", [3, 8]], [20, "torch.float16", [4, 4]]]
+    expect.equal(sorted(best), want, because=because, what="best")
+    for x, (value, _, _) in zip(rows, found, strict=True):
+        dtype = str(x.dtype).removeprefix("torch.")
+        because = "the config changes no value"
+        launches.rounded_once(value, oracles.softmax(x), dtype, because, "out")

@@ -11,7 +11,7 @@ import torch
 
 from grader.suite import expect, task
 
-from . import launches, oracles
+from . import calls, launches, oracles
 from .oracles import INF, normal, uneven
 
 PUBLISHED = {
@@ -91,6 +91,25 @@ def test_tall_and_wide_matrices(student, M, N, itemsize):
     )
 
 
+@task("traffic")
+def test_bytes_are_whole_numbers_of_any_size(student):
+    """Matrices of more bytes than a double can count.   Oracle: Python's integers, (5 MN + 2 M) and
+    (3 MN + 2 M)."""
+    M, N, itemsize = 10**9 + 7, 10**10 + 19, 4
+    expect.equal(
+        student.traffic(M, N, itemsize, False),
+        (itemsize * (5 * M * N + 2 * M), itemsize * (3 * M * N + 2 * M)),
+        because="whole numbers stay exact whatever their size, floats end at 2^53",
+        what="not fused",
+    )
+    expect.equal(
+        student.traffic(M, N, itemsize, True),
+        (itemsize * M * N, itemsize * M * N),
+        because="whole numbers stay exact whatever their size, floats end at 2^53",
+        what="fused",
+    )
+
+
 @task("traffic", gate=False)
 def test_your_own_naive_softmax_moves_as_much(student, rng):
     """traffic(...) against the operations of your naive_softmax.   Oracle: the log of torch's
@@ -138,6 +157,35 @@ def test_naive_softmax_is_five_operations(student, rng):
         because="maximum, difference, exp, sum, quotient: five operations, one each",
         what=f"elements of a {M} x {N} matrix",
     )
+
+
+@task("naive_softmax")
+def test_naive_softmax_leaves_its_argument(student, rng):
+    """x is the caller's, also when it is a view, and so is the result.   Oracle: the argument's own
+    bits, and those of the first result after a second call."""
+    for lay in (calls.unchanged, calls.transposed):
+        seen = student.probe.alone(
+            "naive_softmax", (lay(uneven(rng, 4, 9)),), (lay(uneven(rng, 4, 9)),)
+        )
+        changed, shared, _, overwritten = seen["found"]
+        expect.equal(
+            [changed, shared, overwritten],
+            [[], [], []],
+            because="an operation whose name ends in _ writes into its operand: x must stay",
+            what="changed arguments, results in x's memory, results changed by the next call",
+        )
+
+
+@task("naive_softmax")
+def test_naive_softmax_of_any_logits(student, rng):
+    """Logits of 1e30, -1e30 and -inf, x transposed in memory.   Oracle: torch.softmax in
+    float64."""
+    x = normal(rng, 7, 4).T
+    x[0] = -1e30
+    x[1, 3] = 1e30
+    x[2, 1:] = -INF
+    x[3, ::2] = -INF
+    _is(student.naive_softmax(x), oracles.softmax(x), because=P, n=7, what="p")
 
 
 @task("naive_softmax", gate=False)
@@ -266,9 +314,9 @@ def test_a_wholly_hidden_row_gives_zeros(student, rng, kind):
 
 
 @task("softmax_scaled_masked")
-@pytest.mark.parametrize("scale", [0.125, 3.0, -3.0])
+@pytest.mark.parametrize("scale", [0.125, 3.0, -3.0, 0.0, 1e-6])
 def test_any_scale(student, rng, scale):
-    """Small, large and negative scales, no mask.   Oracle: scaled_dot_product_attention in
+    """Small, large and negative scales and 0, no mask.   Oracle: scaled_dot_product_attention in
     float64."""
     x = torch.from_numpy(rng.integers(-240, 241, size=(4, 50)) / 4.0).float()
     run = launches.run(student, "softmax_scaled_masked", x, scale)
@@ -298,6 +346,47 @@ def test_the_mask_costs_one_more_read(student, rng, kind):
     launches.loaded(run, least, 2 * M * N)
     launches.stored(run, M * N, M * N)
     _is(run.value, oracles.attention_weights(x, 0.5, mask), because=WEIGHTS, n=N)
+
+
+@task("softmax_scaled_masked")
+@pytest.mark.parametrize("kind", ["boolean", "added"])
+@pytest.mark.parametrize("shape", [(6, 1), (1, 1), (1,), (1, 33), (33,)], ids=str)
+def test_broadcast_masks_may_hide_whole_rows(student, rng, kind, shape):
+    """Masks of each shape, some rows or everything hidden, x transposed in memory.   Oracle:
+    scaled_dot_product_attention in float64, 0 for a row that sees nothing."""
+    x = calls.transposed(normal(rng, 6, 33))
+    hidden = torch.zeros(shape, dtype=torch.bool)
+    hidden.view(-1)[::2] = True
+    for rows in (hidden, torch.ones(shape, dtype=torch.bool)):
+        mask = ~rows if kind == "boolean" else torch.zeros(shape).masked_fill(rows, -INF)
+        call = calls.masked(x, mask, -0.5)
+        run = calls.run(student, call)
+        launches.right(run, call)
+        launches.fused(run, call)
+
+
+@task("softmax_scaled_masked")
+def test_a_low_mask_is_not_a_hidden_one(student, rng):
+    """-1e30, and the lowest number of float32, in whole rows and in parts of one.   Oracle:
+    scaled_dot_product_attention in float64."""
+    mask = normal(rng, 4, 30)
+    mask[0], mask[1, ::2] = -1e30, -1e30
+    mask[2], mask[3, 3:] = torch.finfo(torch.float32).min, -20_000.0
+    call = calls.masked(torch.zeros(4, 30), mask)
+    launches.right(calls.run(student, call), call, n=100)
+
+
+@task("softmax_scaled_masked")
+def test_what_is_visible_may_be_lower_than_any_stand_in(student, rng):
+    """Visible scores of -20,000 and of -1e30 beside hidden ones around 0.   Oracle:
+    scaled_dot_product_attention in float64."""
+    seen = torch.from_numpy(rng.random((3, 40)) < 0.5)
+    seen[:, 0] = True
+    low = torch.tensor([-20_000.0, -1e12, -1e30])[:, None].expand(3, 40)
+    x = torch.where(seen, low, normal(rng, 3, 40))
+    for mask in (seen, torch.zeros(3, 40).masked_fill(~seen, -INF)):
+        call = calls.masked(x, mask, 1.0)
+        launches.right(calls.run(student, call), call, n=100)
 
 
 @task("softmax_scaled_masked", gate=False)
@@ -401,12 +490,47 @@ def test_autograd_calls_both_kernels(student, rng):
     launches.only_triton(seen["ops"], M * N)
 
 
-@task("softmax_backward", gate=False)
+@task("softmax_backward")
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_autograd_with_axes_strides_and_dtypes(student, rng, dtype):
+    """x of three axes and transposed in memory, dp transposed or one number for all.   Oracle: the
+    definition in float64 on what came forward, no operation of torch on a tensor of that size."""
+    kind = getattr(torch, dtype)
+    x = calls.transposed(normal(rng, 2, 3, 40, dtype=kind))
+    wide = calls.transposed(normal(rng, 2, 3, 40, dtype=kind))
+    for dp in (wide, normal(rng, 1, 1, 1, dtype=kind).expand(2, 3, 40)):
+        seen = student.probe.gradient(x, dp)
+        for way in ("forward", "backward"):
+            launches.reports_of(seen[way])
+        expect.dtype(seen["p"], dtype, because=IN_DTYPE, what="SoftmaxFunction.apply(x)")
+        p, by_p = seen["p"].double(), dp.double()
+        dx = p * (by_p - (p * by_p).sum(-1, keepdim=True))
+        _is(seen["dx"], dx, because=DX, n=40, dtype=dtype, what="x.grad", scale=_size(p, dp))
+        launches.only_triton(seen["forward_ops"], x.numel())
+        launches.only_triton(seen["ops"], x.numel())
+
+
+@task("softmax_backward")
+def test_no_tensor_is_an_attribute_of_ctx(student, rng):
+    """What the backward needs is saved as autograd wants it.   Oracle: ctx's own attributes."""
+    seen = student.probe.gradient(normal(rng, 3, 20), normal(rng, 3, 20))
+    launches.reports_of(seen["forward"])
+    expect.equal(
+        seen["held"],
+        [],
+        because="ctx.save_for_backward lets go of a tensor after the backward, an attribute of ctx "
+        "does not",
+        what="attributes of ctx that hold a tensor",
+    )
+
+
+@task("softmax_backward")
 def test_the_result_is_all_that_is_saved(student, rng):
     """4 M N bytes between forward and backward.   Oracle: the size of p."""
     M, N = 8, 64
     seen = student.probe.gradient(normal(rng, M, N), normal(rng, M, N))
     launches.reports_of(seen["forward"])
+    launches.only_triton(seen["forward_ops"], M * N)
     expect.bytes(
         seen["saved_bytes"],
         4 * M * N,
@@ -453,7 +577,7 @@ def test_rows_of_the_gradient_sum_to_zero(student, rng):
 
 
 @task("online_softmax")
-@pytest.mark.parametrize(("N", "block"), [(37, 8), (128, 32), (5, 16), (1, 1)])
+@pytest.mark.parametrize(("N", "block"), [(37, 8), (128, 32), (5, 16), (1, 1), (9, 1), (3, 2)])
 def test_any_block_gives_the_softmax(student, rng, N, block):
     """Rows that rise, rows that fall, blocks that divide N and that do not.   Oracle: torch.softmax
     in float64."""
@@ -477,7 +601,7 @@ def test_a_long_row_in_two_passes(student, rng):
     x = normal(rng, 1, N, size=3.0)
     run = launches.run(student, "online_softmax", x, block)
     launches.only_triton(run.ops, N)
-    _within_a_block(run, block)
+    _a_block_at_a_time(run, block)
     launches.loaded(
         run,
         N,
@@ -488,14 +612,26 @@ def test_a_long_row_in_two_passes(student, rng):
     _is(run.value, oracles.softmax(x), because=P, n=100)
 
 
-def _within_a_block(run, block):
-    expect.at_most(
+def _a_block_at_a_time(run, block):
+    expect.equal(
         launches.widest(run),
         block,
-        because="a row of any length must do, and a program has room for a block",
+        because="`block` says how much of a row a program has room for: as many elements at a time",
         what="lanes of the widest load or store",
-        unit=None,
     )
+
+
+@task("online_softmax")
+@pytest.mark.parametrize(("N", "block"), [(2_500, None), (262_145, 32_768)])
+def test_the_block_is_the_one_asked_for(student, rng, N, block):
+    """The default of 1,024, and a long row in long blocks.   Oracle: torch.softmax in float64,
+    counting."""
+    x = normal(rng, 1, N, size=3.0)
+    run = launches.run(student, "online_softmax", x, *([] if block is None else [block]))
+    _a_block_at_a_time(run, block or 1024)
+    _is(run.value, oracles.softmax(x), because=P, n=100)
+    launches.only_triton(run.ops, N)
+    launches.loaded(run, N, 2 * N + N // 16)
 
 
 @task("online_softmax")
@@ -507,7 +643,7 @@ def test_several_rows_in_two_passes(student, rng):
     run = launches.run(student, "online_softmax", x, 32)
     _is(run.value, oracles.softmax(x), because=P, n=N + HIGH)
     launches.only_triton(run.ops, M * N)
-    _within_a_block(run, 32)
+    _a_block_at_a_time(run, 32)
     launches.loaded(
         run,
         M * N,
@@ -580,9 +716,10 @@ def test_loss_and_lse(student, rng, V, block):
 
 
 @task("log_softmax_cross_entropy")
-@pytest.mark.parametrize("ignore_index", [0, 3])
-def test_a_column_may_be_ignored(student, rng, ignore_index):
-    """ignore_index is the number of a column.   Oracle: torch's cross_entropy in float64."""
+@pytest.mark.parametrize("ignore_index", [0, 3, 19, -1, -7, 20, 255, 2**40])
+def test_any_number_may_be_ignored(student, rng, ignore_index):
+    """ignore_index is the number of a column, negative, or beyond the columns.   Oracle: torch's
+    cross_entropy in float64."""
     run, want, _ = _cross_entropy(
         student, rng, 6, 20, 8, ignore_index=ignore_index, ignored=(0, 2, 3, 5)
     )
@@ -600,7 +737,7 @@ def test_logits_are_read_once(student, rng):
         M * V,
         because="torch may compute on M numbers, for the mean, not on M x V logits",
     )
-    _within_a_block(run, block)
+    _a_block_at_a_time(run, block)
     loaded = sum(row.lanes for report in run.reports for row in report.of("read") if row.size == 4)
     expect.within(
         loaded,
@@ -616,6 +753,83 @@ def test_logits_are_read_once(student, rng):
         because="a loss and a log-sum-exp a row; the log-probabilities are never written",
     )
     _loss_and_lse(run, want, V)
+
+
+@task("log_softmax_cross_entropy")
+def test_a_vocabulary_of_200_000(student, rng):
+    """Labels beyond 2^15, 2^16 and 2^17, one that is 2^16 - 100, the default block and
+    ignore_index.   Oracle: torch's cross_entropy and logsumexp in float64; counting."""
+    M, V = 6, 200_003
+    logits = normal(rng, M, V, size=3.0)
+    labels = torch.tensor([V - 1, 40_000, 65_436, 70_001, 140_000, -100])
+    run = launches.run(student, "log_softmax_cross_entropy", logits, labels)
+    _loss_and_lse(run, oracles.cross_entropy(logits, labels, -100), V)
+    _a_block_at_a_time(run, 4096)
+    launches.only_triton(run.ops, M * V)
+
+
+@task("log_softmax_cross_entropy")
+def test_an_improbable_label_has_a_large_loss(student, rng):
+    """Label logits 300 and 20,000 below the maximum, whose probabilities underflow; beside them a
+    class at -inf that is nobody's label.   Oracle: torch's cross_entropy in float64."""
+    logits = normal(rng, 4, 50)
+    logits[0, 7] -= 300.0
+    logits[1, 9] = -20_000.0
+    logits[:, 20] = -INF
+    labels = torch.tensor([7, 9, 0, 49])
+    call = calls.cross_entropy(logits, labels)
+    run = calls.run(student, call)
+    loss, lse = expect.arrays(run.value, ("loss", "lse"))
+    expect.close(
+        loss,
+        call.want["loss"],
+        because="the loss of a row is lse - logit: no probability has to be computed, which could "
+        "underflow to 0",
+        n=2,
+        dtype="float32",
+        scale=20_000.0,
+        what="loss",
+    )
+    expect.close(lse, call.want["lse"], because=LSE, n=4, dtype="float32", what="lse")
+
+
+@task("log_softmax_cross_entropy")
+@pytest.mark.parametrize("height", [-20_000.0, 20_000.0, -1e30, 1e30])
+def test_logits_may_all_be_far_from_zero(student, rng, height):
+    """All logits around -20,000, 20,000, -1e30 or 1e30.   Oracle: torch's cross_entropy and
+    logsumexp in float64."""
+    logits = uneven(rng, 1, 50).expand(3, 50) + height
+    labels = torch.from_numpy(rng.integers(0, 50, size=3))
+    call = calls.cross_entropy(logits, labels, block=16)
+    launches.right(calls.run(student, call), call)
+
+
+@task("log_softmax_cross_entropy")
+def test_a_batch_of_1_100_rows(student, rng):
+    """More rows than a block has elements, every third one ignored.   Oracle: torch's cross_entropy
+    in float64."""
+    logits = normal(rng, 1_100, 4)
+    labels = torch.from_numpy(rng.integers(0, 4, size=1_100))
+    labels[::3] = -100
+    call = calls.cross_entropy(logits, labels, block=4)
+    ((loss, lse),) = launches.values(student, call.function, [call.args])
+    for got, name in ((loss, "loss"), (lse, "lse")):
+        expect.close(got, call.want[name], because=call.because, n=8, dtype="float32", what=name)
+
+
+@task("log_softmax_cross_entropy", gate=False)
+def test_classes_and_ignored_rows_of_no_weight(student, rng):
+    """A label whose logit is -inf, then an ignored row of nothing but -inf.   Oracle: torch's
+    cross_entropy and logsumexp in float64."""
+    logits, labels = normal(rng, 3, 40), torch.tensor([3, -100, 5])
+    logits[0, 3] = -INF
+    call = calls.cross_entropy(logits, labels)
+    loss, _ = expect.arrays(calls.run(student, call).value, ("loss", "lse"))
+    because = "-ln 0 is infinite: the label has weight 0"
+    expect.equal(float(loss), float(call.want["loss"]), because=because, what="loss")
+    logits[0, 3], logits[1] = 0.0, -INF
+    call = calls.cross_entropy(logits, labels)
+    launches.right(calls.run(student, call), call)
 
 
 @task("log_softmax_cross_entropy", gate=False)
