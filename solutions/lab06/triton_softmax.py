@@ -168,9 +168,9 @@ def softmax_scaled_masked(x: Tensor, scale: float = 1.0, mask: Tensor | None = N
 
     x: (M, N), scores with finite values; N as in task 3. mask: None, or a tensor with any strides
     that broadcasts to (M, N), as (M, N), (1, N), (M, 1), (N,) or (1,). A boolean mask is True where
-    a logit takes part. A float32 mask is added to scale * x. -inf in it hides a logit, and nothing
-    else does, however low. A row that is wholly hidden gives zeros, not NaN. Any scale, also 0 or a
-    negative one, for which scale * x is finite. Returns (M, N) in the dtype of x.
+    a logit takes part. A float32 mask is added to scale * x: -inf in it hides a logit, and no other
+    number does, down to -1e30. A row that is wholly hidden gives zeros, not NaN. Any scale, also 0
+    or a negative one, that keeps scale * x within 1e30. Returns (M, N) in the dtype of x.
     Memory, counted: at most M N elements of x and M N of the mask are loaded, M N are stored. A
     broadcast mask is not copied: an axis that it lacks has stride 0.
     Source: the masks are those of torch.nn.functional.scaled_dot_product_attention.

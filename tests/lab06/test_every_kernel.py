@@ -123,7 +123,7 @@ def test_logits_of_any_size(student, rng, task):
         launches.right(calls.run(student, call), call, n=20_000)
 
 
-@task(*ANY_AXES, gate=False)
+@task(*ANY_AXES)
 @pytest.mark.parametrize("shape", [(70,), (2, 1, 3, 70), (4, 1)], ids=str)
 def test_all_axes_but_the_last_count_rows(student, rng, task, shape):
     """(N,), (B, H, S, N), and rows of one column.   Oracle: torch in float64, counting."""
