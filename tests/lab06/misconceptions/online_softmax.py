@@ -155,16 +155,12 @@ divided_by_nothing = lines(
     ("    d = tl.where(d == 0.0, 1.0, d)\n", ""),
 )
 
-online_in_half_precision = lines(
-    """Blocks keep the dtype that they were loaded in, so half precision exponentials are rounded
-    before they are summed, and so is each quotient's numerator; convert to float32 after the load.""",
+numerator_in_half_precision = lines(
+    """The exponentials are rounded to the dtype of x before they are divided. All arithmetic is in
+    float32, and only what is stored is rounded.""",
     (
-        'other=-float("inf")).to(tl.float32)\n        m_new',
-        'other=-float("inf"))\n        m_new',
-    ),
-    (
-        'other=-float("inf")).to(tl.float32)\n        p =',
-        'other=-float("inf"))\n        p =',
+        "p = tl.exp(x - shift) / d",
+        "p = tl.exp(x - shift).to(x_ptr.dtype.element_ty).to(tl.float32) / d",
     ),
 )
 

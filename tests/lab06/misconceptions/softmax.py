@@ -162,10 +162,13 @@ torch_makes_float32 = lines(
     ("rows = as_rows(x)", "rows = as_rows(x.float())"),
 )
 
-computed_in_half_precision = lines(
-    """The block keeps the dtype that it was loaded in, so exp, sum and quotient of half precision
-    rows are rounded one after another; .to(tl.float32) after the load, one rounding at the store.""",
-    ('other=-float("inf")).to(tl.float32)', 'other=-float("inf"))'),
+exponentials_in_half_precision = lines(
+    """The exponentials are rounded to the dtype of x before they are summed and divided. All
+    arithmetic is in float32, and only what is stored is rounded.""",
+    (
+        "e = tl.exp(x - tl.max(x, axis=0))",
+        "e = tl.exp(x - tl.max(x, axis=0)).to(x_ptr.dtype.element_ty).to(tl.float32)",
+    ),
 )
 
 block_of_at_most_4096 = lines(
