@@ -124,8 +124,8 @@ labels_are_one_apart = lines(
 )
 
 labels_in_16_bits = lines(
-    """The label is held in 16 bits: beyond 32,767 it becomes another column, or lies before the row.
-    A vocabulary has 100,000 and more.""",
+    """The label is held in 16 bits: beyond 32,767 it becomes another column, or lies before the
+    row. A vocabulary has 100,000 and more.""",
     (
         "label = tl.load(labels_ptr + row * labels_stride)",
         "label = tl.load(labels_ptr + row * labels_stride).to(tl.int16)",
@@ -151,7 +151,8 @@ loss_maximum_starts_at_minus_1e4 = lines(
 )
 
 block_of_4096_always = lines(
-    """The block has 4,096 lanes whatever `block` says; it is an argument, and no load is of more.""",
+    """The block has 4,096 lanes whatever `block` says; it is an argument, and no load is of
+    more.""",
     ("BLOCK=block", "BLOCK=4096"),
 )
 
@@ -162,14 +163,14 @@ logits_copied_to_be_contiguous = lines(
 )
 
 logits_made_float32_by_torch = lines(
-    """logits.float() writes M x V float32 numbers where the logits are of half precision: the largest
-    tensor of a training step, twice its size. Convert what the kernel has loaded.""",
+    """logits.float() writes M x V float32 numbers where the logits are of half precision: the
+    largest tensor of a training step, twice its size. Convert what the kernel has loaded.""",
     ("    M, V = logits.shape\n", "    M, V = logits.shape\n    logits = logits.float()\n"),
 )
 
 loss_in_the_dtype_of_the_logits = lines(
-    """Losses and lse are stored in the dtype of the logits: 8 or 11 bits of a loss are too few for a
-    mean. Both are float32.""",
+    """Losses and lse are stored in the dtype of the logits: 8 or 11 bits of a loss are too few for
+    a mean. Both are float32.""",
     ("dtype=torch.float32", "dtype=logits.dtype"),
 )
 

@@ -150,8 +150,8 @@ online_copy_to_be_contiguous = lines(
 )
 
 divided_by_nothing = lines(
-    """In a row of nothing but -inf the sum is 0, and 0 / 0 is NaN: such a row gives zeros, so divide
-    by 1 there.""",
+    """In a row of nothing but -inf the sum is 0, and 0 / 0 is NaN: such a row gives zeros, so
+    divide by 1 there.""",
     ("    d = tl.where(d == 0.0, 1.0, d)\n", ""),
 )
 

@@ -157,8 +157,8 @@ def three_launches(text):
 
 
 torch_makes_float32 = lines(
-    """x.float() writes the whole of a half precision tensor once more, as float32, before the kernel
-    has begun; convert what the kernel has loaded.""",
+    """x.float() writes the whole of a half precision tensor once more, as float32, before the
+    kernel has begun; convert what the kernel has loaded.""",
     ("rows = as_rows(x)", "rows = as_rows(x.float())"),
 )
 
@@ -221,8 +221,8 @@ powers_of_two = lines(
 )
 
 result_filled_with_zeros = lines(
-    """torch.zeros writes M N zeros, which the kernel then overwrites: that is a pass more. torch.empty
-    writes nothing.""",
+    """torch.zeros writes M N zeros, which the kernel then overwrites: that is a pass more.
+    torch.empty writes nothing.""",
     (
         "torch.empty(x.shape, dtype=x.dtype, device=x.device)",
         "torch.zeros(x.shape, dtype=x.dtype, device=x.device)",

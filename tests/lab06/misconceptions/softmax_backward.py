@@ -79,8 +79,8 @@ library_forward = lines(
 
 
 gradient_over_p = lines(
-    """The gradient is written over p where p is contiguous: p is the caller's, and autograd may need
-    it again. Make dx a new tensor.""",
+    """The gradient is written over p where p is contiguous: p is the caller's, and autograd may
+    need it again. Make dx a new tensor.""",
     (
         "dx = torch.empty(p.shape, dtype=p.dtype, device=p.device)",
         "dx = p if p.is_contiguous() else torch.empty(p.shape, dtype=p.dtype, device=p.device)",
@@ -88,8 +88,8 @@ gradient_over_p = lines(
 )
 
 gradient_over_dp = lines(
-    """The gradient is written over dp where dp is contiguous: dp belongs to autograd, which may hand
-    the same tensor to another function. Make dx a new tensor.""",
+    """The gradient is written over dp where dp is contiguous: dp belongs to autograd, which may
+    hand the same tensor to another function. Make dx a new tensor.""",
     (
         "dx = torch.empty(p.shape, dtype=p.dtype, device=p.device)",
         "dx = dp if dp.is_contiguous() else torch.empty(p.shape, dtype=p.dtype, device=p.device)",

@@ -26,8 +26,8 @@ backward_drops_nothing = lines(
 
 
 dropout_block_of_1024 = lines(
-    """The block has 1,024 lanes whatever the row: a longer row is cut, forward and backward. BLOCK is
-    the number of elements, next_power_of_2(N).""",
+    """The block has 1,024 lanes whatever the row: a longer row is cut, forward and backward. BLOCK
+    is the number of elements, next_power_of_2(N).""",
     (
         "M, N = rows.shape\n    block = triton.next_power_of_2(N)",
         "M, N = rows.shape\n    block = 1024",
@@ -48,11 +48,12 @@ dropout_backward_over_p = lines(
 )
 
 dropout_backward_over_dout = lines(
-    """The gradient is written over dout where dout is contiguous: dout belongs to autograd. Make dx a
-    new tensor.""",
+    """The gradient is written over dout where dout is contiguous: dout belongs to autograd. Make dx
+    a new tensor.""",
     (
         "dx = torch.empty(p.shape, dtype=p.dtype, device=p.device)",
-        "dx = dout if dout.is_contiguous() else torch.empty(p.shape, dtype=p.dtype, device=p.device)",
+        "dx = dout\n    if not dout.is_contiguous():\n"
+        "        dx = torch.empty(p.shape, dtype=p.dtype, device=p.device)",
     ),
 )
 
@@ -117,7 +118,7 @@ logits_are_dropped = lines(
 )
 
 mean_of_the_undropped_gradient = lines(
-    """The sum of p * dp takes dout as it came, dropped elements included: it is over dp, the gradient
-    after the mask.""",
+    """The sum of p * dp takes dout as it came, dropped elements included: it is over dp, the
+    gradient after the mask.""",
     ("tl.sum(p * dp, axis=0)", "tl.sum(p * dout, axis=0)"),
 )

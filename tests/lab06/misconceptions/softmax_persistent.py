@@ -63,8 +63,8 @@ every_config_twice = lines(
 )
 
 one_memory_for_all_objects = lines(
-    """What was found is kept for all objects together, so that an object with other configs runs one
-    that is not its own; each has its own `best`.""",
+    """What was found is kept for all objects together, so that an object with other configs runs
+    one that is not its own; each has its own `best`.""",
     (
         "        key = x.shape[-1], x.dtype\n",
         "        key = x.shape[-1], x.dtype\n"
@@ -73,7 +73,8 @@ one_memory_for_all_objects = lines(
 )
 
 trial_returns_nothing = lines(
-    """The function that is measured returns nothing: it makes one launch and returns the result.""",
+    """The function that is measured returns nothing: it makes one launch and returns the
+    result.""",
     (
         "self.measure(lambda c=config: self.launch(x, *c))",
         "self.measure(lambda c=config: self.launch(x, *c) and None)",

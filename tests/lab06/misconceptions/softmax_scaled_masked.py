@@ -105,8 +105,8 @@ def torch_makes_the_logits(x, scale=1.0, mask=None):
 
 
 low_masks_hide = lines(
-    """A float mask below -1e9 is taken for -inf. It hides a logit beside others, but a row of nothing
-    else has equal weights, not zeros: only -inf hides.""",
+    """A float mask below -1e9 is taken for -inf. It hides a logit beside others, but a row of
+    nothing else has equal weights, not zeros: only -inf hides.""",
     ("s = s + mask.to(tl.float32)", 's = tl.where(mask > -1e9, s + mask, -float("inf"))'),
 )
 
