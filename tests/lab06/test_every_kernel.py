@@ -27,7 +27,10 @@ OF_LOGITS = tuple(name for name in KERNELS if name != "softmax_backward")
 LAYOUTS = {"transposed": calls.transposed, "cut": calls.cut, "broadcast": calls.broadcast}
 
 
-@task(*KERNELS)
+@task(
+    *KERNELS,
+    holds=("strides", "mask_strides", "label_strides", "backward_strides", "once", "triton"),
+)
 @pytest.mark.parametrize("layout", list(LAYOUTS))
 def test_every_tensor_may_have_any_strides(student, rng, task, layout):
     """All tensors transposed in memory, cut out of larger ones, or one row for all; the same
@@ -38,7 +41,7 @@ def test_every_tensor_may_have_any_strides(student, rng, task, layout):
         launches.fused(run, call)
 
 
-@task(*KERNELS)
+@task(*KERNELS, holds=("half", "same_dtype", "rounded", "backward_dtype"))
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_is_rounded_once(student, rng, task, dtype):
     """Half precision in and out, float32 in between, as many elements as ever.   Oracle: torch in
@@ -49,7 +52,7 @@ def test_half_precision_is_rounded_once(student, rng, task, dtype):
         launches.fused(run, call)
 
 
-@task(*ONE_BLOCK, "softmax_persistent")
+@task(*ONE_BLOCK, "softmax_persistent", holds=("longest", "once"))
 @pytest.mark.parametrize("N", [9_001, 32_768])
 def test_rows_as_long_as_a_program_takes(student, rng, task, N):
     """One row of up to 32,768 columns, in one pass.   Oracle: torch in float64, counting."""
@@ -67,7 +70,7 @@ FOUND = (
 )
 
 
-@task(*KERNELS)
+@task(*KERNELS, holds=("arguments", "new", "backward_dtype"))
 def test_arguments_stay_and_results_are_new(student, rng, task):
     """Contiguous and transposed float32 tensors, called twice.   Oracle: the arguments' own bits,
     and those of the first result after a second call."""
@@ -85,7 +88,7 @@ def test_arguments_stay_and_results_are_new(student, rng, task):
             )
 
 
-@task(*ONE_BLOCK, *IN_LOOPS)
+@task(*ONE_BLOCK, *IN_LOOPS, holds=("programs",))
 def test_programs_share_the_rows(student, rng, task):
     """17 rows in at least 3 programs.   Oracle: counting, torch in float64."""
     for call in calls.of(task, rng, 17, 20):
@@ -106,7 +109,9 @@ def _extreme(rng):
     return torch.stack([below, above, lowest, peak, gaps, steps])
 
 
-@task(*(name for name in OF_LOGITS if name != "log_softmax_cross_entropy"))
+@task(
+    *(name for name in OF_LOGITS if name != "log_softmax_cross_entropy"), holds=("large", "hidden")
+)
 def test_logits_of_any_size(student, rng, task):
     """Rows around -20,000 and 20,000, of -1e30 alone, from -1e30 to 1e30, and with -inf.   Oracle:
     torch in float64."""
@@ -123,7 +128,7 @@ def test_logits_of_any_size(student, rng, task):
         launches.right(calls.run(student, call), call, n=20_000)
 
 
-@task(*ANY_AXES)
+@task(*ANY_AXES, holds=("axes", "one_column"))
 @pytest.mark.parametrize("shape", [(70,), (2, 1, 3, 70), (4, 1)], ids=str)
 def test_all_axes_but_the_last_count_rows(student, rng, task, shape):
     """(N,), (B, H, S, N), and rows of one column.   Oracle: torch in float64, counting."""
@@ -134,7 +139,7 @@ def test_all_axes_but_the_last_count_rows(student, rng, task, shape):
             launches.fused(run, call)
 
 
-@task(*ANY_AXES, gate=False)
+@task(*ANY_AXES, gate=False, holds=("copies",))
 def test_axes_in_another_order(student, rng, task):
     """(B, H, S, N) with H and S exchanged: rows that no stride describes.   Oracle: torch in
     float64."""
@@ -147,7 +152,7 @@ def _exchanged(x):
     return x.transpose(1, 2).contiguous().transpose(1, 2)
 
 
-@task(*KERNELS, gate=False)
+@task(*KERNELS, gate=False, holds=("empty",))
 def test_a_tensor_without_elements(student, rng, task):
     """No rows; no columns, where that is possible.   Oracle: the shapes."""
     shapes = [(0, 5), *([(5, 0)] if task != "log_softmax_cross_entropy" else [])]

@@ -23,7 +23,7 @@ def _dropped(p, kept, rate):
     return torch.where(kept, p.double() / (1 - rate), 0.0)
 
 
-@task("softmax_dropout")
+@task("softmax_dropout", holds=("values", "kept", "philox", "rates", "no_dropout", "seeds"))
 @pytest.mark.parametrize(
     ("rate", "seed"),
     [(0.25, 7), (0.6, 123_456), (0.0, 1), (0.97, 0), (0.5, 2**40 + 3), (0.5, 2**62)],
@@ -42,7 +42,7 @@ def test_the_mask_is_that_of_philox(student, rng, rate, seed):
     expect.close(out, want, because=KEPT, n=N, dtype="float32", what="out")
 
 
-@task("softmax_dropout")
+@task("softmax_dropout", holds=("one_launch", "once", "triton"))
 def test_the_mask_is_never_stored(student, rng):
     """M N elements loaded, 2 M N stored, one launch.   Oracle: counting; Philox in NumPy."""
     M, N = 8, 40
@@ -57,7 +57,7 @@ def test_the_mask_is_never_stored(student, rng):
     expect.close(out, want, because=KEPT, n=N, dtype="float32", what="out")
 
 
-@task("softmax_dropout")
+@task("softmax_dropout", holds=("backward", "again", "backward_once", "backward_strides", "seeds"))
 @pytest.mark.parametrize(("rate", "seed"), [(0.25, 7), (0.6, 99), (0.5, 2**40 + 3), (0.0, 5)])
 def test_the_backward_makes_the_same_mask(student, rng, rate, seed):
     """The gradient from p and the seed, dout transposed in memory.   Oracle: float64 autograd
@@ -82,7 +82,7 @@ def test_the_backward_makes_the_same_mask(student, rng, rate, seed):
     )
 
 
-@task("softmax_dropout", gate=False)
+@task("softmax_dropout", gate=False, holds=("rates", "seeds"))
 def test_a_share_of_rate_is_dropped(student, rng):
     """Of 16,000 elements in two seeds.   Oracle: the binomial distribution, six deviations."""
     x = torch.zeros(8, 1000)
@@ -99,7 +99,7 @@ def test_a_share_of_rate_is_dropped(student, rng):
     expect.equal(torch.equal(one, two), False, because="another seed, another mask")
 
 
-@task("softmax_dropout", gate=False)
+@task("softmax_dropout", gate=False, holds=("kept", "strides", "half"))
 def test_the_mask_does_not_see_strides(student, rng):
     """x transposed in memory, of three axes, in half precision.   Oracle: Philox in NumPy."""
     for dtype in (torch.float16, torch.bfloat16):
@@ -126,7 +126,7 @@ def _tuned(student, calls, seconds):
     return rows, seen["best"]
 
 
-@task("softmax_persistent")
+@task("softmax_persistent", holds=("values", "programs_launched", "share", "once"))
 @pytest.mark.parametrize("M", [14, 3])
 def test_a_few_programs_take_all_rows(student, rng, M):
     """min(num_programs, M) programs, M N elements each way, in every launch.   Oracle:
@@ -151,7 +151,7 @@ def test_a_few_programs_take_all_rows(student, rng, M):
     )
 
 
-@task("softmax_persistent")
+@task("softmax_persistent", holds=("searched_once", "fastest", "remembered", "key", "best"))
 def test_the_search_is_made_once(student, rng):
     """Two tensors of one N, one of another, one of another dtype; the fastest is kept, of equal
     ones the first. Oracle: the seconds that were given, torch.softmax in float64."""
@@ -188,7 +188,7 @@ def test_the_search_is_made_once(student, rng):
         )
 
 
-@task("softmax_persistent")
+@task("softmax_persistent", holds=("warps", "tried_in_order", "programs_launched", "fastest"))
 def test_each_config_is_launched_with_its_warps(student, rng):
     """Trials and the call itself.   Oracle: the configs, against the options of the launches."""
     ((_, reports, _),), _ = _tuned(student, [uneven(rng, 5, 6)], [3.0, 1.0, 2.0])
@@ -203,7 +203,7 @@ def test_each_config_is_launched_with_its_warps(student, rng):
     )
 
 
-@task("softmax_persistent")
+@task("softmax_persistent", holds=("one_launch", "repeatable"))
 def test_a_trial_is_a_launch_that_can_be_repeated(student, rng):
     """measure calls the function it is given three times.   Oracle: torch.softmax in float64, one
     launch each."""
@@ -229,7 +229,7 @@ def test_a_trial_is_a_launch_that_can_be_repeated(student, rng):
             )
 
 
-@task("softmax_persistent")
+@task("softmax_persistent", holds=("objects",))
 def test_another_object_searches_for_itself(student, rng):
     """Two objects, one x, other times.   Oracle: the seconds that were given."""
     x = uneven(rng, 6, 20)
@@ -240,7 +240,7 @@ def test_another_object_searches_for_itself(student, rng):
         expect.equal(best, [[20, "torch.float32", kept]], because=because, what="best")
 
 
-@task("softmax_persistent", gate=False)
+@task("softmax_persistent", gate=False, holds=("key", "half", "remembered"))
 def test_each_dtype_has_a_search(student, rng):
     """float16, bfloat16 and float32 of one N, in any number of rows.   Oracle: the seconds that
     were given, torch.softmax in float64."""

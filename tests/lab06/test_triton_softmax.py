@@ -33,7 +33,7 @@ def _is(got, want, because, n=1, dtype="float32", what="out", scale=None):
 # --- traffic -------------------------------------------------------------------------------------
 
 
-@task("traffic")
+@task("traffic", holds=("sides", "five_kernels", "tutorial", "statistics", "operands"))
 def test_the_tutorial_counts_this(student):
     """5 MN + 2 M read and 3 MN + 2 M written, element by element.   Oracle: Triton's tutorial."""
     one, two = student.traffic(1, 1, 1, False), student.traffic(1, 2, 1, False)
@@ -46,7 +46,7 @@ def test_the_tutorial_counts_this(student):
     expect.published(found, PUBLISHED["softmax_traffic_naive"])
 
 
-@task("traffic")
+@task("traffic", holds=("fused", "tutorial"))
 def test_fusion_is_worth_a_factor_of_four(student):
     """4,096 x 2,048: all bytes of either way.   Oracle: Triton's tutorial, (8MN + 4M) / 2MN."""
     row = PUBLISHED["softmax_fused_speedup"]
@@ -61,7 +61,7 @@ def test_fusion_is_worth_a_factor_of_four(student):
     expect.published(sum(naive) / sum(fused), row)
 
 
-@task("traffic")
+@task("traffic", holds=("rows", "itemsize", "statistics", "operands", "no_cache", "fused", "sides"))
 @pytest.mark.parametrize(("M", "N", "itemsize"), [(3, 1000, 2), (1000, 3, 4), (1, 1, 8)])
 def test_tall_and_wide_matrices(student, M, N, itemsize):
     """Rows and columns are not exchanged, and bytes are counted.   Oracle: the operands of five
@@ -91,7 +91,7 @@ def test_tall_and_wide_matrices(student, M, N, itemsize):
     )
 
 
-@task("traffic")
+@task("traffic", holds=("whole",))
 def test_bytes_are_whole_numbers_of_any_size(student):
     """Matrices of more bytes than a double can count.   Oracle: Python's integers, (5 MN + 2 M) and
     (3 MN + 2 M)."""
@@ -110,7 +110,7 @@ def test_bytes_are_whole_numbers_of_any_size(student):
     )
 
 
-@task("traffic", gate=False)
+@task("traffic", gate=False, holds=("five_kernels", "operands"))
 def test_your_own_naive_softmax_moves_as_much(student, rng):
     """traffic(...) against the operations of your naive_softmax.   Oracle: the log of torch's
     operations, with the shapes of their operands."""
@@ -128,7 +128,7 @@ def test_your_own_naive_softmax_moves_as_much(student, rng):
 # --- naive_softmax -------------------------------------------------------------------------------
 
 
-@task("naive_softmax")
+@task("naive_softmax", holds=("maximum", "one_column", "same_dtype"))
 @pytest.mark.parametrize(("M", "N"), [(6, 33), (4, 1), (33, 6)])
 def test_naive_rows_become_probabilities(student, rng, M, N):
     """Rows around 0, 200 and -200.   Oracle: torch.softmax in float64."""
@@ -136,7 +136,7 @@ def test_naive_rows_become_probabilities(student, rng, M, N):
     _is(student.naive_softmax(x), oracles.softmax(x), because=P, n=N + HIGH, what="p")
 
 
-@task("naive_softmax")
+@task("naive_softmax", holds=("five_operations", "every_pass", "own"))
 def test_naive_softmax_is_five_operations(student, rng):
     """5 MN + 2 M elements read, 3 MN + 2 M written.   Oracle: Triton's tutorial against the log of
     torch's operations; float64 for the values."""
@@ -159,7 +159,7 @@ def test_naive_softmax_is_five_operations(student, rng):
     )
 
 
-@task("naive_softmax")
+@task("naive_softmax", holds=("arguments", "new"))
 def test_naive_softmax_leaves_its_argument(student, rng):
     """x is the caller's, also when it is a view, and so is the result.   Oracle: the argument's own
     bits, and those of the first result after a second call."""
@@ -176,7 +176,7 @@ def test_naive_softmax_leaves_its_argument(student, rng):
         )
 
 
-@task("naive_softmax")
+@task("naive_softmax", holds=("large", "hidden", "strides"))
 def test_naive_softmax_of_any_logits(student, rng):
     """Logits of 1e30, -1e30 and -inf, x transposed in memory.   Oracle: torch.softmax in
     float64."""
@@ -188,7 +188,7 @@ def test_naive_softmax_of_any_logits(student, rng):
     _is(student.naive_softmax(x), oracles.softmax(x), because=P, n=7, what="p")
 
 
-@task("naive_softmax")
+@task("naive_softmax", holds=("dtypes", "same_dtype"))
 def test_naive_softmax_keeps_float64(student, rng):
     """float64 in, float64 out.   Oracle: torch.softmax in float64."""
     x = normal(rng, 3, 20, dtype=torch.float64)
@@ -199,7 +199,7 @@ def test_naive_softmax_keeps_float64(student, rng):
 # --- softmax -------------------------------------------------------------------------------------
 
 
-@task("softmax")
+@task("softmax", holds=("values", "one_column"))
 @pytest.mark.parametrize("N", [1, 3, 127, 128, 781])
 def test_each_row_is_a_softmax(student, rng, N):
     """Rows around 0, 200 and -200, of any length.   Oracle: torch.softmax in float64."""
@@ -208,7 +208,7 @@ def test_each_row_is_a_softmax(student, rng, N):
     _is(run.value, oracles.softmax(x), because=P, n=N + HIGH)
 
 
-@task("softmax")
+@task("softmax", holds=("one_launch", "once", "programs", "triton"))
 def test_one_launch_moves_each_element_once(student, rng):
     """M N elements loaded, M N stored, one launch, no pass of torch.   Oracle: 24 x 100 elements
     each way; float64 for the values."""
@@ -229,7 +229,7 @@ def test_one_launch_moves_each_element_once(student, rng):
     _is(run.value, oracles.softmax(x), because=P, n=N + HIGH)
 
 
-@task("softmax", gate=False)
+@task("softmax", gate=False, holds=("hidden",))
 def test_hidden_logits_have_no_weight(student, rng):
     """-inf among finite logits.   Oracle: torch.softmax in float64."""
     x = normal(rng, 3, 50)
@@ -240,7 +240,7 @@ def test_hidden_logits_have_no_weight(student, rng):
     _is(got, oracles.softmax(x), because="exp(-inf - max) = 0", n=50)
 
 
-@task("softmax", gate=False)
+@task("softmax", gate=False, holds=("values",))
 def test_rows_sum_to_one_and_shifts_do_nothing(student, rng):
     """Sums of rows, and a row plus a constant.   Oracle: the definition."""
     x = torch.from_numpy(rng.integers(-8, 8, size=(3, 90))).float()
@@ -251,7 +251,7 @@ def test_rows_sum_to_one_and_shifts_do_nothing(student, rng):
     expect.close(shifted, p, because=because, n=90 + HIGH, dtype="float32", what="softmax(x + 64)")
 
 
-@task("softmax", gate=False)
+@task("softmax", gate=False, holds=("values",))
 def test_columns_may_be_exchanged(student, rng):
     """The softmax of a permuted row is the permuted softmax.   Oracle: the definition."""
     x, order = normal(rng, 2, 65, size=3.0), torch.from_numpy(rng.permutation(65))
@@ -278,7 +278,10 @@ def _masked(rng, kind, M, N):
     return mask
 
 
-@task("softmax_scaled_masked")
+@task(
+    "softmax_scaled_masked",
+    holds=("values", "attention", "boolean", "additive", "no_mask", "mask_shapes", "minus_inf"),
+)
 @pytest.mark.parametrize(
     "kind", ["boolean", "added", "boolean row", "boolean rows", "added row", "added column", "none"]
 )
@@ -297,7 +300,7 @@ def test_weights_are_those_of_attention(student, rng, kind):
     _is(run.value, oracles.attention_weights(x, scale, mask), because=WEIGHTS, scale=near)
 
 
-@task("softmax_scaled_masked")
+@task("softmax_scaled_masked", holds=("hidden_row", "minus_inf"))
 @pytest.mark.parametrize("kind", ["boolean", "added"])
 def test_a_wholly_hidden_row_gives_zeros(student, rng, kind):
     """Rows that see nothing, beside rows that do.   Oracle: the lab's definition, 0; for the others
@@ -313,7 +316,7 @@ def test_a_wholly_hidden_row_gives_zeros(student, rng, kind):
     )
 
 
-@task("softmax_scaled_masked")
+@task("softmax_scaled_masked", holds=("any_scale", "scale_0", "scale_negative", "no_mask"))
 @pytest.mark.parametrize("scale", [0.125, 3.0, -3.0, 0.0, 1e-6])
 def test_any_scale(student, rng, scale):
     """Small, large and negative scales and 0, no mask.   Oracle: scaled_dot_product_attention in
@@ -328,7 +331,7 @@ def test_any_scale(student, rng, scale):
     )
 
 
-@task("softmax_scaled_masked")
+@task("softmax_scaled_masked", holds=("once", "one_launch", "broadcast", "triton"))
 @pytest.mark.parametrize("kind", ["boolean", "added row", "boolean column"])
 def test_the_mask_costs_one_more_read(student, rng, kind):
     """At most M N of x and M N of the mask, in one launch, no mask spread out in memory.   Oracle:
@@ -348,7 +351,7 @@ def test_the_mask_costs_one_more_read(student, rng, kind):
     _is(run.value, oracles.attention_weights(x, 0.5, mask), because=WEIGHTS, n=N)
 
 
-@task("softmax_scaled_masked")
+@task("softmax_scaled_masked", holds=("mask_shapes", "hidden_row", "broadcast", "scale_negative"))
 @pytest.mark.parametrize("kind", ["boolean", "added"])
 @pytest.mark.parametrize("shape", [(6, 1), (1, 1), (1,), (1, 33), (33,)], ids=str)
 def test_broadcast_masks_may_hide_whole_rows(student, rng, kind, shape):
@@ -365,7 +368,7 @@ def test_broadcast_masks_may_hide_whole_rows(student, rng, kind, shape):
         launches.fused(run, call)
 
 
-@task("softmax_scaled_masked")
+@task("softmax_scaled_masked", holds=("values", "no_mask"))
 def test_a_row_that_sees_one_key_gives_it_all(student, rng):
     """Each row sees one column, then there is but one.   Oracle: 1, exactly up to rounding."""
     one = torch.zeros(4, 20, dtype=torch.bool)
@@ -375,7 +378,7 @@ def test_a_row_that_sees_one_key_gives_it_all(student, rng):
         launches.right(calls.run(student, call), call, n=1)
 
 
-@task("softmax_scaled_masked")
+@task("softmax_scaled_masked", holds=("low", "additive"))
 def test_a_low_mask_is_not_a_hidden_one(student, rng):
     """-1e30, -1e12 and -20,000, in whole rows and in parts of one.   Oracle:
     scaled_dot_product_attention in float64."""
@@ -386,7 +389,7 @@ def test_a_low_mask_is_not_a_hidden_one(student, rng):
     launches.right(calls.run(student, call), call, n=100)
 
 
-@task("softmax_scaled_masked")
+@task("softmax_scaled_masked", holds=("large", "boolean", "minus_inf"))
 def test_what_is_visible_may_be_lower_than_any_stand_in(student, rng):
     """Visible scores of -20,000 and of -1e30 beside hidden ones around 0.   Oracle:
     scaled_dot_product_attention in float64."""
@@ -399,7 +402,7 @@ def test_what_is_visible_may_be_lower_than_any_stand_in(student, rng):
         launches.right(calls.run(student, call), call, n=100)
 
 
-@task("softmax_scaled_masked", gate=False)
+@task("softmax_scaled_masked", gate=False, holds=("boolean", "minus_inf"))
 def test_both_kinds_of_mask_agree(student, rng):
     """False and -inf, True and 0.   Oracle: property, both must give the same bits."""
     x, mask = normal(rng, 4, 33), _masked(rng, "boolean", 4, 33)
@@ -412,7 +415,7 @@ def test_both_kinds_of_mask_agree(student, rng):
     )
 
 
-@task("softmax_scaled_masked", gate=False)
+@task("softmax_scaled_masked", gate=False, holds=("boolean",))
 def test_what_is_hidden_does_not_matter(student, rng):
     """Other numbers behind the mask.   Oracle: property, the same bits."""
     x, mask = normal(rng, 3, 40), _masked(rng, "boolean", 3, 40)
@@ -427,7 +430,7 @@ def test_what_is_hidden_does_not_matter(student, rng):
 DX = "dx = p * (dp - sum(p * dp)): every logit moves every probability of its row"
 
 
-@task("softmax_backward")
+@task("softmax_backward", holds=("values", "gradient", "one_column"))
 @pytest.mark.parametrize(("M", "N"), [(6, 6), (5, 100), (3, 781), (4, 1)])
 def test_the_gradient_is_that_of_autograd(student, rng, M, N):
     """Random p and dp.   Oracle: float64 autograd of torch.softmax."""
@@ -442,7 +445,7 @@ def _size(p, dp):
     return float(p.abs().max() * dp.abs().max())
 
 
-@task("softmax_backward")
+@task("softmax_backward", holds=("once", "one_launch", "triton"))
 def test_the_gradient_is_one_kernel(student, rng):
     """2 M N elements loaded and M N stored, one launch.   Oracle: counting; float64 autograd for
     the values."""
@@ -457,7 +460,7 @@ def test_the_gradient_is_one_kernel(student, rng):
     _is(run.value, oracles.gradient(x, dp), because=DX, n=N, what="dx", scale=_size(p, dp))
 
 
-@task("softmax_backward")
+@task("softmax_backward", holds=("strides", "triton"))
 def test_p_and_dp_have_strides_of_their_own(student, rng):
     """dp transposed in memory, then one number for all, as sum().backward() passes it.   Oracle:
     float64 autograd."""
@@ -476,7 +479,7 @@ def test_p_and_dp_have_strides_of_their_own(student, rng):
         launches.only_triton(run.ops, 200)
 
 
-@task("softmax_backward")
+@task("softmax_backward", holds=("function", "triton"))
 def test_autograd_calls_both_kernels(student, rng):
     """SoftmaxFunction: one launch forward, one backward, and torch computes nothing. A softmax that
     is wrong by itself costs nothing here.   Oracle: the softmax of task 3, the gradient in float64
@@ -500,7 +503,7 @@ def test_autograd_calls_both_kernels(student, rng):
     launches.only_triton(seen["ops"], M * N)
 
 
-@task("softmax_backward")
+@task("softmax_backward", holds=("function", "axes", "half", "strides", "triton"))
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_autograd_with_axes_strides_and_dtypes(student, rng, dtype):
     """x of three axes and transposed in memory, dp transposed or one number for all.   Oracle: the
@@ -520,7 +523,7 @@ def test_autograd_with_axes_strides_and_dtypes(student, rng, dtype):
         launches.only_triton(seen["ops"], x.numel())
 
 
-@task("softmax_backward")
+@task("softmax_backward", holds=("no_attribute", "saved"))
 def test_no_tensor_is_an_attribute_of_ctx(student, rng):
     """What the backward needs is saved as autograd wants it.   Oracle: ctx's own attributes."""
     seen = student.probe.gradient(normal(rng, 3, 20), normal(rng, 3, 20))
@@ -534,7 +537,7 @@ def test_no_tensor_is_an_attribute_of_ctx(student, rng):
     )
 
 
-@task("softmax_backward")
+@task("softmax_backward", holds=("saved",))
 def test_the_result_is_all_that_is_saved(student, rng):
     """4 M N bytes between forward and backward.   Oracle: the size of p."""
     M, N = 8, 64
@@ -549,7 +552,7 @@ def test_the_result_is_all_that_is_saved(student, rng):
     )
 
 
-@task("softmax_backward", gate=False)
+@task("softmax_backward", gate=False, holds=("gradient",))
 def test_the_gradient_predicts_a_small_step(student, rng):
     """The change of the loss along random directions.   Oracle: central differences in float64."""
     x, dp = normal(rng, 3, 30, size=2.0), normal(rng, 3, 30)
@@ -567,7 +570,7 @@ def test_the_gradient_predicts_a_small_step(student, rng):
         )
 
 
-@task("softmax_backward", gate=False)
+@task("softmax_backward", gate=False, holds=("values",))
 def test_rows_of_the_gradient_sum_to_zero(student, rng):
     """A common shift of a row changes nothing.   Oracle: the shift invariance of softmax."""
     x, dp = normal(rng, 4, 77), normal(rng, 4, 77) + 10.0
@@ -586,7 +589,10 @@ def test_rows_of_the_gradient_sum_to_zero(student, rng):
 # --- online_softmax ------------------------------------------------------------------------------
 
 
-@task("online_softmax")
+@task(
+    "online_softmax",
+    holds=("values", "in_blocks", "longer_block", "smallest_block", "running", "one_column"),
+)
 @pytest.mark.parametrize(("N", "block"), [(37, 8), (128, 32), (5, 16), (1, 1), (9, 1), (3, 2)])
 def test_any_block_gives_the_softmax(student, rng, N, block):
     """Rows that rise, rows that fall, blocks that divide N and that do not.   Oracle: torch.softmax
@@ -603,7 +609,7 @@ def test_any_block_gives_the_softmax(student, rng, N, block):
     )
 
 
-@task("online_softmax")
+@task("online_softmax", holds=("long", "one_pass", "once", "block_at_a_time", "triton"))
 def test_a_long_row_in_two_passes(student, rng):
     """N = 50,003 in blocks of 1,024: at most 2 N loaded, N stored.   Oracle: torch.softmax in
     float64, counting."""
@@ -631,7 +637,7 @@ def _a_block_at_a_time(run, block):
     )
 
 
-@task("online_softmax")
+@task("online_softmax", holds=("block_at_a_time", "default_block", "long"))
 @pytest.mark.parametrize(("N", "block"), [(2_500, None), (262_145, 32_768)])
 def test_the_block_is_the_one_asked_for(student, rng, N, block):
     """The default of 1,024, and a long row in long blocks.   Oracle: torch.softmax in float64,
@@ -644,7 +650,7 @@ def test_the_block_is_the_one_asked_for(student, rng, N, block):
     launches.loaded(run, N, 2 * N + N // 16)
 
 
-@task("online_softmax")
+@task("online_softmax", holds=("one_pass", "once", "block_at_a_time"))
 def test_several_rows_in_two_passes(student, rng):
     """6 rows of 100 in blocks of 32, x transposed: at most 2 M N loaded, M N stored, no copy.
     Oracle: torch.softmax in float64, counting."""
@@ -663,7 +669,7 @@ def test_several_rows_in_two_passes(student, rng):
     launches.stored(run, M * N, M * N + M * N // 16)
 
 
-@task("online_softmax")
+@task("online_softmax", holds=("hidden_row", "hidden"))
 def test_hidden_blocks_and_rows(student, rng):
     """Whole blocks of -inf at the beginning, in the middle and everywhere.   Oracle: torch.softmax
     in float64, 0 for a row that sees nothing."""
@@ -680,7 +686,7 @@ def test_hidden_blocks_and_rows(student, rng):
     )
 
 
-@task("online_softmax", gate=False)
+@task("online_softmax", gate=False, holds=("in_blocks", "axes"))
 def test_the_block_does_not_change_the_result(student, rng):
     """Blocks of 4, 16 and 64 on one tensor of three axes.   Oracle: torch.softmax in float64."""
     x = normal(rng, 2, 2, 50, size=5.0)
@@ -716,8 +722,11 @@ def _loss_and_lse(run, want, V):
     expect.close(loss, want[0], because=LOSS, n=2, dtype="float32", scale=near, what="loss")
 
 
-@task("log_softmax_cross_entropy")
-@pytest.mark.parametrize(("V", "block"), [(50, 16), (64, 16), (7, 32)])
+@task(
+    "log_softmax_cross_entropy",
+    holds=("values", "one_column", "lse", "counted", "lse_of_ignored", "torch"),
+)
+@pytest.mark.parametrize(("V", "block"), [(50, 16), (64, 16), (7, 32), (1, 4)])
 def test_loss_and_lse(student, rng, V, block):
     """Rows around 0, 200 and -200, two of them ignored.   Oracle: torch's cross_entropy and
     logsumexp in float64."""
@@ -725,7 +734,7 @@ def test_loss_and_lse(student, rng, V, block):
     _loss_and_lse(run, want, V)
 
 
-@task("log_softmax_cross_entropy")
+@task("log_softmax_cross_entropy", holds=("any_ignored", "ignored_column", "counted"))
 @pytest.mark.parametrize("ignore_index", [0, 3, 19, -1, -7, 20, 255, 2**40])
 def test_any_number_may_be_ignored(student, rng, ignore_index):
     """ignore_index is the number of a column, negative, or beyond the columns.   Oracle: torch's
@@ -736,7 +745,18 @@ def test_any_number_may_be_ignored(student, rng, ignore_index):
     _loss_and_lse(run, want, 20)
 
 
-@task("log_softmax_cross_entropy")
+@task(
+    "log_softmax_cross_entropy",
+    holds=(
+        "once",
+        "label_once",
+        "nothing_written",
+        "torch_for_the_mean",
+        "no_matrix",
+        "block_at_a_time",
+        "triton",
+    ),
+)
 def test_logits_are_read_once(student, rng):
     """M V logits, and M more at most for the labels'; nothing of that size is written.   Oracle:
     counting; torch's cross_entropy in float64."""
@@ -765,7 +785,17 @@ def test_logits_are_read_once(student, rng):
     _loss_and_lse(run, want, V)
 
 
-@task("log_softmax_cross_entropy")
+@task(
+    "log_softmax_cross_entropy",
+    holds=(
+        "vocabulary",
+        "columns",
+        "default_ignored",
+        "default_block",
+        "block_at_a_time",
+        "triton",
+    ),
+)
 def test_a_vocabulary_of_200_000(student, rng):
     """Labels beyond 2^15, 2^16 and 2^17, one that is 2^16 - 100, the default block and
     ignore_index.   Oracle: torch's cross_entropy and logsumexp in float64; counting."""
@@ -778,7 +808,7 @@ def test_a_vocabulary_of_200_000(student, rng):
     launches.only_triton(run.ops, M * V)
 
 
-@task("log_softmax_cross_entropy")
+@task("log_softmax_cross_entropy", holds=("improbable", "hidden"))
 def test_an_improbable_label_has_a_large_loss(student, rng):
     """Label logits 300 and 20,000 below the maximum, whose probabilities underflow; beside them a
     class at -inf that is nobody's label.   Oracle: torch's cross_entropy in float64."""
@@ -803,7 +833,7 @@ def test_an_improbable_label_has_a_large_loss(student, rng):
     expect.close(lse, call.want["lse"], because=LSE, n=4, dtype="float32", what="lse")
 
 
-@task("log_softmax_cross_entropy")
+@task("log_softmax_cross_entropy", holds=("large",))
 @pytest.mark.parametrize("height", [-20_000.0, 20_000.0, -1e30, 1e30])
 def test_logits_may_all_be_far_from_zero(student, rng, height):
     """All logits around -20,000, 20,000, -1e30 or 1e30.   Oracle: torch's cross_entropy and
@@ -814,7 +844,7 @@ def test_logits_may_all_be_far_from_zero(student, rng, height):
     launches.right(calls.run(student, call), call)
 
 
-@task("log_softmax_cross_entropy")
+@task("log_softmax_cross_entropy", holds=("many_rows",))
 def test_a_batch_of_1_100_rows(student, rng):
     """More rows than a block has elements, every third one ignored.   Oracle: torch's cross_entropy
     in float64."""
@@ -827,7 +857,7 @@ def test_a_batch_of_1_100_rows(student, rng):
         expect.close(got, call.want[name], because=call.because, n=8, dtype="float32", what=name)
 
 
-@task("log_softmax_cross_entropy", gate=False)
+@task("log_softmax_cross_entropy", gate=False, holds=("hidden", "lse_of_ignored"))
 def test_classes_and_ignored_rows_of_no_weight(student, rng):
     """A label whose logit is -inf, then an ignored row of nothing but -inf.   Oracle: torch's
     cross_entropy and logsumexp in float64."""
@@ -842,7 +872,7 @@ def test_classes_and_ignored_rows_of_no_weight(student, rng):
     launches.right(calls.run(student, call), call)
 
 
-@task("log_softmax_cross_entropy")
+@task("log_softmax_cross_entropy", holds=("none_counted", "lse_of_ignored"))
 def test_no_label_counts(student, rng):
     """All labels ignored: 0 / 0, as in torch; lse is there all the same.   Oracle: torch's
     cross_entropy and logsumexp in float64."""
@@ -854,7 +884,7 @@ def test_no_label_counts(student, rng):
     )
 
 
-@task("log_softmax_cross_entropy")
+@task("log_softmax_cross_entropy", holds=("strides", "hidden"))
 def test_strided_logits_and_hidden_classes(student, rng):
     """Logits transposed in memory, some classes at -inf, whole blocks among them.   Oracle: torch
     in float64."""
@@ -867,7 +897,7 @@ def test_strided_logits_and_hidden_classes(student, rng):
     _loss_and_lse(run, oracles.cross_entropy(logits, labels, -100), 40)
 
 
-@task("log_softmax_cross_entropy", gate=False)
+@task("log_softmax_cross_entropy", gate=False, holds=("values",))
 def test_classes_may_be_renamed(student, rng):
     """Columns and labels permuted alike.   Oracle: property, the same loss."""
     logits, labels = normal(rng, 4, 30), torch.from_numpy(rng.integers(0, 30, size=4))
