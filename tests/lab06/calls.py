@@ -67,6 +67,11 @@ def broadcast(x: Tensor) -> Tensor:
     return x[:1].expand(x.shape)
 
 
+def spread(x: Tensor) -> Tensor:
+    """The first column for all; of one axis, the first element."""
+    return (x[..., :1] if x.dim() > 1 else x[:1]).expand(x.shape)
+
+
 def softmax(x: Tensor) -> Call:
     return Call("softmax", (x,), {"out": oracles.softmax(x)}, (1, 1, 1), "the softmax of each row")
 

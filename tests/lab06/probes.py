@@ -146,7 +146,10 @@ def tuned(student, configs, calls, seconds, repeats=1):
         before = len(trials)
         value, reports = kernels.watched(softmax, x)
         rows.append({"value": value, "reports": reports, "trials": trials[before:]})
-    best = [[n, str(dtype), list(kept)] for (n, dtype), kept in softmax.best.items()]
+    best = [
+        [n, str(dtype) if isinstance(dtype, torch.dtype) else repr(dtype), list(kept)]
+        for (n, dtype), kept in softmax.best.items()
+    ]
     return {"calls": rows, "best": best}
 
 

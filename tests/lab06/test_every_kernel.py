@@ -24,7 +24,12 @@ ANY_AXES = (
     "softmax_persistent",
 )
 OF_LOGITS = tuple(name for name in KERNELS if name != "softmax_backward")
-LAYOUTS = {"transposed": calls.transposed, "cut": calls.cut, "broadcast": calls.broadcast}
+LAYOUTS = {
+    "transposed": calls.transposed,
+    "cut": calls.cut,
+    "broadcast": calls.broadcast,
+    "spread": calls.spread,
+}
 
 
 @task(
@@ -33,8 +38,8 @@ LAYOUTS = {"transposed": calls.transposed, "cut": calls.cut, "broadcast": calls.
 )
 @pytest.mark.parametrize("layout", list(LAYOUTS))
 def test_every_tensor_may_have_any_strides(student, rng, task, layout):
-    """All tensors transposed in memory, cut out of larger ones, or one row for all; the same
-    elements loaded and stored, and no copy.   Oracle: torch in float64, counting."""
+    """All tensors transposed in memory, cut out of larger ones, one row or one column for all; the
+    same elements loaded and stored, and no copy.   Oracle: torch in float64, counting."""
     for call in calls.of(task, rng, 4, 83, lay=LAYOUTS[layout]):
         run = calls.run(student, call)
         launches.right(run, call)

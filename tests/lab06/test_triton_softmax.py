@@ -378,6 +378,16 @@ def test_a_row_that_sees_one_key_gives_it_all(student, rng):
         launches.right(calls.run(student, call), call, n=1)
 
 
+@task("softmax_scaled_masked", holds=("mask_shapes",))
+def test_a_mask_of_one_axis_belongs_to_the_columns(student, rng):
+    """As many rows as columns, a mask of (N,).   Oracle: scaled_dot_product_attention in
+    float64."""
+    seen = torch.arange(9) != 4
+    for mask in (seen, torch.zeros(9).masked_fill(~seen, -INF)):
+        call = calls.masked(normal(rng, 9, 9), mask)
+        launches.right(calls.run(student, call), call)
+
+
 @task("softmax_scaled_masked", holds=("low", "additive"))
 def test_a_low_mask_is_not_a_hidden_one(student, rng):
     """-1e30, -1e12 and -20,000, in whole rows and in parts of one.   Oracle:
