@@ -215,7 +215,10 @@ def sync(
 
 @app.command()
 def lint(
-    labs: Annotated[Optional[list[str]], typer.Argument(help="labs; default: all")] = None,  # noqa: UP045
+    labs: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(help="labs (with --mutants also tasks, as lab01.audit); default: all"),
+    ] = None,
     everything: Annotated[
         bool,
         typer.Option("--all", help="20 seeds, 1 and 2 threads, variants"),
@@ -226,11 +229,28 @@ def lint(
         Optional[Path],  # noqa: UP045
         typer.Option(help="a file for the message that each misconception gives a learner"),
     ] = None,
+    mutants: Annotated[
+        bool, typer.Option("--mutants", help="instead: run small changes of the references")
+    ] = False,
+    sample: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="with --mutants: only so many of each task"),
+    ] = None,
+    stubs: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="with --mutants: a file for entries of equivalent.toml"),
+    ] = None,
 ) -> None:
     """Check manifests, pages, suites, references, variants, misconceptions and fakes."""
     from grader.author import lint as linting
 
     root = find_root()
+    if mutants:
+        from grader.author.mutants import mutants_command
+        from grader.author.mutants.task_survey import SurveyPlan
+
+        plan = SurveyPlan(sample, jobs, cache)
+        raise typer.Exit(mutants_command.run(root, labs or [], plan, stubs))
     raise typer.Exit(linting.run(root, labs or lab_ids(root), everything, cache, jobs, messages))
 
 

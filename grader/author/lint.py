@@ -26,11 +26,13 @@ from grader.author.clauses import check_clauses
 from grader.author.lint_report import LintReport, Thoroughness, line, messages_table, table
 from grader.author.lint_runs import VARIANT, SuiteCheck
 from grader.author.lint_sources import static_faults, variants
+from grader.author.mutants.daily import DAILY_SAMPLE, daily_mutants, is_held_to_mutants
 from grader.errors import LabError
 from grader.lab.manifest import Lab, load_lab
 from grader.suite.model import Suite, load_suite
 
 _TASK = "task "
+_MUTANTS = "mutants "
 
 
 def run(
@@ -45,7 +47,7 @@ def run(
     message that each misconception gives a learner."""
     if jobs < 1:
         raise LabError(f"--jobs is {jobs}; give at least 1.")
-    plan = Thoroughness(everything)
+    plan = Thoroughness(everything, cache)
     for lab_id in labs:
         load_lab(root, lab_id)
     reports = _reports(root, labs, plan, cache, jobs)
@@ -148,6 +150,7 @@ def _joined(reports: list[LintReport]) -> LintReport:
         whole.runs += part.runs
         whole.seconds += part.seconds
         whole.messages += part.messages
+        whole.mutants += part.mutants
     return whole
 
 
@@ -196,7 +199,7 @@ class Begun:
 
 def begin(root: Path, lab_id: str, plan: Thoroughness) -> Begun:
     """The part of a check that all others depend on."""
-    _settle()
+    settle()
     report = LintReport(lab_id)
     started = time.perf_counter()
     cost: dict[str, float] = {}
@@ -225,8 +228,9 @@ def begin(root: Path, lab_id: str, plan: Thoroughness) -> Begun:
 def go_on(
     root: Path, lab_id: str, plan: Thoroughness, share: str, cost: dict[str, float]
 ) -> LintReport:
-    """A variant (`variant NAME`), or a task's misconceptions and fakes (`task ID`)."""
-    _settle()
+    """A variant (`variant NAME`), a task's misconceptions and fakes (`task ID`), or a sample of its
+    mutants (`mutants ID`)."""
+    settle()
     report = LintReport(lab_id)
     started = time.perf_counter()
     try:
@@ -234,6 +238,10 @@ def go_on(
         dynamic = SuiteCheck(load_suite(lab), plan, report, cost)
         if share.startswith(VARIANT):
             dynamic.in_variant(lab.suite / "variants" / share.removeprefix(VARIANT))
+        elif share.startswith(_MUTANTS):
+            task = lab.task(share.removeprefix(_MUTANTS))
+            report.mutants, faults = daily_mutants(dynamic.suite, task, plan.cache)
+            report.faults += faults
         else:
             task = lab.task(share.removeprefix(_TASK))
             dynamic.misconceptions(task)
@@ -244,7 +252,7 @@ def go_on(
     return report
 
 
-def _settle() -> None:
+def settle() -> None:
     """What libraries read when they are loaded. Threads make small tensors slower, and wait for
     each other at a processor's full cost."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -260,4 +268,6 @@ def _shares(suite: Suite, plan: Thoroughness, cost: dict[str, float]) -> dict[st
     for task in suite.lab.tasks:
         own = sum(cost.get(case.id, 0.0) for case in suite.cases_of(task.id))
         shares[f"{_TASK}{task.id}"] = own * len(suite.misconceptions_of(task.id))
+        if is_held_to_mutants(suite.lab):
+            shares[f"{_MUTANTS}{task.id}"] = own * DAILY_SAMPLE
     return shares

@@ -30,13 +30,20 @@ class LintReport:
     cached: bool = False
     messages: list[dict[str, str]] = field(default_factory=list)
     """The `message` that each misconception gives a learner, with its `task` and `name`."""
+    mutants: int = 0
+
+    @property
+    def and_mutants(self) -> str:
+        """For the line of a lab that lists its judged mutants."""
+        return f", {self.mutants} mutants" if self.mutants else ""
 
 
 @dataclass(frozen=True)
 class Thoroughness:
-    """How thorough a check is."""
+    """How thorough a check is. `cache`: whether it may take over what former ones found."""
 
     everything: bool
+    cache: bool = True
 
     def seeds(self, number: int = 0) -> range:
         """Of the reference (0) or a variant (1, 2, ...): in a quick check each right answer has a
@@ -55,7 +62,7 @@ def line(report: LintReport) -> str:
     return (
         f"{report.lab}: {report.tasks} tasks, {clauses}, {report.tests} tests, "
         f"{report.misconceptions} misconceptions, {report.fakes} fakes, "
-        f"{report.variants} variants, {report.runs} runs{missing}: "
+        f"{report.variants} variants, {report.runs} runs{report.and_mutants}{missing}: "
         f"{f'{len(report.faults)} faults' if report.faults else 'clean'} "
         f"({report.seconds:.1f} s{kept})"
     )
@@ -107,3 +114,8 @@ def _versions() -> str:
         except importlib.metadata.PackageNotFoundError:
             found.append(f"{name} absent")
     return ", ".join(found)
+
+
+def measured_with() -> str:
+    """What a table's figures depend on, for its head."""
+    return f"Python {platform.python_version()}, {_versions()}, {platform.machine()}"

@@ -23,10 +23,22 @@ TASK_TIERS = ("core", "hard", "stretch")
 NEEDS = ("triton", "cxx", "gloo", "gpu", "data")  # or "data:<file>", see grader/lab/datasets.py
 LAB_ID = re.compile(r"lab\d\d\Z")
 _TASK_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}\Z", re.ASCII)
 _TAKEN = {*sys.stdlib_module_names, "grader", "numpy", "pytest", "torch", "triton"}
 _TOP_KEYS = {"id", "title", "edit", "given", "call_seconds", "task"}
 _GIVEN_KEYS = {"file", "crosses", "for"}
-_TASK_KEYS = {"id", "title", "tier", "points", "minutes", "file", "hints", "needs"}
+_TASK_KEYS = {
+    "id",
+    "title",
+    "tier",
+    "points",
+    "minutes",
+    "file",
+    "hints",
+    "needs",
+    "mutates",
+    "returns_new",
+}
 
 Tier = Literal["core", "hard", "stretch"]
 
@@ -44,6 +56,8 @@ class Task:
     file: str
     hints: tuple[str, str, str]
     needs: tuple[str, ...] = ()
+    mutates: tuple[str, ...] = ()  # `function.parameter` or `Class.method.parameter`
+    new: tuple[str, ...] = ()  # functions whose result shares nothing with their arguments
 
     @property
     def name(self) -> str:
@@ -111,6 +125,16 @@ class Lab:
                 return task
         known = ", ".join(task.id for task in self.tasks)
         raise LabError(f"{self.id} has no task `{task_id}`; its tasks are: {known}.")
+
+    @property
+    def mutates(self) -> tuple[str, ...]:
+        """The arguments that the contracts of its tasks let a call change."""
+        return tuple(row for task in self.tasks for row in task.mutates)
+
+    @property
+    def new(self) -> tuple[str, ...]:
+        """The functions whose results the contracts of its tasks call new."""
+        return tuple(row for task in self.tasks for row in task.new)
 
     def tasks_of(self, file: str) -> tuple[Task, ...]:
         return tuple(task for task in self.tasks if task.file == file)
@@ -256,7 +280,30 @@ class _ManifestReader:
             file=row["file"],
             hints=(first, second, third),
             needs=tuple(needs),
+            mutates=self.mutates(where, name, row.get("mutates", [])),
+            new=self.new(where, name, row.get("returns_new", False)),
         )
+
+    def mutates(self, where: str, task: str, rows: object) -> tuple[str, ...]:
+        """The arguments that a task changes in place: of its own function by the parameter's name
+        alone, of others as `function.parameter`, of methods as `Class.method.parameter`."""
+        if not isinstance(rows, list) or not all(_is_dotted(row) for row in rows):
+            raise self.fail(
+                f"{where}: mutates is {rows!r}; list parameters, as in "
+                '["flat", "helper.values", "Pool.free.blocks"].'
+            )
+        return tuple(row if "." in row else f"{task}.{row}" for row in rows)
+
+    def new(self, where: str, task: str, rows: object) -> tuple[str, ...]:
+        """The functions whose results are new: the task's own, or those listed."""
+        if isinstance(rows, bool):
+            return (task,) if rows else ()
+        if not isinstance(rows, list) or not all(_is_dotted(row) for row in rows):
+            raise self.fail(
+                f"{where}: returns_new is {rows!r}; write true for the task's own function, or "
+                'list functions, as in ["unpack", "Pool.blocks"].'
+            )
+        return tuple(rows)
 
     def keys(self, where: str, data: dict[str, Any], allowed: set[str]) -> None:
         if unknown := sorted(set(data) - allowed):
@@ -281,6 +328,10 @@ class _ManifestReader:
             if suffix == "py" and not stem.isidentifier():
                 raise self.fail(f"`{what}` lists {name!r}, which no file could import.")
         return tuple(value)
+
+
+def _is_dotted(value: object) -> bool:
+    return isinstance(value, str) and bool(_DOTTED.match(value))
 
 
 def _is_need(value: object) -> bool:

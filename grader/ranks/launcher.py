@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import inspect
 import multiprocessing
 import os
 import pickle
@@ -157,7 +158,7 @@ def _forks_badly() -> tuple[str, str]:
 
 def _records(fn: Rank) -> dict[str, type]:
     """The dataclasses in the function's module: ranks may return them."""
-    names = getattr(fn, "__globals__", {}).values()
+    names = getattr(inspect.unwrap(fn), "__globals__", {}).values()
     kinds = [item for item in names if isinstance(item, type) and dataclasses.is_dataclass(item)]
     return {kind.__name__: kind for kind in kinds}
 

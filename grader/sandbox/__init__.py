@@ -14,6 +14,7 @@ Glossary
     channel     frames over the data socket, one MessagePack header each (`channel`).
     arena       shared memory in which large buffers cross (`channel`).
     codec       what may cross, and its form; nothing is ever unpickled (`codec`).
+    contract    what tasks say of arguments: which may change, whose result is new (`purity`).
     worker      the process of one unit's student code: a server around a channel (`worker`).
     zygote      the process that has PyTorch loaded and forks workers (`zygote`).
     fork server the trusted side's owner of the zygote: starts it, restarts it, asks it for workers

@@ -27,6 +27,7 @@ from grader.errors import (
 from grader.lab import capabilities
 from grader.sandbox import codec
 from grader.sandbox.deadlines import DeadlineHit, deadline
+from grader.sandbox.purity import MAX_NOTED, MAX_TEXT, Change
 from grader.sandbox.server import CodeSpec, Reply, Server
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -102,7 +103,33 @@ def unpack(reply: Reply, side: codec.Side) -> Any:
     status, tree, buffers = reply
     if status == "ok":
         return codec.decode(tree, buffers, side)
+    if status == "changed":
+        changes, tree = _changes(tree)
+        value = codec.decode(tree, buffers, side)
+        if side.notice is not None:
+            side.notice(changes)
+        return value
     raise remote_error(tree)
+
+
+def _changes(tree: Any) -> tuple[list[Change], Any]:
+    """What a call did to its arguments, and the tree of its value."""
+    try:
+        rows, value = tree
+        changes = [Change(*map(_line, row)) for row in rows[:MAX_NOTED]]
+        if type(rows) is not list or not changes:
+            raise TypeError
+    except (TypeError, ValueError, KeyError):
+        raise MalformedReply("a malformed report of changed arguments came across") from None
+    return changes, value
+
+
+def _line(text: Any) -> str:
+    """One line of what the other side says, shortened and without control characters."""
+    if type(text) is not str:
+        raise TypeError
+    plain = _STYLE.sub("", text[: 4 * MAX_TEXT])
+    return "".join(c if c.isprintable() else " " for c in plain)[:MAX_TEXT]
 
 
 def remote_error(described: Any) -> RemoteError:

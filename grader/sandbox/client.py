@@ -5,15 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 from grader.errors import LoadFailed, NotStarted, SuiteFault
 from grader.lab import skeleton
 from grader.sandbox import codec
 from grader.sandbox.backends import Backend
+from grader.sandbox.purity import MAX_NOTED, Change
 
 MAX_TEXT_BYTES = 256 * 1024
+MAX_FRAMES = 100
 _COMPILED = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".py")  # their compilers read bytes
 RESERVED = frozenset({"get", "map", "path", "probe", "read", "peak_memory"})
 
@@ -48,8 +52,19 @@ class Handle:
         return f"<{self.type_name}>"
 
 
+@dataclass(frozen=True)
+class Noticed:
+    """A change of an argument, the call that made it, and the frames (file, line) that it came
+    from, the innermost first."""
+
+    change: Change
+    call: tuple[str, tuple[Any, ...], dict[str, Any]] | None
+    frames: tuple[tuple[str, int], ...]
+
+
 class Session:
-    """One test's connection to a backend; remembers the last call for the message."""
+    """One test's connection to a backend; remembers the last call for the message, and which
+    calls changed their arguments."""
 
     def __init__(
         self,
@@ -64,8 +79,21 @@ class Session:
         self.last: tuple[str, tuple[Any, ...], dict[str, Any]] | None = None
         self.answer: Any = None
         self.side = codec.Side(
-            records, None, lambda number, type_name: Handle(self, number, type_name)
+            records,
+            None,
+            lambda number, type_name: Handle(self, number, type_name),
+            notice=self._notice,
         )
+        self.noticed: list[Noticed] = []
+
+    def _notice(self, changes: list[Change]) -> None:
+        frames: list[tuple[str, int]] = []
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and len(frames) < MAX_FRAMES:
+            frames.append((frame.f_code.co_filename, frame.f_lineno))
+            frame = frame.f_back
+        left = MAX_NOTED - len(self.noticed)
+        self.noticed += [Noticed(change, self.last, tuple(frames)) for change in changes[:left]]
 
     def ask(
         self,

@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from grader.errors import Refused
+from grader.sandbox.purity import Change
 
 MAX_DEPTH = 64
 MAX_NODES = 2_000_000
@@ -97,13 +98,14 @@ class Side:
 
     `records`: dataclasses that both sides load, by name. `hold`: keeps an object that cannot cross
     and returns its number (None: refuse it). `handle`: turns a number into this side's object for
-    it. `folder`: where arriving files are written.
+    it. `folder`: where arriving files are written. `notice`: gets what a call did to its arguments.
     """
 
     records: Mapping[str, type]
     hold: Callable[[object], int] | None
     handle: Callable[[int, str], object]
     folder: Callable[[], Path] | None = None
+    notice: Callable[[list[Change]], None] | None = None
 
 
 def encode(value: object, side: Side) -> tuple[Tree, list[Buffer]]:

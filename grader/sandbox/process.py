@@ -34,6 +34,7 @@ from grader.sandbox.server import CodeSpec, Reply
 MAX_OUTPUT = 64 * 1024
 GRACE_SECONDS = 2.0
 TAKE_SECONDS = 0.5
+STATUSES = ("ok", "changed", "error")  # of a reply
 
 
 class Worker(Protocol):
@@ -81,7 +82,7 @@ class RemoteBackend:
         try:
             return unpack(reply, side)
         except Refused as error:
-            if reply[0] == "ok" or isinstance(error, MalformedReply):
+            if reply[0] != "error" or isinstance(error, MalformedReply):
                 self._end()
             raise
 
@@ -110,7 +111,7 @@ class RemoteBackend:
                 worker.opening = None
             _send(worker.channel, [op, name, handle, tree, stale], buffers, deadline)
             reply, reply_buffers = worker.channel.receive(deadline)
-            if not isinstance(reply, list) or len(reply) != 2 or reply[0] not in ("ok", "error"):
+            if not isinstance(reply, list) or len(reply) != 2 or reply[0] not in STATUSES:
                 raise MalformedReply("a malformed reply came across")
             return reply[0], reply[1], reply_buffers
         except TimeoutError:

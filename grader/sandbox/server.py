@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import os
 import re
 import sys
@@ -15,14 +16,15 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import ModuleType, SimpleNamespace, TracebackType
+from types import FunctionType, ModuleType, SimpleNamespace, TracebackType
 from typing import Any
 
 import msgspec
 
 from grader.errors import MeasurementDisturbed, Refused
-from grader.sandbox import codec, torch_state
+from grader.sandbox import codec, purity, torch_state
 from grader.sandbox.deadlines import DeadlineHit, deadline
 from grader.sandbox.modules import FolderModules
 
@@ -37,7 +39,7 @@ class CodeSpec:
     """What a server is opened with: file names, and the source of the probes. `models`: source
     that only the probes import, by that name. The files `given` lie in `given_folder`, or beside
     those under `edit`; both sides know the dataclasses of those `crossing`. `preload`: what a
-    worker process loads first (`entry_points`)."""
+    worker process loads first (`entry_points`). `mutates`, `new`: as in `purity.Contract`."""
 
     folder: Path
     edit: tuple[str, ...]
@@ -50,6 +52,8 @@ class CodeSpec:
     crossing: tuple[str, ...] = ()
     given_folder: Path | None = None
     preload: tuple[str, ...] = ()
+    mutates: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -109,6 +113,8 @@ class Server:
         self.probe_module: dict[str, Any] | None = None
         self.scratch: tempfile.TemporaryDirectory[str] | None = None
         self.side = codec.Side({}, self.hold, self.resolve, self.arrivals)
+        self.contract = purity.Contract(spec.mutates, spec.new)
+        self.notes = purity.ChangeLog(self.contract)
 
     def hold(self, value: object) -> int:
         self.next_handle += 1
@@ -132,6 +138,7 @@ class Server:
         """Between tests: drop what handles keep alive, files that arrived, and modes of torch that
         calls left on."""
         self.held.clear()
+        self.notes.take()
         torch_state.clear()
         scratch, self.scratch = self.scratch, None
         if scratch is not None:
@@ -157,6 +164,7 @@ class Server:
         stems = [Path(name).stem for name in self.spec.edit if name not in self.failed]
         self.sound = [self.files.modules[s] for s in stems if s in self.files.modules]
         self.side.records = records_of(self.files, self.spec.crossing)
+        purity.know(self.side.records.values())
 
     def find(self, name: str) -> Any:
         """The learner's function or class of that name."""
@@ -200,13 +208,35 @@ class Server:
         elif op == "map":
             function = self.find(name)
             rows = codec.decode(tree, buffers, self.side)
-            value = [function(*row) for row in rows]
+            value = [self.watched(name, function, row, {}) for row in rows]
         else:
             function = self.target(op, name, handle)
             args, kwargs = codec.decode(tree, buffers, self.side)
-            value = function(*args, **kwargs)
+            if op == "probe":
+                value = function(*args, **kwargs)
+            else:
+                value = self.watched(self.shown(op, name, handle), function, args, kwargs)
         out, out_buffers = codec.encode(value, self.side)
+        if changes := self.notes.take():
+            return "changed", [changes, out], out_buffers
         return "ok", out, out_buffers
+
+    def shown(self, op: str, name: str, handle: int) -> str:
+        """What a call is of, in words: a function, or a class and its method."""
+        if op == "call":
+            return name
+        return f"{purity.word(type(self.resolve(handle, '')))}.{name or '__call__'}"
+
+    def watched(
+        self, shown: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        """The value of a call; what it did to its arguments is noted."""
+        if purity.is_plain(args, kwargs):
+            return function(*args, **kwargs)
+        watch = purity.Watch(args, kwargs)
+        value = function(*args, **kwargs)
+        self.notes.add(watch.changes(self.contract, shown, function, value))
+        return value
 
     def describe(self, error: BaseException) -> Reply:
         """A raised exception as plain data: kind, type, text, bases, place, trace."""
@@ -333,11 +363,13 @@ def _text(error: BaseException) -> str:
 
 
 class _Names(SimpleNamespace):
-    """A probe's `student`: the learner's real functions and classes."""
+    """A probe's `student`: the learner's real functions and classes. What a function does to the
+    arguments that the probe calls it with is noted, as for a call of a test."""
 
     def __init__(self, server: Server) -> None:
         super().__init__()
         object.__setattr__(self, "_server", server)
+        object.__setattr__(self, "_watched", {})
 
     def path(self, name: str) -> Path:
         """The path of one of the learner's files, such as a `.cu` file."""
@@ -346,5 +378,27 @@ class _Names(SimpleNamespace):
             raise NameNotFound(f"{name} is missing: not handed in, or not a file of this lab")
         return spec.path(name)
 
+    def unchanged(self, function: str, **values: Any) -> AbstractContextManager[None]:
+        """For the time of the block, `function` must leave these values as they are: for the
+        methods of a class, which no wrapper watches."""
+        notes: purity.ChangeLog = self._server.notes
+        return notes.unchanged(function, values)
+
     def __getattr__(self, name: str) -> Any:
-        return self._server.find(name)
+        found = self._server.find(name)
+        # A class keeps its identity, and a function that a library has wrapped its attributes.
+        if type(found) is not FunctionType:
+            return found
+        if found not in self._watched:
+            self._watched[found] = _watched(self._server, name, found)
+        return self._watched[found]
+
+
+def _watched(server: Server, name: str, function: FunctionType) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        value = server.watched(name, function, args, kwargs)
+        server.notes.raise_in_a_rank()
+        return value
+
+    return call

@@ -49,6 +49,11 @@ class Test:
         return not self.extra
 
     @property
+    def draws(self) -> bool:
+        """Whether its inputs depend on the seed."""
+        return "rng" in inspect.signature(self.function).parameters
+
+    @property
     def doc(self) -> str:
         return inspect.getdoc(self.function) or ""
 
@@ -190,6 +195,8 @@ class Suite:
             crossing=self.lab.crossing,
             given_folder=self.lab.exercise,
             preload=self.preload,
+            mutates=self.lab.mutates,
+            new=self.lab.new,
         )
 
     def limits(self) -> Limits:

@@ -18,7 +18,7 @@ from typing import Any
 from grader.errors import Disturbed, NotStarted, RemoteError, StudentError, SuiteFault
 from grader.lab import capabilities, skeleton
 from grader.sandbox.backends import Backend, LocalBackend
-from grader.sandbox.client import Session, Student
+from grader.sandbox.client import Noticed, Session, Student
 from grader.status import TestStatus
 from grader.suite import format
 from grader.suite.expect import Failure
@@ -131,10 +131,28 @@ def run_case(
             # Another task's mistake came first; this task has nothing yet that could be wrong.
             here = NotStarted(task.name, f"{task.file}:{number}")
             outcome = _from_far_side(suite, case, here)
+    if line.noticed:
+        outcome = _with_changes(suite, outcome, line.noticed[0])
     outcome.seconds = time.perf_counter() - started
-    if not outcome.status.is_pass:
+    if not outcome.status.is_pass and not outcome.called:
         outcome.called = format.call(*line.last) if line.last else ""
     return outcome
+
+
+def _with_changes(suite: Suite, outcome: Outcome, noticed: Noticed) -> Outcome:
+    """The outcome of a case in which a call changed its argument. Where all values are right, that
+    is the fault; where one is wrong, the change may explain it and is said after it."""
+    change = noticed.change
+    if outcome.status == TestStatus.FAILED:
+        outcome.lines.append(f"also: {change.sentence}")
+    if not outcome.status.is_pass:
+        return outcome
+    failed = Outcome(outcome.case, TestStatus.FAILED, [change.sentence], change.because)
+    failed.called = format.call(*noticed.call) if noticed.call else ""
+    failed.observed = f"{change.kind} {change.argument} of {change.function}"
+    own = ((file, line) for file, line in noticed.frames if _is_test(suite, file))
+    failed.site = next(own, ("", 0))
+    return failed
 
 
 def _from_failure(case: Case, error: Failure) -> Outcome:
@@ -187,10 +205,14 @@ def _suite_line(suite: Suite, error: BaseException) -> tuple[str, int]:
     trace = error.__traceback__
     while trace:
         name = trace.tb_frame.f_code.co_filename
-        if Path(name).parent == suite.lab.suite and Path(name).name not in SENT:
+        if _is_test(suite, name):
             site = (name, trace.tb_lineno)
         trace = trace.tb_next
     return site
+
+
+def _is_test(suite: Suite, file: str) -> bool:
+    return Path(file).parent == suite.lab.suite and Path(file).name not in SENT
 
 
 @contextmanager

@@ -306,6 +306,14 @@ def test_a_skipped_step_leaves_the_optimizers_state(student, rng):
 
 
 @task("LossScaler")
+def test_a_scaled_loss_is_the_loss_times_the_scale(student):
+    """The loss itself can still be logged afterwards.   Oracle: 3 times 8, by hand."""
+    scaler = student.LossScaler(init=8.0)
+    got = scaler.scale(torch.tensor(3.0))
+    expect.equal(float(got), 24.0, because="scale() multiplies by the current scale")
+
+
+@task("LossScaler")
 def test_gradients_are_unscaled_once(student):
     """A second unscale_ before update is an error; after update it is not.
     Oracle: torch.amp.GradScaler raises RuntimeError."""

@@ -13,7 +13,10 @@ def launch(student, name, grid, block, args, seed=0):
     them."""
     module = kernels.compile(student.path("transpose.cu"))
     args = [numpy.array(a) if isinstance(a, numpy.ndarray) else a for a in args]
-    report = module.launch(name, grid, block, args, seed=seed)
+    # With one array a kernel has nothing to read.
+    held = {"in": args[0]} if sum(isinstance(a, numpy.ndarray) for a in args) > 1 else {}
+    with student.unchanged(name, **held):
+        report = module.launch(name, grid, block, args, seed=seed)
     return report.plain(), [a for a in args if isinstance(a, numpy.ndarray)]
 
 

@@ -59,7 +59,8 @@ def gradient(student, x, dp):
     if p is not None:
         held = _tensors_held(p.grad_fn)
         with meters.op_log() as log:
-            found, backward = kernels.watched(torch.autograd.grad, p, leaf, dp)
+            with student.unchanged("SoftmaxFunction.backward", p=p.detach(), dp=dp):
+                found, backward = kernels.watched(torch.autograd.grad, p, leaf, dp)
         dx, ops = (None if found is None else found[0]), log.ops
         p = p.detach()
     own, _ = kernels.watched(student.softmax, x)
@@ -144,7 +145,8 @@ def tuned(student, configs, calls, seconds, repeats=1):
     rows = []
     for x in calls:
         before = len(trials)
-        value, reports = kernels.watched(softmax, x)
+        with student.unchanged("TunedSoftmax.__call__", x=x):
+            value, reports = kernels.watched(softmax, x)
         rows.append({"value": value, "reports": reports, "trials": trials[before:]})
     best = [
         [n, str(dtype) if isinstance(dtype, torch.dtype) else repr(dtype), list(kept)]

@@ -740,8 +740,10 @@ def mastered(student, data, members=None):
             opt = master_weights(params, group, **case["adamw"])
             rows = []
             for grad in case["grads"]:
-                with meters.collectives() as log:
-                    opt.step(grad.clone())
+                mean = grad.clone()
+                with student.unchanged("MasterWeights.step", grad=mean):
+                    with meters.collectives() as log:
+                        opt.step(mean)
                 flat = torch.cat([p.detach().reshape(-1) for p in params])
                 rows.append({"params": flat, "master": opt.master.detach().clone()})
             found.append({"rows": rows, "calls": _log_rows(log)})

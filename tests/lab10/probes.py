@@ -12,8 +12,10 @@ def pool_script(student, num_blocks, operations):
     pool = student.BlockPool(num_blocks)
     record = []
     for name, *arguments in operations:
+        held = {f"argument {place}": each for place, each in enumerate(arguments, 1)}
         try:
-            result = getattr(pool, name)(*arguments)
+            with student.unchanged(f"BlockPool.{name}", **held):
+                result = getattr(pool, name)(*arguments)
         except ValueError as error:
             record.append((f"ValueError: {error}", pool.num_free))
             break
@@ -96,10 +98,11 @@ def _stepped(scheduler, requests, most):
 def replay(student, cases):
     """Each case (config, [(arrival step, Req), ...], most steps): its steps, as JSON, until
     everything that came is done. With a step too many the record ends."""
-    return [
-        json.dumps(list(_stepped(student.Scheduler(config), requests, most)))
-        for config, requests, most in cases
-    ]
+    records = []
+    for config, requests, most in cases:
+        with student.unchanged("Scheduler", config=config, requests=requests):
+            records.append(json.dumps(list(_stepped(student.Scheduler(config), requests, most))))
+    return records
 
 
 def audit(student, config, requests, most):

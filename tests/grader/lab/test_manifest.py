@@ -34,6 +34,22 @@ FAULTS: dict[str, tuple[str, str, str]] = {
         'given = [{ file = "running_mean.py" }]',
         "stand in `edit` and in `given`",
     ),
+    "mutates kind": (
+        "needs = []",
+        'mutates = "values"',
+        "task `running_mean`: mutates is 'values'; list parameters, as in",
+    ),
+    "mutates name": (
+        "needs = []",
+        'mutates = ["a.b.c.d"]',
+        "mutates is ['a.b.c.d']; list parameters, as in",
+    ),
+    "new kind": (
+        "needs = []",
+        "returns_new = 1",
+        "returns_new is 1; write true for the task's own",
+    ),
+    "new name": ("needs = []", 'returns_new = ["a b"]', "returns_new is ['a b']; write true for"),
     "given name": (
         "given = []",
         'given = ["limits.py"]',
@@ -175,3 +191,14 @@ def test_labs_are_found_from_anywhere_in_a_kit(kit: MiniKit, tmp_path: Path) -> 
     shutil.copytree(kit.exercise, kit.root / "exercises" / "lab9")
     with pytest.raises(LabError, match="write `lab` and two digits"):
         load_lab(kit.root, "lab9")
+
+
+def test_arguments_that_a_contract_lets_a_call_change_have_whole_names(tmp_path: Path) -> None:
+    folder = tmp_path / "exercises" / "lab90"
+    shutil.copytree(find_root() / "exercises" / "lab03", folder)
+    text = (folder / "lab.toml").read_text().replace('"lab03"', '"lab90"')
+    row = 'mutates = ["flat", "helper.values", "Pool.free.blocks"]\nreturns_new = true'
+    (folder / "lab.toml").write_text(text.replace('mutates = ["flat"]', row))
+    lab = load_lab(tmp_path, "lab90")
+    assert lab.mutates == ("ring_all_reduce_.flat", "helper.values", "Pool.free.blocks")
+    assert lab.new == ("ring_all_reduce_",)

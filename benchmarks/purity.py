@@ -1,0 +1,185 @@
+"""What it costs to compare every argument after every call: a lab's suite with it and without.
+
+    python benchmarks/purity.py [--labs lab01,lab05] [--turns 5] [--write]
+
+Each suite runs on its reference at the `local` tier, by turns without and with the comparison, in
+one process that has loaded everything. Times are CPU time of that process. The ratio of two medians
+of a busy machine is coarse, so the comparison's own time is also measured directly, call by call:
+its share is the figure that the target is about. `--write` puts the table into
+`benchmarks/results/purity.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from grader.lab.manifest import load_lab  # noqa: E402
+from grader.sandbox import purity  # noqa: E402
+from grader.suite.model import Suite, load_suite  # noqa: E402
+from grader.suite.run import reference_backend, run_case, seed_of  # noqa: E402
+
+QUICK = "lab01,lab02,lab05,lab06,lab07,lab10,lab11,lab12,lab13"
+TARGET = 0.02
+
+
+class Off:
+    """In the place of `purity.Watch`: compares nothing."""
+
+    def __init__(self, args: Any, kwargs: Any) -> None:
+        pass
+
+    def changes(self, *_: Any) -> Iterator[purity.Change]:
+        return iter(())
+
+
+class Timed(purity.Watch):
+    """A watch that adds up its own CPU time, and how many arguments it looked at."""
+
+    seconds = 0.0
+    calls = 0
+    compared = 0
+
+    def __init__(self, args: Any, kwargs: Any) -> None:
+        began = time.process_time_ns()
+        super().__init__(args, kwargs)
+        Timed.seconds += (time.process_time_ns() - began) / 1e9
+        Timed.calls += 1
+        Timed.compared += len(self.before)
+
+    def changes(self, *rest: Any) -> Iterator[purity.Change]:
+        began = time.process_time_ns()
+        found = list(super().changes(*rest))
+        Timed.seconds += (time.process_time_ns() - began) / 1e9
+        return iter(found)
+
+
+@contextmanager
+def watching(kind: Any) -> Iterator[None]:
+    right, purity.Watch = purity.Watch, kind
+    try:
+        yield
+    finally:
+        purity.Watch = right  # type: ignore[misc]
+
+
+@dataclass
+class Row:
+    """One lab's figures, in seconds of CPU time."""
+
+    lab: str
+    without: list[float] = field(default_factory=list)
+    compared: list[float] = field(default_factory=list)
+    own: float = 0.0
+    calls: int = 0
+    arguments: int = 0
+
+    @property
+    def ratio(self) -> float:
+        return statistics.median(self.compared) / statistics.median(self.without)
+
+    @property
+    def share(self) -> float:
+        return self.own / statistics.median(self.without)
+
+
+def once(suite: Suite) -> float:
+    """CPU seconds of one run of a suite on its reference; SystemExit if a case fails."""
+    folder = suite.lab.solution
+    with reference_backend(suite, folder) as backend:
+        backend.load()
+        began = time.process_time()
+        outcomes = [run_case(suite, case, backend, folder, seed_of(case)) for case in suite.cases]
+        seconds = time.process_time() - began
+    if wrong := [each.case.id for each in outcomes if each.status.name == "FAILED"]:
+        raise SystemExit(f"the reference fails: {wrong}")
+    return seconds
+
+
+def measured(lab_id: str, turns: int) -> Row:
+    suite = load_suite(load_lab(ROOT, lab_id))
+    row = Row(lab_id)
+    once(suite)  # imports, and what torch compiles
+    for _ in range(turns):
+        with watching(Off):
+            row.without.append(once(suite))
+        row.compared.append(once(suite))
+    Timed.seconds, Timed.calls, Timed.compared = 0.0, 0, 0
+    with watching(Timed):
+        once(suite)
+    row.calls, row.arguments = Timed.calls, Timed.compared
+    row.own = max(0.0, Timed.seconds - 2 * Timed.calls * clock_seconds())
+    return row
+
+
+def clock_seconds() -> float:
+    """What reading the clock twice adds to what lies between."""
+    found = []
+    for _ in range(2000):
+        began = time.process_time_ns()
+        found.append(time.process_time_ns() - began)
+    return statistics.median(found) / 1e9
+
+
+def table(rows: list[Row], command: str) -> str:
+    torch = sys.modules.get("torch")
+    where = f"Python {platform.python_version()}, torch {torch.__version__ if torch else 'none'}"
+    lines = [
+        "# The comparison of arguments\n",
+        f"`{command}`, {time.strftime('%Y-%m-%d')}, {where}, {os.cpu_count()} cores. Load of the "
+        f"machine at the end: {os.getloadavg()[0]:.1f}.\n",
+        "CPU seconds of a suite on its reference, local tier, everything loaded: medians of turns "
+        "without and with the comparison, and their ratio; then the comparison's own time, "
+        "measured in each call less the cost of the clock, and its share of the suite. Calls whose "
+        "arguments are all numbers and texts are not counted: nothing is compared there.\n",
+        "| lab | calls | arguments compared | without | with | ratio | own time, ms | share |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        pair = [statistics.median(part) for part in (row.without, row.compared)]
+        lines.append(
+            f"| {row.lab} | {row.calls:,} | {row.arguments:,} | {pair[0]:.2f} | {pair[1]:.2f} | "
+            f"{row.ratio:.3f} | {row.own * 1e3:.1f} | {row.share:.2%} |"
+        )
+    worst = max(rows, key=lambda row: row.share)
+    verdict = "kept" if worst.share <= TARGET else "missed"
+    lines.append(
+        f"\nTarget: at most {TARGET:.0%} of a suite's time. Largest share: {worst.lab} with "
+        f"{worst.share:.2%}: {verdict}. Ratios around 1 are noise of the machine where the share "
+        "says less."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--labs", default=QUICK)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    rows = []
+    for lab_id in args.labs.split(","):
+        rows.append(measured(lab_id, args.turns))
+        print(f"{lab_id}: ratio {rows[-1].ratio:.3f}, share {rows[-1].share:.2%}", flush=True)
+    text = table(rows, f"python benchmarks/purity.py --turns {args.turns} --write")
+    print(text)
+    if args.write:
+        (ROOT / "benchmarks" / "results" / "purity.md").write_text(text, encoding="utf-8")
+    return 0 if max(row.share for row in rows) <= TARGET else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

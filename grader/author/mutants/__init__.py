@@ -1,0 +1,1 @@
+"""Automatic mutants: small changes of a reference that its suite must notice."""
