@@ -58,9 +58,9 @@ def gradient(student, x, dp):
     dx, backward, held, forward_ops, ops = None, [], [], log.ops, []
     if p is not None:
         held = _tensors_held(p.grad_fn)
-        with meters.op_log() as log:
-            with student.unchanged("SoftmaxFunction.backward", p=p.detach(), dp=dp):
-                found, backward = kernels.watched(torch.autograd.grad, p, leaf, dp)
+        unchanged = student.unchanged("SoftmaxFunction.backward", p=p.detach(), dp=dp)
+        with unchanged, meters.op_log() as log:
+            found, backward = kernels.watched(torch.autograd.grad, p, leaf, dp)
         dx, ops = (None if found is None else found[0]), log.ops
         p = p.detach()
     own, _ = kernels.watched(student.softmax, x)

@@ -10,7 +10,8 @@ small, arithmetic that the interpreter does on bit patterns. Two programs that t
 of them by writing it, race unless an atomic orders them.
 
 While the function runs, memory of `torch.empty` and its kin holds NaN (for integers the largest
-number), which shows what a kernel leaves out. With `@triton.autotune` the first configuration runs.
+number), which shows what a kernel leaves out; so does a lane of a `tl.load` that its mask switched
+off, without an `other`. With `@triton.autotune` the first configuration runs.
 bfloat16 is rounded to the nearest when it is stored, as on a GPU.
 
 Known limits
