@@ -134,9 +134,9 @@ def test_logits_of_any_size(student, rng, task):
 
 
 @task(*ANY_AXES, holds=("axes", "one_column"))
-@pytest.mark.parametrize("shape", [(70,), (2, 1, 3, 70), (4, 1)], ids=str)
+@pytest.mark.parametrize("shape", [(70,), (2, 1, 3, 70), (4, 1), (1,)], ids=str)
 def test_all_axes_but_the_last_count_rows(student, rng, task, shape):
-    """(N,), (B, H, S, N), and rows of one column.   Oracle: torch in float64, counting."""
+    """(N,), (B, H, S, N), rows of one column, and one element alone.   Oracle: torch in float64, counting."""
     for call in calls.of(task, rng, *shape):
         run = calls.run(student, call)
         launches.right(run, call)
@@ -159,7 +159,7 @@ def _exchanged(x):
 
 @task(*KERNELS, gate=False, holds=("empty",))
 def test_a_tensor_without_elements(student, rng, task):
-    """No rows; no columns, where that is possible.   Oracle: the shapes."""
+    """No rows; no columns, where that is possible; in half precision.   Oracle: the shapes."""
     shapes = [(0, 5), *([(5, 0)] if task != "log_softmax_cross_entropy" else [])]
     shapes += [(2, 0, 3)] if task in ANY_AXES else []
     for shape in shapes:
@@ -170,10 +170,12 @@ def test_a_tensor_without_elements(student, rng, task):
             for each, name in zip(got, names, strict=True):
                 because = "as many rows and columns come out as went in"
                 expect.shape(each, tuple(call.want[name].shape), because=because, what=name)
+                dtype = "float32" if name in ("loss", "lse") else "float16"
+                expect.dtype(each, dtype, because=launches.IN_DTYPE, what=name)
 
 
 def _empty(task, shape):
-    x = torch.empty(shape)
+    x = torch.empty(shape, dtype=torch.float16)
     if task == "softmax_scaled_masked":
         return [calls.masked(x, mask) for mask in (None, torch.ones(1, shape[1]) > 0)]
     if task == "log_softmax_cross_entropy":

@@ -7,7 +7,7 @@ import torch
 
 from grader.suite import expect, task
 
-from . import launches, oracles
+from . import calls, launches, oracles
 from .oracles import normal, uneven
 
 # --- softmax_dropout -----------------------------------------------------------------------------
@@ -80,6 +80,16 @@ def test_the_backward_makes_the_same_mask(student, rng, rate, seed):
         scale=float(dp.abs().max() * p.max()),
         what="dx",
     )
+
+
+@task("softmax_dropout", holds=("kept", "again"))
+def test_an_element_at_the_rate_is_kept(student, rng):
+    """rate is one of the random numbers itself, forward and backward.   Oracle: Philox in NumPy."""
+    x, dout = normal(rng, 3, 20), normal(rng, 3, 20)
+    rate = float(sorted(oracles.uniform(calls.SEED, 60))[17])
+    p = oracles.softmax(x).float()
+    for call in (calls.dropout(x, rate), calls.dropout_backward(p, dout, rate)):
+        launches.right(calls.run(student, call), call)
 
 
 @task("softmax_dropout", gate=False, holds=("rates", "seeds"))

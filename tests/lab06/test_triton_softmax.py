@@ -373,7 +373,11 @@ def test_a_row_that_sees_one_key_gives_it_all(student, rng):
     """Each row sees one column, then there is but one.   Oracle: 1, exactly up to rounding."""
     one = torch.zeros(4, 20, dtype=torch.bool)
     one[torch.arange(4), torch.from_numpy(rng.integers(0, 20, size=4))] = True
-    for x, mask in ((normal(rng, 4, 20), one), (normal(rng, 4, 1), None)):
+    for x, mask in (
+        (normal(rng, 4, 20), one),
+        (normal(rng, 4, 1), None),
+        (normal(rng, 1, 1), None),
+    ):
         call = calls.masked(x, mask)
         launches.right(calls.run(student, call), call, n=1)
 
@@ -852,6 +856,14 @@ def test_logits_may_all_be_far_from_zero(student, rng, height):
     labels = torch.from_numpy(rng.integers(0, 50, size=3))
     call = calls.cross_entropy(logits, labels, block=16)
     launches.right(calls.run(student, call), call)
+
+
+@task("log_softmax_cross_entropy", holds=("values", "one_column"))
+@pytest.mark.parametrize("V", [1, 30])
+def test_a_batch_of_one_row(student, rng, V):
+    """One row, of one column or of several.   Oracle: torch's cross_entropy in float64."""
+    run, want, _ = _cross_entropy(student, rng, 1, V, 8)
+    _loss_and_lse(run, want, V)
 
 
 @task("log_softmax_cross_entropy", holds=("many_rows",))

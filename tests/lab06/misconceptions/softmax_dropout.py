@@ -122,3 +122,10 @@ mean_of_the_undropped_gradient = lines(
     gradient after the mask.""",
     ("tl.sum(p * dp, axis=0)", "tl.sum(p * dout, axis=0)"),
 )
+
+kept_above_the_rate = lines(
+    """A random number that equals the rate drops its element; it is kept where the number is at
+    least the rate, forward and backward.""",
+    ("kept = tl.rand(seed, at) >= rate", "kept = tl.rand(seed, at) > rate"),
+    ("tl.where(tl.rand(seed, at) >= rate", "tl.where(tl.rand(seed, at) > rate"),
+)
