@@ -136,7 +136,8 @@ def test_logits_of_any_size(student, rng, task):
 @task(*ANY_AXES, holds=("axes", "one_column"))
 @pytest.mark.parametrize("shape", [(70,), (2, 1, 3, 70), (4, 1), (1,)], ids=str)
 def test_all_axes_but_the_last_count_rows(student, rng, task, shape):
-    """(N,), (B, H, S, N), rows of one column, and one element alone.   Oracle: torch in float64, counting."""
+    """(N,), (B, H, S, N), rows of one column, and one element alone.   Oracle: torch in
+    float64, counting."""
     for call in calls.of(task, rng, *shape):
         run = calls.run(student, call)
         launches.right(run, call)
