@@ -2,12 +2,15 @@
 
 Shapes throughout: a softmax runs over the last axis. `x: (..., N)` has any leading axes and any
 strides (a transposed matrix, a slice, a broadcast axis of stride 0), float32, float16 or bfloat16.
-Kernels compute in float32; results are new contiguous tensors in the dtype of the input. A logit of
--inf has weight 0. A tensor without elements gives one without elements.
+Logits are finite, up to 1e30 in size, or -inf, which has weight 0. Kernels compute in float32 and
+round once, when they store. Results are new contiguous tensors in the dtype of the input, and
+arguments stay as they are. A tensor without elements gives one without elements.
 
 What binds is what the launch functions take and return, what they read and write (counted by
 element), and that the arithmetic is Triton's: no torch operation may compute on a tensor of the
-input's size, nor copy it. The kernels are yours: change their parameters, split them, add to them.
+input's size, nor copy or fill one. Programs share the work: a program owns a row, a few rows or a
+part of one, so that M rows have at least M / 8 programs (task 9 says its own number). The kernels
+are yours: change their parameters, split them, add to them.
 On a CPU they run in Triton's interpreter, on a GPU compiled: convert what you load with
 `.to(tl.float32)` before you compute, and write no `a = b = ...` in a kernel.
 """
@@ -72,11 +75,11 @@ def softmax_kernel(x_ptr, out_ptr, N, x_stride_m, x_stride_n, BLOCK: tl.constexp
 
 
 def softmax(x: Tensor) -> Tensor:
-    """softmax over the last axis, one launch with one program a row.
+    """softmax over the last axis in one launch, in which a whole row belongs to one program.
 
     x: (..., N); N fits one program (up to 32,768). Returns a tensor of x's shape and dtype.
     Memory, counted: each element of x is loaded once and each of the result stored once, M N and
-    M N elements, whatever the strides. A program may own a few rows (at least M / 8 programs).
+    M N elements, whatever the strides. A program owns one row or a few: at least M / 8 programs.
     Leading axes that cannot be merged into one are the only reason for a copy, see `as_rows`. Rows
     of nothing but -inf are not asked for here.
     Source: Triton's tutorial "Fused Softmax".
@@ -110,10 +113,11 @@ def softmax_scaled_masked_kernel(
 def softmax_scaled_masked(x: Tensor, scale: float = 1.0, mask: Tensor | None = None) -> Tensor:
     """softmax(scale * x, masked) over the last axis: the weights of attention, one launch.
 
-    x: (M, N), scores with finite values. mask: None, or a tensor that broadcasts to (M, N), as
-    (M, N), (1, N), (M, 1) or (N,). A boolean mask is True where a logit takes part. A float32 mask
-    is added to scale * x; -inf in it hides a logit. A row that is wholly hidden gives zeros, not
-    NaN. Any scale, also a negative one. Returns (M, N) in the dtype of x.
+    x: (M, N), scores with finite values; N as in task 3. mask: None, or a tensor with any strides
+    that broadcasts to (M, N), as (M, N), (1, N), (M, 1), (N,) or (1,). A boolean mask is True where
+    a logit takes part. A float32 mask is added to scale * x: -inf in it hides a logit, and no other
+    number does, down to -1e30. A row that is wholly hidden gives zeros, not NaN. Any scale, also 0
+    or a negative one, that keeps scale * x within 1e30. Returns (M, N) in the dtype of x.
     Memory, counted: at most M N elements of x and M N of the mask are loaded, M N are stored. A
     broadcast mask is not copied: an axis that it lacks has stride 0.
     Source: the masks are those of torch.nn.functional.scaled_dot_product_attention.
@@ -145,7 +149,7 @@ def softmax_backward_kernel(
 def softmax_backward(p: Tensor, dp: Tensor) -> Tensor:
     """The gradient of a loss by the logits, from p = softmax(x) and dp = dLoss/dp: one launch.
 
-    p, dp: (..., N), of one shape and dtype, each with strides of its own. Returns
+    p, dp: (..., N), of one shape and dtype, each with strides of its own; N as in task 3. Returns
     dx = p * (dp - sum(p * dp)), the sum over the last axis, in the dtype of p.
     Memory, counted: p and dp are loaded once, 2 M N elements, and M N are stored.
     """
@@ -156,7 +160,8 @@ def softmax_backward(p: Tensor, dp: Tensor) -> Tensor:
 class SoftmaxFunction(torch.autograd.Function):
     """`SoftmaxFunction.apply(x)`: the softmax of task 3, differentiable by the kernel of task 5.
 
-    Saved for the backward: the result, and no other tensor.
+    Saved for the backward: the result, and no other tensor. `ctx.save_for_backward` keeps it; an
+    attribute of ctx that holds a tensor keeps that tensor alive past the backward.
     """
 
     @staticmethod
@@ -185,11 +190,12 @@ def online_softmax_kernel(x_ptr, out_ptr, N, x_stride_m, x_stride_n, BLOCK: tl.c
 def online_softmax(x: Tensor, block: int = 1024) -> Tensor:
     """softmax over the last axis for rows of any length, in blocks of `block` elements.
 
-    x: (..., N); block: a power of two. Maximum and sum of a row come from one pass over its blocks,
-    with a running maximum and a running sum, the result from a second pass. A row of nothing but
-    -inf gives zeros.
+    x: (..., N); block: a power of two, which may be longer than the row. Maximum and sum of a row
+    come from one pass over its blocks, with a running maximum and a running sum, the result from a
+    second pass. A row of nothing but -inf gives zeros.
     Memory, counted: at most 2 M N elements are loaded and M N stored, statistics apart (M N / 16 at
-    most, for those who split rows), and no load or store is of more than `block` elements.
+    most, for those who split rows). Rows that are long enough are loaded `block` elements at a
+    time, and no load or store is of more.
     Source: Milakov and Gimelshein 2018, Algorithm 3.
     """
     # TODO(lab06.online_softmax): Rows longer than a block
@@ -222,13 +228,14 @@ def log_softmax_cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Cross entropy of logits against labels without writing a matrix of log-probabilities.
 
-    logits: (M, V), any strides; labels: (M,) int64, each a column of logits or `ignore_index`,
-    which may also be the number of a column. Returns loss, one float32 number: the mean of
-    lse - logits[row, label] over the rows whose label is not `ignore_index` (NaN if there is none),
-    and lse: (M,) float32, the natural logarithm of the sum of exp(logits) of every row.
-    Memory, counted: each logit is loaded once, in blocks of at most `block` (a power of two), and
-    that of the label once more at most; nothing of M V elements is written. On tensors of M
-    elements torch may compute, for the mean.
+    logits: (M, V), any strides, V >= 1, as many columns as a vocabulary has; labels: (M,) int64, of
+    any stride, each a column of logits or `ignore_index`, which is any int: it may also be the
+    number of a column. Returns loss, one float32 number: the mean of lse - logits[row, label] over
+    the rows whose label is not `ignore_index` (NaN if there is none), and lse: (M,) float32, the
+    natural logarithm of the sum of exp(logits) of every row, ignored ones too.
+    Memory, counted: each logit is loaded once, `block` (a power of two) at a time where V is that
+    large and never more, and that of the label once more at most; nothing of M V elements is
+    written. On tensors of M elements torch may compute, for the mean.
     Source: torch.nn.functional.cross_entropy, reduction "mean".
     """
     # TODO(lab06.log_softmax_cross_entropy): Cross entropy without log-probabilities
@@ -250,10 +257,11 @@ def softmax_dropout_kernel(
 def softmax_dropout(x: Tensor, rate: float, seed: int) -> tuple[Tensor, Tensor]:
     """softmax over the last axis, then dropout whose mask is never stored: one launch.
 
-    x: (..., N) of less than 2^31 elements; 0 <= rate < 1; seed: an int. Returns (out, p) in the
-    dtype of x: p the softmax, out = p / (1 - rate) where an element is kept and 0 elsewhere. Row r,
-    column c of the (M, N) rows is kept where tl.rand(seed, r * N + c) >= rate, with an int32
-    offset: so the mask can be made again from the seed alone.
+    x: (..., N) of less than 2^31 elements, N as in task 3; 0 <= rate < 1; seed: 0 to 2^63 - 1.
+    Returns (out, p) in the dtype of x: p the softmax, out = p / (1 - rate) where an element is kept
+    and 0 elsewhere. Row r, column c of the (M, N) rows is kept where
+    tl.rand(seed, r * N + c) >= rate, with an int32 offset: so the mask can be made again from the
+    seed alone.
     Memory, counted: M N elements loaded, 2 M N stored; nothing of M N elements besides.
     Source: Triton's tutorial "Low-Memory Dropout"; Salmon et al. 2011 (Philox).
     """
@@ -283,7 +291,8 @@ def softmax_dropout_backward_kernel(
 def softmax_dropout_backward(p: Tensor, dout: Tensor, rate: float, seed: int) -> Tensor:
     """The gradient by the logits of task 8's forward, from its p, rate and seed: one launch.
 
-    p, dout: (..., N) of one shape and dtype. Returns dx in the dtype of p.
+    p, dout: (..., N) of one shape and dtype, each with strides of its own. Returns dx in the dtype
+    of p, a tensor of its own.
     Memory, counted: 2 M N elements loaded, M N stored.
     """
     # TODO(lab06.softmax_dropout): Dropout that is never stored
@@ -309,10 +318,11 @@ class TunedSoftmax:
     which they are tried. measure: takes a function without arguments, which makes one launch and
     returns the result, and returns the seconds that it took; it may call that function several
     times. `tuned(x)` returns the softmax over the last axis of x: (..., N) as task 3 does, by
-    programs of which each walks over many rows: min(num_programs, M) are launched. For the first x
-    of each N and dtype, every config is measured once and the fastest is kept (the first of equal
-    ones), then that one runs; later calls with the same N and dtype measure nothing. `tuned.best`
-    maps (N, dtype) to the kept config.
+    programs of which each walks over many rows: min(num_programs, M) are launched, with num_warps
+    as a launch option. For the first x of each N and dtype, every config is measured once and the
+    fastest is kept (the first of equal ones), then that one runs; later calls with the same N and
+    dtype measure nothing. `tuned.best` maps (N, dtype) to the kept config. What one object has
+    found, another one does not know.
     Memory, counted: M N elements loaded and M N stored, for each launch.
     Source: the persistent kernel of Triton's tutorial "Fused Softmax"; `triton.autotune`.
     """

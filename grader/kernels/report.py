@@ -101,7 +101,8 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `kind` is "cuda" or "triton". For a Triton kernel `grid` and `blocks` count programs; `flops`
     are 2 * M * N * K of every tl.dot; `touched` has for each array how many elements were read
-    and written at least once; `visits` are there if the launch was traced."""
+    and written at least once; `visits` are there if the launch was traced; `options` are those of
+    the launch that are whole numbers and not parameters of the kernel, such as num_warps."""
 
     kernel: str
     grid: Size
@@ -123,6 +124,7 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flops: Count = 0
     touched: dict[str, tuple[Count, Count]] = {}
     visits: list[Visit] = []
+    options: dict[str, Count] = {}  # copied by msgspec
 
     def bytes(self, kind: str = "", array: str = "") -> int:
         """Bytes of global memory that the kernel requested: lanes times the size of an element."""

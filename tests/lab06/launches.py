@@ -4,8 +4,11 @@ what torch did besides."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from grader.kernels import Report
 from grader.suite import expect
@@ -139,3 +142,86 @@ def torch_traffic(ops: list[tuple[str, Any, Any]]) -> tuple[list[str], int, int]
         read += sum(prod(shape) for shape in inputs)
         written += sum(prod(shape) for shape in results)
     return names, read, written
+
+
+# -- what every kernel of the lab is held to ------------------------------------------------------
+
+ROWS = "rows need nothing from each other: programs are what a GPU runs at the same time"
+IN_DTYPE = "results have the dtype of the input"
+# Results that are float32 whatever the input is.
+_STATISTICS = ("loss", "lse")
+# Tasks that may take more launches than one: rows split over programs, a mean of its own.
+_SEVERAL = ("online_softmax", "log_softmax_cross_entropy")
+_SMALLEST = {"float16": 2.0**-14, "bfloat16": 2.0**-126}
+
+
+def right(run: Run, call: Any, n: int | None = None) -> None:
+    """The results of a call (`calls.Call`), in their dtypes. `n`: the length of the sums behind
+    them, that of a row if not given."""
+    names = list(call.want)
+    got = [run.value] if len(names) == 1 else expect.arrays(run.value, names)
+    given = str(call.matrix.dtype).removeprefix("torch.")
+    many = n or call.matrix.shape[-1]
+    for value, (name, want) in zip(got, call.want.items(), strict=True):
+        dtype = "float32" if name in _STATISTICS else given
+        expect.dtype(value, dtype, because=IN_DTYPE, what=name)
+        if dtype == "float32":
+            many = 2 if name in _STATISTICS else many
+            expect.close(
+                value, want, because=call.because, n=many, dtype=dtype, what=name, scale=call.size
+            )
+        else:
+            rounded_once(value, want, dtype, call.because, name, call.size or 0.0)
+
+
+def rounded_once(
+    got: Any, want: Tensor, dtype: str, because: str, what: str, size: float = 0.0
+) -> None:
+    """Half precision results of arithmetic in float32: half a unit in the last place, and a tenth
+    of that for the arithmetic. `size`: of the terms of a sum whose result may be much smaller."""
+    expect.shape(got, tuple(want.shape), because=because, what=what)
+    last = expect.EPS[dtype] * 2.0 ** torch.floor(
+        torch.log2(want.abs().clamp(min=_SMALLEST[dtype]))
+    )
+    room = 0.55 * last + 2.0**-20 * size
+    expect.close(
+        (got.double() - want) / room,
+        torch.zeros_like(want),
+        because=f"{because}, computed in float32 and rounded once, when it is stored",
+        floor=1.0,
+        what=f"error of {what}, in units of half the last place",
+    )
+
+
+def fused(run: Run, call: Any) -> None:
+    """The call loads and stores as much as its task allows, in as many launches, and torch does
+    nothing to a matrix."""
+    M, N = prod(call.matrix.shape[:-1]), call.matrix.shape[-1]
+    matrix = M * N
+    only_triton(run.ops, matrix)
+    if call.function not in _SEVERAL:
+        one_launch(run)
+    least, most, out = call.passes
+    size = call.matrix.element_size()
+    rows = [row for report in run.reports for row in report.of("read") if row.size == size]
+    if call.function == "softmax_scaled_masked":
+        rows = [row for report in run.reports for row in report.of("read")]
+    more = {"online_softmax": matrix // 16, "log_softmax_cross_entropy": 4 * M}
+    extra = more.get(call.function, 0)
+    loaded_now = sum(row.lanes for row in rows)
+    _count(loaded_now, round(least * matrix), most * matrix + extra, ONCE, "elements loaded")
+    if out == 0:
+        stored(run, 2, 8 * M, because="a loss and a log-sum-exp a row, no matrix")
+    else:
+        stored(run, out * matrix, out * matrix + extra)
+
+
+def shared(run: Run, rows: int) -> None:
+    """Many programs did the work."""
+    expect.at_least(
+        max(report.blocks for report in run.reports),
+        ceil(rows / 8),
+        because=ROWS,
+        what="programs of the largest launch",
+        unit=None,
+    )

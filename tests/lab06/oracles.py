@@ -34,14 +34,18 @@ def softmax(x: Tensor) -> Tensor:
 
 def attention_weights(x: Tensor, scale: float, mask: Tensor | None) -> Tensor:
     """What scaled_dot_product_attention gives each key, in float64: its queries are x and its keys
-    and values are unit vectors, so that its scores are x and its output the weights."""
+    and values are unit vectors, so that its scores are x and its output the weights. Of long rows,
+    for which there would be too many of those, torch.softmax in float64."""
     N = x.shape[-1]
-    unit = torch.eye(N, dtype=torch.float64)
     if mask is None:
         mask = torch.ones(1, N, dtype=torch.bool)
     mask = mask.expand(x.shape)
     seen = mask if mask.dtype == torch.bool else mask > -INF
     given = mask if mask.dtype == torch.bool else mask.double()
+    if N > 1024:
+        added = torch.where(seen, 0.0, -INF) if mask.dtype == torch.bool else given
+        return softmax(scale * x.double() + added)
+    unit = torch.eye(N, dtype=torch.float64)
     weights = functional.scaled_dot_product_attention(
         x.double()[None], unit[None], unit[None], attn_mask=given[None], scale=scale
     )[0]
@@ -90,3 +94,8 @@ def uniform(seed: int, count: int) -> np.ndarray:
     word = c[0].astype(np.uint32).view(np.int32).astype(np.int64)
     folded = np.where(word < 0, -word - 1, word)
     return folded.astype(np.float32) * np.float32(4.6566127342e-10)
+
+
+def kept(seed: int, rate: float, x: Tensor) -> Tensor:
+    """Where dropout of a tensor of x's shape keeps an element."""
+    return torch.from_numpy(uniform(seed, x.numel()) >= rate).reshape(x.shape)

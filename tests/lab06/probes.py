@@ -11,9 +11,28 @@ from grader import kernels, meters
 
 def watched(student, function, args, kwargs, seed=0):
     """One call: its result, the reports of its launches, the operations of torch in it."""
+    call, reports = _callable(student, function, args)
+    if call is None:
+        return {"value": None, "reports": reports, "ops": []}
     with meters.op_log() as log:
-        value, reports = kernels.watched(getattr(student, function), *args, seed=seed, **kwargs)
+        value, reports = kernels.watched(call, *args, seed=seed, **kwargs)
     return {"value": value, "reports": reports, "ops": log.ops}
+
+
+def _callable(student, function, args):
+    """The function of that name; for TunedSoftmax an object that has made its search for these
+    arguments, or the reports of a search that a fault ended."""
+    kernels.watched(lambda: None)  # the guard's self-test, which computes with torch
+    if function != "TunedSoftmax":
+        return getattr(student, function), []
+
+    def measure(run):
+        run()
+        return 1.0
+
+    softmax = student.TunedSoftmax([(3, 4)], measure)
+    value, reports = kernels.watched(softmax, *args)
+    return (None if value is None else softmax), reports
 
 
 def watched_rows(student, function, rows):
@@ -31,15 +50,16 @@ def passes(student, function, x):
 
 def gradient(student, x, dp):
     """SoftmaxFunction on x, and backward from dp: result, what softmax gives by itself, gradient,
-    the launches of either way, torch's operations in the backward, and the bytes that were saved
-    in between."""
-    leaf = x.detach().clone().requires_grad_()
-    with meters.saved_bytes() as saved:
+    the launches of either way, torch's operations in both, the bytes that were saved in between,
+    and the names of ctx's attributes that hold a tensor."""
+    leaf = x.detach().requires_grad_()
+    with meters.saved_bytes() as saved, meters.op_log() as log:
         p, forward = kernels.watched(student.SoftmaxFunction.apply, leaf)
-    dx, backward, ops = None, [], []
+    dx, backward, held, forward_ops, ops = None, [], [], log.ops, []
     if p is not None:
-        held = student.unchanged("SoftmaxFunction.backward", p=p.detach(), dp=dp)
-        with meters.op_log() as log, held:
+        held = _tensors_held(p.grad_fn)
+        unchanged = student.unchanged("SoftmaxFunction.backward", p=p.detach(), dp=dp)
+        with unchanged, meters.op_log() as log:
             found, backward = kernels.watched(torch.autograd.grad, p, leaf, dp)
         dx, ops = (None if found is None else found[0]), log.ops
         p = p.detach()
@@ -50,28 +70,75 @@ def gradient(student, x, dp):
         "dx": dx,
         "forward": forward,
         "backward": backward,
+        "forward_ops": forward_ops,
         "ops": ops,
         "saved_bytes": saved.bytes,
+        "held": held,
     }
 
 
-def unmodified(student, function, args):
-    """Whether a call leaves the tensors among its arguments as they were."""
+def _tensors_held(ctx):
+    """Names of the attributes of a node of autograd that hold a tensor, also in a container."""
+
+    def holds(value):
+        if isinstance(value, dict):
+            value = list(value.values())
+        if isinstance(value, (list, tuple, set)):
+            return any(map(holds, value))
+        return isinstance(value, torch.Tensor)
+
+    return sorted(name for name, value in getattr(ctx, "__dict__", {}).items() if holds(value))
+
+
+def alone(student, function, args, other):
+    """Two calls, the second with other arguments: which arguments of the first call it changed,
+    which of its results share memory with an argument, are not contiguous, or are other numbers
+    after the second call."""
+    call, reports = _callable(student, function, args)
+    changed, shared, scattered, overwritten = [], [], [], []
+    if call is None:
+        return {"reports": reports, "found": []}
     tensors = [each for each in args if isinstance(each, torch.Tensor)]
-    before = [each.clone() for each in tensors]
-    _, reports = kernels.watched(getattr(student, function), *args)
-    same = all(torch.equal(a, b) for a, b in zip(before, tensors))
-    return {"same": same, "reports": reports}
+    before = [_memory(each).clone() for each in tensors]
+    value, reports = kernels.watched(call, *args)
+    results = [each for each in _listed(value) if isinstance(each, torch.Tensor)]
+    copies = [each.clone() for each in results]
+    for number, (each, was) in enumerate(zip(tensors, before)):
+        if not torch.equal(_memory(each), was):
+            changed.append(number)
+    places = [each.untyped_storage().data_ptr() for each in tensors]
+    for number, each in enumerate(results):
+        if each.untyped_storage().data_ptr() in places:
+            shared.append(number)
+        if not each.is_contiguous():
+            scattered.append(number)
+    if value is not None:
+        _, more = kernels.watched(call, *other)
+        reports = reports + more
+    for number, (each, was) in enumerate(zip(results, copies)):
+        if not torch.equal(each, was):
+            overwritten.append(number)
+    return {"reports": reports, "found": [changed, shared, scattered, overwritten]}
 
 
-def tuned(student, configs, calls, seconds):
-    """A TunedSoftmax whose trials take the seconds that are given, in the order of the trials. For
-    each call: result, reports, how many trials there were; at last, what it has kept."""
+def _memory(tensor):
+    """All bytes of the memory in which a tensor lies."""
+    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+
+
+def _listed(value):
+    return value if isinstance(value, (list, tuple)) else [value]
+
+
+def tuned(student, configs, calls, seconds, repeats=1):
+    """A TunedSoftmax whose trials take the seconds that are given, in the order of the trials; each
+    trial runs that often. For each call: result, reports, the results of its trials; at last, what
+    it has kept."""
     left = list(seconds)
     trials = []
 
     def measure(run):
-        trials.append(run() is not None)
+        trials.append([run() for _ in range(repeats)])
         return left.pop(0)
 
     softmax = student.TunedSoftmax(configs, measure)
@@ -80,8 +147,11 @@ def tuned(student, configs, calls, seconds):
         before = len(trials)
         with student.unchanged("TunedSoftmax.__call__", x=x):
             value, reports = kernels.watched(softmax, x)
-        rows.append({"value": value, "reports": reports, "trials": len(trials) - before})
-    best = [[n, str(dtype), list(kept)] for (n, dtype), kept in softmax.best.items()]
+        rows.append({"value": value, "reports": reports, "trials": trials[before:]})
+    best = [
+        [n, str(dtype) if isinstance(dtype, torch.dtype) else repr(dtype), list(kept)]
+        for (n, dtype), kept in softmax.best.items()
+    ]
     return {"calls": rows, "best": best}
 
 

@@ -7,7 +7,7 @@ import torch
 
 from grader.suite import expect, task
 
-from . import launches, oracles
+from . import calls, launches, oracles
 from .oracles import normal, uneven
 
 # --- softmax_dropout -----------------------------------------------------------------------------
@@ -23,8 +23,11 @@ def _dropped(p, kept, rate):
     return torch.where(kept, p.double() / (1 - rate), 0.0)
 
 
-@task("softmax_dropout")
-@pytest.mark.parametrize(("rate", "seed"), [(0.25, 7), (0.6, 123_456), (0.0, 1)])
+@task("softmax_dropout", holds=("values", "kept", "philox", "rates", "no_dropout", "seeds"))
+@pytest.mark.parametrize(
+    ("rate", "seed"),
+    [(0.25, 7), (0.6, 123_456), (0.0, 1), (0.97, 0), (0.5, 2**40 + 3), (0.5, 2**62)],
+)
 def test_the_mask_is_that_of_philox(student, rng, rate, seed):
     """p and out for a seed.   Oracle: Philox from its definition in NumPy, softmax in float64."""
     M, N = 6, 50
@@ -39,7 +42,7 @@ def test_the_mask_is_that_of_philox(student, rng, rate, seed):
     expect.close(out, want, because=KEPT, n=N, dtype="float32", what="out")
 
 
-@task("softmax_dropout")
+@task("softmax_dropout", holds=("one_launch", "once", "triton"))
 def test_the_mask_is_never_stored(student, rng):
     """M N elements loaded, 2 M N stored, one launch.   Oracle: counting; Philox in NumPy."""
     M, N = 8, 40
@@ -54,8 +57,8 @@ def test_the_mask_is_never_stored(student, rng):
     expect.close(out, want, because=KEPT, n=N, dtype="float32", what="out")
 
 
-@task("softmax_dropout")
-@pytest.mark.parametrize(("rate", "seed"), [(0.25, 7), (0.6, 99)])
+@task("softmax_dropout", holds=("backward", "again", "backward_once", "backward_strides", "seeds"))
+@pytest.mark.parametrize(("rate", "seed"), [(0.25, 7), (0.6, 99), (0.5, 2**40 + 3), (0.0, 5)])
 def test_the_backward_makes_the_same_mask(student, rng, rate, seed):
     """The gradient from p and the seed, dout transposed in memory.   Oracle: float64 autograd
     through the mask of Philox in NumPy."""
@@ -79,7 +82,17 @@ def test_the_backward_makes_the_same_mask(student, rng, rate, seed):
     )
 
 
-@task("softmax_dropout", gate=False)
+@task("softmax_dropout", holds=("kept", "again"))
+def test_an_element_at_the_rate_is_kept(student, rng):
+    """rate is one of the random numbers itself, forward and backward.   Oracle: Philox in NumPy."""
+    x, dout = normal(rng, 3, 20), normal(rng, 3, 20)
+    rate = float(sorted(oracles.uniform(calls.SEED, 60))[17])
+    p = oracles.softmax(x).float()
+    for call in (calls.dropout(x, rate), calls.dropout_backward(p, dout, rate)):
+        launches.right(calls.run(student, call), call)
+
+
+@task("softmax_dropout", gate=False, holds=("rates", "seeds"))
 def test_a_share_of_rate_is_dropped(student, rng):
     """Of 16,000 elements in two seeds.   Oracle: the binomial distribution, six deviations."""
     x = torch.zeros(8, 1000)
@@ -96,7 +109,7 @@ def test_a_share_of_rate_is_dropped(student, rng):
     expect.equal(torch.equal(one, two), False, because="another seed, another mask")
 
 
-@task("softmax_dropout", gate=False)
+@task("softmax_dropout", gate=False, holds=("kept", "strides", "half"))
 def test_the_mask_does_not_see_strides(student, rng):
     """x transposed in memory, of three axes, in half precision.   Oracle: Philox in NumPy."""
     for dtype in (torch.float16, torch.bfloat16):
@@ -117,12 +130,13 @@ def _tuned(student, calls, seconds):
     """What each call gave, its launches, its trials; and what was kept."""
     seen = student.probe.tuned(CONFIGS, calls, seconds)
     rows = [
-        (row["value"], launches.reports_of(row["reports"]), row["trials"]) for row in seen["calls"]
+        (row["value"], launches.reports_of(row["reports"]), len(row["trials"]))
+        for row in seen["calls"]
     ]
     return rows, seen["best"]
 
 
-@task("softmax_persistent")
+@task("softmax_persistent", holds=("values", "programs_launched", "share", "once"))
 @pytest.mark.parametrize("M", [14, 3])
 def test_a_few_programs_take_all_rows(student, rng, M):
     """min(num_programs, M) programs, M N elements each way, in every launch.   Oracle:
@@ -147,7 +161,7 @@ def test_a_few_programs_take_all_rows(student, rng, M):
     )
 
 
-@task("softmax_persistent")
+@task("softmax_persistent", holds=("searched_once", "fastest", "remembered", "key", "best"))
 def test_the_search_is_made_once(student, rng):
     """Two tensors of one N, one of another, one of another dtype; the fastest is kept, of equal
     ones the first. Oracle: the seconds that were given, torch.softmax in float64."""
@@ -184,11 +198,69 @@ def test_the_search_is_made_once(student, rng):
         )
 
 
-@task("softmax_persistent", gate=False)
-def test_persistent_programs_take_any_strides(student, rng):
-    """x transposed in memory, then three axes.   Oracle: torch.softmax in float64."""
-    for x in (uneven(rng, 33, 5).T, normal(rng, 2, 4, 33)):
-        ((value, _, _),), _ = _tuned(student, [x], [1.0, 2.0, 3.0])
-        expect.close(
-            value, oracles.softmax(x), because="as in task 3", n=233, dtype="float32", what="out"
-        )
+@task("softmax_persistent", holds=("warps", "tried_in_order", "programs_launched", "fastest"))
+def test_each_config_is_launched_with_its_warps(student, rng):
+    """Trials and the call itself.   Oracle: the configs, against the options of the launches."""
+    ((_, reports, _),), _ = _tuned(student, [uneven(rng, 5, 6)], [3.0, 1.0, 2.0])
+    # 4 is Triton's default
+    got = [(report.blocks, report.options.get("num_warps", 4)) for report in reports]
+    expect.equal(
+        got,
+        [(min(programs, 5), warps) for programs, warps in [*CONFIGS, CONFIGS[1]]],
+        because="a config is a number of programs and of warps, tried in the order of the list; "
+        "then the fastest runs",
+        what="(programs, num_warps) of the launches",
+    )
+
+
+@task("softmax_persistent", holds=("one_launch", "repeatable"))
+def test_a_trial_is_a_launch_that_can_be_repeated(student, rng):
+    """measure calls the function it is given three times.   Oracle: torch.softmax in float64, one
+    launch each."""
+    x = uneven(rng, 7, 20)
+    seen = student.probe.tuned(CONFIGS, [x], [1.0, 2.0, 3.0], repeats=3)
+    (call,) = seen["calls"]
+    reports = launches.reports_of(call["reports"])
+    expect.equal(
+        len(reports),
+        3 * len(CONFIGS) + 1,
+        because="each run of a trial is one launch",
+        what="launches",
+    )
+    for trial in call["trials"]:
+        for value in trial:
+            expect.close(
+                value,
+                oracles.softmax(x),
+                because="the function that is measured makes one launch and returns its result",
+                n=220,
+                dtype="float32",
+                what="result of a trial",
+            )
+
+
+@task("softmax_persistent", holds=("objects",))
+def test_another_object_searches_for_itself(student, rng):
+    """Two objects, one x, other times.   Oracle: the seconds that were given."""
+    x = uneven(rng, 6, 20)
+    for seconds, kept in (([3.0, 1.0, 2.0], [3, 8]), ([3.0, 2.0, 1.0], [32, 4])):
+        rows, best = _tuned(student, [x, x], seconds)
+        because = "what one object has found, another one does not know: its configs are its own"
+        expect.equal([trials for _, _, trials in rows], [3, 0], because=because, what="trials")
+        expect.equal(best, [[20, "torch.float32", kept]], because=because, what="best")
+
+
+@task("softmax_persistent", gate=False, holds=("key", "half", "remembered"))
+def test_each_dtype_has_a_search(student, rng):
+    """float16, bfloat16 and float32 of one N, in any number of rows.   Oracle: the seconds that
+    were given, torch.softmax in float64."""
+    rows = [uneven(rng, M, 20).to(kind) for kind in (torch.bfloat16, torch.float16) for M in (3, 9)]
+    found, best = _tuned(student, rows, [2.0, 1.0, 3.0, 1.0, 2.0, 3.0])
+    because = "a search belongs to an N and a dtype, whatever the number of rows"
+    expect.equal([trials for _, _, trials in found], [3, 0, 3, 0], because=because, what="trials")
+    want = [[20, "torch.bfloat16", [3, 8]], [20, "torch.float16", [4, 4]]]
+    expect.equal(sorted(best), want, because=because, what="best")
+    for x, (value, _, _) in zip(rows, found, strict=True):
+        dtype = str(x.dtype).removeprefix("torch.")
+        because = "the config changes no value"
+        launches.rounded_once(value, oracles.softmax(x), dtype, because, "out")

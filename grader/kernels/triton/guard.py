@@ -7,8 +7,9 @@ before it happens, and raises `KernelFault` for a faulty one.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
@@ -66,9 +67,19 @@ class Launch:
     """One launch and what it has done so far."""
 
     def __init__(
-        self, kernel: str, grid: Size, areas: Sequence[TensorArgument] = (), trace: bool = False
+        self,
+        kernel: str,
+        grid: Size,
+        areas: Sequence[TensorArgument] = (),
+        trace: bool = False,
+        options: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         self.kernel = kernel
+        self.options = {
+            name: value
+            for name, value in options.items()
+            if type(value) is int and 0 <= value < 1 << 31
+        }
         self.grid = grid
         self.areas = list(areas)
         self.trace = trace
@@ -399,6 +410,7 @@ class Launch:
             flops=self.flops,
             touched={area.name: area.touched() for area in self.areas},
             visits=self.visits,
+            options=self.options,
         )
 
     def _verify(self) -> None:

@@ -226,6 +226,7 @@ class Hooks:
         if self.now is not None:
             raise RuntimeError(f"{kernel} is launched from inside of a kernel")
         names = inspect.getfullargspec(executor.fn).args
+        options = {name: value for name, value in kwargs.items() if name not in names}
         kwargs = {name: value for name, value in kwargs.items() if name in names}
         here = all(_is_here(value) for value in (*args, *kwargs.values()))
         there, more = (args, kwargs) if here else executor._init_args_hst(args, kwargs)
@@ -248,7 +249,7 @@ class Hooks:
             grid = executor.grid(given) if callable(executor.grid) else executor.grid
             if grid is None:
                 raise self.refuse(kernel, FindingKind.NO_GRID)
-            launch = self._noted(Launch(kernel, _three(grid), areas, self.trace))
+            launch = self._noted(Launch(kernel, _three(grid), areas, self.trace, options))
             self._run(executor.fn, inside, launch)
         if not here:
             executor._restore_args_dev(args, there, kwargs, more)
@@ -318,9 +319,14 @@ class Hooks:
                 address = int(pointers.data.item())
                 self.now.synchronize(address, how in _ACQUIRES, how in _RELEASES)
 
-        def create_masked_load(pointers: Any, mask: Any, *rest: Any, **more: Any) -> Any:
+        def create_masked_load(
+            pointers: Any, mask: Any, other: Any, *rest: Any, **more: Any
+        ) -> Any:
             see("read", pointers, mask)
-            return load(pointers, mask, *rest, **more)
+            bits = mask if isinstance(mask, np.ndarray) else mask.data
+            if other is None and not bits.all():
+                other = _undefined(pointers)
+            return load(pointers, mask, other, *rest, **more)
 
         def create_masked_store(pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
             see("write", pointers, mask, value.data)
@@ -490,6 +496,25 @@ def _bfloat16(data: Any) -> Any:
     bits = np.ascontiguousarray(data, np.float32).view(np.uint32)
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16
     return np.where(np.isnan(data), np.uint32(0x7FC0), rounded).astype(np.uint16)
+
+
+def _undefined(pointers: Any) -> Any:
+    """What lanes hold that a mask has switched off and that no `other` fills. A GPU has anything
+    there; the interpreter's zeros would hide it. NaN, for integers the largest number."""
+    kind = pointers.get_element_ty()
+    dtype = interpreter._get_np_dtype(kind)
+    value: Any = 0
+    if kind in _EIGHT:
+        value = 0x7F
+    elif kind == tl.bfloat16:
+        value = 0x7FC0
+    elif np.issubdtype(dtype, np.floating):
+        value = np.nan
+    elif dtype == np.bool_:
+        value = True
+    elif not kind.is_ptr():
+        value = np.iinfo(dtype).max
+    return interpreter.TensorHandle(np.full_like(pointers.data, value, dtype=dtype), kind)
 
 
 # -- the argument that a pointer points into ------------------------------------------------------

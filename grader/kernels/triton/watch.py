@@ -10,7 +10,8 @@ small, arithmetic that the interpreter does on bit patterns. Two programs that t
 of them by writing it, race unless an atomic orders them.
 
 While the function runs, memory of `torch.empty` and its kin holds NaN (for integers the largest
-number), which shows what a kernel leaves out. With `@triton.autotune` the first configuration runs.
+number), which shows what a kernel leaves out; so does a lane of a `tl.load` that its mask switched
+off, without an `other`. With `@triton.autotune` the first configuration runs.
 bfloat16 is rounded to the nearest when it is stored, as on a GPU.
 
 Known limits
@@ -18,9 +19,9 @@ Known limits
   its hooks removed or covered, functions of it or of the interpreter replaced, counts edited after
   they were written, a thread started, objects searched through `gc`. Code that keeps the
   interpreter's own functions from before the guard was loaded, or finds the guard's objects in a
-  caller's frame and uses their methods, can still forge; `touched`, `visits` and the list of races
-  are not signed as the counts are. A suite judges the values of the same launch, and bounds the
-  counts by what the task needs.
+  caller's frame and uses their methods, can still forge; `touched`, `visits`, `options` and the
+  list of races are not signed as the counts are. A suite judges the values of the same launch, and
+  bounds the counts by what the task needs.
 - A kernel is Python here: it could read tensors of its module past `tl.load`, compute with torch or
   NumPy, or call plain functions. `ops=True` lists the ATen operations that ran.
 - Within one program, lanes are in step: a `tl.store` that a later `tl.load` of other lanes reads
@@ -32,7 +33,8 @@ Known limits
   many programs and not others, it may miss a race.
 - An atomic on one element orders programs as its `sem` says; one on a block of elements does not.
 - Integers wrap around silently, as on a GPU. Floating-point warnings of NumPy are off in a launch.
-- `num_warps`, `num_stages` and other options have no effect, and a misspelt one is not an error.
+- `num_warps`, `num_stages` and other options have no effect, and a misspelt one is not an error;
+  a report's `options` show them as the launch was given them.
 - `tl.exp` and other functions are NumPy's, `tl.dot` is exact in its inputs' type (no TF32).
 """
 

@@ -30,7 +30,9 @@ def test_nothing_is_missing_but_the_page(fresh: MiniKit) -> None:
     assert fresh.pytest("exercises/lab90").counts() == {"not started": 6}
 
 
-def test_what_a_call_does_to_its_argument_is_seen_by_every_test_and_by_the_probe(fresh: MiniKit) -> None:
+def test_every_test_and_the_probe_see_what_a_call_does_to_its_argument(
+    fresh: MiniKit,
+) -> None:
     fresh.solve()
     text = fresh.main.read_text(encoding="utf-8")
     fresh.write(text.replace("    return means\n", "    values.clear()\n    return means\n"))

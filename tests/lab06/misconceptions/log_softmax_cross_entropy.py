@@ -115,3 +115,79 @@ def log_of_the_softmax(logits, labels, ignore_index=-100, block=4096):
     chosen = p.gather(1, labels.clamp(min=0)[:, None])[:, 0]
     losses = torch.where(counted, -torch.log(chosen), 0.0)
     return losses.sum() / counted.sum(), torch.logsumexp(logits.float(), -1)
+
+
+labels_are_one_apart = lines(
+    """Row r's label is taken to lie r elements after the first one; labels have a stride, too: as a
+    column of a matrix, or one label for all rows.""",
+    ("labels_ptr + row * labels_stride", "labels_ptr + row"),
+)
+
+labels_in_16_bits = lines(
+    """The label is held in 16 bits: beyond 32,767 it becomes another column, or lies before the
+    row. A vocabulary has 100,000 and more.""",
+    (
+        "label = tl.load(labels_ptr + row * labels_stride)",
+        "label = tl.load(labels_ptr + row * labels_stride).to(tl.int16)",
+    ),
+)
+
+log_of_the_probability = lines(
+    """The probability of the label is computed and its logarithm taken: 100 below the maximum it
+    underflows to 0, and -log(0) is infinite. lse - logit is finite.""",
+    ("lse - target", "-tl.log(tl.exp(target - lse))"),
+)
+
+probability_with_a_floor = lines(
+    """1e-12 is added to the probability before the logarithm, so no loss is above 27.6 and its
+    gradient there is 0; lse - logit needs no floor.""",
+    ("lse - target", "-tl.log(tl.exp(target - lse) + 1e-12)"),
+)
+
+loss_maximum_starts_at_minus_1e4 = lines(
+    """The running maximum starts at -1e4: in a row of lower logits all exponentials underflow, and
+    lse is -inf. The maximum of nothing is -inf.""",
+    ('m = -float("inf")\n', "m = -1e4\n"),
+)
+
+block_of_4096_always = lines(
+    """The block has 4,096 lanes whatever `block` says; it is an argument, and no load is of
+    more.""",
+    ("BLOCK=block", "BLOCK=4096"),
+)
+
+logits_copied_to_be_contiguous = lines(
+    """.contiguous() writes the M x V logits once more where they are a view; the kernel can take
+    their strides.""",
+    ("    M, V = logits.shape\n", "    M, V = logits.shape\n    logits = logits.contiguous()\n"),
+)
+
+logits_made_float32_by_torch = lines(
+    """logits.float() writes M x V float32 numbers where the logits are of half precision: the
+    largest tensor of a training step, twice its size. Convert what the kernel has loaded.""",
+    ("    M, V = logits.shape\n", "    M, V = logits.shape\n    logits = logits.float()\n"),
+)
+
+loss_in_the_dtype_of_the_logits = lines(
+    """Losses and lse are stored in the dtype of the logits: 8 or 11 bits of a loss are too few for
+    a mean. Both are float32.""",
+    ("dtype=torch.float32", "dtype=logits.dtype"),
+)
+
+only_minus_100_is_ignored = lines(
+    """-100 is ignored whatever ignore_index says; -100 is only its default.""",
+    ("counted = label != ignore_index", "counted = label != -100"),
+    ("(labels != ignore_index).sum()", "(labels != -100).sum()"),
+)
+
+a_mean_of_nothing_is_zero = lines(
+    """Where every row is ignored this divides by 1 and gives 0; as in torch the mean of nothing is
+    NaN, which shows that there was nothing to learn from.""",
+    ("(labels != ignore_index).sum()", "(labels != ignore_index).sum().clamp(min=1)"),
+)
+
+every_label_of_a_column_is_counted = lines(
+    """The count of the mean is that of all rows with a label of 0 or more, but the losses are those
+    that are not ignored: a column that is ignored still counts.""",
+    ("(labels != ignore_index).sum()", "(labels >= 0).sum()"),
+)

@@ -38,3 +38,20 @@ def exponentials_twice(x):
     passes over memory that a name for the exponentials would save."""
     m = x.amax(dim=1, keepdim=True)
     return torch.exp(x - m) / torch.exp(x - m).sum(dim=1, keepdim=True)
+
+
+@misconception()
+def subtracted_in_place(x):
+    """x -= max writes into the caller's tensor; x - max makes a new one."""
+    x -= x.amax(dim=1, keepdim=True)
+    e = torch.exp(x)
+    return e / e.sum(dim=1, keepdim=True)
+
+
+@misconception()
+def always_float32(x):
+    """x.float() is a sixth pass over memory where x is float64, and gives a result in float32; the
+    result has the dtype of x."""
+    x = x.float()
+    e = torch.exp(x - x.amax(dim=1, keepdim=True))
+    return e / e.sum(dim=1, keepdim=True)

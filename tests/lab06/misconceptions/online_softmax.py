@@ -123,3 +123,59 @@ def library_online(x, block=1024):
     """torch.softmax is called and no kernel of yours is launched; this task is to write the loop
     over blocks."""
     return torch.softmax(x, dim=-1)
+
+
+maximum_starts_at_minus_1e4 = lines(
+    """The running maximum starts at -1e4: in a row that lies below, all exponentials underflow. The
+    maximum of nothing is -inf.""",
+    ('m = -float("inf")\n', "m = -1e4\n"),
+)
+
+maximum_starts_at_minus_1e9 = lines(
+    """The running maximum starts at -1e9: in a row that lies below, all exponentials underflow. The
+    maximum of nothing is -inf.""",
+    ('m = -float("inf")\n', "m = -1e9\n"),
+)
+
+block_is_ignored = lines(
+    """The block has 1,024 lanes whatever `block` says; it is an argument, because the room that a
+    program has depends on the GPU.""",
+    ("BLOCK=block", "BLOCK=1024"),
+)
+
+online_copy_to_be_contiguous = lines(
+    """.contiguous() reads and writes the whole tensor once more; a kernel that is given the strides
+    needs no copy.""",
+    ("rows = as_rows(x)", "rows = as_rows(x).contiguous()"),
+)
+
+divided_by_nothing = lines(
+    """In a row of nothing but -inf the sum is 0, and 0 / 0 is NaN: such a row gives zeros, so
+    divide by 1 there.""",
+    ("    d = tl.where(d == 0.0, 1.0, d)\n", ""),
+)
+
+numerator_in_half_precision = lines(
+    """The exponentials are rounded to the dtype of x before they are divided. All arithmetic is in
+    float32, and only what is stored is rounded.""",
+    (
+        "p = tl.exp(x - shift) / d",
+        "p = tl.exp(x - shift).to(x_ptr.dtype.element_ty).to(tl.float32) / d",
+    ),
+)
+
+online_columns_are_one_apart = lines(
+    """Neighbouring columns are taken to be neighbours in memory; in a transposed matrix they are
+    x.stride(1) elements apart.""",
+    (
+        'x_row + at * x_stride_n, mask=at < N, other=-float("inf")).to(tl.float32)\n        m_new',
+        'x_row + at, mask=at < N, other=-float("inf")).to(tl.float32)\n        m_new',
+    ),
+    ("x_row + at * x_stride_n", "x_row + at"),
+)
+
+longer_of_two_blocks = lines(
+    """Each block replaces the sum of those before it instead of being added: d keeps the last block
+    alone.""",
+    ("d = d * tl.exp(m - shift) + tl.sum", "d = tl.sum"),
+)

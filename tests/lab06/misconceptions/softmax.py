@@ -154,3 +154,102 @@ def three_launches(text):
         "        softmax_kernel[(M,)](rows, out, N, *rows.stride(), maxima, sums, step, block)"
     )
     return changed_in(text.replace(head, head + more, 1), "softmax", (call, three))
+
+
+torch_makes_float32 = lines(
+    """x.float() writes the whole of a half precision tensor once more, as float32, before the
+    kernel has begun; convert what the kernel has loaded.""",
+    ("rows = as_rows(x)", "rows = as_rows(x.float())"),
+)
+
+exponentials_in_half_precision = lines(
+    """The exponentials are rounded to the dtype of x before they are summed and divided. All
+    arithmetic is in float32, and only what is stored is rounded.""",
+    (
+        "e = tl.exp(x - tl.max(x, axis=0))",
+        "e = tl.exp(x - tl.max(x, axis=0)).to(x_ptr.dtype.element_ty).to(tl.float32)",
+    ),
+)
+
+block_of_at_most_4096 = lines(
+    """The block is never wider than 4,096 lanes: longer rows are cut, and what lies beyond is
+    neither summed nor stored. This task has one block for rows of up to 32,768.""",
+    ("triton.next_power_of_2(N)", "min(4096, triton.next_power_of_2(N))"),
+)
+
+block_of_1024 = lines(
+    """The block has 1,024 lanes whatever the row, as a CUDA block has threads; a longer row is cut.
+    BLOCK is the number of elements, next_power_of_2(N), and num_warps that of the threads.""",
+    ("triton.next_power_of_2(N)", "1024"),
+)
+
+result_over_the_input = lines(
+    """A contiguous x is overwritten with its softmax: the result is a new tensor, x is the
+    caller's.""",
+    (
+        "out = torch.empty(x.shape, dtype=x.dtype, device=x.device)",
+        "out = x if x.is_contiguous() else torch.empty(x.shape, dtype=x.dtype, device=x.device)",
+    ),
+)
+
+result_kept_for_the_next_call = lines(
+    """The result's memory is kept and used again by the next call of that shape, which changes what
+    the caller already has: allocate a new one in each call.""",
+    (
+        "out = torch.empty(x.shape, dtype=x.dtype, device=x.device)",
+        "out = as_rows.__dict__.setdefault(\n"
+        "        (x.shape, x.dtype), torch.empty(x.shape, dtype=x.dtype, device=x.device)\n    )",
+    ),
+)
+
+padding_is_minus_1e4 = lines(
+    """The padding is -1e4: in a row that lies below, it is the maximum, and all exponentials of the
+    row underflow. Only -inf is below every logit.""",
+    ('other=-float("inf")', "other=-1e4"),
+)
+
+padding_is_minus_1e9 = lines(
+    """The padding is -1e9: in a row that lies below, it is the maximum, and all exponentials of the
+    row underflow. Only -inf is below every logit.""",
+    ('other=-float("inf")', "other=-1e9"),
+)
+
+powers_of_two = lines(
+    """tl.exp2 gives powers of 2, not of e; it may stand for tl.exp once the exponent has been
+    multiplied by log2(e) = 1.4427.""",
+    ("tl.exp(", "tl.exp2("),
+)
+
+result_filled_with_zeros = lines(
+    """torch.zeros writes M N zeros, which the kernel then overwrites: that is a pass more.
+    torch.empty writes nothing.""",
+    (
+        "torch.empty(x.shape, dtype=x.dtype, device=x.device)",
+        "torch.zeros(x.shape, dtype=x.dtype, device=x.device)",
+    ),
+)
+
+
+@misconception(file="triton_softmax.py")
+def blocks_of_the_flat_tensor(text):
+    """A program takes BLOCK elements that follow each other, as a block of CUDA threads does: it
+    takes the end of one row and the beginning of the next one together. A program owns a row."""
+    text = first_block(
+        text,
+        "softmax",
+        """
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < M * N
+    x = tl.load(
+        x_ptr + at // N * x_stride_m + at % N * x_stride_n, mask=inside, other=-float("inf")
+    ).to(tl.float32)
+    e = tl.exp(x - tl.max(x, axis=0))
+    p = e / tl.sum(e, axis=0)
+    tl.store(out_ptr + at, p.to(out_ptr.dtype.element_ty), mask=inside)
+""",
+    )
+    text = text.replace(
+        "softmax_kernel(x_ptr, out_ptr, N,", "softmax_kernel(x_ptr, out_ptr, M, N,", 1
+    )
+    grid = "[(triton.cdiv(M * N, block),)](rows, out, M, N,"
+    return changed_in(text, "softmax", ("[(M,)](rows, out, N,", grid))

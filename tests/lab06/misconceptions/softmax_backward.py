@@ -76,3 +76,72 @@ library_forward = lines(
     3.""",
     ("p = softmax(x)", "p = torch.softmax(x, -1)"),
 )
+
+
+gradient_over_p = lines(
+    """The gradient is written over p where p is contiguous: p is the caller's, and autograd may
+    need it again. Make dx a new tensor.""",
+    (
+        "dx = torch.empty(p.shape, dtype=p.dtype, device=p.device)",
+        "dx = p if p.is_contiguous() else torch.empty(p.shape, dtype=p.dtype, device=p.device)",
+    ),
+)
+
+gradient_over_dp = lines(
+    """The gradient is written over dp where dp is contiguous: dp belongs to autograd, which may
+    hand the same tensor to another function. Make dx a new tensor.""",
+    (
+        "dx = torch.empty(p.shape, dtype=p.dtype, device=p.device)",
+        "dx = dp if dp.is_contiguous() else torch.empty(p.shape, dtype=p.dtype, device=p.device)",
+    ),
+)
+
+p_has_the_strides_of_dp = lines(
+    """p is read with the strides of dp: each of the two has its own.""",
+    ("*p.stride(), *dp.stride()", "*dp.stride(), *dp.stride()"),
+)
+
+dp_copied_to_be_contiguous = lines(
+    """dp is copied to be contiguous: after sum() it is one number with strides of 0, of which the
+    copy makes a matrix. The kernel can take its strides.""",
+    ("as_rows(p), as_rows(dp)", "as_rows(p), as_rows(dp).contiguous()"),
+)
+
+gradient_in_half_precision = lines(
+    """p and dp are multiplied and summed in the dtype that they were loaded in, with a rounding at
+    each step; convert both to float32 after the load.""",
+    (
+        "cols * p_stride_n, mask=inside, other=0.0).to(tl.float32)",
+        "cols * p_stride_n, mask=inside, other=0.0)",
+    ),
+    (
+        "cols * dp_stride_n, mask=inside, other=0.0).to(tl.float32)",
+        "cols * dp_stride_n, mask=inside, other=0.0)",
+    ),
+)
+
+gradient_block_of_1024 = lines(
+    """The block has 1,024 lanes whatever the row: what lies beyond is missing in the sum and is not
+    stored. BLOCK is the number of elements, next_power_of_2(N).""",
+    ("triton.next_power_of_2(N)", "1024"),
+)
+
+p_is_an_attribute = lines(
+    """p is kept as an attribute of ctx: autograd does not know of it, and p lives on after the
+    backward. ctx.save_for_backward(p) is the way.""",
+    ("ctx.save_for_backward(p)", "ctx.p = p"),
+    ("(p,) = ctx.saved_tensors", "p = ctx.p"),
+)
+
+x_is_saved_too = lines(
+    """x is saved besides p, 4 M N bytes that live until the backward; the gradient needs p and dp
+    alone.""",
+    ("ctx.save_for_backward(p)", "ctx.save_for_backward(x, p)"),
+    ("(p,) = ctx.saved_tensors", "_, p = ctx.saved_tensors"),
+)
+
+a_copy_is_saved = lines(
+    """A copy of p is saved: a matrix more in memory, and one more pass. The result itself may be
+    saved.""",
+    ("ctx.save_for_backward(p)", "ctx.save_for_backward(p.clone())"),
+)

@@ -23,3 +23,76 @@ more_programs_than_rows = lines(
     launch min(num_programs, M).""",
     ("min(num_programs, M)", "num_programs"),
 )
+
+
+warps_are_ignored = lines(
+    """Launches take 4 warps whatever the config says: num_warps is an option of the launch, beside
+    the kernel's own arguments.""",
+    ("num_warps=num_warps", "num_warps=4"),
+)
+
+programs_are_ignored = lines(
+    """Four programs are launched whatever the config says; its first number is how many.""",
+    ("min(num_programs, M)", "min(4, M)"),
+)
+
+the_slowest_is_kept = lines(
+    """The config with the most seconds is kept; fewer seconds are faster.""",
+    ("min(seconds)", "max(seconds)"),
+)
+
+the_last_of_equal_ones = lines(
+    """Of configs that are equally fast the last one is kept; it is the first.""",
+    ("seconds.index(min(seconds))", "-1 - seconds[::-1].index(min(seconds))"),
+)
+
+key_with_the_rows = lines(
+    """The number of rows is part of the key, so that each batch size has a search of its own; a
+    config belongs to N and the dtype.""",
+    ("key = x.shape[-1], x.dtype", "key = x.shape, x.dtype"),
+)
+
+every_config_twice = lines(
+    """Each config is measured twice; how often one is run is measure's affair, which is called
+    once.""",
+    (
+        "seconds = [self.measure(lambda c=config: self.launch(x, *c)) for config in self.configs]",
+        "runs = [lambda c=config: self.launch(x, *c) for config in self.configs]\n"
+        "            seconds = [min(self.measure(run), self.measure(run)) for run in runs]",
+    ),
+)
+
+one_memory_for_all_objects = lines(
+    """What was found is kept for all objects together, so that an object with other configs runs
+    one that is not its own; each has its own `best`.""",
+    (
+        "        key = x.shape[-1], x.dtype\n",
+        "        key = x.shape[-1], x.dtype\n"
+        '        self.best = type(self).__init__.__dict__.setdefault("best", {})\n',
+    ),
+)
+
+trial_returns_nothing = lines(
+    """The function that is measured returns nothing: it makes one launch and returns the
+    result.""",
+    (
+        "self.measure(lambda c=config: self.launch(x, *c))",
+        "self.measure(lambda c=config: self.launch(x, *c) and None)",
+    ),
+)
+
+late_config = lines(
+    """Each trial runs the last config: a lambda looks `config` up when it is called, after the loop
+    if `measure` calls it later. `c=config` keeps it.""",
+    (
+        "seconds = [self.measure(lambda c=config: self.launch(x, *c)) for config in self.configs]",
+        "runs = [lambda: self.launch(x, *config) for config in self.configs]\n"
+        "            seconds = [self.measure(run) for run in runs]",
+    ),
+)
+
+persistent_copy_to_be_contiguous = lines(
+    """.contiguous() reads and writes the whole tensor once more, in each trial too; the kernel can
+    take the strides.""",
+    ("rows = as_rows(x)", "rows = as_rows(x).contiguous()"),
+)

@@ -102,3 +102,71 @@ def torch_makes_the_logits(x, scale=1.0, mask=None):
     hidden = (s == -math.inf).all(-1, keepdim=True)
     p = softmax(s.masked_fill(hidden, 0.0)).masked_fill(hidden, 0.0)
     return p.to(x.dtype)
+
+
+low_masks_hide = lines(
+    """A float mask below -1e9 is taken for -inf. It hides a logit beside others, but a row of
+    nothing else has equal weights, not zeros: only -inf hides.""",
+    ("s = s + mask.to(tl.float32)", 's = tl.where(mask > -1e9, s + mask, -float("inf"))'),
+)
+
+first_row_of_the_mask = lines(
+    """Each row reads the first row of the mask: the mask's stride along the rows is missing.""",
+    ("mask_ptr + row * mask_stride_m", "mask_ptr"),
+)
+
+columns_of_the_mask_are_one_apart = lines(
+    """Neighbouring columns of the mask are taken to be neighbours in memory; in a transposed or
+    broadcast mask they are mask.stride(1) elements apart.""",
+    ("mask_row + cols * mask_stride_n", "mask_row + cols"),
+)
+
+columns_of_x_are_one_apart = lines(
+    """Neighbouring columns of x are taken to be neighbours in memory; in a transposed matrix they
+    are x.stride(1) elements apart.""",
+    ("x_row + cols * x_stride_n", "x_row + cols"),
+)
+
+no_scale_at_zero = lines(
+    """A scale of 0 is taken for none: 0 is false in `scale or 1.0`. With scale 0 all logits are
+    equal.""",
+    ("        scale,\n        KIND=kind", "        scale or 1.0,\n        KIND=kind"),
+)
+
+a_little_in_the_denominator = lines(
+    """1e-5 is added to each sum against a division by 0, so no row sums to 1 any more; a row that
+    sees something has a sum of at least 1, and only the others need care.""",
+    ("tl.where(total == 0.0, 1.0, total)", "(total + 1e-5)"),
+)
+
+mask_made_into_numbers = lines(
+    """torch turns the mask into integers first: M N numbers more to write and to read. The kernel
+    can load booleans.""",
+    (
+        "else mask.expand(M, N)",
+        "else mask.expand(M, N).to(torch.int8 if kind == 1 else mask.dtype)",
+    ),
+)
+
+scores_made_float32_by_torch = lines(
+    """x.float() writes the whole of half precision scores once more, as float32; convert what the
+    kernel has loaded.""",
+    ("        x,\n        mask,\n", "        x.float(),\n        mask,\n"),
+    ("*x.stride(),", "*x.float().stride(),"),
+)
+
+masked_block_of_1024 = lines(
+    """The block has 1,024 lanes whatever the row: a longer row is cut. BLOCK is the number of
+    elements, next_power_of_2(N).""",
+    ("triton.next_power_of_2(N)", "1024"),
+)
+
+lowest_number_instead_of_inf = lines(
+    """Hidden logits get -1e30 instead of -inf: visible ones may be as low, and then the hidden ones
+    have weight.""",
+    ('s = tl.where(mask != 0, s, -float("inf"))', "s = tl.where(inside & (mask == 0), -1e30, s)"),
+    (
+        "    top = tl.max(s, axis=0)\n",
+        '    top = tl.max(s, axis=0)\n    top = tl.where(top == -1e30, -float("inf"), top)\n',
+    ),
+)

@@ -59,3 +59,31 @@ def fusion_saves_the_intermediate_writes_only(M, N, itemsize, fused):
     not five."""
     read = (5 * M * N + 2 * M) * itemsize
     return (read, M * N * itemsize) if fused else (read, (3 * M * N + 2 * M) * itemsize)
+
+
+@misconception()
+def counted_in_floats(M, N, itemsize, fused):
+    """The counts are floats: beyond 2^53 they are no longer exact. Whole numbers of Python are,
+    whatever their size."""
+    matrix, column = float(M) * N * itemsize, float(M) * itemsize
+    if fused:
+        return int(matrix), int(matrix)
+    return int(5 * matrix + 2 * column), int(3 * matrix + 2 * column)
+
+
+@misconception()
+def difference_and_exp_are_one_kernel(M, N, itemsize, fused):
+    """x - max and exp are counted as one kernel; unfused they are two, and the difference is
+    written by the first and read by the second."""
+    if fused:
+        return M * N * itemsize, M * N * itemsize
+    return (4 * M * N + 2 * M) * itemsize, (2 * M * N + 2 * M) * itemsize
+
+
+@misconception()
+def fused_still_moves_the_statistics(M, N, itemsize, fused):
+    """Fused, the maximum and the sum of a row stay in the registers of its program: no element of
+    them is read or written."""
+    if fused:
+        return (M * N + 2 * M) * itemsize, (M * N + 2 * M) * itemsize
+    return (5 * M * N + 2 * M) * itemsize, (3 * M * N + 2 * M) * itemsize

@@ -438,6 +438,54 @@ def test_an_atomic_maximum_of_floats_is_one_request() -> None:
     assert (row.requests, row.lanes, row.array, row.size) == (4, 64, "out", 4)
 
 
+LOADS = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def kernel(x, out, n, OTHER: tl.constexpr, B: tl.constexpr):
+    at = tl.arange(0, B)
+    if OTHER:
+        tl.store(out + at, tl.load(x + at, mask=at < n, other=5))
+    else:
+        tl.store(out + at, tl.load(x + at, mask=at < n))
+
+def copied(x, other):
+    out = torch.empty(8, dtype=x.dtype)
+    kernel[(1,)](x, out, len(x), OTHER=other, B=8)
+    return out
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int64", "int8", "bool"])
+def test_a_lane_that_is_switched_off_holds_no_zero_unless_asked(
+    load: Callable[[str], ModuleType], dtype: str
+) -> None:
+    kind = getattr(torch, dtype)
+    x = torch.tensor([0, 1, 1, 0, 1]).to(kind)
+    module = load(LOADS)
+    filled, _ = kernels.watched(module.copied, x, True)
+    left, _ = kernels.watched(module.copied, x, False)
+    assert torch.equal(filled[:5], x)
+    assert torch.equal(left[:5], x)
+    assert torch.equal(filled[5:], torch.tensor([5, 5, 5]).to(kind))
+    if kind.is_floating_point:
+        assert bool(left[5:].isnan().all())
+    else:
+        largest = 1 if kind == torch.bool else torch.iinfo(kind).max
+        assert left[5:].tolist() == [largest] * 3
+
+
+@pytest.mark.parametrize("options", [{}, {"num_warps": 8}, {"num_warps": 2, "num_stages": 3}])
+def test_a_launch_shows_its_options_and_no_parameter(options: dict[str, int]) -> None:
+    x, out = draw(2, 8), torch.empty(2, 8)
+
+    def launch() -> None:
+        textbook.softmax_kernel[(2,)](x, out, 8, x.stride(0), BLOCK=8, **options, unit="us")
+
+    _, reports = kernels.watched(launch)
+    assert Report.from_plain(reports[0]).options == options
+
+
 def test_pointers_into_two_tensors_are_counted_for_each() -> None:
     """A load whose lanes point into one of two tensors: each is told of its own lanes."""
     n, block = 10, 16
