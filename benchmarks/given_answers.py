@@ -50,8 +50,9 @@ class GivenLab:
 
 
 def read(root: Path, folder: Path) -> GivenLab:
-    """The wrong answers in `folder`, which is called as its lab; LabError says what is not so."""
-    lab = load_lab(root, folder.name)
+    """The wrong answers in `folder`, called as its lab (`lab07`, or `lab07-second` for those of a
+    second person). LabError says what is not so."""
+    lab = load_lab(root, folder.name.partition("-")[0])
     base = {}
     for name in lab.edit:
         path = folder / name if (folder / name).is_file() else lab.solution / name
