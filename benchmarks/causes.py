@@ -293,7 +293,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     folders = sorted(path.parent for path in args.answers.glob("*/answers.toml"))
-    folders = [path for path in folders if not args.labs or path.name in args.labs]
+    folders = [path for path in folders if not args.labs or path.name[:5] in args.labs]
     if not folders:
         parser.error(f"{args.answers} holds no labNN/answers.toml")
     context = multiprocessing.get_context("spawn")
