@@ -76,8 +76,11 @@ def _reports(
         found[report.lab] = report
         for fault in report.faults:
             print(f"{report.lab}: {fault}")
-        for note in report.notes:
-            print(f"{report.lab}: note: {note}")
+        if len(labs) == 1:
+            for note in report.notes:
+                print(f"{report.lab}: note: {note}")
+        elif report.notes:
+            print(f"{report.lab}: {len(report.notes)} notes: infralens lint {report.lab}")
         print(line(report), flush=True)
         if cache and not report.faults and not report.cached:
             known[keys[report.lab]] = asdict(report)
