@@ -1,7 +1,7 @@
 """Are likely causes the right ones, and what do they cost?
 
     python benchmarks/causes.py [--labs lab01 ...] [--answers FOLDER] [--root KIT] [--jobs 1]
-                                [--write]
+                                [--keep FOLDER] [--write]
 
 Every wrong answer of `benchmarks/wrong_answers` (`given_answers.py` says how they are written down)
 runs through its task, each with a seed of its own, as in a classroom. Then two rules name its
@@ -10,9 +10,10 @@ failing case alone which misconception fails alike. What each says was judged by
 answer's names are *right* if all are, *mixed* if some are, else *wrong*. Misconceptions under one
 sentence are one name, the first.
 
-`--write` puts the tables into `benchmarks/results/causes.md`. Exit status 1: a right answer does
-not pass, a wrong one earns full points or cannot be verified here, or a name is not judged yet:
-both sentences are then printed, with the lines for `judged.toml`.
+`--keep` writes what was measured of each lab into a folder and takes over what is there; verdicts
+are always read anew. `--write` puts the tables into `benchmarks/results/causes.md`. Exit status 1:
+a right answer does not pass, a wrong one earns full points or cannot be verified here, or a name is
+not judged yet: both sentences are then printed, with the lines for `judged.toml`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import results_page
@@ -179,8 +180,6 @@ class LabMeasurement:
                 row.names[rule] = [wrong.name for wrong in names]
                 for wrong in names:
                     self.found.sentences[f"{answer.task}.{wrong.name}"] = wrong.sentence
-                    if verdict := self.given.judged.get((answer.key, wrong.name)):
-                        row.verdicts[wrong.name] = verdict
         return row
 
 
@@ -188,10 +187,23 @@ def _new_folder(name: str) -> Callable[[], Path]:
     return lambda: Path(tempfile.mkdtemp(dir=name))
 
 
-def measured(root: Path, folder: Path) -> LabFindings:
-    """One lab, in a process of its own."""
+def measured(root: Path, folder: Path, keep: Path | None) -> LabFindings:
+    """One lab, in a process of its own; or what was kept of it."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    return LabMeasurement(read(root, folder)).measure()
+    given = read(root, folder)
+    path = keep / f"{folder.name}.json" if keep else None
+    if path is not None and path.is_file():
+        data = json.loads(path.read_text(encoding="utf-8"))
+        found = LabFindings(**{**data, "rows": [Judged(**row) for row in data["rows"]]})
+    else:
+        found = LabMeasurement(given).measure()
+        if path is not None:
+            path.write_text(json.dumps(asdict(found)), encoding="utf-8")
+    for row in found.rows:
+        named = {name for names in row.names.values() for name in names}
+        row.verdicts = {name: v for (key, name), v in given.judged.items() if key == row.key}
+        row.verdicts = {name: v for name, v in row.verdicts.items() if name in named}
+    return found
 
 
 # -- the page -------------------------------------------------------------------------------------
@@ -291,6 +303,7 @@ def main() -> int:
     parser.add_argument("--answers", type=Path, default=ANSWERS)
     parser.add_argument("--root", type=Path, default=ROOT)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--keep", type=Path)
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     folders = sorted(path.parent for path in args.answers.glob("*/answers.toml"))
@@ -302,7 +315,8 @@ def main() -> int:
         with concurrent.futures.ProcessPoolExecutor(
             args.jobs, mp_context=context, max_tasks_per_child=1
         ) as pool:
-            found = list(pool.map(measured, [args.root] * len(folders), folders))
+            number = len(folders)
+            found = list(pool.map(measured, [args.root] * number, folders, [args.keep] * number))
     except LabError as error:
         parser.error(str(error))
     return results_page.told(page(found), list(faults(found)), RESULTS if args.write else None)
