@@ -66,6 +66,11 @@ class Judged:
     names: dict[str, list[str]] = field(default_factory=dict)
     spent: dict[str, float] = field(default_factory=dict)
     verdicts: dict[str, str] = field(default_factory=dict)
+    weak: bool = False
+
+    @property
+    def accepted(self) -> bool:
+        return self.status == TaskStatus.DONE
 
     def kind(self, rule: str) -> str:
         verdicts = [self.verdicts.get(name, "not judged") for name in self.names[rule]]
@@ -199,7 +204,9 @@ def measured(root: Path, folder: Path, keep: Path | None) -> LabFindings:
         found = LabMeasurement(given).measure()
         if path is not None:
             path.write_text(json.dumps(asdict(found)), encoding="utf-8")
+    weak = {answer.key: answer.weak for answer in given.answers}
     for row in found.rows:
+        row.weak = weak[row.key]
         named = {name for names in row.names.values() for name in names}
         row.verdicts = {name: v for (key, name), v in given.judged.items() if key == row.key}
         row.verdicts = {name: v for name, v in row.verdicts.items() if name in named}
@@ -234,7 +241,17 @@ def page(found: Sequence[LabFindings]) -> list[str]:
                 f"| {lab.lab} | {len(lab.rows)} | {len(lab.rows) - len(own)} | {rule} | "
                 f"{len(own) - kinds['none']} | {counts} |"
             )
-    return [*lines, *_cost(failing), *_accepted(found), *_changed(found)]
+    return [*lines, *_kept(failing), *_cost(failing), *_accepted(found), *_changed(found)]
+
+
+def _kept(failing: Sequence[Judged]) -> list[str]:
+    """What became of the answers that were named rightly."""
+    before = [row for row in failing if row.kind("before") == "right"]
+    if not before:
+        return []
+    kept = sum(row.kind("now") == "right" for row in before)
+    text = f"Of {len(before)} answers that were named rightly before, {kept} are now"
+    return ["", f"{text} ({100 * kept / len(before):.0f} %)."]
 
 
 def _cost(failing: Sequence[Judged]) -> list[str]:
@@ -254,9 +271,13 @@ def _cost(failing: Sequence[Judged]) -> list[str]:
 
 
 def _accepted(found: Sequence[LabFindings]) -> list[str]:
-    rows = [(lab.lab, row) for lab in found for row in lab.rows if row.status == TaskStatus.DONE]
-    head = ["", "## Accepted", "", "| answer | mistake |", "|---|---|"]
-    return [*head, *(f"| {lab} {row.key} | {row.mistake} |" for lab, row in rows)] if rows else []
+    rows = [(lab.lab, row) for lab in found for row in lab.rows if row.accepted]
+    head = ["", "## Accepted", "", "| answer | mistake | |", "|---|---|---|"]
+    lines = [
+        f"| {lab} {row.key} | {row.mistake} | {'the contract may admit it' if row.weak else ''} |"
+        for lab, row in rows
+    ]
+    return [*head, *lines] if rows else []
 
 
 def _changed(found: Sequence[LabFindings]) -> list[str]:
@@ -280,14 +301,14 @@ def faults(found: Sequence[LabFindings]) -> Iterator[str]:
         for text in lab.failing_base:
             yield f"{lab.lab}: the right answer does not pass: {text}"
         for row in lab.rows:
-            if row.status == TaskStatus.DONE:
+            if row.accepted and not row.weak:
                 yield f"{lab.lab} {row.key} earns full points: {row.mistake}"
             elif row.status == TaskStatus.NOT_VERIFIED:
                 yield f"{lab.lab} {row.key} cannot be verified here"
     for lab in found:
         for row in lab.rows:
             for name in dict.fromkeys(name for names in row.names.values() for name in names):
-                if name not in row.verdicts and row.status != TaskStatus.DONE:
+                if name not in row.verdicts and not row.accepted:
                     sentence = lab.sentences[f"{row.key.partition('.')[0]}.{name}"]
                     yield (
                         f"{lab.lab}: not judged\n"

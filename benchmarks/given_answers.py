@@ -2,7 +2,8 @@
 
     benchmarks/wrong_answers/labNN/<edit files>   a right answer, written from the page alone
     benchmarks/wrong_answers/labNN/answers.toml   [[answer]] task, name, mistake (one sentence),
-                                                  changes = [[old, new], ...], file (not the task's)
+                                                  changes = [[old, new], ...], file if it is not
+                                                  the task's, weak if the contract may admit it
     benchmarks/wrong_answers/labNN/judged.toml    [task.name] "<misconception>" = "right" | "wrong"
 
 An old text stands exactly once in the file that is changed, after the changes before it. A file
@@ -32,6 +33,7 @@ class GivenAnswer:
     mistake: str
     file: str
     text: str
+    weak: bool = False
 
     @property
     def key(self) -> str:
@@ -89,7 +91,7 @@ def _answer(lab: Lab, base: Mapping[str, str], row: Any, path: Path) -> GivenAns
         if (count := text.count(old)) != 1:
             raise LabError(f"{where}: {old!r} stands {count} times in {file}, not once.")
         text = text.replace(old, new)
-    return GivenAnswer(task, name, " ".join(mistake.split()), file, text)
+    return GivenAnswer(task, name, " ".join(mistake.split()), file, text, row.get("weak", False))
 
 
 def _judged(path: Path, keys: list[str]) -> dict[tuple[str, str], str]:
