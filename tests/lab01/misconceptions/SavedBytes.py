@@ -37,6 +37,13 @@ saved_excludes_where_a_view_begins = lines(
 )
 
 
+saved_looks_where_a_view_begins = lines(
+    """`exclude` speaks of storages: a tensor that is a part of one excludes all of it, so compare
+    untyped_storage().data_ptr(), not data_ptr().""",
+    ("if address not in self._excluded", "if tensor.data_ptr() not in self._excluded"),
+)
+
+
 @misconception(replaces="SavedBytes._pack")
 def saved_views_twice(self, tensor):
     """Two views of one tensor are one piece of memory: count storages, each once, not tensors."""
@@ -126,3 +133,46 @@ def saved_first_excluded_only(self, exclude=()):
     self._excluded = Once()
     self._storages = {}
     self.bytes = 0
+
+
+saved_excludes_objects = lines(
+    """autograd saves a weight as it uses it, perhaps transposed: another tensor object over the
+    same memory. Compare storages, not the tensors that `exclude` holds.""",
+    ("{tensor.untyped_storage().data_ptr() for tensor in exclude}", "list(exclude)"),
+    (
+        "if address not in self._excluded",
+        "if all(tensor is not other for other in self._excluded)",
+    ),
+)
+
+
+saved_excludes_equal_shapes = lines(
+    """Two tensors of one shape are two pieces of memory: `exclude` says which storages do not
+    count, not which sizes.""",
+    (
+        "{tensor.untyped_storage().data_ptr() for tensor in exclude}",
+        "{tensor.shape for tensor in exclude}",
+    ),
+    ("if address not in self._excluded", "if tensor.shape not in self._excluded"),
+)
+
+
+saved_excludes_every_leaf = lines(
+    """Only `exclude` says what is in memory anyway: an input of the block can be a leaf that
+    requires a gradient too, and it counts.""",
+    (
+        "if address not in self._excluded",
+        "if not tensor.is_leaf and address not in self._excluded",
+    ),
+)
+
+
+saved_excludes_every_parameter = lines(
+    """Only `exclude` says what is in memory anyway: without it a module's parameters count like
+    other tensors.""",
+    (
+        "if address not in self._excluded",
+        "base = tensor if tensor._base is None else tensor._base\n"
+        '        if type(base).__name__ != "Parameter" and address not in self._excluded',
+    ),
+)

@@ -1,4 +1,4 @@
-from grader.suite import lines, misconception
+from grader.suite import lines
 
 tensor_parallelism_splits_the_layer_s_input = lines(
     """Tensor parallelism leaves a layer's input whole on every rank; only sequence parallelism
@@ -7,256 +7,104 @@ tensor_parallelism_splits_the_layer_s_input = lines(
 )
 
 
-@misconception()
-def activations_without_square(
-    config,
-    batch,
-    seq,
-    attention="eager",
-    dropout=True,
-    recompute="none",
-    tp=1,
-    sp=False,
-    logits=False,
-):
+activations_without_square = lines(
     """Eager attention keeps the probabilities, one for each query, key and head: 5 a s^2 b bytes
-    that 34 s b h leaves out. At long context they are the larger part."""
-    sbh, outside = seq * batch * config.hidden_size, tp if sp else 1
-    if recompute == "full":
-        layer = 2 * sbh / outside
-    else:
-        layer = (10 if dropout else 8) * sbh / outside + 24 * sbh / tp
-        if attention == "sdpa" and recompute == "none":
-            layer += 4 * config.num_attention_heads * batch * seq / tp
-    end = 4 * batch * seq * config.vocab_size / tp if logits else 0
-    return config.num_hidden_layers * layer + end
+    that 34 s b h leaves out. At long context they are the larger part.""",
+    ("split += (2 + 3 * mask) * heads * seq * seq * batch", "split += 0"),
+)
 
 
-@misconception()
-def checkpointing_frees_the_logits(
-    config,
-    batch,
-    seq,
-    attention="eager",
-    dropout=True,
-    recompute="none",
-    tp=1,
-    sp=False,
-    logits=False,
-):
+checkpointing_frees_the_logits = lines(
     """Checkpointing recomputes *layers*; the logits come after the last one and stay (Llama-2-7B,
-    batch 4, 4,096 tokens: 2.0 GiB in float32, 2.9 with a bf16 copy)."""
-    sbh, outside = seq * batch * config.hidden_size, tp if sp else 1
-    heads = config.num_attention_heads
-    if recompute == "full":
-        return config.num_hidden_layers * 2 * sbh / outside
-    split = 24 * sbh
-    if recompute == "none" and attention == "eager":
-        split += (5 if dropout else 2) * heads * seq * seq * batch
-    if recompute == "none" and attention == "sdpa":
-        split += 4 * heads * batch * seq
-    layer = (10 if dropout else 8) * sbh / outside + split / tp
-    end = 4 * batch * seq * config.vocab_size / tp if logits and recompute == "none" else 0
-    return config.num_hidden_layers * layer + end
+    batch 4, 4,096 tokens: 2.0 GiB in float32, 2.9 with a bf16 copy).""",
+    ("if logits:", 'if logits and recompute == "none":'),
+)
 
 
-@misconception()
-def activations_two_byte_masks(
-    config,
-    batch,
-    seq,
-    attention="eager",
-    dropout=True,
-    recompute="none",
-    tp=1,
-    sp=False,
-    logits=False,
-):
+full_recompute_frees_the_logits = lines(
+    """Checkpointing recomputes *layers*; the logits come after the last one and stay (Llama-2-7B,
+    batch 4, 4,096 tokens: 2.0 GiB in float32, 2.9 with a bf16 copy).""",
+    ("if logits:", 'if logits and recompute != "full":'),
+)
+
+
+activations_two_byte_masks = lines(
     """A dropout mask is one byte a value. (Two bytes is what torch's *CPU* dropout keeps: 60 s b h
-    where the formula says 54.)"""
-    sbh, outside = seq * batch * config.hidden_size, tp if sp else 1
-    heads = config.num_attention_heads
-    if recompute == "full":
-        layer = 2 * sbh / outside
-    else:
-        split = 24 * sbh
-        if recompute == "none" and attention == "eager":
-            split += (6 if dropout else 2) * heads * seq * seq * batch
-        if recompute == "none" and attention == "sdpa":
-            split += 4 * heads * batch * seq
-        layer = (12 if dropout else 8) * sbh / outside + split / tp
-    end = 4 * batch * seq * config.vocab_size / tp if logits else 0
-    return config.num_hidden_layers * layer + end
+    where the formula says 54.)""",
+    ("2 + 2 * mask) * sbh", "2 + 4 * mask) * sbh"),
+    ("(2 + 3 * mask)", "(2 + 4 * mask)"),
+)
 
 
-@misconception()
-def dropout_off_frees_masks_only(
-    config,
-    batch,
-    seq,
-    attention="eager",
-    dropout=True,
-    recompute="none",
-    tp=1,
-    sp=False,
-    logits=False,
-):
+two_byte_residual_masks = lines(
+    """A dropout mask is one byte a value. (Two bytes is what torch's *CPU* dropout keeps: 60 s b h
+    where the formula says 54.)""",
+    ("2 + 2 * mask) * sbh", "2 + 4 * mask) * sbh"),
+)
+
+
+two_byte_masks_of_the_probabilities = lines(
+    """A dropout mask is one byte a value. (Two bytes is what torch's *CPU* dropout keeps: 60 s b h
+    where the formula says 54.)""",
+    ("(2 + 3 * mask)", "(2 + 4 * mask)"),
+)
+
+
+dropout_off_frees_masks_only = lines(
     """Without dropout the masks go, and so does the second copy of the probabilities: dropout's
-    output is softmax's output, one tensor. 2 a s / h is left of the 5."""
-    sbh, outside = seq * batch * config.hidden_size, tp if sp else 1
-    heads = config.num_attention_heads
-    if recompute == "full":
-        layer = 2 * sbh / outside
-    else:
-        split = 24 * sbh
-        if recompute == "none" and attention == "eager":
-            split += (5 if dropout else 4) * heads * seq * seq * batch
-        if recompute == "none" and attention == "sdpa":
-            split += 4 * heads * batch * seq
-        layer = (10 if dropout else 8) * sbh / outside + split / tp
-    end = 4 * batch * seq * config.vocab_size / tp if logits else 0
-    return config.num_hidden_layers * layer + end
+    output is softmax's output, one tensor. 2 a s / h is left of the 5.""",
+    ("(2 + 3 * mask)", "(4 + mask)"),
+)
 
 
-@misconception()
-def dropout_does_not_matter(
-    config,
-    batch,
-    seq,
-    attention="eager",
-    dropout=True,
-    recompute="none",
-    tp=1,
-    sp=False,
-    logits=False,
-):
+dropout_does_not_matter = lines(
     """34 + 5as/h counts three dropout masks and dropout's own output; with dropout=False they are
-    not there."""
-    sbh, outside = seq * batch * config.hidden_size, tp if sp else 1
-    heads = config.num_attention_heads
-    if recompute == "full":
-        layer = 2 * sbh / outside
-    else:
-        split = 24 * sbh
-        if recompute == "none" and attention == "eager":
-            split += 5 * heads * seq * seq * batch
-        if recompute == "none" and attention == "sdpa":
-            split += 4 * heads * batch * seq
-        layer = 10 * sbh / outside + split / tp
-    end = 4 * batch * seq * config.vocab_size / tp if logits else 0
-    return config.num_hidden_layers * layer + end
+    not there.""",
+    ("mask = 1 if dropout else 0", "mask = 1"),
+)
 
 
-@misconception()
-def fused_kernel_keeps_nothing(
-    config,
-    batch,
-    seq,
-    attention="eager",
-    dropout=True,
-    recompute="none",
-    tp=1,
-    sp=False,
-    logits=False,
-):
+dropout_does_not_matter_to_the_residuals = lines(
+    """34 + 5as/h counts three dropout masks and dropout's own output; with dropout=False they are
+    not there.""",
+    ("2 + 2 * mask) * sbh", "2 + 2) * sbh"),
+)
+
+
+dropout_does_not_matter_to_attention = lines(
+    """34 + 5as/h counts three dropout masks and dropout's own output; with dropout=False they are
+    not there.""",
+    ("(2 + 3 * mask)", "(2 + 3)"),
+)
+
+
+fused_kernel_keeps_nothing = lines(
     """A fused kernel recomputes the probabilities in backward, and for that it keeps one float32
-    log-sum-exp a query and head: 4 a b s bytes."""
-    sbh, outside = seq * batch * config.hidden_size, tp if sp else 1
-    heads = config.num_attention_heads
-    if recompute == "full":
-        layer = 2 * sbh / outside
-    else:
-        split = 24 * sbh
-        if recompute == "none" and attention == "eager":
-            split += (5 if dropout else 2) * heads * seq * seq * batch
-        layer = (10 if dropout else 8) * sbh / outside + split / tp
-    end = 4 * batch * seq * config.vocab_size / tp if logits else 0
-    return config.num_hidden_layers * layer + end
+    log-sum-exp a query and head: 4 a b s bytes.""",
+    ("split += 4 * heads * batch * seq", "split += 0"),
+)
 
 
-@misconception()
-def tensor_parallelism_divides_everything(
-    config,
-    batch,
-    seq,
-    attention="eager",
-    dropout=True,
-    recompute="none",
-    tp=1,
-    sp=False,
-    logits=False,
-):
+tensor_parallelism_divides_everything = lines(
     """Tensor parallelism alone leaves 10 s b h whole on every rank: norms', blocks' inputs and
     masks. Only sequence parallelism splits those: 0.539 GiB a layer of GPT-3 on 8 ranks without
-    it, 0.334 with it."""
-    sbh, heads = seq * batch * config.hidden_size, config.num_attention_heads
-    if recompute == "full":
-        layer = 2 * sbh
-    else:
-        layer = (34 if dropout else 32) * sbh
-        if recompute == "none" and attention == "eager":
-            layer += (5 if dropout else 2) * heads * seq * seq * batch
-        if recompute == "none" and attention == "sdpa":
-            layer += 4 * heads * batch * seq
-    end = 4 * batch * seq * config.vocab_size if logits else 0
-    return (config.num_hidden_layers * layer + end) / tp
+    it, 0.334 with it.""",
+    ("outside = tp if sp else 1", "outside = tp"),
+)
 
 
-@misconception()
-def activations_of_one_layer(
-    config,
-    batch,
-    seq,
-    attention="eager",
-    dropout=True,
-    recompute="none",
-    tp=1,
-    sp=False,
-    logits=False,
-):
+activations_of_one_layer = lines(
     """The formula is for one layer, and all num_hidden_layers wait for backward. Even with full
-    recomputation each of them keeps its input."""
-    sbh, outside = seq * batch * config.hidden_size, tp if sp else 1
-    heads = config.num_attention_heads
-    if recompute == "full":
-        layer = 2 * sbh / outside
-    else:
-        split = 24 * sbh
-        if recompute == "none" and attention == "eager":
-            split += (5 if dropout else 2) * heads * seq * seq * batch
-        if recompute == "none" and attention == "sdpa":
-            split += 4 * heads * batch * seq
-        layer = (10 if dropout else 8) * sbh / outside + split / tp
-    return layer + (4 * batch * seq * config.vocab_size / tp if logits else 0)
+    recomputation each of them keeps its input.""",
+    ("total = config.num_hidden_layers * layer", "total = layer"),
+)
 
 
-@misconception()
-def full_recompute_keeps_nothing(
-    config,
-    batch,
-    seq,
-    attention="eager",
-    dropout=True,
-    recompute="none",
-    tp=1,
-    sp=False,
-    logits=False,
-):
+full_recompute_keeps_nothing = lines(
     """A checkpointed layer keeps its 16-bit input, 2 s b h bytes: backward has to start the
-    recomputation from something."""
-    sbh, outside = seq * batch * config.hidden_size, tp if sp else 1
-    heads = config.num_attention_heads
-    if recompute == "full":
-        layer = 0
-    else:
-        split = 24 * sbh
-        if recompute == "none" and attention == "eager":
-            split += (5 if dropout else 2) * heads * seq * seq * batch
-        if recompute == "none" and attention == "sdpa":
-            split += 4 * heads * batch * seq
-        layer = (10 if dropout else 8) * sbh / outside + split / tp
-    end = 4 * batch * seq * config.vocab_size / tp if logits else 0
-    return config.num_hidden_layers * layer + end
+    recomputation from something.""",
+    ("layer = 2 * sbh / outside", "layer = 0"),
+)
 
 
 activations_of_the_config_s_heads = lines(
@@ -348,4 +196,115 @@ statistics_counted_too = lines(
     """The statistics of the LayerNorms are not counted here, as in the paper: two numbers a token
     and norm beside 34 h bytes.""",
     ("layer = whole / outside", "layer = 8 * batch * seq + whole / outside"),
+)
+
+
+full_recompute_keeps_float32_inputs = lines(
+    """A checkpointed layer's input is a 16-bit activation like the others: 2 s b h bytes, not
+    4.""",
+    ("layer = 2 * sbh / outside", "layer = 4 * sbh / outside"),
+)
+
+
+fused_kernel_keeps_its_mask = lines(
+    """A fused kernel draws its dropout mask again in backward, from the seed: nothing of size s x
+    s stays.""",
+    ("split += 4 * heads * batch * seq", "split += (4 + mask * seq) * heads * batch * seq"),
+)
+
+
+fused_kernel_keeps_maximum_and_sum = lines(
+    """A row's maximum and the sum of its exponentials are kept as one number, the log-sum-exp: 4 a
+    b s bytes, not 8.""",
+    ("split += 4 * heads * batch * seq", "split += 8 * heads * batch * seq"),
+)
+
+
+log_sum_exp_of_a_token = lines(
+    """Every head has a softmax of its own, so each query has a log-sum-exp in each of the a
+    heads.""",
+    ("split += 4 * heads * batch * seq", "split += 4 * batch * seq"),
+)
+
+
+selective_frees_nothing = lines(
+    """Selective recomputation keeps nothing of size s x s: the probabilities, their mask and
+    dropout's output are made again from Q, K and V.""",
+    ('recompute == "none" and attention == "eager"', 'attention == "eager"'),
+)
+
+
+selective_keeps_the_mask = lines(
+    """What dropout hides is drawn again from the seed: selective recomputation frees the mask with
+    the probabilities.""",
+    (
+        "layer = whole / outside + split / tp",
+        'if recompute == "selective" and attention == "eager":\n'
+        "            split += mask * heads * seq * seq * batch\n"
+        "        layer = whole / outside + split / tp",
+    ),
+)
+
+
+logits_of_every_layer = lines(
+    """The head stands once, after the last layer: its logits are not multiplied by the number of
+    layers.""",
+    (
+        "total += 4 * batch * seq * config.vocab_size / tp",
+        "total += config.num_hidden_layers * 4 * batch * seq * config.vocab_size / tp",
+    ),
+)
+
+
+logits_twice = lines(
+    """What the loss keeps for backward is its float32 log-probabilities, four bytes an entry: the
+    16-bit logits that it was given are not kept beside them.""",
+    (
+        "total += 4 * batch * seq * config.vocab_size / tp",
+        "total += 6 * batch * seq * config.vocab_size / tp",
+    ),
+)
+
+
+tensor_parallelism_leaves_the_square = lines(
+    """A rank has a share of the heads, and each head's s x s is on one rank only: the square term
+    is divided by t too.""",
+    ("heads * seq * seq * batch", "heads * seq * seq * batch * tp"),
+)
+
+
+tensor_parallelism_of_the_mlp_only = lines(
+    """Tensor parallelism splits the heads as it splits the MLP's inside: Q, K, V, what they make
+    and the output projection's input are over t.""",
+    ("split = (2 + 2 + 2 + 2 + 8 + 8) * sbh", "split = (8 * tp + 8 + 8) * sbh"),
+    ("heads * seq * seq * batch", "heads * seq * seq * batch * tp"),
+)
+
+
+tensor_parallelism_of_attention_only = lines(
+    """The MLP is split by its columns as attention is by its heads: the inputs of GELU and of the
+    second linear are over t.""",
+    ("split = (2 + 2 + 2 + 2 + 8 + 8) * sbh", "split = (2 + 2 + 2 + 2 + 16 * tp) * sbh"),
+)
+
+
+tensor_parallelism_splits_the_masks = lines(
+    """The residual dropouts come after the ranks' sums are added up, on whole vectors: without
+    sequence parallelism each rank has the whole masks.""",
+    ("whole = (2 + 2 + 2 + 2 + 2 * mask) * sbh", "whole = (2 + 2 + 2 + 2) * sbh"),
+    (
+        "split = (2 + 2 + 2 + 2 + 8 + 8) * sbh",
+        "split = (2 + 2 + 2 + 2 + 8 + 8 + 2 * mask) * sbh",
+    ),
+)
+
+
+tensor_parallelism_splits_the_blocks_inputs = lines(
+    """Each rank multiplies the whole input of a block by its columns of the weights: inputs of QKV
+    and of the MLP stay whole, as the norms' inputs do.""",
+    ("whole = (2 + 2 + 2 + 2 + 2 * mask) * sbh", "whole = (2 + 2 + 2 * mask) * sbh"),
+    (
+        "split = (2 + 2 + 2 + 2 + 8 + 8) * sbh",
+        "split = (2 + 2 + 2 + 2 + 2 + 2 + 8 + 8) * sbh",
+    ),
 )

@@ -81,5 +81,9 @@ bottleneck_pages_the_logits = lines(
 
 bottleneck_without_other = lines(
     """`other` is a term like the rest: logits of a large vocabulary can be the largest of all.""",
-    ("terms = ledger.terms()", 'terms = {**ledger.terms(), "other": 0}'),
+    (
+        "name = max(terms, key=terms.__getitem__)\n    if terms[name] <= 0:",
+        'name = max((term for term in terms if term != "other"), key=terms.__getitem__)\n'
+        "    if not any(terms.values()):",
+    ),
 )

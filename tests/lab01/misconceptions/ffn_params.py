@@ -1,121 +1,72 @@
-from grader.suite import lines, misconception
+from grader.suite import lines
+
+ffn_two_matrices = lines(
+    """A gated MLP (SwiGLU, GeGLU) has three matrices: gate, up and down. With two, Llama-2-7B
+    would have 5.30 B parameters.""",
+    ("into = 2 if config.gated_mlp else 1", "into = 1"),
+)
 
 
-@misconception()
-def ffn_two_matrices(config, layer=0, active=False):
-    """A gated MLP (SwiGLU, GeGLU) has three matrices: gate, up and down. With two, Llama-2-7B would
-    have 5.30 B parameters."""
-
-    def mlp(width):
-        return 2 * config.hidden_size * width + (
-            width + config.hidden_size if config.mlp_bias else 0
-        )
-
-    if not config.is_moe_layer(layer):
-        return mlp(config.intermediate_size)
-    experts = config.num_experts_per_tok if active else config.num_experts
-    router = config.hidden_size * config.num_experts + config.router_bias * config.num_experts
-    return (experts + config.n_shared_experts) * mlp(config.moe_intermediate_size) + router
-
-
-@misconception()
-def ffn_three_times_4d(config, layer=0, active=False):
+ffn_three_times_4d = lines(
     """SwiGLU's three matrices do not have the GPT's width 4 d: Llama's intermediate_size is about
-    8/3 d, so that three matrices cost as much as two of 4 d did. Three of 4 d would make 8.85 B."""
-    return 12 * config.hidden_size**2
+    8/3 d, so that three matrices cost as much as two of 4 d did. Three of 4 d would make 8.85
+    B.""",
+    (
+        "_mlp_params(config, config.intermediate_size)",
+        "_mlp_params(config, 4 * config.hidden_size)",
+    ),
+)
 
 
-@misconception()
-def ffn_always_gated(config, layer=0, active=False):
-    """A GPT's MLP is plain: up and down. Only families with gated_mlp have a third matrix."""
-
-    def mlp(width):
-        bias = 2 * width + config.hidden_size if config.mlp_bias else 0
-        return 3 * config.hidden_size * width + bias
-
-    if not config.is_moe_layer(layer):
-        return mlp(config.intermediate_size)
-    experts = config.num_experts_per_tok if active else config.num_experts
-    router = config.hidden_size * config.num_experts + config.router_bias * config.num_experts
-    return (experts + config.n_shared_experts) * mlp(config.moe_intermediate_size) + router
+ffn_always_gated = lines(
+    """A GPT's MLP is plain: up and down. Only families with gated_mlp have a third matrix.""",
+    ("into = 2 if config.gated_mlp else 1", "into = 2"),
+)
 
 
-@misconception()
-def ffn_without_biases(config, layer=0, active=False):
+ffn_without_biases = lines(
     """With mlp_bias every matrix has a bias as long as its output: intermediate_size for up (and
-    gate), hidden_size for down."""
-
-    def mlp(width):
-        return (3 if config.gated_mlp else 2) * config.hidden_size * width
-
-    if not config.is_moe_layer(layer):
-        return mlp(config.intermediate_size)
-    experts = config.num_experts_per_tok if active else config.num_experts
-    router = config.hidden_size * config.num_experts + config.router_bias * config.num_experts
-    return (experts + config.n_shared_experts) * mlp(config.moe_intermediate_size) + router
+    gate), hidden_size for down.""",
+    ("params += into * width + config.hidden_size", "params += 0"),
+)
 
 
-@misconception()
-def ffn_without_router(config, layer=0, active=False):
-    """A mixture of experts has a router: one row of hidden_size for every expert."""
-
-    def mlp(width):
-        into = 2 if config.gated_mlp else 1
-        bias = into * width + config.hidden_size if config.mlp_bias else 0
-        return (into + 1) * config.hidden_size * width + bias
-
-    if not config.is_moe_layer(layer):
-        return mlp(config.intermediate_size)
-    experts = config.num_experts_per_tok if active else config.num_experts
-    return (experts + config.n_shared_experts) * mlp(config.moe_intermediate_size)
+ffn_without_router = lines(
+    """A mixture of experts has a router: one row of hidden_size for every expert.""",
+    (" + router\n", "\n"),
+)
 
 
-@misconception()
-def ffn_one_expert(config, layer=0, active=False):
-    """A mixture-of-experts layer has num_experts MLPs in memory, not one."""
-
-    def mlp(width):
-        into = 2 if config.gated_mlp else 1
-        bias = into * width + config.hidden_size if config.mlp_bias else 0
-        return (into + 1) * config.hidden_size * width + bias
-
-    if not config.is_moe_layer(layer):
-        return mlp(config.intermediate_size)
-    return mlp(config.moe_intermediate_size) + config.hidden_size * config.num_experts
+ffn_one_expert = lines(
+    """A mixture-of-experts layer has num_experts MLPs in memory, not one.""",
+    ("if active else config.num_experts", "if active else 1"),
+)
 
 
-@misconception()
-def ffn_only_active_experts(config, layer=0, active=False):
+ffn_one_expert_for_all = lines(
+    """A mixture-of-experts layer has num_experts MLPs in memory, not one.""",
+    ("experts = routed + config.n_shared_experts", "experts = 1"),
+)
+
+
+ffn_only_active_experts = lines(
     """Memory follows all experts, compute follows the ones a token uses: without active=True every
-    expert counts."""
-
-    def mlp(width):
-        into = 2 if config.gated_mlp else 1
-        bias = into * width + config.hidden_size if config.mlp_bias else 0
-        return (into + 1) * config.hidden_size * width + bias
-
-    if not config.is_moe_layer(layer):
-        return mlp(config.intermediate_size)
-    router = config.hidden_size * config.num_experts + config.router_bias * config.num_experts
-    experts = config.num_experts_per_tok + config.n_shared_experts
-    return experts * mlp(config.moe_intermediate_size) + router
+    expert counts.""",
+    (
+        "routed = config.num_experts_per_tok if active else config.num_experts",
+        "routed = config.num_experts_per_tok",
+    ),
+)
 
 
-@misconception()
-def ffn_experts_as_wide_as_dense(config, layer=0, active=False):
+ffn_experts_as_wide_as_dense = lines(
     """An expert is moe_intermediate_size wide, not intermediate_size: Qwen3-30B-A3B has 6144 in
-    its config and experts of 768."""
-
-    def mlp(width):
-        into = 2 if config.gated_mlp else 1
-        bias = into * width + config.hidden_size if config.mlp_bias else 0
-        return (into + 1) * config.hidden_size * width + bias
-
-    if not config.is_moe_layer(layer):
-        return mlp(config.intermediate_size)
-    experts = config.num_experts_per_tok if active else config.num_experts
-    router = config.hidden_size * config.num_experts + config.router_bias * config.num_experts
-    return (experts + config.n_shared_experts) * mlp(config.intermediate_size) + router
+    its config and experts of 768.""",
+    (
+        "_mlp_params(config, config.moe_intermediate_size)",
+        "_mlp_params(config, config.intermediate_size)",
+    ),
+)
 
 
 ffn_biases_of_hidden = lines(
@@ -124,10 +75,12 @@ ffn_biases_of_hidden = lines(
     ("params += into * width + config", "params += into * config.hidden_size + config"),
 )
 
+
 ffn_bias_of_down_only = lines(
     """mlp_bias gives every matrix a bias, up and gate too.""",
     ("params += into * width + config", "params += config"),
 )
+
 
 ffn_router_of_chosen_experts = lines(
     """The router scores every expert to choose a few: its matrix has num_experts rows, not
@@ -138,6 +91,7 @@ ffn_router_of_chosen_experts = lines(
     ),
 )
 
+
 ffn_router_in_every_expert = lines(
     """A layer has one router in front of all its experts, not one in each of them.""",
     (
@@ -146,6 +100,7 @@ ffn_router_in_every_expert = lines(
     ),
 )
 
+
 ffn_dense_beside_the_experts = lines(
     """Experts take the place of the dense MLP: a layer that routes has none of intermediate_size
     beside them.""",
@@ -153,4 +108,86 @@ ffn_dense_beside_the_experts = lines(
         "config.moe_intermediate_size) + router",
         "config.moe_intermediate_size) + router + _mlp_params(config, config.intermediate_size)",
     ),
+)
+
+
+ffn_biases_of_the_inputs = lines(
+    """A bias is added to what its matrix writes: up and gate read hidden_size and write the MLP's
+    width, down the other way round.""",
+    (
+        "params += into * width + config.hidden_size",
+        "params += into * config.hidden_size + width",
+    ),
+)
+
+
+ffn_biases_of_the_width = lines(
+    """Down writes hidden_size numbers, so its bias is as long; only up and gate write the MLP's
+    width.""",
+    ("params += into * width + config.hidden_size", "params += (into + 1) * width"),
+)
+
+
+ffn_gate_without_a_bias = lines(
+    """mlp_bias gives a bias to every matrix, the gate's too: two biases of the MLP's width in a
+    gated one.""",
+    ("params += into * width + config.hidden_size", "params += width + config.hidden_size"),
+)
+
+
+ffn_down_without_a_bias = lines(
+    """mlp_bias gives a bias to every matrix, also to down, whose output is hidden_size long.""",
+    ("params += into * width + config.hidden_size", "params += into * width"),
+)
+
+
+ffn_first_layer_always_dense = lines(
+    """first_k_dense_replace says how many first layers are dense, and it may be none: Mixtral
+    routes in layer 0 already. Ask config.is_moe_layer(layer).""",
+    (
+        "if not config.is_moe_layer(layer):",
+        "if layer == 0 or not config.is_moe_layer(layer):",
+    ),
+)
+
+
+ffn_every_layer_dense = lines(
+    """A layer with experts has an MLP of moe_intermediate_size for each of them and a router:
+    config.is_moe_layer(layer) says which layers these are.""",
+    (
+        "if not config.is_moe_layer(layer):",
+        "if not config.is_moe_layer(layer) or config.num_experts:",
+    ),
+)
+
+
+ffn_experts_always_gated = lines(
+    """Experts have the kind of MLP that a dense layer has: without gated_mlp two matrices, not
+    three.""",
+    (
+        "experts = routed + config.n_shared_experts\n",
+        "experts = routed + config.n_shared_experts\n"
+        "    from dataclasses import replace\n"
+        "\n"
+        "    config = replace(config, gated_mlp=True)\n",
+    ),
+)
+
+
+ffn_experts_never_gated = lines(
+    """Experts have the kind of MLP that a dense layer has: with gated_mlp gate, up and down.""",
+    (
+        "experts = routed + config.n_shared_experts\n",
+        "experts = routed + config.n_shared_experts\n"
+        "    from dataclasses import replace\n"
+        "\n"
+        "    config = replace(config, gated_mlp=False)\n",
+    ),
+)
+
+
+ffn_one_router_number_an_expert = lines(
+    """The router multiplies a token's hidden_size values by one column for each expert: it is a
+    matrix, not one number an expert.""",
+    ("router = config.hidden_size * config.num_experts\n", "router = config.num_experts\n"),
 )

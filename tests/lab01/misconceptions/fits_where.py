@@ -1,4 +1,4 @@
-from grader.suite import lines, misconception
+from grader.suite import lines
 
 fsdp_searched_up_to_1024 = lines(
     """The numbers set the end of the search: a GPU that is all but full of activations needs a
@@ -17,37 +17,60 @@ fsdp_knows_states_and_activations = lines(
 )
 
 
-@misconception()
-def fsdp_shards_activations(ledger, gpu_bytes, at_least_bytes=0):
+fsdp_shards_activations = lines(
     """FSDP shards weights, gradients and optimizer states. Activations, cache and the rest stay
-    whole on every rank, however many there are."""
-    first = max(1, int(-(-ledger.total // gpu_bytes)))
-    if not at_least_bytes:
-        return first, None
-    last = int(ledger.total // at_least_bytes)
-    return (first, last) if first <= last else None
+    whole on every rank, however many there are.""",
+    (
+        "ledger.gradients + ledger.optimizer",
+        "ledger.gradients + ledger.optimizer + ledger.activations",
+    ),
+)
 
 
-@misconception()
-def fsdp_without_lower_end(ledger, gpu_bytes, at_least_bytes=0):
+fsdp_shards_everything = lines(
+    """FSDP shards weights, gradients and optimizer states. Activations, cache and the rest stay
+    whole on every rank, however many there are.""",
+    (
+        "sharded = ledger.weights + ledger.gradients + ledger.optimizer",
+        "sharded = ledger.total",
+    ),
+)
+
+
+fsdp_without_lower_end = lines(
     """A rank's memory falls as N grows, so the lower end of the range sets the *largest* N: beyond
-    it the claim is too high."""
-    sharded = ledger.weights + ledger.gradients + ledger.optimizer
-    whole = ledger.total - sharded
-    if whole >= gpu_bytes:
-        return None
-    return max(1, int(-(-sharded // (gpu_bytes - whole)))), None
+    it the claim is too high.""",
+    (
+        "if at_least_bytes <= whole:\n        return first, None",
+        "if first >= 1:\n        return first, None",
+    ),
+)
 
 
 fsdp_rounds_down = lines(
     """Ranks come whole: when 14.3 of them would be enough, 14 are not. The smallest N is rounded
     up.""",
-    (
-        "    if sharded == 0:\n"
-        "        return (1, None) if at_least_bytes <= whole <= gpu_bytes else None\n",
-        "",
-    ),
     ("-(-sharded // (gpu_bytes - whole))", "sharded // (gpu_bytes - whole)"),
+)
+
+
+fsdp_rounds_to_the_nearest = lines(
+    """Ranks come whole: when 14.3 of them would be enough, 14 are not. The smallest N is rounded
+    up.""",
+    (
+        "int(-(-sharded // (gpu_bytes - whole)))",
+        "max(1, round(sharded / (gpu_bytes - whole)))",
+    ),
+)
+
+
+fsdp_rounds_down_to_one_at_least = lines(
+    """Ranks come whole: when 14.3 of them would be enough, 14 are not. The smallest N is rounded
+    up.""",
+    (
+        "int(-(-sharded // (gpu_bytes - whole)))",
+        "max(1, int(sharded // (gpu_bytes - whole)))",
+    ),
 )
 
 
@@ -84,4 +107,35 @@ fsdp_powers_of_two = lines(
         "    if at_least_bytes <= whole:\n",
         "    first = 1 << (first - 1).bit_length()\n    if at_least_bytes <= whole:\n",
     ),
+)
+
+
+fsdp_range_the_wrong_way_round = lines(
+    """The smallest N can come out above the largest: then no whole number of ranks lies between
+    the two bounds, and the answer is None.""",
+    ("return (first, last) if first <= last else None", "return first, last"),
+)
+
+
+fsdp_range_turned_round = lines(
+    """The smallest N can come out above the largest: then no whole number of ranks lies between
+    the two bounds, and the answer is None.""",
+    (
+        "return (first, last) if first <= last else None",
+        "return min(first, last), max(first, last)",
+    ),
+)
+
+
+fsdp_range_of_one_is_none = lines(
+    """One number of ranks alone can be in the range: smallest and largest are the same then, and
+    that is no empty range.""",
+    ("first <= last else", "first < last else"),
+)
+
+
+fsdp_always_a_largest = lines(
+    """Where the lower end is at or below what stays whole, more ranks never leave the range: the
+    largest N is None then.""",
+    ("        return first, None\n    last", "        return first, first\n    last"),
 )

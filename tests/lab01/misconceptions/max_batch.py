@@ -7,6 +7,7 @@ batch_of_util_times_free = lines(
     ("(gpu_bytes - empty) //", "0.9 * (gpu_bytes - empty) //"),
 )
 
+
 batch_of_absolute_room = lines(
     """When the weights do not fit, the room left is negative, and its absolute value is not room:
     the answer is 0.""",
@@ -15,6 +16,7 @@ batch_of_absolute_room = lines(
         "int(abs(gpu_bytes - empty) // (one - empty))",
     ),
 )
+
 
 batch_below_zero = lines(
     """When the weights do not fit, the room left is negative: no sequence fits, so the answer is 0
@@ -25,14 +27,25 @@ batch_below_zero = lines(
     ),
 )
 
+
 batch_rounded = lines(
     """Nine tenths of a sequence do not fit: round down, never to the nearest.""",
     ("int((gpu_bytes - empty) // (one - empty))", "round((gpu_bytes - empty) / (one - empty))"),
 )
 
+
 batch_without_weights = lines(
     """The weights are in memory before the first sequence: they are subtracted from the GPU.""",
     ("max(0, int((gpu_bytes - empty) // (one - empty)))", "int(gpu_bytes // (one - empty))"),
+)
+
+
+batch_without_weights_but_overhead = lines(
+    """The weights are in memory before the first sequence: they are subtracted from the GPU.""",
+    (
+        "max(0, int((gpu_bytes - empty) // (one - empty)))",
+        "max(0, int((gpu_bytes - overhead_bytes) // (one - empty)))",
+    ),
 )
 
 
@@ -56,15 +69,27 @@ batch_of_at_least_one = lines(
     ("max(0, int", "max(1, int"),
 )
 
+
 batch_with_a_byte_to_spare = lines(
     """A ledger that fills the GPU to the last byte fits: its total may be gpu_bytes.""",
     ("(gpu_bytes - empty) //", "(gpu_bytes - empty - 1) //"),
 )
 
+
+batch_strictly_below_the_gpu = lines(
+    """A ledger that fills the GPU to the last byte fits: its total may be gpu_bytes.""",
+    (
+        "max(0, int((gpu_bytes - empty) // (one - empty)))",
+        "max(0, int(-(-(gpu_bytes - empty) // (one - empty))) - 1)",
+    ),
+)
+
+
 batch_rounded_up = lines(
     """A begun sequence does not fit: round down.""",
     ("int((gpu_bytes - empty) // (one - empty))", "int(-(-(gpu_bytes - empty) // (one - empty)))"),
 )
+
 
 batch_without_overhead = lines(
     """overhead_bytes is taken before the first sequence, like the weights.""",
@@ -77,6 +102,7 @@ batch_without_overhead = lines(
         "one = inference_ledger(config, 1, seq, dtype_bytes)",
     ),
 )
+
 
 batch_always_in_16_bit = lines(
     """dtype_bytes sets the size of the weights and of the cache: 8-bit ones leave room for
@@ -99,3 +125,23 @@ def batch_searched_up_to_4096(config, gpu_bytes, seq, dtype_bytes=2, overhead_by
     empty = inference_ledger(config, 0, seq, dtype_bytes, overhead_bytes).total
     one = inference_ledger(config, 1, seq, dtype_bytes, overhead_bytes).total
     return min(4096, max(0, int((gpu_bytes - empty) // (one - empty))))
+
+
+batch_pays_the_overhead_each_time = lines(
+    """The CUDA context and the workspaces are there once: overhead_bytes is taken before the first
+    sequence, and no other sequence pays it again.""",
+    ("// (one - empty)", "// (one - empty + overhead_bytes)"),
+)
+
+
+batch_step_of_a_whole_ledger = lines(
+    """What one more sequence costs is the difference of two ledgers: a ledger of one sequence
+    contains the weights, which are paid already.""",
+    ("// (one - empty)", "// one"),
+)
+
+
+batch_step_without_a_cache = lines(
+    """A sequence costs its cache beside its row of logits: the cache is by far the larger part.""",
+    ("// (one - empty)", "// (4 * config.vocab_size)"),
+)
