@@ -25,9 +25,10 @@ ROOMY = SchedulerConfig(6000, 16, 512, 64)
 
 
 def _trace(rng, n=40, speed=20.0):
-    """Requests like Azure's, short ones, in order of arrival."""
+    """Requests like Azure's, short ones, in order of arrival; each fits into 149 blocks of 16."""
     rows = workload.azure(workload.AZURE_CONVERSATION, n, int(rng.integers(10**6)), speed)
-    return [Req(r.id, r.t_arrival_s, 1 + r.prompt_tokens // 4, 1 + r.out_tokens // 8) for r in rows]
+    sizes = [(1 + min(r.prompt_tokens // 4, 2000), 1 + r.out_tokens // 8) for r in rows]
+    return [Req(r.id, r.t_arrival_s, *size) for r, size in zip(rows, sizes, strict=True)]
 
 
 def _expected(trace, cfg, cost):

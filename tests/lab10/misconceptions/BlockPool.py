@@ -1,5 +1,23 @@
 from grader.suite import lines
 
+TAKEN_OUT = "                del self._cached[block]\n            self"
+TAKEN_OUT_OF_EITHER = """                if block in self._cached:
+                    del self._cached[block]
+                else:
+                    self._blank.remove(block)
+            self"""
+INTO_THE_QUEUE = """                if block in hash_of:
+                    self._cached[block] = None
+                else:
+                    blank.append(block)
+"""
+KEEPS = "self._blocks_with.setdefault(content, {})[block] = None"
+IS_FORGOTTEN = """        same = self._blocks_with[content]
+        del same[block]
+        if not same:
+            del self._blocks_with[content]
+"""
+
 a_hash_of_zero_is_never_forgotten = lines(
     """A block whose hash is 0 keeps it when it is handed out, because 0 is false: whoever looks for
     0 later finds a block with another content. Ask whether there is a hash.""",
@@ -13,8 +31,9 @@ touch_goes_through_twice = lines(
     """touch goes through its blocks twice, first for the queue and then for the references; of a
     generator nothing is left the second time. One loop does both, or a list is made first.""",
     (
-        "                del self._cached[block]\n            self",
-        "                del self._cached[block]\n        for block in blocks:\n            self",
+        TAKEN_OUT,
+        "                self._cached.pop(block, None)\n"
+        "        for block in blocks:\n            self",
     ),
 )
 
@@ -80,6 +99,15 @@ a_hit_on_a_held_block_is_not_counted = lines(
     ('raise ValueError(f"block {block} is freed, but nobody holds it.")', "continue"),
 )
 
+the_null_block_is_one_more = lines(
+    """Block 0 is handed out; it stands for "no block" in every table, and what is written there
+    belongs to nobody. The free queue begins with block 1.""",
+    (
+        "list(range(num_blocks - 1, NULL_BLOCK, -1))",
+        "list(range(num_blocks - 1, NULL_BLOCK - 1, -1))",
+    ),
+)
+
 hands_out_the_null_block = lines(
     """Block 0 is handed out; it stands for "no block" in every table, and what is written there
     belongs to nobody. The free queue begins with block 1.""",
@@ -103,6 +131,7 @@ a_free_block_is_forgotten = lines(
         "                if block in hash_of:\n                    self._forget(block)\n"
         "                if block in hash_of:\n",
     ),
+    (TAKEN_OUT, TAKEN_OUT_OF_EITHER),
 )
 
 only_held_blocks_are_found = lines(
@@ -199,4 +228,77 @@ freed_is_used_last = lines(
     """A block without a hash goes behind the other blocks without one; it was freed last and is
     used again first, at the very head of the queue.""",
     ("self._blank.extend(reversed(blank))", "self._blank[:0] = reversed(blank)"),
+)
+
+
+frees_in_forward_order_but_for_blanks = lines(
+    """A table is freed from its beginning, so its first block is overwritten first: you evict the
+    shared prefix before the private tail, and without the prefix the tail cannot be found.""",
+    ("for block in reversed(blocks):", "for block in blocks:"),
+    ("self._blank.extend(reversed(blank))", "self._blank.extend(blank)"),
+)
+
+a_stack_of_free_blocks = lines(
+    """The block with a hash that was freed last is overwritten first; what was used a moment ago is
+    what comes back. Take from the head, append at the tail.""",
+    (INTO_THE_QUEUE, "                blank.append(block)\n"),
+    (
+        "                block = self._blank.pop()\n",
+        "                block = self._blank.pop()\n"
+        "                block in self._hash_of and self._forget(block)\n",
+    ),
+    (TAKEN_OUT, "                self._blank.remove(block)\n            self"),
+)
+
+the_lowest_number_leaves_first = lines(
+    """The free block with the lowest number is handed out; a number says nothing about which
+    content is worth keeping. Take the one at the head of the queue.""",
+    (
+        "            if self._blank:\n                block = self._blank.pop()\n",
+        "            block = min([*self._blank, *self._cached])\n"
+        "            if block in self._blank:\n                self._blank.remove(block)\n",
+    ),
+    ("block, _none = self._cached.popitem(last=False)", "del self._cached[block]"),
+)
+
+blocks_with_a_hash_are_not_free = lines(
+    """Blocks that keep their hash are not counted as free, so a pool whose requests have all ended
+    is full; nobody holds them, and they can be overwritten.""",
+    ("return len(self._blank) + len(self._cached)", "return len(self._blank)"),
+)
+
+one_block_for_each_hash = lines(
+    """A hash stands for one block only; once that is overwritten, another one with the same content
+    is not found, though it is there. Keep all blocks of a hash.""",
+    (KEEPS, "self._blocks_with.setdefault(content, {block: None})"),
+    (
+        IS_FORGOTTEN,
+        "        if block in self._blocks_with.get(content, ()):\n"
+        "            del self._blocks_with[content]\n",
+    ),
+)
+
+takes_before_it_counts = lines(
+    """alloc takes blocks one by one and gives up when there are none left; those that it took are
+    lost. Compare with num_free first.""",
+    (
+        "            return None\n        taken",
+        "            self.alloc(self.num_free)\n            return None\n        taken",
+    ),
+)
+
+never_the_last_block = lines(
+    """Where just as many blocks are free as are asked for, alloc gives none; what suffices
+    suffices: None only if there are fewer.""",
+    ("if k > self.num_free:", "if k and k >= self.num_free:"),
+)
+
+a_hit_loses_its_hash = lines(
+    """A free block that is touched loses its hash, as if it were handed out; its content is what
+    the hit is about, and the next request looks for it, too.""",
+    (
+        TAKEN_OUT,
+        "                del self._cached[block]\n                self._forget(block)\n"
+        "            self",
+    ),
 )

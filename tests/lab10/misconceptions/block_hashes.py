@@ -31,41 +31,76 @@ ids_cut_to_sixteen_bits = lines(
 )
 
 
-@misconception()
-def hashes_the_block_alone(tokens, block_size, salt=None):
+NEXT = '        parent = f"after {hashes[-1]}"\n'
+
+hashes_the_block_alone = lines(
     """Each block is hashed by itself, so the same tokens behind another beginning are taken for the
-    same block; their keys and values are others. Hash the parent's hash with the block."""
+    same block; their keys and values are others. Hash the parent's hash with the block.""",
+    (NEXT, ""),
+)
 
-    def digest(*content):
-        return int.from_bytes(hashlib.sha256(repr(content).encode()).digest()[:8])
-
-    ends = range(block_size, len(tokens) + 1, block_size)
-    return [digest(salt, *tokens[end - block_size : end]) for end in ends]
-
-
-@misconception()
-def hashes_place_and_block(tokens, block_size, salt=None):
+hashes_place_and_block = lines(
     """A block's number is no substitute for its prefix: two prompts with different beginnings would
-    share every later block that is the same. Chain the parent's hash."""
+    share every later block that is the same. Chain the parent's hash.""",
+    (NEXT, ""),
+    ('content = f"{parent}: ', 'content = f"{parent}, {end}: '),
+)
 
-    def digest(*content):
-        return int.from_bytes(hashlib.sha256(repr(content).encode()).digest()[:8])
+only_the_block_before = lines(
+    """A block is hashed with the tokens of the one before it, and with nothing that stands before
+    that: the third block does not know the first. Chain the *hash* of the block before, which
+    stands for everything up to there.""",
+    (NEXT, ""),
+    (CONTENT, "{list(tokens[max(0, end - 2 * block_size) : end])}"),
+)
 
-    ends = range(block_size, len(tokens) + 1, block_size)
-    return [digest(salt, end, *tokens[end - block_size : end]) for end in ends]
+everything_hangs_on_the_first_block = lines(
+    """Each block is hashed with the first one's hash, and what lies between them does not count.
+    The parent is the block before.""",
+    (NEXT, NEXT.replace("-1", "0")),
+)
 
+the_chain_adds = lines(
+    """Parent's and block's hashes are added or xored, and a sum has no order: two blocks the other
+    way round end with the same hash. Hash the two together, one behind the other.""",
+    ('    parent = f"salt {salt!r}"', "    parent = 0"),
+    ('content = f"{parent}: ', 'content = f"{salt!r}: '),
+    (
+        "hashes.append(int.from_bytes(hashlib.sha256(content.encode()).digest()))",
+        "hashes.append(parent + int.from_bytes(hashlib.sha256(content.encode()).digest()))",
+    ),
+    (NEXT, "        parent = hashes[-1]\n"),
+)
 
-@misconception()
-def hashes_a_last_block_that_is_not_full(tokens, block_size, salt=None):
+the_chain_xors = lines(
+    """Parent's and block's hashes are added or xored, and a sum has no order: two blocks the other
+    way round end with the same hash. Hash the two together, one behind the other.""",
+    ('    parent = f"salt {salt!r}"', "    parent = 0"),
+    ('content = f"{parent}: ', 'content = f"{salt!r}: '),
+    (
+        "hashes.append(int.from_bytes(hashlib.sha256(content.encode()).digest()))",
+        "hashes.append(parent ^ int.from_bytes(hashlib.sha256(content.encode()).digest()))",
+    ),
+    (NEXT, "        parent = hashes[-1]\n"),
+)
+
+hashes_are_texts = lines(
+    """The hashes are texts or bytes, as a digest gives them; a list of ints is asked for, which a
+    trace holds as well.""",
+    (
+        "int.from_bytes(hashlib.sha256(content.encode()).digest())",
+        "hashlib.sha256(content.encode()).hexdigest()",
+    ),
+)
+
+hashes_a_last_block_that_is_not_full = lines(
     """The rest that does not fill a block gets a hash as well; more tokens will come into that
-    block, and whoever finds it then reads other keys. Hash full blocks only."""
-    hashes, parent = [], f"salt {salt!r}"
-    for start in range(0, len(tokens), block_size):
-        content = f"{parent}: {list(tokens[start : start + block_size])}"
-        hashes.append(int.from_bytes(hashlib.sha256(content.encode()).digest()[:8]))
-        parent = f"after {hashes[-1]}"
-    return hashes
-
+    block, and whoever finds it then reads other keys. Hash full blocks only.""",
+    (
+        "range(block_size, len(tokens) + 1, block_size)",
+        "range(block_size, len(tokens) + block_size, block_size)",
+    ),
+)
 
 forgets_the_salt = lines(
     """The salt is not hashed, so two tenants with the same prompt share blocks, and one of them can

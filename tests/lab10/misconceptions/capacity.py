@@ -152,3 +152,24 @@ other_bytes_are_split = lines(
     parallelism splits the weights and the heads, and each GPU has a context of its own.""",
     ("- activation_bytes - other_bytes", "- activation_bytes - other_bytes / tp"),
 )
+
+activations_are_split = lines(
+    """The activations are divided by the number of GPUs; the figure is of one GPU's largest step,
+    and tensor parallelism splits the weights and the heads.""",
+    ("- activation_bytes - other_bytes", "- activation_bytes / tp - other_bytes"),
+)
+
+whole_requests_only = lines(
+    """max_concurrency is rounded down; it is a ratio, and a request of half the length fits into
+    half.""",
+    ("num_blocks / blocks_for(", "num_blocks // blocks_for("),
+)
+
+a_block_on_all_gpus = lines(
+    """kv_bytes_per_block is that of all GPUs together; it is asked for one GPU, whose memory the
+    blocks have to fit into.""",
+    (
+        "return Capacity(num_blocks, kv_bytes_per_block, concurrency)",
+        "return Capacity(num_blocks, kv_bytes_per_block * tp, concurrency)",
+    ),
+)

@@ -12,10 +12,9 @@ years_have_365_days = lines(
     datetime subtract.""",
     (
         "return int(moment.timestamp()) * 10**9",
-        "leap = 86_400 * ((moment.month, moment.day) > (2, 28)) * (moment.year % 4 == 0)\n"
+        "leap = 86_400 * ((moment.month, moment.day) > (2, 29)) * (moment.year % 4 == 0)\n"
         "    return (int(moment.timestamp()) - leap) * 10**9",
     ),
-    ("if before is not None and time_ns < before:", "if before is None and first is not None:"),
 )
 
 
@@ -75,6 +74,14 @@ only_the_time_of_day = lines(
     ("if before is not None and time_ns < before:", "if before is None and first is not None:"),
 )
 
+before_the_evening = lines(
+    """The date is ignored, and after midnight every request comes before those of the evening.""",
+    (
+        "return int(moment.timestamp()) * 10**9",
+        "return (int(moment.timestamp()) % 86_400) * 10**9",
+    ),
+)
+
 prompt_and_output_swapped = lines(
     """The second column is the context (the prompt), the third what was generated; exchanged, a
     prefill-heavy trace becomes a decode-heavy one.""",
@@ -106,4 +113,40 @@ always_seven_digits = lines(
     """The digits behind the point are multiplied by 100 ns whatever their number; .5 is half a
     second and not 500 ns. Fill them up on the right.""",
     ('int(fraction.ljust(9, "0"))', "int(fraction or 0) * 100"),
+)
+
+always_microseconds = lines(
+    """The digits behind the point are taken for microseconds whatever their number; the trace has
+    seven of them, so a tenth of a microsecond counts as one. Fill them up on the right.""",
+    ('int(fraction.ljust(9, "0"))', "int(fraction or 0) * 1000"),
+)
+
+gaps_for_arrivals = lines(
+    """Each time is counted from the row above; that is the gap between two requests. Arrivals are
+    counted from the first row.""",
+    (
+        "first = time_ns if first is None else first",
+        "first = time_ns if before is None else before",
+    ),
+)
+
+ids_count_from_one = lines(
+    """The first request has the id 1, or the number of its line; ids count from 0.""",
+    ("Req(number - 2,", "Req(number - 1,"),
+)
+
+ids_are_line_numbers = lines(
+    """The first request has the id 1, or the number of its line; ids count from 0.""",
+    ("Req(number - 2,", "Req(number,"),
+)
+
+in_milliseconds = lines(
+    """The arrivals are in milliseconds; `t_arrival_s` is in seconds.""",
+    ("(time_ns - first) / 1e9", "(time_ns - first) / 1e6"),
+)
+
+each_row_must_be_later = lines(
+    """A row with the time of the row above is refused; two requests may come at the same time, and
+    only a time *before* that is an error.""",
+    ("if before is not None and time_ns < before:", "if before is not None and time_ns <= before:"),
 )

@@ -91,3 +91,23 @@ hashes_as_floats = lines(
         "prompt, out, [int(float(one)) for one in hashes]))\n    return requests",
     ),
 )
+
+gaps_for_arrivals = lines(
+    """Each time is counted from the line above; that is the gap between two requests. Arrivals are
+    counted from the first line.""",
+    (
+        "first = time_ms if first is None else first",
+        "first = time_ms if before is None else before",
+    ),
+)
+
+ids_count_from_one = lines(
+    """The first request has the id 1; ids count from 0.""",
+    ("Req(number - 1,", "Req(number,"),
+)
+
+input_and_output_exchanged = lines(
+    """input_length is the prompt and output_length what was generated; exchanged, a prefill-heavy
+    trace becomes a decode-heavy one.""",
+    ("prompt, out, hashes))\n    return requests", "out, prompt, hashes))\n    return requests"),
+)

@@ -81,3 +81,18 @@ the_last_block_first = lines(
     first block on.""",
     ("    return found", "    return found[::-1]"),
 )
+
+the_last_hit_is_given_back = lines(
+    """One whole block is always left to compute; only the last token must be, and where it stands
+    in a block of its own everything before it may come from the cache.""",
+    ("    return found", "    return found[:-1]"),
+)
+
+always_one_block_fewer = lines(
+    """One whole block is always left to compute; only the last token must be, and where it stands
+    in a block of its own everything before it may come from the cache.""",
+    (
+        "found: list[int] = []\n    for content in hashes[: (num_tokens - 1) // block_size]:",
+        "found = []\n    for content in hashes[: max(0, (num_tokens - 1) // block_size - 1)]:",
+    ),
+)

@@ -54,7 +54,19 @@ TPOT = "(out.latency_s - out.ttft_s) / (out.output_tokens - 1) if out.output_tok
 divided_by_all_tokens = lines(
     """TPOT is divided by the number of tokens; the first token belongs to TTFT, so n tokens have
     n - 1 gaps.""",
+    ("/ (out.output_tokens - 1) if out", "/ out.output_tokens if out"),
+)
+
+single_tokens_divided_as_well = lines(
+    """TPOT is divided by the number of tokens; the first token belongs to TTFT, so n tokens have
+    n - 1 gaps.""",
     (TPOT, "(out.latency_s - out.ttft_s) / out.output_tokens"),
+)
+
+latency_over_all_tokens = lines(
+    """TPOT is taken from the whole latency, TTFT included: a long prompt would look like slow
+    decoding.""",
+    (TPOT, "out.latency_s / out.output_tokens if out.output_tokens > 1 else 0.0"),
 )
 
 latency_over_tokens = lines(
@@ -82,6 +94,18 @@ the_nearest_rank = lines(
     """p99 is the value at the nearest rank; numpy's percentile, and so vLLM's, lies between two
     ranks, linearly: of three TTFTs 100, 100 and 500 ms it is 492.""",
     ("np.percentile(array, 99)", "np.percentile(array, 99, method='nearest')"),
+)
+
+the_rank_below = lines(
+    """p99 is the value at the nearest rank; numpy's percentile, and so vLLM's, lies between two
+    ranks, linearly: of three TTFTs 100, 100 and 500 ms it is 492.""",
+    ("np.percentile(array, 99)", "np.percentile(array, 99, method='lower')"),
+)
+
+the_rank_of_all_values = lines(
+    """p99 is the value at the nearest rank; numpy's percentile, and so vLLM's, lies between two
+    ranks, linearly: of three TTFTs 100, 100 and 500 ms it is 492.""",
+    ("np.percentile(array, 99)", "np.percentile(array, 99, method='inverted_cdf')"),
 )
 
 the_sample_deviation = lines(
@@ -140,5 +164,84 @@ everything_sent_counts = lines(
     (
         '"request_throughput": len(done) / duration_s',
         '"request_throughput": len(outputs) / duration_s',
+    ),
+)
+
+failed_prompts_count = lines(
+    """The tokens of requests without success are counted in the totals; they count nowhere, and
+    what was not served is no throughput.""",
+    (
+        "total_in = sum(out.prompt_tokens for out in done)",
+        "total_in = sum(out.prompt_tokens for out in outputs)",
+    ),
+)
+
+failed_outputs_count = lines(
+    """The tokens of requests without success are counted in the totals; they count nowhere, and
+    what was not served is no throughput.""",
+    (
+        "total_out = sum(out.output_tokens for out in done)",
+        "total_out = sum(out.output_tokens for out in outputs)",
+    ),
+)
+
+failed_tokens_count = lines(
+    """The tokens of requests without success are counted in the totals; they count nowhere, and
+    what was not served is no throughput.""",
+    (
+        "total_in = sum(out.prompt_tokens for out in done)",
+        "total_in = sum(out.prompt_tokens for out in outputs)",
+    ),
+    (
+        "total_out = sum(out.output_tokens for out in done)",
+        "total_out = sum(out.output_tokens for out in outputs)",
+    ),
+)
+
+tokens_counted_by_gaps = lines(
+    """Tokens are counted by their gaps; where two arrive at once there are fewer gaps than tokens,
+    and output_tokens says how many there are.""",
+    (
+        "total_out = sum(out.output_tokens for out in done)",
+        "total_out = sum(len(out.itl_s) + 1 for out in done)",
+    ),
+)
+
+the_first_token_is_a_gap = lines(
+    """TTFT stands among the gaps; ITL is the time from one token to the next, and before the first
+    there is none.""",
+    (
+        "[gap for out in done for gap in out.itl_s]",
+        "[gap for out in done for gap in (out.ttft_s, *out.itl_s)]",
+    ),
+)
+
+latency_without_ttft = lines(
+    """E2EL begins with the first token; it is the whole latency, with the wait for it.""",
+    (
+        '"e2el": [out.latency_s for out in done]',
+        '"e2el": [out.latency_s - out.ttft_s for out in done]',
+    ),
+)
+
+every_gap_keeps_the_limit = lines(
+    """The limit on TPOT is asked of each gap; it is one of a request's mean, so that one late token
+    among many does not cost the request.""",
+    ("(slo.tpot_ms, tpot)", "(slo.tpot_ms, max(out.itl_s, default=0.0))"),
+)
+
+limits_in_seconds = lines(
+    """The limits are in milliseconds and are compared with seconds as they stand, so nearly
+    everything is good. Divide them by 1000.""",
+    ("value <= limit / 1000", "value <= limit"),
+)
+
+rates_of_the_busy_time = lines(
+    """Rates are divided by the requests' latencies, added up; requests run side by side, and a rate
+    is for the duration of the benchmark.""",
+    (
+        "    report: dict[str, float] = {\n",
+        "    duration_s = sum(out.latency_s for out in done) or 1.0\n"
+        "    report: dict[str, float] = {\n",
     ),
 )

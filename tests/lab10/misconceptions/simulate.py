@@ -62,6 +62,47 @@ ttft_from_the_schedule = lines(
     ("Result(req.id, seen[0] - arrival,", "Result(req.id, seen[0] - begun[req.id],"),
 )
 
+latency_from_the_schedule_too = lines(
+    """TTFT is counted from the step that first scheduled the request; its user has waited since it
+    *arrived*, and under load the queue is the longer part.""",
+    (
+        "        now += step_seconds(cost,",
+        "        for number in done.scheduled:\n"
+        "            begun.setdefault(number, now)\n"
+        "        now += step_seconds(cost,",
+    ),
+    (
+        "    engine = scheduler(cfg)\n",
+        "    engine = scheduler(cfg)\n    begun: dict[int, float] = {}\n",
+    ),
+    ("        arrival = req.t_arrival_s\n", "        arrival = begun[req.id]\n"),
+)
+
+FROM_THE_ADDITION = (
+    (
+        "            engine.add(coming.popleft())\n",
+        "            begun[coming[0].id] = now\n            engine.add(coming.popleft())\n",
+    ),
+    (
+        "    engine = scheduler(cfg)\n",
+        "    engine = scheduler(cfg)\n    begun: dict[int, float] = {}\n",
+    ),
+)
+
+times_from_the_addition = lines(
+    """Times are counted from the step before which the request was added; it arrived while the one
+    before was running, and its user has waited since then.""",
+    *FROM_THE_ADDITION,
+    ("        arrival = req.t_arrival_s\n", "        arrival = begun[req.id]\n"),
+)
+
+ttft_from_the_addition = lines(
+    """Times are counted from the step before which the request was added; it arrived while the one
+    before was running, and its user has waited since then.""",
+    *FROM_THE_ADDITION,
+    ("Result(req.id, seen[0] - arrival,", "Result(req.id, seen[0] - begun[req.id],"),
+)
+
 tokens_at_the_steps_begin = lines(
     """Tokens are noted with the time at which their step begins; they are there when it ends, so
     every time is one step early.""",
@@ -164,5 +205,55 @@ only_new_tokens_are_read = lines(
     (
         "step_seconds(cost, sum(done.scheduled.values()), done.context_tokens)",
         "step_seconds(cost, *[sum(done.scheduled.values())] * 2)",
+    ),
+)
+
+the_trace_is_in_order = lines(
+    """The trace is taken to be in the order of arrival; it comes in any order, and a request behind
+    a later one would wait for it. Sort it first.""",
+    ("deque(sorted(rows, key=lambda req: req.t_arrival_s))", "deque(rows)"),
+)
+
+times_since_the_start = lines(
+    """TTFT and latency are the clock's times; each is counted from the request's own arrival.""",
+    ("        arrival = req.t_arrival_s\n", "        arrival = 0.0\n"),
+)
+
+the_first_token_is_a_gap = lines(
+    """The gaps begin with the one from the arrival to the first token; that is TTFT, and n tokens
+    have n - 1 gaps.""",
+    ("in pairwise(seen)]", "in pairwise([req.t_arrival_s, *seen])]"),
+)
+
+overhead_is_hidden = lines(
+    """The overhead is hidden behind computing and reading like the one behind the other; the GPU
+    waits for the host, so it is added to whichever is slower.""",
+    (
+        "return max(compute_s, moved / cost.hbm_bytes_per_s) + cost.overhead_s",
+        "return max(compute_s, moved / cost.hbm_bytes_per_s, cost.overhead_s)",
+    ),
+)
+
+no_overhead = lines(
+    """A step has no overhead here; whatever it holds, the host needs overhead_s for it, and with
+    small steps that is most of the time.""",
+    (" + cost.overhead_s", ""),
+)
+
+the_weights_stay_in_the_chip = lines(
+    """The weights are not read; they do not fit into the chip's caches, so each step reads all of
+    them, and at small batches nothing else counts.""",
+    (
+        "moved = cost.weight_bytes + context_tokens * cost.kv_bytes_per_token",
+        "moved = context_tokens * cost.kv_bytes_per_token",
+    ),
+)
+
+computes_the_context_again = lines(
+    """A step is charged with the FLOPs of its whole context; the keys and values of earlier tokens
+    are in the cache, and only num_tokens are computed.""",
+    (
+        "compute_s = num_tokens * cost.flops_per_token",
+        "compute_s = max(num_tokens, context_tokens) * cost.flops_per_token",
     ),
 )
