@@ -252,7 +252,7 @@ def test_another_object_searches_for_itself(student, rng):
         expect.equal(best, [[22, "torch.float32", kept]], because=because, what="best")
 
 
-@task("softmax_persistent", gate=False, holds=("key", "half", "remembered"))
+@task("softmax_persistent", holds=("key", "half", "remembered"))
 def test_each_dtype_has_a_search(student, rng):
     """float16, bfloat16 and float32 of one N, in any number of rows.   Oracle: the seconds that
     were given, torch.softmax in float64."""

@@ -265,8 +265,8 @@ difference_in_half_precision = lines(
 )
 
 everything_in_half_precision = lines(
-    """Difference, exponentials and sum are all rounded to the dtype of x: the block is not converted
-    after the load. All arithmetic is in float32, and only what is stored is rounded.""",
+    """Difference, exponentials and sum are all rounded to the dtype of x: the block is not
+    converted after the load. All arithmetic is in float32, and only what is stored is rounded.""",
     (
         "e = tl.exp(x - tl.max(x, axis=0))",
         "half = x_ptr.dtype.element_ty\n"
