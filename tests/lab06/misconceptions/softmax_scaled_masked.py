@@ -194,9 +194,3 @@ rows_below_minus_1e9_see_nothing = lines(
     says that, and any other is subtracted.""",
     ('tl.where(top == -float("inf"), 0.0, top)', "tl.where(top < -1e9, 0.0, top)"),
 )
-
-sum_of_a_hidden_row_divides = lines(
-    """The maximum of a row that sees nothing is taken care of, but its sum is 0, and 0 / 0 is NaN:
-    divide by 1 there.""",
-    ("tl.where(total == 0.0, 1.0, total)", "total"),
-)
