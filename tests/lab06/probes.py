@@ -132,14 +132,14 @@ def _listed(value):
 
 def tuned(student, configs, calls, seconds, repeats=1):
     """A TunedSoftmax whose trials take the seconds that are given, in the order of the trials; each
-    trial runs that often. For each call: result, reports, the results of its trials; at last, what
-    it has kept."""
+    trial runs that often; trials beyond them take as long as the last. For each call: result,
+    reports, the results of its trials; at last, what it has kept for rows of these lengths."""
     left = list(seconds)
     trials = []
 
     def measure(run):
         trials.append([run() for _ in range(repeats)])
-        return left.pop(0)
+        return left.pop(0) if left else seconds[-1]
 
     softmax = student.TunedSoftmax(configs, measure)
     rows = []
@@ -148,9 +148,11 @@ def tuned(student, configs, calls, seconds, repeats=1):
         with student.unchanged("TunedSoftmax.__call__", x=x):
             value, reports = kernels.watched(softmax, x)
         rows.append({"value": value, "reports": reports, "trials": trials[before:]})
+    lengths = {x.shape[-1] for x in calls}
     best = [
         [n, str(dtype) if isinstance(dtype, torch.dtype) else repr(dtype), list(kept)]
         for (n, dtype), kept in softmax.best.items()
+        if not isinstance(n, int) or n in lengths
     ]
     return {"calls": rows, "best": best}
 

@@ -191,3 +191,38 @@ every_label_of_a_column_is_counted = lines(
     that are not ignored: a column that is ignored still counts.""",
     ("(labels != ignore_index).sum()", "(labels >= 0).sum()"),
 )
+
+negative_labels_are_ignored_in_the_kernel = lines(
+    """Negative labels are ignored, whatever ignore_index says; it is an argument, and may be the
+    number of a column.""",
+    ("counted = label != ignore_index", "counted = label >= 0"),
+)
+
+ignored_column_0_is_counted = lines(
+    """An ignore_index of 0 is taken for none: 0 is false in `ignore_index or -100`, and it may be
+    the number of a column.""",
+    ("        ignore_index,\n        BLOCK", "        ignore_index or -100,\n        BLOCK"),
+    ("(labels != ignore_index)", "(labels != (ignore_index or -100))"),
+)
+
+negative_maxima_left_out = lines(
+    """A maximum below 0 is not added back: ln(d) is measured from the row's maximum, whatever its
+    sign, so the log-sum-exp is m + ln(d).""",
+    ("lse = m + tl.log(d)", "lse = tl.maximum(m, 0.0) + tl.log(d)"),
+)
+
+everything_in_base_two = lines(
+    """The sum's logarithm and the loss are in bits, to base 2; both results are natural
+    logarithms.""",
+    ("lse = m + tl.log(d)", "lse = (m + tl.log(d)) * 1.4426950408889634"),
+    ("lse - target", "lse - target * 1.4426950408889634"),
+)
+
+divided_by_the_logits = lines(
+    """The sum of the losses is divided by the number of logits; the mean is over rows, those that
+    count.""",
+    (
+        "losses.sum() / (labels != ignore_index).sum()",
+        "losses.sum() / ((labels != ignore_index).sum() * V)",
+    ),
+)

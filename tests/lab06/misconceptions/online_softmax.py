@@ -63,12 +63,11 @@ three_passes = lines(
 the_whole_row_at_once = lines(
     """The block is as long as the row: registers hold some 32,000 elements of a program, beyond
     that they spill to memory. `block` elements at a time are enough.""",
-    ("BLOCK=block", "BLOCK=triton.next_power_of_2(N)"),
+    ("BLOCK=block", "BLOCK=triton.next_power_of_2(max(N, 1))"),
 )
 
 last_block_left_out = lines(
-    """The loops end with the last whole block; the rest of the row is a block, too, a masked
-    one.""",
+    """A loop ends with the last whole block; the rest of the row is a block, too, a masked one.""",
     (
         "d = 0.0\n    for start in range(0, N, BLOCK):",
         "d = 0.0\n    for start in range(0, N - BLOCK + 1, BLOCK):",
@@ -178,4 +177,42 @@ longer_of_two_blocks = lines(
     """Each block replaces the sum of those before it instead of being added: d keeps the last block
     alone.""",
     ("d = d * tl.exp(m - shift) + tl.sum", "d = tl.sum"),
+)
+
+last_block_left_out_of_the_sum = lines(
+    """A loop ends with the last whole block; the rest of the row is a block, too, a masked one.""",
+    (
+        "d = 0.0\n    for start in range(0, N, BLOCK):",
+        "d = 0.0\n    for start in range(0, N - BLOCK + 1, BLOCK):",
+    ),
+)
+
+last_block_not_stored = lines(
+    """A loop ends with the last whole block; the rest of the row is a block, too, a masked one.""",
+    (
+        "d == 0.0, 1.0, d)\n    for start in range(0, N, BLOCK):",
+        "d == 0.0, 1.0, d)\n    for start in range(0, N - BLOCK + 1, BLOCK):",
+    ),
+)
+
+maximum_of_the_last_block = lines(
+    """The running maximum is that of the newest block alone; it is the larger one of the old
+    maximum and the block's, or a lower block makes the factor exp(m_old - m_new) overflow.""",
+    ("m_new = tl.maximum(m, tl.max(x, axis=0))", "m_new = tl.max(x, axis=0)"),
+)
+
+second_pass_without_the_maximum = lines(
+    """The second pass takes exp(x) without the maximum, though d is measured from it: subtract the
+    m of the whole row there, too.""",
+    ("p = tl.exp(x - shift) / d", "p = tl.exp(x) / d"),
+)
+
+second_pass_with_the_block_s_maximum = lines(
+    """The second pass subtracts the maximum of each block; d is measured from that of the whole
+    row, which is known by then.""",
+    (
+        "p = tl.exp(x - shift) / d",
+        "top = tl.max(x, axis=0)\n"
+        '        p = tl.exp(x - tl.where(top == -float("inf"), 0.0, top)) / d',
+    ),
 )

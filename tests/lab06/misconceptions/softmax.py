@@ -253,3 +253,23 @@ def blocks_of_the_flat_tensor(text):
     )
     grid = "[(triton.cdiv(M * N, block),)](rows, out, M, N,"
     return changed_in(text, "softmax", ("[(M,)](rows, out, N,", grid))
+
+
+difference_in_half_precision = lines(
+    """The maximum is subtracted in the dtype of x, which rounds the exponents before exp makes that
+    error relative. All arithmetic is in float32, and only what is stored is rounded.""",
+    (
+        "e = tl.exp(x - tl.max(x, axis=0))",
+        "e = tl.exp((x - tl.max(x, axis=0)).to(x_ptr.dtype.element_ty).to(tl.float32))",
+    ),
+)
+
+everything_in_half_precision = lines(
+    """Difference, exponentials and sum are all rounded to the dtype of x: the block is not
+    converted after the load. All arithmetic is in float32, and only what is stored is rounded.""",
+    (
+        "e = tl.exp(x - tl.max(x, axis=0))",
+        "half = x_ptr.dtype.element_ty\n"
+        "    e = tl.exp((x - tl.max(x, axis=0)).to(half).to(tl.float32)).to(half)",
+    ),
+)

@@ -145,3 +145,37 @@ a_copy_is_saved = lines(
     saved.""",
     ("ctx.save_for_backward(p)", "ctx.save_for_backward(p.clone())"),
 )
+
+plain_mean_of_dp = lines(
+    """The plain mean of dp is subtracted, where each column has weight 1 / N; the weights are the
+    row's probabilities: the sum of p * dp.""",
+    ("tl.sum(p * dp, axis=0)", "tl.sum(dp, axis=0) / N"),
+)
+
+mean_of_the_products = lines(
+    """The sum of p * dp is divided by N; it is a mean already, since the probabilities of a row sum
+    to 1.""",
+    ("tl.sum(p * dp, axis=0)", "tl.sum(p * dp, axis=0) / N"),
+)
+
+gradient_of_the_logarithm = lines(
+    """dx = dp - p * sum(dp) is the gradient of log_softmax, from the gradient by the logarithms;
+    dp is by the probabilities here.""",
+    ("p * (dp - tl.sum(p * dp, axis=0))", "dp - p * tl.sum(dp, axis=0)"),
+)
+
+gradient_has_the_wrong_sign = lines(
+    """The difference is the other way round, sum(p * dp) - dp: this is the gradient of -loss.""",
+    ("dp - tl.sum(p * dp, axis=0)", "tl.sum(p * dp, axis=0) - dp"),
+)
+
+x_is_taken_for_p = lines(
+    """SoftmaxFunction saves x and hands it to softmax_backward as if it were p; the gradient is
+    written in the probabilities, so save the result.""",
+    ("ctx.save_for_backward(p)", "ctx.save_for_backward(x)"),
+)
+
+p_and_dp_exchanged = lines(
+    """SoftmaxFunction hands p and dp to softmax_backward in the wrong order: p is the first.""",
+    ("softmax_backward(p, dp)", "softmax_backward(dp, p)"),
+)

@@ -129,3 +129,48 @@ kept_above_the_rate = lines(
     ("kept = tl.rand(seed, at) >= rate", "kept = tl.rand(seed, at) > rate"),
     ("tl.where(tl.rand(seed, at) >= rate", "tl.where(tl.rand(seed, at) > rate"),
 )
+
+rate_is_the_share_kept_both_ways = lines(
+    """The elements below rate are kept; rate is the share that is dropped.""",
+    ("kept = tl.rand(seed, at) >= rate", "kept = tl.rand(seed, at) < rate"),
+    ("tl.where(tl.rand(seed, at) >= rate", "tl.where(tl.rand(seed, at) < rate"),
+)
+
+kept_below_one_less_rate = lines(
+    """Elements are kept where the random number is below 1 - rate: as many, but others than where
+    it is at least rate, and a mask is the same for all who make it from the seed.""",
+    ("kept = tl.rand(seed, at) >= rate", "kept = tl.rand(seed, at) < 1.0 - rate"),
+    ("tl.where(tl.rand(seed, at) >= rate", "tl.where(tl.rand(seed, at) < 1.0 - rate"),
+)
+
+kept_below_one_less_rate_forward = lines(
+    """Elements are kept where the random number is below 1 - rate: as many, but others than where
+    it is at least rate, and a mask is the same for all who make it from the seed.""",
+    ("kept = tl.rand(seed, at) >= rate", "kept = tl.rand(seed, at) < 1.0 - rate"),
+)
+
+backward_keeps_what_was_dropped = lines(
+    """The gradient goes through the elements that were dropped and not through those that were
+    kept: the comparison is the other way round than in the forward.""",
+    ("tl.where(tl.rand(seed, at) >= rate", "tl.where(tl.rand(seed, at) < rate"),
+)
+
+nothing_is_scaled = lines(
+    """The factor 1 / (1 - rate) is missing forward and backward: without it the mean of the weights
+    shrinks while training and not afterwards.""",
+    ("p / (1.0 - rate)", "p"),
+    ("dout / (1.0 - rate), 0.0)", "dout, 0.0)"),
+)
+
+divided_by_the_rate = lines(
+    """What is kept is divided by rate, the share that is dropped; the share that is kept is
+    1 - rate.""",
+    ("p / (1.0 - rate)", "p / tl.where(rate == 0.0, 1.0, rate)"),
+    ("dout / (1.0 - rate), 0.0)", "dout / tl.where(rate == 0.0, 1.0, rate), 0.0)"),
+)
+
+offset_down_the_columns = lines(
+    """Elements are numbered down the columns, col * M + row; the offset is row * N + col.""",
+    ("kept = tl.rand(seed, at)", "kept = tl.rand(seed, cols * tl.num_programs(0) + row)"),
+    ("tl.where(tl.rand(seed, at)", "tl.where(tl.rand(seed, cols * tl.num_programs(0) + row)"),
+)

@@ -96,3 +96,55 @@ persistent_copy_to_be_contiguous = lines(
     take the strides.""",
     ("rows = as_rows(x)", "rows = as_rows(x).contiguous()"),
 )
+
+rest_of_the_rows_left_over = lines(
+    """Each program takes M // num_programs rows, so that the rest of the division is no program's;
+    a program goes on while its row is below M.""",
+    (
+        "tl.range(first, M, tl.num_programs(0)",
+        "tl.range(first, M // tl.num_programs(0) * tl.num_programs(0), tl.num_programs(0)",
+    ),
+)
+
+rows_beyond_the_last = lines(
+    """The number of rows is rounded up to a multiple of the programs, and the last ones have no
+    memory: a program goes on while its row is below M.""",
+    (
+        "tl.range(first, M, tl.num_programs(0)",
+        "tl.range(first, tl.cdiv(M, tl.num_programs(0)) * tl.num_programs(0), tl.num_programs(0)",
+    ),
+)
+
+every_program_does_all_rows = lines(
+    """Each program goes on with the next row, so that rows are done by several programs, which race
+    for them; its next one is num_programs(0) further.""",
+    ("tl.range(first, M, tl.num_programs(0)", "tl.range(first, M, 1"),
+)
+
+the_first_config_is_kept = lines(
+    """All configs are measured and the first one is kept; the one with the fewest seconds is the
+    fastest.""",
+    ("self.configs[seconds.index(min(seconds))]", "self.configs[0]"),
+)
+
+a_launch_to_warm_up = lines(
+    """Each config is launched once before it is measured; whatever runs before a measurement is
+    the affair of measure, which may call its function several times.""",
+    (
+        "        if key not in self.best:\n",
+        "        if key not in self.best:\n"
+        "            for config in self.configs:\n                self.launch(x, *config)\n",
+    ),
+)
+
+one_search_for_each_width = lines(
+    """float16 and bfloat16 share a search, as both have two bytes an element; a search belongs to a
+    dtype.""",
+    (
+        "        if key not in self.best:\n",
+        "        for (n, dtype), config in list(self.best.items()):\n"
+        "            if n == key[0] and dtype.itemsize == x.dtype.itemsize:\n"
+        "                self.best[key] = config\n"
+        "        if key not in self.best:\n",
+    ),
+)

@@ -105,8 +105,8 @@ def torch_makes_the_logits(x, scale=1.0, mask=None):
 
 
 low_masks_hide = lines(
-    """A float mask below -1e9 is taken for -inf. It hides a logit beside others, but a row of
-    nothing else has equal weights, not zeros: only -inf hides.""",
+    """A very low number in a float mask is taken for -inf. It hides a logit beside others, but a
+    row of nothing else has equal weights, not zeros: only -inf hides.""",
     ("s = s + mask.to(tl.float32)", 's = tl.where(mask > -1e9, s + mask, -float("inf"))'),
 )
 
@@ -169,4 +169,28 @@ lowest_number_instead_of_inf = lines(
         "    top = tl.max(s, axis=0)\n",
         '    top = tl.max(s, axis=0)\n    top = tl.where(top == -1e30, -float("inf"), top)\n',
     ),
+)
+
+lowest_masks_hide = lines(
+    """A very low number in a float mask is taken for -inf. It hides a logit beside others, but a
+    row of nothing else has equal weights, not zeros: only -inf hides.""",
+    ("s = s + mask.to(tl.float32)", 's = tl.where(mask > -1e29, s + mask, -float("inf"))'),
+)
+
+false_becomes_minus_1e9 = lines(
+    """Hidden logits get -1e9 instead of -inf: beside visible ones that is as good, but in a row
+    that sees nothing all are equally far down, and each gets 1 / N.""",
+    ('s = tl.where(mask != 0, s, -float("inf"))', "s = tl.where(inside & (mask == 0), -1e9, s)"),
+)
+
+low_rows_see_nothing = lines(
+    """A row whose maximum is very low is taken for one that sees nothing; only a maximum of -inf
+    says that, and any other is subtracted.""",
+    ('tl.where(top == -float("inf"), 0.0, top)', "tl.where(top < -1e20, 0.0, top)"),
+)
+
+rows_below_minus_1e9_see_nothing = lines(
+    """A row whose maximum is very low is taken for one that sees nothing; only a maximum of -inf
+    says that, and any other is subtracted.""",
+    ('tl.where(top == -float("inf"), 0.0, top)', "tl.where(top < -1e9, 0.0, top)"),
 )

@@ -87,3 +87,30 @@ def fused_still_moves_the_statistics(M, N, itemsize, fused):
     if fused:
         return (M * N + 2 * M) * itemsize, (M * N + 2 * M) * itemsize
     return (5 * M * N + 2 * M) * itemsize, (3 * M * N + 2 * M) * itemsize
+
+
+@misconception()
+def statistics_in_four_bytes(M, N, itemsize, fused):
+    """The maxima and sums are counted as float32, 4 bytes each; they have `itemsize` bytes as every
+    element here has."""
+    if fused:
+        return M * N * itemsize, M * N * itemsize
+    return 5 * M * N * itemsize + 2 * M * 4, 3 * M * N * itemsize + 2 * M * 4
+
+
+@misconception()
+def statistics_are_not_written(M, N, itemsize, fused):
+    """The maxima and the sums are read but never written: unfused they are results of kernels of
+    their own, M elements each."""
+    if fused:
+        return M * N * itemsize, M * N * itemsize
+    return (5 * M * N + 2 * M) * itemsize, 3 * M * N * itemsize
+
+
+@misconception()
+def only_one_statistic_is_read(M, N, itemsize, fused):
+    """Two operations read a number of each row: the difference its maximum, and the quotient its
+    sum; one of the two is left out."""
+    if fused:
+        return M * N * itemsize, M * N * itemsize
+    return (5 * M * N + M) * itemsize, (3 * M * N + 2 * M) * itemsize
