@@ -11,6 +11,16 @@ admits_in_a_step_that_preempted = lines(
     (ADMISSION, ADMISSION.replace("not preempted and ", "")),
 )
 
+admits_whom_it_preempted = lines(
+    """A request is admitted in a step that preempted another: it takes the blocks that were just
+    freed, and the next step preempts again. With a preemption nobody is admitted.""",
+    (ADMISSION, ADMISSION.replace("not preempted and ", "")),
+    (
+        "            if not request.blocks:  # it was the last one itself\n                break\n",
+        "            if not request.blocks:  # the admission goes on\n                continue\n",
+    ),
+)
+
 prefill_first = lines(
     """Waiting requests are served before the running ones, so one long prompt stops everybody's
     decode. Running requests first; the waiting ones get what is left.""",
@@ -174,6 +184,39 @@ a_hit_costs_no_free_block = lines(
     ),
 )
 
+a_hit_costs_nothing_and_alloc_fails = lines(
+    """A hit that nobody holds is counted as costing nothing; it stands in the free queue, and
+    touching it leaves one free block less for the new ones. Count such hits as needed.""",
+    (FITS, "if blocks_for(to_fit, size) - len(hits) > pool.num_free:"),
+)
+
+a_hit_costs_nothing_and_blocks_are_missing = lines(
+    """A hit that nobody holds is counted as costing nothing; it stands in the free queue, and
+    touching it leaves one free block less for the new ones. Count such hits as needed.""",
+    (FITS, "if blocks_for(to_fit, size) - len(hits) > pool.num_free:"),
+    (
+        "hits + pool.alloc(blocks_for(reach, size) - len(hits))",
+        "hits + (pool.alloc(blocks_for(reach, size) - len(hits)) or [])",
+    ),
+    (
+        "        context_tokens = 0\n",
+        "        context_tokens = 0\n        new = [*self.waiting]\n",
+    ),
+    (
+        "while missing > pool.num_free and request.blocks:",
+        "while missing > pool.num_free and request.blocks and request not in new:",
+    ),
+    ("if not request.blocks:", "if not request.blocks and request not in new:"),
+    ("request.blocks += pool.alloc(missing)", "request.blocks += pool.alloc(missing) or []"),
+)
+
+hits_count_as_new_blocks = lines(
+    """The blocks of the cached prefix are counted among those that must be free, also where others
+    hold them; a block that is held is shared. Only the rest, and hits that nobody holds, take free
+    blocks.""",
+    (FITS, "if blocks_for(to_fit, size) > pool.num_free:"),
+)
+
 never_returns_blocks = lines(
     """A finished request keeps its blocks, so the pool runs dry and everybody waits. Free its table
     when its last token is there.""",
@@ -193,6 +236,17 @@ frees_before_it_admits = lines(
         "                pool.free(request.blocks)\n"
         "                request.blocks = []\n"
         f"        {ADMISSION}\n",
+    ),
+)
+
+frees_as_soon_as_it_ends = lines(
+    """Requests that end in this step free their blocks before the step has run, and new ones are
+    admitted on them. They finish after the step: their blocks are free in the next one.""",
+    (
+        "                    finished.append(request)\n",
+        "                    finished.append(request)\n"
+        "                    pool.free(request.blocks)\n"
+        "                    request.blocks = []\n",
     ),
 )
 
@@ -257,6 +311,28 @@ hashes_appear_when_the_request_ends = lines(
     (
         "            pool.free(request.blocks)\n",
         "            self._hash_full_blocks(request)\n            pool.free(request.blocks)\n",
+    ),
+)
+
+hashes_appear_when_the_step_ends = lines(
+    """Blocks get their hashes at the end of the step, so a request that is admitted in the same
+    step does not find them. A full block can be found as soon as it is scheduled.""",
+    ("            self._hash_full_blocks(request)\n", ""),
+    (
+        "        for request in finished:\n",
+        "        for request in running:\n"
+        "            self._hash_full_blocks(request)\n"
+        "        for request in finished:\n",
+    ),
+)
+
+hashed_only_once = lines(
+    """What a preempted request had hashed counts as hashed when it comes back; it has other blocks
+    then, and those that it computes again get no hash. Begin with the blocks that were found.""",
+    (
+        "request.num_hashed, request.num_computed = len(hits), cached",
+        "request.num_hashed = max(request.num_hashed, len(hits))\n"
+        "            request.num_computed = cached",
     ),
 )
 
@@ -383,4 +459,111 @@ the_last_to_finish_frees_first = lines(
     """Finished requests free their blocks in reverse; they do so in the order in which they were
     scheduled, which decides what is overwritten first.""",
     ("        for request in finished:\n", "        for request in reversed(finished):\n"),
+)
+
+the_last_token_needs_a_block = lines(
+    """A request is refused because the blocks for all of its tokens are more than the pool has; the
+    last token is never computed, so it needs no room.""",
+    ("blocks_for(prompt + req.out_tokens - 1,", "blocks_for(prompt + req.out_tokens,"),
+)
+
+who_came_last_is_first = lines(
+    """A new request waits in front of those that came before it; that is the place of preempted
+    ones. First come first served: it waits behind all that do.""",
+    ("self.waiting.append(Running(", "self.waiting.appendleft(Running("),
+)
+
+reserves_the_output_too = lines(
+    """A request is admitted when the blocks of all tokens that it will ever have are free, as
+    PlainScheduler does; most of them would be empty for long. Its known tokens have to fit, or
+    without reserve_full_isl the first chunk.""",
+    (
+        "request.num_tokens if cfg.reserve_full_isl else reach",
+        "request.num_tokens + request.left - 1",
+    ),
+)
+
+with_the_switch_the_output_too = lines(
+    """A request is admitted when the blocks of all tokens that it will ever have are free, as
+    PlainScheduler does; most of them would be empty for long. Its known tokens have to fit, or
+    without reserve_full_isl the first chunk.""",
+    (
+        "request.num_tokens if cfg.reserve_full_isl else reach",
+        "request.num_tokens + request.left - 1 if cfg.reserve_full_isl else reach",
+    ),
+)
+
+one_admission_a_step = lines(
+    """One waiting request is admitted in a step; as many are as budget, blocks and max_num_seqs
+    allow, or a burst waits in front of an empty engine.""",
+    ("            budget -= scheduled[request.id]\n", "            budget = 0\n"),
+)
+
+keeps_a_block_free = lines(
+    """A request is admitted only if a block stays free, like the watermark of older versions; to
+    the last free block it fits.""",
+    (FITS, FITS.replace("> pool", ">= pool")),
+)
+
+preempts_although_it_fits = lines(
+    """A request is preempted although the missing blocks are just those that are free; it is done
+    only while there are fewer.""",
+    (
+        "while missing > pool.num_free and request.blocks:",
+        "while missing and missing >= pool.num_free and request.blocks:",
+    ),
+)
+
+the_one_in_need_gives_way = lines(
+    """The request that lacks a block is preempted itself; the *last* of the running ones gives way,
+    and who was admitted first goes on.""",
+    (
+        "chain(running, self._admitted(scheduled, preempted))",
+        "chain(list(running), self._admitted(scheduled, preempted))",
+    ),
+    (
+        "            while missing > pool.num_free and request.blocks:\n"
+        "                preempted.append(self._preempt_last())\n"
+        "            if not request.blocks:  # it was the last one itself\n"
+        "                break\n",
+        "            if missing > pool.num_free:\n"
+        "                running.append(running.pop(running.index(request)))\n"
+        "                preempted.append(self._preempt_last())\n"
+        "                continue\n",
+    ),
+)
+
+victims_in_the_order_of_their_loss = lines(
+    """Of several requests that one step preempts the first stands in front; the last one was
+    admitted before the others. Each goes to the head of the queue when it is preempted.""",
+    ("        context_tokens = 0\n", "        context_tokens = 0\n        self.lost = 0\n"),
+    (
+        "        self.waiting.appendleft(victim)\n",
+        "        self.waiting.insert(self.lost, victim)\n        self.lost += 1\n",
+    ),
+)
+
+goes_on_where_it_was = lines(
+    """A preempted request goes on where it was, as if its keys and values had been kept; its blocks
+    are somebody else's now. Nothing of it counts as computed but the prefix that it finds.""",
+    ("cached = len(hits) * size", "cached = max(len(hits) * size, request.num_computed)"),
+)
+
+the_table_is_turned_twice = lines(
+    """The table is handed to free with its end first, and free turns it around itself: the
+    beginning goes into the queue first and is overwritten first. Free the table in its order.""",
+    ("            pool.free(request.blocks)\n", "            pool.free(request.blocks[::-1])\n"),
+    ("self.pool.free(victim.blocks)", "self.pool.free(victim.blocks[::-1])"),
+)
+
+the_table_is_turned_at_the_end = lines(
+    """The table is handed to free with its end first, and free turns it around itself: the
+    beginning goes into the queue first and is overwritten first. Free the table in its order.""",
+    ("            pool.free(request.blocks)\n", "            pool.free(request.blocks[::-1])\n"),
+)
+
+the_victims_table_is_turned = lines(
+    """The table is handed to free with its end first, and free turns it around itself: the
+    beginning goes into the queue first and is overwritten first. Free the table in its order.""",
+    ("self.pool.free(victim.blocks)", "self.pool.free(victim.blocks[::-1])"),
 )

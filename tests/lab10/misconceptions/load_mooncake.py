@@ -92,7 +92,7 @@ hashes_as_floats = lines(
     ),
 )
 
-gaps_for_arrivals = lines(
+gaps_to_the_line_above = lines(
     """Each time is counted from the line above; that is the gap between two requests. Arrivals are
     counted from the first line.""",
     (
@@ -101,7 +101,7 @@ gaps_for_arrivals = lines(
     ),
 )
 
-ids_count_from_one = lines(
+ids_are_line_numbers_of_the_file = lines(
     """The first request has the id 1; ids count from 0.""",
     ("Req(number - 1,", "Req(number,"),
 )

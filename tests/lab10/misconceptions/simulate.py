@@ -219,7 +219,7 @@ times_since_the_start = lines(
     ("        arrival = req.t_arrival_s\n", "        arrival = 0.0\n"),
 )
 
-the_first_token_is_a_gap = lines(
+gaps_from_the_arrival = lines(
     """The gaps begin with the one from the arrival to the first token; that is TTFT, and n tokens
     have n - 1 gaps.""",
     ("in pairwise(seen)]", "in pairwise([req.t_arrival_s, *seen])]"),
