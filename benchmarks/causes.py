@@ -1,7 +1,7 @@
 """Are likely causes the right ones, and what do they cost?
 
     python benchmarks/causes.py [--labs lab01 ...] [--answers FOLDER] [--root KIT] [--jobs 1]
-                                [--keep FOLDER] [--write]
+                                [--keep FOLDER] [--note TEXT] [--write]
 
 Every wrong answer of `benchmarks/wrong_answers` (`given_answers.py` says how they are written down)
 runs through its task, each with a seed of its own, as in a classroom. Then two rules name its
@@ -205,6 +205,7 @@ def measured(root: Path, folder: Path, keep: Path | None) -> LabFindings:
         if path is not None:
             path.write_text(json.dumps(asdict(found)), encoding="utf-8")
     weak = {answer.key: answer.weak for answer in given.answers}
+    found.lab = folder.name
     for row in found.rows:
         row.weak = weak[row.key]
         named = {name for names in row.names.values() for name in names}
@@ -216,7 +217,7 @@ def measured(root: Path, folder: Path, keep: Path | None) -> LabFindings:
 # -- the page -------------------------------------------------------------------------------------
 
 
-def page(found: Sequence[LabFindings]) -> list[str]:
+def page(found: Sequence[LabFindings], note: str) -> list[str]:
     rows = [row for lab in found for row in lab.rows]
     failing = [row for row in rows if row.status != TaskStatus.DONE]
     lines = [
@@ -227,6 +228,7 @@ def page(found: Sequence[LabFindings]) -> list[str]:
         f"{len(rows)} wrong answers, {len(rows) - len(failing)} of them accepted. Before: each "
         "failing case alone has the first misconception that fails alike. Now: a misconception is "
         "named if it explains the whole task (`grader/suite/causes.py`).",
+        *(["", note] if note else []),
         "",
         "| lab | answers | accepted | rule | named | " + " | ".join(KINDS) + " |",
         "|---|---|---|---|---|" + "---|" * len(KINDS),
@@ -325,6 +327,7 @@ def main() -> int:
     parser.add_argument("--root", type=Path, default=ROOT)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--note", default="", help="what a reader of the page must know besides")
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     folders = sorted(path.parent for path in args.answers.glob("*/answers.toml"))
@@ -340,7 +343,9 @@ def main() -> int:
             found = list(pool.map(measured, [args.root] * number, folders, [args.keep] * number))
     except LabError as error:
         parser.error(str(error))
-    return results_page.told(page(found), list(faults(found)), RESULTS if args.write else None)
+    return results_page.told(
+        page(found, args.note), list(faults(found)), RESULTS if args.write else None
+    )
 
 
 if __name__ == "__main__":
