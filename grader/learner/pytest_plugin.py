@@ -39,7 +39,7 @@ _RUNS = pytest.StashKey[dict[Path, "FolderRun"]]()
 _RESULTS = pytest.StashKey[dict[Path, dict[str, dict[str, Any]]]]()
 _SAID = pytest.StashKey[dict[tuple[str, str], str]]()
 _ATTRIBUTE = "infralens"
-DIAGNOSIS_SECONDS = 3.0
+DIAGNOSIS_SECONDS = 10.0
 AHEAD_SECONDS = 10.0  # of one task, after which no further case is run before its turn
 
 

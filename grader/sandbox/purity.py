@@ -230,10 +230,7 @@ class _Taker:
         if kind is bytearray:
             return _Items(kind, (bytes(value),), True)
         if (names := _KNOWN.get(kind)) is not None:
-            held = _held(value, names)
-            if kind in _FROZEN and _LEAVES.issuperset(map(type, held)):
-                return _Same(id(value))  # nobody changes it by mistake
-            return _Fields(kind, names, self.items(kind, held, depth))
+            return _Fields(kind, names, self.items(kind, _held(value, names), depth))
         try:
             return memory(value) or _Same(id(value))
         except Exception:
@@ -262,7 +259,6 @@ def snapshot(value: Any) -> Any:
 
 _MISSING = object()
 _KNOWN: dict[type, tuple[str, ...]] = {}
-_FROZEN: set[type] = set()
 _ALL_FIELDS: dict[tuple[str, ...], Callable[[Any], tuple[Any, ...]]] = {}
 
 
@@ -273,8 +269,6 @@ def know(kinds: Iterable[object]) -> None:
         if isinstance(kind, type) and is_dataclass(kind):
             names = tuple(item.name for item in fields(kind))
             _KNOWN[kind] = names
-            if kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-                _FROZEN.add(kind)
             if len(names) > 1:
                 _ALL_FIELDS[names] = attrgetter(*names)
 

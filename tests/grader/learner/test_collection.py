@@ -186,10 +186,10 @@ def test_faults_of_a_lab_are_sentences(kit: MiniKit) -> None:
     suite.write_text(text + "\n\ndef test_unmarked(student):\n    pass\n", encoding="utf-8")
     run = kit.pytest("exercises/lab90")
     assert "test_unmarked has no @task(...) and would never be counted" in run.out
-    suite.write_text(text.replace('@task("running_mean")\n', '@task("running_meen")\n'))
+    suite.write_text(text.replace('@task("running_mean", ', '@task("running_meen", '))
     run = kit.pytest("exercises/lab90")
     assert "lab90 has no task `running_meen`; its tasks are: running_mean" in run.out
-    suite.write_text(text.replace('@task("running_mean")\n', '@task("running_mean", gate=False)\n'))
+    suite.write_text(text.replace('n", holds=("e', 'n", gate=False, holds=("e'))
     assert "`running_mean` has no scored gate" in kit.pytest("exercises/lab90").out
     suite.write_text(text.replace("student, rng, n", "student, nrg, n"), encoding="utf-8")
     assert "asks for ['nrg']" in kit.pytest("exercises/lab90").out

@@ -34,6 +34,15 @@ batch_rounded = lines(
 )
 
 
+batch_rounded_once_one_fits = lines(
+    """Nine tenths of a sequence do not fit: round down, never to the nearest.""",
+    (
+        "max(0, int((gpu_bytes - empty) // (one - empty)))",
+        "0 if gpu_bytes < one else round((gpu_bytes - empty) / (one - empty))",
+    ),
+)
+
+
 batch_without_weights = lines(
     """The weights are in memory before the first sequence: they are subtracted from the GPU.""",
     ("max(0, int((gpu_bytes - empty) // (one - empty)))", "int(gpu_bytes // (one - empty))"),

@@ -954,6 +954,6 @@ def want():
 """,
         "",
         "wrong",
-        "(value.sum(1) < 0.9).all()",
+        "value.isnan().all()",  # what a GPU leaves in such a lane is undefined
     ),
 ]

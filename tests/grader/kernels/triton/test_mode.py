@@ -128,11 +128,11 @@ def test_a_test_of_the_gpu_has_a_worker_of_its_own(
             made.append("closed")
 
     monkeypatch.setattr(process, "ProcessBackend", Stand)
-    unit = SimpleNamespace(backend="its own process", spec=None, limits=None)
-    item = SimpleNamespace(
-        task=SimpleNamespace(needs=needs), case=SimpleNamespace(test=SimpleNamespace(extra=extra))
-    )
-    with pytest_plugin.FolderRun._backend_of(unit, item) as backend:  # type: ignore[arg-type]
+    lab = SimpleNamespace(task=lambda _name: SimpleNamespace(needs=needs))
+    run = SimpleNamespace(suite=SimpleNamespace(lab=lab))
+    unit = SimpleNamespace(backend="its own process", spec=None, limits=None, suite_run=run)
+    case = SimpleNamespace(test=SimpleNamespace(extra=extra, task="softmax"))
+    with pytest_plugin.FolderRun._backend_of(unit, case) as backend:  # type: ignore[arg-type]
         assert (backend != "its own process") is bool(wanted)
     assert made == wanted
 
