@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections import deque
+from contextlib import nullcontext
 from operator import index
 from types import SimpleNamespace
 
@@ -25,6 +26,7 @@ def hashes_of(student, tokens, block_size):
 # Of a script's operations so many are watched one by one, under their own names; the others, of the
 # scripts of thousands, together.
 WATCHED = 100
+UNWATCHED = nullcontext()
 
 
 def pool_script(student, num_blocks, operations):
@@ -47,10 +49,7 @@ def _run(student, pool, operations, watched):
         if kind:
             arguments = [KINDS[kind](arguments[0])]
         try:
-            if watched:
-                with student.unchanged(f"BlockPool.{name}", **held):
-                    result = getattr(pool, name)(*arguments)
-            else:
+            with student.unchanged(f"BlockPool.{name}", **held) if watched else UNWATCHED:
                 result = getattr(pool, name)(*arguments)
         except ValueError as error:
             record.append((f"ValueError: {error}", pool.num_free))
