@@ -17,7 +17,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
@@ -107,6 +107,23 @@ class Watch:
             if type(value) not in _LEAVES:
                 self.before.append((name, value, snapshot(value)))
 
+    def same(self) -> bool:
+        """Whether every argument is as it was. Where this says no, `changes` says what differs, if
+        anything does: an equal number in another's place is no change."""
+        for _, value, before in self.before:
+            kind = type(before)
+            if kind is _Items:
+                if not (before.plain and type(value) is before.kind is list):
+                    return False
+                if len(value) != len(before.items) or not all(map(is_, before.items, value)):
+                    return False
+            elif kind is _Flat:
+                if type(value) is not before.kind or not _flat_same(before.held, value.__dict__):
+                    return False
+            elif kind is not _Same and _compared(before, value) is not None:
+                return False
+        return True
+
     def changes(
         self, contract: Contract, function: str, called: Any, result: object
     ) -> Iterator[Change]:
@@ -178,7 +195,7 @@ def parameters(called: Any, count: int, kwargs: dict[str, Any]) -> dict[Any, str
 class _Items(NamedTuple):
     kind: type
     items: tuple[Any, ...]
-    plain: bool  # all of them leaves
+    plain: bool  # all of them immutable: leaves, or tuples of leaves
 
 
 class _Pairs(NamedTuple):
@@ -191,6 +208,13 @@ class _Fields(NamedTuple):
     kind: type
     names: tuple[str, ...]
     items: _Items
+
+
+class _Flat(NamedTuple):
+    """A record whose fields hold nothing that can be changed: what stood in its `__dict__`."""
+
+    kind: type
+    held: dict[str, Any]
 
 
 class _Same(NamedTuple):
@@ -230,11 +254,18 @@ class _Taker:
         if kind is bytearray:
             return _Items(kind, (bytes(value),), True)
         if (names := _KNOWN.get(kind)) is not None:
+            if (flat := _flat(kind, value)) is not None:
+                self.left -= len(flat.held)
+                return flat
             return _Fields(kind, names, self.items(kind, _held(value, names), depth))
         try:
-            return memory(value) or _Same(id(value))
+            if (found := memory(value)) is not None:
+                return found
+            if len(_OPAQUE) < MAX_OPAQUE and kind.__module__ not in _ARRAYS:
+                _OPAQUE.add(kind)
         except Exception:
-            return _Same(id(value))
+            pass
+        return _Same(id(value))
 
     def items(self, kind: type, values: Any, depth: int) -> _Items:
         self.left -= len(values)
@@ -249,15 +280,26 @@ class _Taker:
 
 def snapshot(value: Any) -> Any:
     """What `difference` compares with later. It keeps no array and no object alive."""
-    if type(value) is list and _LEAVES.issuperset(map(type, value)):
-        return _Items(list, tuple(value), True)  # what most arguments are
+    kind = type(value)
+    if kind is list and (_LEAVES.issuperset(map(type, value)) or _rows(value)):
+        return _Items(kind, tuple(value), True)  # what most arguments are
+    if kind in _OPAQUE:
+        return _Same(id(value))
     try:
+        if kind in _KNOWN and (flat := _flat(kind, value)) is not None:
+            return flat
         return _Taker().of(value, 0)
     except Exception:  # a record whose class a student has changed
         return _Same(id(value))
 
 
 _MISSING = object()
+# Classes whose objects are not looked into: neither records, nor arrays or tensors of any kind.
+_OPAQUE: set[type] = set()
+MAX_OPAQUE = 256
+_ARRAYS = frozenset(("numpy", "torch", "torch.nn.parameter"))
+# Of each class the types of the last record's fields, all immutable, and which are tuples.
+_SHAPES: dict[type, tuple[tuple[type, ...], tuple[int, ...]]] = {}
 _KNOWN: dict[type, tuple[str, ...]] = {}
 _ALL_FIELDS: dict[tuple[str, ...], Callable[[Any], tuple[Any, ...]]] = {}
 
@@ -269,8 +311,42 @@ def know(kinds: Iterable[object]) -> None:
         if isinstance(kind, type) and is_dataclass(kind):
             names = tuple(item.name for item in fields(kind))
             _KNOWN[kind] = names
+            _OPAQUE.discard(kind)
             if len(names) > 1:
                 _ALL_FIELDS[names] = attrgetter(*names)
+
+
+def _rows(values: list[Any]) -> bool:
+    """Whether a list holds tuples of numbers and texts only."""
+    return (
+        set(map(type, values)) == {tuple}
+        and _LEAVES.issuperset(map(type, chain.from_iterable(islice(values, MAX_PARTS))))
+        and len(values) <= MAX_PARTS
+    )
+
+
+def _flat(kind: type, value: Any) -> _Flat | None:
+    """What a record holds if that is all numbers, texts and tuples of them; None for another."""
+    held = getattr(value, "__dict__", None)
+    if type(held) is not dict or len(held) != len(_KNOWN[kind]):
+        return None
+    held = held.copy()
+    values = tuple(held.values())
+    types = tuple(map(type, values))
+    known, tuples = _SHAPES.get(kind, ((), ()))
+    if types != known:
+        tuples = tuple(at for at, each in enumerate(types) if each is tuple)
+        if not _LEAVES.issuperset(set(types) - {tuple}):
+            return None
+        _SHAPES[kind] = types, tuples
+    for at in tuples:
+        if not _LEAVES.issuperset(map(type, values[at])):
+            return None
+    return _Flat(kind, held)
+
+
+def _flat_same(held: dict[str, Any], now: dict[str, Any]) -> bool:
+    return len(held) == len(now) and all(map(is_, held.values(), now.values()))
 
 
 def _held(value: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
@@ -353,14 +429,6 @@ Difference = tuple[str, str]  # where in the argument, what was there and is
 
 
 def _compared(before: Any, value: Any) -> Difference | None:
-    if (
-        type(before) is _Items
-        and before.plain
-        and type(value) is before.kind is list
-        and len(value) == len(before.items)
-        and all(map(is_, before.items, value))
-    ):
-        return None
     try:
         return difference(before, value, "")
     except Exception:  # a key that a student has put there can raise anything
@@ -369,6 +437,8 @@ def _compared(before: Any, value: Any) -> Difference | None:
 
 def difference(before: Any, value: Any, path: str) -> Difference | None:
     """The first place where a value is not what its snapshot says; None where nothing changed."""
+    if type(before) is tuple:  # it cannot have changed itself, so nobody looked into it
+        before = _Taker().of(before, 0)
     kind = type(before)
     if kind in _LEAVES:
         return None if _equal(before, value) else (path, _was(before, value))
@@ -380,6 +450,12 @@ def difference(before: Any, value: Any, path: str) -> Difference | None:
         return path, f"it was a {word(before.kind)}, now it is a {word(type(value))}"
     if kind is _Pairs:
         return _pairs_changed(before, value, path)
+    if kind is _Flat:
+        if _flat_same(before.held, value.__dict__):
+            return None
+        names = _KNOWN[before.kind]
+        old = tuple(before.held.get(name, _MISSING) for name in names)
+        return _each(_Items(before.kind, old, True), _held(value, names), path, names)
     if kind is _Fields:
         return _each(before.items, _held(value, before.names), path, before.names)
     if before.kind is set:

@@ -235,7 +235,8 @@ class Server:
             return function(*args, **kwargs)
         watch = purity.Watch(args, kwargs)
         value = function(*args, **kwargs)
-        self.notes.add(watch.changes(self.contract, shown, function, value))
+        if self.contract.new or not watch.same():
+            self.notes.add(watch.changes(self.contract, shown, function, value))
         return value
 
     def describe(self, error: BaseException) -> Reply:

@@ -486,3 +486,119 @@ def test_a_forged_report_is_cut_and_cleaned() -> None:
     assert unpack(("changed", [[row] * 50, 7], []), side) == 7
     assert len(noticed) == purity.MAX_NOTED
     assert all(text.isprintable() and len(text) <= purity.MAX_TEXT for text in noticed[0])
+
+
+Widths = make_dataclass("Widths", [("hidden", int), ("kinds", tuple), ("tied", bool)], frozen=True)
+Slotted = make_dataclass("Slotted", [("left", int), ("right", str)], slots=True)
+Holder = make_dataclass("Holder", [("rows", list), ("name", str)])
+
+
+class Opaque:
+    """A class that nobody told the kit of."""
+
+
+def _set(record: Any, **fields: Any) -> None:
+    for name, value in fields.items():
+        object.__setattr__(record, name, value)
+
+
+# A value, what is done to it, and what the sentence says of it.
+DONE: dict[str, tuple[Callable[[], Any], Callable[[Any], object], str]] = {
+    "field": (
+        lambda: Widths(64, ("a", "b"), True),
+        lambda w: _set(w, hidden=65),
+        "x.hidden was 64, is 65 now",
+    ),
+    "field that is equal and of another type": (
+        lambda: Widths(1, (), True),
+        lambda w: _set(w, hidden=True),
+        "x.hidden was 1, is True now",
+    ),
+    "tuple in a field": (
+        lambda: Widths(64, ("a", "b"), True),
+        lambda w: _set(w, kinds=("a", "c")),
+        "x.kinds[1] was 'b', is 'c' now",
+    ),
+    "field that is gone": (
+        lambda: Widths(64, (), True),
+        lambda w: object.__delattr__(w, "tied"),
+        "x.tied was True",
+    ),
+    "field of a record with slots": (
+        lambda: Slotted(1, "b"),
+        lambda w: _set(w, right="c"),
+        "x.right was 'b', is 'c' now",
+    ),
+    "record in a list": (
+        lambda: [Widths(64, (), True)],
+        lambda w: _set(w[0], tied=False),
+        "x[0].tied was True, is False now",
+    ),
+    "list in a record": (
+        lambda: Holder([1, 2], "h"),
+        lambda h: h.rows.append(3),
+        "x.rows: it had 2 items, now it has 3",
+    ),
+    "row of a list of tuples": (
+        lambda: [(1, "a"), (2, "b")],
+        lambda rows: rows.__setitem__(1, (2, "c")),
+        "x[1][1] was 'b', is 'c' now",
+    ),
+    "row that became a list": (
+        lambda: [(1, "a")],
+        lambda rows: rows.__setitem__(0, [1, "a"]),
+        "x[0]: it was a tuple, now it is a list",
+    ),
+    "rows in another order": (
+        lambda: [(1, "a"), (2, "b")],
+        lambda rows: rows.reverse(),
+        "x[0][0] was 1, is 2 now",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DONE)
+def test_records_and_rows_that_are_seen_at_a_glance(name: str) -> None:
+    make, act, sentence = DONE[name]
+    purity.know([Widths, Slotted, Holder])
+    value = make()
+    watch = purity.Watch((value,), {})
+    assert [*watch.changes(purity.Contract(), "f", lambda x: None, None)] == []
+    act(value)
+    assert not watch.same()
+    [change] = watch.changes(purity.Contract(), "f", lambda x: None, None)
+    assert sentence in change.sentence
+
+
+@pytest.mark.parametrize(
+    ("make", "act"),
+    [
+        (lambda: Widths(10**6, ("a", "b"), True), lambda w: _set(w, kinds=tuple("ab"))),
+        (lambda: Widths(10**6, (), True), lambda w: _set(w, hidden=int("1000000"))),
+        (lambda: [(1000, 1)], lambda rows: rows.__setitem__(0, (int("1000"), 1))),
+    ],
+    ids=["tuple", "number", "row"],
+)
+def test_an_equal_value_in_its_place_is_no_change(make: Any, act: Any) -> None:
+    purity.know([Widths])
+    value = make()
+    watch = purity.Watch((value,), {})
+    act(value)
+    assert [*watch.changes(purity.Contract(), "f", lambda x: None, None)] == []
+
+
+def test_what_is_not_looked_into_is_the_same() -> None:
+    opaque = Opaque()
+    for _ in range(2):  # the second time the class is remembered
+        watch = purity.Watch((opaque, [1]), {})
+        opaque.__dict__["seen"] = True
+        assert watch.same()
+
+
+def test_a_class_may_become_known_later() -> None:
+    late = make_dataclass("Late", [("left", int)])(1)
+    assert purity.Watch((late,), {}).same()
+    purity.know([type(late)])
+    watch = purity.Watch((late,), {})
+    late.left = 2
+    assert not watch.same()
