@@ -6,7 +6,8 @@
 // welcome; write __device__ in front of them.
 //
 // What every kernel may rely on:
-//   in      n floats, n >= 1, only to be read, and each of them once.
+//   in      n floats, n >= 1, only to be read, and each of them once. Every warp of a block reads,
+//           where there are elements enough.
 //   launch  one-dimensional. blockDim.x is a multiple of 32, from 32 to 1024, and need not be a
 //           power of two (96 is a block size, too). Each kernel says how many blocks it gets.
 //   memory  the launch gives blockDim.x floats of dynamic shared memory (twice as much to
@@ -116,17 +117,17 @@ extern "C" __global__ void argmax(const float *in, int *out, int n) {
 
 // Writes to partial[b] the sum of what block b adds up; no atomics, and the same bits every time.
 //
-// Launched twice: any number of blocks on the input, n elements, coalesced; then ONE block on the
-// gridDim.x partial sums of the first launch, which leaves the sum of all in the first element.
-// Which elements a block takes is your choice, but the order of additions depends on n, gridDim.x
-// and blockDim.x alone. No atomics, neither in global nor in shared memory.
+// Launched twice: any number of blocks on the input, n elements; then ONE block on the gridDim.x
+// partial sums of the first launch, which leaves the sum of all in the first element. Both read
+// coalesced. Which elements a block takes is your choice, but the order of additions depends on n,
+// gridDim.x and blockDim.x alone. No atomics, neither in global nor in shared memory.
 extern "C" __global__ void reduce_two_pass(const float *in, float *partial, int n) {
     // TODO(lab04.reduce_two_pass): The same bits every time
     // NOT STARTED lab04.reduce_two_pass
 }
 
 // Writes in[0] + ... + in[n - 1] to out[0], with an error of at most 8 * eps * sum |x|, whatever n
-// is; eps = 2^-23. In float arithmetic: no double (1.0 is one, 1.0f is a float).
+// and however small or large the elements are; eps = 2^-23. In float arithmetic: no double (1.0 is one, 1.0f is a float).
 //
 // gridDim.x = 1. Coalesced.
 extern "C" __global__ void reduce_kahan(const float *in, float *out, int n) {
@@ -135,8 +136,8 @@ extern "C" __global__ void reduce_kahan(const float *in, float *out, int n) {
 }
 
 // Writes to out[0] the mean of the n elements and to out[1] their sum of squared deviations from
-// it, M2 (variance = M2 / n), also where the mean is 10,000 times the standard deviation. In float
-// arithmetic: no double (1.0 is one, 1.0f is a float).
+// it, M2 (variance = M2 / n), also where the mean is 10,000 times the standard deviation, and for
+// n up to 2^20. In float arithmetic: no double (1.0 is one, 1.0f is a float).
 //
 // gridDim.x = 1. Coalesced. Parts are merged as Chan, Golub and LeVeque did: with
 // delta = mean_b - mean_a and n = n_a + n_b,

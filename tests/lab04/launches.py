@@ -127,15 +127,33 @@ def reads_once_coalesced(report, n):
         because="when neighbouring threads read neighbours, a request is 32 floats in 4 sectors",
         what="(requests, sectors) of `in`",
     )
+    every_warp_reads(report)
+
+
+def every_warp_reads(report):
+    """By hand: a block of B threads has B / 32 warps, and each has elements to read."""
+    reading = set()
+    for step in report.steps:
+        if (step.kind, step.space, step.array) == ("read", "global", "in"):
+            reading |= {warp for warp, lanes in enumerate(step.masks) if lanes}
+    expect.equal(
+        len(reading),
+        report.block[0] // 32,
+        because="a warp that reads nothing leaves the others its share of the work",
+        what="warps of block 0 that read `in`",
+    )
 
 
 def one_atomic_a_block(report, blocks):
-    """By hand: one sum a block is one atomic a block."""
+    """By hand: one sum a block is one atomic a block, and none in shared memory."""
     expect.equal(
-        report.total("operations", "atomic", "global", "out"),
-        blocks,
+        (
+            report.total("operations", "atomic", "global", "out"),
+            report.total("operations", "atomic", "shared"),
+        ),
+        (blocks, 0),
         because="atomics on one address stand in line: a block brings one sum, not one a thread",
-        what="atomics on `out`",
+        what="atomics on (`out`, shared memory)",
     )
 
 

@@ -6,6 +6,7 @@ import math
 import re
 
 import numpy as np
+import pytest
 
 from grader.kernels import source
 from grader.suite import expect, task
@@ -34,7 +35,12 @@ def names_no_double(student, kernel):
 
 
 def two_passes(student, x, grid, block, **options):
-    """Both launches of reduce_two_pass, `partial` poisoned before each: the first's report and the
+    """What `both_passes` leave: the sum."""
+    return both_passes(student, x, grid, block, **options)[2]
+
+
+def both_passes(student, x, grid, block, **options):
+    """Both launches of reduce_two_pass, `partial` poisoned before each: their reports and the
     sum."""
     poison = np.full(grid, np.nan, np.float32)
     report, partial = launches.launch_into(
@@ -50,16 +56,17 @@ def two_passes(student, x, grid, block, **options):
             because="atomics come in any order, and float addition is not associative",
             what="atomics",
         )
-    return report, out[0].item()
+    return report, last, out[0].item()
 
 
 @task("reduce_two_pass")
 def test_two_passes_add_up_exactly(student, rng):
     """Every element is added once.   Oracle: the sum as integers."""
     few = ((127, 128, 1), (1, 32, 1), (33, 32, 2))
-    for n, block, grid in (*few, (1000, 256, 9), (4100, 96, 40), (5000, 1024, 3)):
+    more = ((1000, 256, 9), (4100, 96, 40), (5000, 1024, 3), (2500, 992, 2), (70, 32, 90))
+    for n, block, grid in (*few, *more):
         x = whole_numbers(rng, n)
-        _, got = two_passes(student, x, grid, block)
+        got = two_passes(student, x, grid, block)
         want = float(x.astype(np.int64).sum())
         expect.equal(got, want, because=launches.EXACT, what="the sum")
 
@@ -68,20 +75,23 @@ def test_two_passes_add_up_exactly(student, rng):
 def test_the_same_bits_every_time(student, rng):
     """20 launches, blocks and warps shuffled.   Oracle: the first launch's bits; math.fsum."""
     x = mixed(rng, 2000)
-    _, first = two_passes(student, x, 8, 64)
+    first = two_passes(student, x, 8, 64)
     launches.rounds_only(first, x, "the sum")
     for seed in range(1, 21):
-        _, again = two_passes(student, x, 8, 64, seed=seed)
+        again = two_passes(student, x, 8, 64, seed=seed)
         expect.equal(again, first, because="a fixed order of additions gives the same bits")
 
 
 @task("reduce_two_pass")
-def test_a_pass_reads_coalesced(student, rng):
+def test_both_passes_read_coalesced(student, rng):
     """Every element once, 4 sectors a request.   Oracle: counts by hand; the same launch's sum."""
-    x = whole_numbers(rng, N)
-    report, got = two_passes(student, x, BLOCKS, BLOCK)
-    expect.equal(got, float(x.astype(np.int64).sum()), because=launches.EXACT, what="the sum")
-    launches.reads_once_coalesced(report, N)
+    for n, grid, block in ((N, BLOCKS, BLOCK), (8192, 256, 64)):
+        x = whole_numbers(rng, n)
+        report, last, got = both_passes(student, x, grid, block)
+        expect.equal(got, float(x.astype(np.int64).sum()), because=launches.EXACT, what="the sum")
+        launches.reads_once_coalesced(report, n)
+        if grid >= block:
+            launches.reads_once_coalesced(last, grid)
 
 
 # --- reduce_kahan ------------------------------------------------------------------------------
@@ -105,8 +115,18 @@ def sums_closely(student, x, block):
 @task("reduce_kahan")
 def test_kahan_adds_up(student, rng):
     """Within 8 * eps * sum |x|.   Oracle: math.fsum."""
-    for n, block in ((127, 128), (1, 32), (31, 32), (33, 32), (1000, 256), (3000, 1024), (500, 96)):
+    few = ((127, 128), (1, 32), (31, 32), (33, 32))
+    for n, block in (*few, (1000, 256), (3000, 1024), (500, 96), (1500, 992)):
         sums_closely(student, mixed(rng, n), block)
+
+
+@task("reduce_kahan")
+@pytest.mark.parametrize("exponent", [-80, -40, -20, 60])
+def test_any_scale(student, rng, exponent):
+    """The same sum in other units: every element times a power of two.   Oracle: math.fsum."""
+    x = rng.uniform(0.1, 0.9, (300, 32)).astype(np.float32)
+    x[0], x[-1] = 2.0**24, -(2.0**24)
+    sums_closely(student, np.ldexp(x.ravel(), exponent), 32)
 
 
 @task("reduce_kahan")
@@ -166,7 +186,8 @@ CHECKED = {"reduce_kahan": sums_closely, "welford": spreads}
 @task("welford")
 def test_mean_and_spread(student, rng):
     """Any n.   Oracle: mean and squared deviations in float64, in two passes."""
-    for n, block in ((127, 128), (1, 32), (2, 32), (33, 32), (1000, 256), (3000, 1024), (500, 96)):
+    few = ((127, 128), (1, 32), (2, 32), (33, 32))
+    for n, block in (*few, (1000, 256), (3000, 1024), (500, 96), (1500, 992)):
         spreads(student, rng.normal(size=n).astype(np.float32), block)
 
 
@@ -184,6 +205,14 @@ def test_parts_with_different_means(student, rng):
     float64."""
     x = rng.normal(size=200) + np.repeat(np.arange(7), 32)[:200] * 10
     spreads(student, x.astype(np.float32), 256)
+
+
+@task("welford")
+def test_many_elements(student, rng):
+    """2^17, where the product of two counts is beyond 2^32.   Oracle: two passes in float64."""
+    x = np.tile(rng.normal(size=1 << 12), 1 << 5).astype(np.float32)
+    x[len(x) // 2 :] += 3
+    spreads(student, x, 256)
 
 
 # --- both of one block -------------------------------------------------------------------------
