@@ -43,14 +43,14 @@ def floats(values):
 # --- reduce_max --------------------------------------------------------------------------------
 
 
-@task("reduce_max")
+@task("reduce_max", holds=("largest", "any_n", "rubbish"))
 def test_the_largest_of_any_input(student, rng):
     """One block, any n.   Oracle: numpy.max."""
     for n, block in SHAPES:
         largest(student, rng.normal(size=n).astype(np.float32), block)
 
 
-@task("reduce_max")
+@task("reduce_max", holds=("largest",))
 def test_the_largest_wherever_it_stands(student):
     """First, last, at the edges of warps and blocks.   Oracle: numpy.max."""
     for at in (0, 31, 32, 127, 128, 255, 299):
@@ -59,21 +59,21 @@ def test_the_largest_wherever_it_stands(student):
         largest(student, x, 128)
 
 
-@task("reduce_max")
+@task("reduce_max", holds=("largest",))
 def test_all_negative(student, rng):
     """Nothing above 0, fewer elements than threads.   Oracle: numpy.max."""
     for n, block in ((3, 32), (100, 128), (1000, 256)):
         largest(student, -1 - np.abs(rng.normal(size=n)).astype(np.float32) * 1e30, block)
 
 
-@task("reduce_max")
+@task("reduce_max", holds=("minus_infinity",))
 def test_infinities(student):
     """Even when all are -inf.   Oracle: numpy.max."""
     for values in ([-INF], [-INF] * 40, [-INF, -3e38], [1, INF, 2], [-INF, INF]):
         largest(student, floats(values), 64)
 
 
-@task("reduce_max")
+@task("reduce_max", holds=("nan",))
 @pytest.mark.parametrize("at", [0, 1, 33, 99])
 def test_a_nan_wins(student, rng, at):
     """Wherever it stands.   Oracle: numpy.max."""
@@ -85,14 +85,14 @@ def test_a_nan_wins(student, rng, at):
 # --- argmax ------------------------------------------------------------------------------------
 
 
-@task("argmax")
+@task("argmax", holds=("place", "any_n", "rubbish"))
 def test_the_place_of_the_largest(student, rng):
     """One block, any n.   Oracle: numpy.argmax."""
     for n, block in SHAPES:
         where(student, rng.permutation(n).astype(np.float32), block)
 
 
-@task("argmax")
+@task("argmax", holds=("place",))
 def test_all_places(student):
     """First, last, at the edges of warps and blocks; all negative.   Oracle: numpy.argmax."""
     for at in (0, 1, 31, 32, 127, 128, 255, 299):
@@ -101,7 +101,7 @@ def test_all_places(student):
         where(student, x, 128)
 
 
-@task("argmax")
+@task("argmax", holds=("ties",))
 def test_the_first_of_equals(student, rng):
     """Ties within a thread, a warp, a block.   Oracle: numpy.argmax."""
     first = "of equal values the lowest index wins, whichever thread holds it"
@@ -113,14 +113,14 @@ def test_the_first_of_equals(student, rng):
     where(student, floats([-0.0, 0.0, -0.0]), 32, because="-0.0 and 0.0 are equal")
 
 
-@task("argmax")
+@task("argmax", holds=("infinities",))
 def test_the_place_among_infinities(student):
     """Even when all are -inf.   Oracle: numpy.argmax."""
     for values in ([-INF], [-INF] * 40, [-INF, -3e38], [1, INF, 2, INF]):
         where(student, floats(values), 64, because="-inf in the input is an element, too")
 
 
-@task("argmax")
+@task("argmax", holds=("nan",))
 @pytest.mark.parametrize("places", [(0,), (1,), (33,), (99,), (40, 70), (98, 35, 34)])
 def test_the_first_nan_wins(student, rng, places):
     """Wherever it stands.   Oracle: numpy.argmax."""
@@ -132,21 +132,21 @@ def test_the_first_nan_wins(student, rng, places):
 # --- both --------------------------------------------------------------------------------------
 
 
-@task("reduce_max", "argmax")
+@task("reduce_max", "argmax", holds=("coalesced", "once", "every_warp"))
 def test_the_whole_block_reads(student, rng, task):
     """Every element once, coalesced.   Oracle: counts by hand; NumPy on the same launch."""
     report = CHECKED[task](student, rng.normal(size=2048).astype(np.float32), 256)
     launches.reads_once_coalesced(report, 2048)
 
 
-@task("reduce_max", "argmax", gate=False)
+@task("reduce_max", "argmax", gate=False, holds=("odd_block",))
 def test_block_sizes_that_are_no_power_of_two(student, rng, task):
     """96, 160 and 992 threads.   Oracle: numpy.max, numpy.argmax."""
     for n, block in (*ODD_BLOCKS, (90, 96)):
         CHECKED[task](student, rng.normal(size=n).astype(np.float32), block)
 
 
-@task("reduce_max", "argmax", gate=False)
+@task("reduce_max", "argmax", gate=False, holds=("any_order",))
 def test_any_permutation(student, rng, task):
     """The order of the elements, and of the warps, does not count.   Oracle: numpy.max,
     numpy.argmax."""

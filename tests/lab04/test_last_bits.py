@@ -59,7 +59,7 @@ def both_passes(student, x, grid, block, **options):
     return report, last, out[0].item()
 
 
-@task("reduce_two_pass")
+@task("reduce_two_pass", holds=("sum", "any_grid", "second", "rubbish", "odd_block"))
 def test_two_passes_add_up_exactly(student, rng):
     """Every element is added once.   Oracle: the sum as integers."""
     few = ((127, 128, 1), (1, 32, 1), (33, 32, 2))
@@ -71,7 +71,7 @@ def test_two_passes_add_up_exactly(student, rng):
         expect.equal(got, want, because=launches.EXACT, what="the sum")
 
 
-@task("reduce_two_pass")
+@task("reduce_two_pass", holds=("same_bits", "fixed_order", "no_atomics"))
 def test_the_same_bits_every_time(student, rng):
     """20 launches, blocks and warps shuffled.   Oracle: the first launch's bits; math.fsum."""
     x = mixed(rng, 2000)
@@ -82,7 +82,7 @@ def test_the_same_bits_every_time(student, rng):
         expect.equal(again, first, because="a fixed order of additions gives the same bits")
 
 
-@task("reduce_two_pass")
+@task("reduce_two_pass", holds=("coalesced", "once", "every_warp"))
 def test_both_passes_read_coalesced(student, rng):
     """Every element once, 4 sectors a request.   Oracle: counts by hand; the same launch's sum."""
     for n, grid, block in ((N, BLOCKS, BLOCK), (8192, 256, 64)):
@@ -112,7 +112,7 @@ def sums_closely(student, x, block):
     return report
 
 
-@task("reduce_kahan")
+@task("reduce_kahan", holds=("bound", "one_block", "odd_block", "rubbish"))
 def test_kahan_adds_up(student, rng):
     """Within 8 * eps * sum |x|.   Oracle: math.fsum."""
     few = ((127, 128), (1, 32), (31, 32), (33, 32))
@@ -120,7 +120,7 @@ def test_kahan_adds_up(student, rng):
         sums_closely(student, mixed(rng, n), block)
 
 
-@task("reduce_kahan")
+@task("reduce_kahan", holds=("any_scale",))
 @pytest.mark.parametrize("exponent", [-80, -40, -20, 60])
 def test_any_scale(student, rng, exponent):
     """The same sum in other units: every element times a power of two.   Oracle: math.fsum."""
@@ -129,7 +129,7 @@ def test_any_scale(student, rng, exponent):
     sums_closely(student, np.ldexp(x.ravel(), exponent), 32)
 
 
-@task("reduce_kahan")
+@task("reduce_kahan", holds=("bound", "any_length"))
 def test_small_numbers_beside_large_ones(student, rng):
     """Each thread meets 2^24, then numbers below 1, half a unit in its last place, then -2^24: the
     plain sum is 0.   Oracle: math.fsum."""
@@ -139,7 +139,7 @@ def test_small_numbers_beside_large_ones(student, rng):
         sums_closely(student, x.ravel(), block)
 
 
-@task("reduce_kahan")
+@task("reduce_kahan", holds=("bound",))
 def test_large_parts_that_cancel_between_warps(student, rng):
     """Two warps gather small numbers on 2^24, two on -2^24.   Oracle: math.fsum."""
     x = rng.uniform(0.1, 0.9, (400, 128)).astype(np.float32)
@@ -183,7 +183,7 @@ def spreads(student, x, block):
 CHECKED = {"reduce_kahan": sums_closely, "welford": spreads}
 
 
-@task("welford")
+@task("welford", holds=("mean", "one_block", "odd_block", "rubbish"))
 def test_mean_and_spread(student, rng):
     """Any n.   Oracle: mean and squared deviations in float64, in two passes."""
     few = ((127, 128), (1, 32), (2, 32), (33, 32))
@@ -191,7 +191,7 @@ def test_mean_and_spread(student, rng):
         spreads(student, rng.normal(size=n).astype(np.float32), block)
 
 
-@task("welford")
+@task("welford", holds=("far_mean",))
 def test_a_mean_far_above_the_spread(student, rng):
     """Mean 10,000, standard deviation 1: E[x^2] - E[x]^2 has no digit left.   Oracle: two passes in
     float64."""
@@ -199,7 +199,7 @@ def test_a_mean_far_above_the_spread(student, rng):
         spreads(student, (1e4 + rng.normal(size=n)).astype(np.float32), block)
 
 
-@task("welford")
+@task("welford", holds=("merge",))
 def test_parts_with_different_means(student, rng):
     """Every warp has a mean of its own, and the last ones nothing.   Oracle: two passes in
     float64."""
@@ -207,7 +207,7 @@ def test_parts_with_different_means(student, rng):
     spreads(student, x.astype(np.float32), 256)
 
 
-@task("welford")
+@task("welford", holds=("largest_n",))
 def test_many_elements(student, rng):
     """2^17, where the product of two counts is beyond 2^32.   Oracle: two passes in float64."""
     x = np.tile(rng.normal(size=1 << 12), 1 << 5).astype(np.float32)
@@ -218,7 +218,7 @@ def test_many_elements(student, rng):
 # --- both of one block -------------------------------------------------------------------------
 
 
-@task("reduce_kahan", "welford")
+@task("reduce_kahan", "welford", holds=("no_double",))
 def test_it_needs_no_double(student, rng, task):
     """The kernel's own text.   Oracle: the word `double`; -Wdouble-promotion of the compiler; the
     same kernel's values."""
@@ -232,7 +232,7 @@ def test_it_needs_no_double(student, rng, task):
     )
 
 
-@task("reduce_kahan", "welford")
+@task("reduce_kahan", "welford", holds=("coalesced", "once", "every_warp"))
 def test_one_block_reads_coalesced(student, rng, task):
     """Every element once, 4 sectors a request.   Oracle: counts by hand; the same launch's values,
     against math.fsum and two passes in float64."""

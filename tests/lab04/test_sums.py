@@ -62,7 +62,7 @@ GRIDS_OF = {
 # --- values of all seven -----------------------------------------------------------------------
 
 
-@task(*GRID)
+@task(*GRID, holds=("adds", "any_grid", "grid", "once", "tree", "two_elements", "alignment"))
 def test_whole_numbers_add_up_exactly(student, rng, task):
     """Every element is added once, whatever the grid.   Oracle: the sum as integers."""
     grids = [(n, block, GRID[task](n, block)) for n, block in SHAPES_OF[task]]
@@ -70,7 +70,7 @@ def test_whole_numbers_add_up_exactly(student, rng, task):
         adds_up(student, task, whole_numbers(rng, n), grid, block)
 
 
-@task(*GRID)
+@task(*GRID, holds=("adds",))
 def test_only_rounding_is_lost(student, rng, task):
     """Within n * eps * sum |x|, in any order of summation.   Oracle: math.fsum."""
     for n, block in ((127, 32), (3001, 256)):
@@ -82,7 +82,7 @@ def test_only_rounding_is_lost(student, rng, task):
 # --- counts: atomics, lanes and banks ----------------------------------------------------------
 
 
-@task("reduce_atomic")
+@task("reduce_atomic", holds=("own_atomic", "atomics", "coalesced", "every_warp"))
 def test_one_atomic_an_element(student, rng):
     """Atomics = n, reads coalesced.   Oracle: counts by hand; the sum of the same launch."""
     report = adds_up(student, "reduce_atomic", whole_numbers(rng, N), FEW_BLOCKS, BLOCK)
@@ -95,7 +95,13 @@ def test_one_atomic_an_element(student, rng):
     launches.reads_once_coalesced(report, N)
 
 
-@task("reduce_interleaved", "reduce_strided", "reduce_sequential", "reduce_warp")
+@task(
+    "reduce_interleaved",
+    "reduce_strided",
+    "reduce_sequential",
+    "reduce_warp",
+    holds=("atomics", "coalesced", "once", "every_warp"),
+)
 def test_one_atomic_a_block(student, rng, task):
     """Atomics = blocks, reads coalesced.   Oracle: counts by hand; the same launch's sum."""
     blocks = FEW_BLOCKS if task == "reduce_warp" else BLOCKS
@@ -104,7 +110,7 @@ def test_one_atomic_a_block(student, rng, task):
     launches.reads_once_coalesced(report, N)
 
 
-@task("reduce_interleaved")
+@task("reduce_interleaved", holds=("threads",))
 def test_interleaved_keeps_every_warp_busy_with_few_lanes(student, rng):
     """16, 8, 4, 2, 1 lanes a request.   Oracle: counts by hand; the sum of the same launch."""
     report = adds_up(student, "reduce_interleaved", whole_numbers(rng, N), BLOCKS, BLOCK)
@@ -116,7 +122,7 @@ def test_interleaved_keeps_every_warp_busy_with_few_lanes(student, rng):
     launches.no_conflicts(report)
 
 
-@task("reduce_strided")
+@task("reduce_strided", holds=("threads", "conflicts"))
 def test_strided_trades_divergence_for_bank_conflicts(student, rng):
     """4, 2, 1 full warps at work; 2-, 4- and 8-way conflicts.   Oracle: counts by hand; the sum of
     the same launch."""
@@ -138,7 +144,7 @@ def test_strided_trades_divergence_for_bank_conflicts(student, rng):
         )
 
 
-@task("reduce_sequential")
+@task("reduce_sequential", holds=("threads", "conflicts"))
 def test_sequential_has_neither_divergence_nor_conflicts(student, rng):
     """All 1-way, threads packed.   Oracle: counts by hand; the sum of the same launch."""
     report = adds_up(student, "reduce_sequential", whole_numbers(rng, N), BLOCKS, BLOCK)
@@ -150,7 +156,10 @@ def test_sequential_has_neither_divergence_nor_conflicts(student, rng):
     launches.no_conflicts(report)
 
 
-@task("reduce_first_add")
+@task(
+    "reduce_first_add",
+    holds=("atomics", "coalesced", "conflicts", "shared_requests", "once", "every_warp"),
+)
 def test_half_the_blocks_do_it(student, rng):
     """Atomics = blocks = ceil(n / 2B); 4 sectors a request, no conflicts.   Oracle: counts by hand;
     the sum of the same launch."""
@@ -169,7 +178,7 @@ def test_half_the_blocks_do_it(student, rng):
     )
 
 
-@task("reduce_warp")
+@task("reduce_warp", holds=("barriers", "shared_requests"))
 @pytest.mark.parametrize("block", [32, 256, 1024])
 def test_shared_memory_only_between_warps(student, rng, block):
     """Barriers <= 2, shared requests <= warps + 1 a block.   Oracle: counts by hand; the same
@@ -192,7 +201,7 @@ def test_shared_memory_only_between_warps(student, rng, block):
     )
 
 
-@task("reduce_vec4")
+@task("reduce_vec4", holds=("alignment",))
 @pytest.mark.parametrize("skip", [1, 2, 3])
 def test_any_alignment(student, rng, skip):
     """`in` begins 4, 8 or 12 bytes past a multiple of 16.   Oracle: the sum as integers."""
@@ -200,7 +209,7 @@ def test_any_alignment(student, rng, skip):
         adds_up(student, "reduce_vec4", whole_numbers(rng, n), grid, 64, skip=skip)
 
 
-@task("reduce_vec4")
+@task("reduce_vec4", holds=("atomics", "coalesced", "every_warp"))
 def test_sixteen_bytes_a_lane(student, rng):
     """16-byte requests of 16 sectors, one atomic a block.   Oracle: counts by hand; the same
     launch's sum."""
@@ -219,7 +228,7 @@ def test_sixteen_bytes_a_lane(student, rng):
         launches.one_atomic_a_block(report, blocks)
 
 
-@task("reduce_vec4")
+@task("reduce_vec4", holds=("singles", "once"))
 def test_few_elements_are_read_one_by_one(student, rng):
     """At most 3 at the front and 3 at the end; each element once.   Oracle: counts by hand; the
     same launch's sum."""
@@ -243,7 +252,7 @@ def test_few_elements_are_read_one_by_one(student, rng):
 # --- steps of all seven ------------------------------------------------------------------------
 
 
-@task(*GRID, gate=False)
+@task(*GRID, gate=False, holds=("odd_block", "partner"))
 def test_block_sizes_that_are_no_power_of_two(student, rng, task):
     """96, 160 and 992 threads.   Oracle: the sum as integers."""
     for n, block in ODD_BLOCKS:
@@ -251,7 +260,7 @@ def test_block_sizes_that_are_no_power_of_two(student, rng, task):
         adds_up(student, task, x, GRID[task](n, block), block, because=NOT_HALVED)
 
 
-@task(*GRID, gate=False)
+@task(*GRID, gate=False, holds=("grid", "any_grid"))
 def test_random_sizes(student, rng, task):
     """Any n, any block.   Oracle: the sum as integers."""
     for _ in range(3):
@@ -259,7 +268,7 @@ def test_random_sizes(student, rng, task):
         adds_up(student, task, whole_numbers(rng, n), GRID[task](n, block), block)
 
 
-@task(*GRID, gate=False)
+@task(*GRID, gate=False, holds=("any_order",))
 def test_blocks_in_any_order(student, rng, task):
     """Blocks and warps are shuffled: a GPU promises no order.   Oracle: the sum as integers."""
     x = whole_numbers(rng, 1500)
