@@ -85,7 +85,7 @@ def test_the_same_bits_every_time(student, rng):
 @task("reduce_two_pass", holds=("coalesced", "once", "every_warp"))
 def test_both_passes_read_coalesced(student, rng):
     """Every element once, 4 sectors a request.   Oracle: counts by hand; the same launch's sum."""
-    for n, grid, block in ((N, BLOCKS, BLOCK), (8192, 256, 64)):
+    for n, grid, block in ((N, BLOCKS, BLOCK), (16384, 256, 64)):
         x = whole_numbers(rng, n)
         report, last, got = both_passes(student, x, grid, block)
         expect.equal(got, float(x.astype(np.int64).sum()), because=launches.EXACT, what="the sum")
@@ -209,10 +209,12 @@ def test_parts_with_different_means(student, rng):
 
 @task("welford", holds=("largest_n",))
 def test_many_elements(student, rng):
-    """2^17, where the product of two counts is beyond 2^32.   Oracle: two passes in float64."""
-    x = np.tile(rng.normal(size=1 << 12), 1 << 5).astype(np.float32)
-    x[len(x) // 2 :] += 3
-    spreads(student, x, 256)
+    """151,552 in two warps, whose means differ, however they share the elements: the product of
+    their counts is beyond 2^32.   Oracle: two passes in float64."""
+    x = np.tile(rng.normal(size=1 << 12), 37).astype(np.float32)
+    x.reshape(-1, 2, 32)[:, 1] += 3
+    x[len(x) // 2 :] += 5
+    spreads(student, x, 64)
 
 
 # --- both of one block -------------------------------------------------------------------------
