@@ -203,6 +203,7 @@ def measured(root: Path, folder: Path, keep: Path | None) -> LabFindings:
     else:
         found = LabMeasurement(given).measure()
         if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(asdict(found)), encoding="utf-8")
     weak = {answer.key: answer.weak for answer in given.answers}
     found.lab = folder.name
