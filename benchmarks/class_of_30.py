@@ -136,7 +136,8 @@ def make(lab: Lab, student: str) -> tuple[Submission, dict[str, str]]:
     chosen: list[Misconception] = []
     undone = []
     for task in lab.tasks:
-        luck, known = draw.random(), suite.misconceptions_of(task.id)
+        known = [wrong for wrong in suite.misconceptions_of(task.id) if wrong.gate]
+        luck = draw.random()
         if luck < WRONG and known:
             chosen.append(draw.choice(known))
         elif luck < WRONG + UNDONE:

@@ -161,9 +161,17 @@ class SuiteCheck:
             return False
 
     def _must_die(self, task: Task, wrong: Misconception, run: SuiteRun) -> None:
-        """A misconception fails a gate, and reads its own sentence there."""
+        """A misconception fails a gate, or a step if it says so, and reads its own sentence
+        there."""
         self._explain(task.id, run)
-        dead = [row for row in run.known(task.id) if _is_gate(row) and is_failing(row)]
+        failing = [row for row in run.known(task.id) if is_failing(row)]
+        dead = [row for row in failing if _is_gate(row) == wrong.gate]
+        if not wrong.gate and (closed := next(filter(_is_gate, failing), None)):
+            self.fault(
+                f"misconception {wrong.name} fails the gate {closed.case.name}: it is not one of "
+                "gate=False."
+            )
+            return
         for outcome in dead:
             if wrong.sentence in outcome.causes:
                 message = "\n".join([outcome.called, *outcome.lines, wrong.sentence])
@@ -174,10 +182,11 @@ class SuiteCheck:
             said = [f"{row.case.name}: {self._said(task, row)}" for row in dead]
             self.fault(f"misconception {wrong.name} dies, but not with its sentence: {said[:3]}")
         else:
-            self.fault(f"misconception {wrong.name} passes every gate of `{task.id}`.")
+            kind = "gate" if wrong.gate else "step"
+            self.fault(f"misconception {wrong.name} passes every {kind} of `{task.id}`.")
 
     def _said(self, task: Task, outcome: Outcome) -> str:
-        """The names of what a failing gate says, or how it ended."""
+        """The names of what a failing test says, or how it ended."""
         known = self.suite.misconceptions_of(task.id)
         names = [wrong.name for wrong in known if wrong.sentence in outcome.causes]
         return " or ".join(names) or str(outcome.status)
@@ -222,9 +231,10 @@ class SuiteCheck:
         return self.cost.get(case.id, 0.0)
 
     def _is_told(self, wrong: Misconception, run: SuiteRun) -> bool:
-        """Whether what ran so far shows that a learner reads its sentence at a gate, alone."""
+        """Whether what ran so far shows that a learner reads its sentence where it must, alone."""
         self._explain(wrong.task, run)
-        return any(row.causes == [wrong.sentence] for row in run.known(wrong.task) if _is_gate(row))
+        rows = [row for row in run.known(wrong.task) if _is_gate(row) == wrong.gate]
+        return any(row.causes == [wrong.sentence] for row in rows)
 
     def _explain(self, task_id: str, run: SuiteRun) -> None:
         if error := run.explain(task_id, partly=True):

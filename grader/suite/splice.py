@@ -47,23 +47,26 @@ class SpliceError(LabError, ValueError):
 
 @dataclass(frozen=True)
 class LineChange:
-    """A sentence, and what makes the wrong text from a reference's text and a task's id."""
+    """A sentence, and what makes the wrong text from a reference's text and a task's id. `gate`:
+    see `Misconception`."""
 
     sentence: str
     change: Callable[[str, str], str]
+    gate: bool = True
 
 
-def lines(sentence: str, *pairs: tuple[str, str]) -> LineChange:
+def lines(sentence: str, *pairs: tuple[str, str], gate: bool = True) -> LineChange:
     """A wrong answer that exchanges each (old, new) in the task's blocks, one after the other. An
-    old one must stand there exactly once."""
+    old one must stand there exactly once. `gate=False`: only steps refuse it."""
     _check_sentence(sentence)
-    return LineChange(sentence, lambda text, task: skeleton.changed_in(text, task, *pairs))
+    return LineChange(sentence, lambda text, task: skeleton.changed_in(text, task, *pairs), gate)
 
 
-def block(sentence: str, code: str) -> LineChange:
-    """A wrong answer with other code in the task's first block and none in its others."""
+def block(sentence: str, code: str, gate: bool = True) -> LineChange:
+    """A wrong answer with other code in the task's first block and none in its others.
+    `gate=False`: only steps refuse it."""
     _check_sentence(sentence)
-    return LineChange(sentence, lambda text, task: skeleton.with_block(text, task, code))
+    return LineChange(sentence, lambda text, task: skeleton.with_block(text, task, code), gate)
 
 
 def _check_sentence(sentence: object) -> None:
@@ -71,15 +74,18 @@ def _check_sentence(sentence: object) -> None:
         raise TypeError("the sentence that a learner reads comes first, as a text")
 
 
-def misconception(replaces: str | None = None, file: str | None = None) -> Callable[[T], T]:
+def misconception(
+    replaces: str | None = None, file: str | None = None, gate: bool = True
+) -> Callable[[T], T]:
     """Marks a wrong answer; its docstring is the sentence. It takes the place of `replaces` in the
     reference (default: the task's id; a dotted name for a method), whose other names it sees.
-    With `file`, it takes the reference's text of that file and returns the wrong text."""
+    With `file`, it takes the reference's text of that file and returns the wrong text.
+    `gate=False`: only steps refuse it."""
     if callable(replaces):
         raise TypeError("@misconception has no parentheses: write @misconception()")
 
     def mark(wrong: T) -> T:
-        setattr(wrong, _MARK, (replaces, file))
+        setattr(wrong, _MARK, (replaces, file, gate))
         return wrong
 
     return mark
@@ -91,7 +97,8 @@ def misconception(replaces: str | None = None, file: str | None = None) -> Calla
 @dataclass(frozen=True)
 class Misconception:
     """A wrong answer, with the sentence that a learner who gave it should read. `replaces`: the
-    definition in whose place it stands, None for one that changes the text of `file`."""
+    definition in whose place it stands, None for one that changes the text of `file`. `gate`:
+    whether it fails a gate, and so earns nothing; otherwise it passes all gates and fails a step."""
 
     task: str
     name: str
@@ -99,6 +106,7 @@ class Misconception:
     sentence: str
     replaces: str | None
     splice: Callable[[str], str] = field(repr=False, hash=False)
+    gate: bool = True
 
     def text(self, reference: str) -> str:
         """The wrong file, made from the reference's text; SpliceError if it does not fit in."""
@@ -117,16 +125,17 @@ def read(module: ModuleType, path: Path, task: Task) -> Iterator[Misconception]:
     for name, value in vars(module).items():
         if isinstance(value, LineChange):
             sentence = " ".join(value.sentence.split())
-            yield Misconception(task.id, name, task.file, sentence, None, _changer(value, task))
+            splice = _changer(value, task)
+            yield Misconception(task.id, name, task.file, sentence, None, splice, value.gate)
         elif (marked := getattr(_marked(value), _MARK, None)) is not None:
-            replaces, file = marked
+            replaces, file, gate = marked
             sentence = " ".join((ast.get_docstring(nodes[name]) or "").split())
             if file is not None:
-                yield Misconception(task.id, name, file, sentence, None, value)
+                yield Misconception(task.id, name, file, sentence, None, value, gate)
                 continue
             target = replaces or task.id
             splice = _replacer(nodes[name], target)
-            yield Misconception(task.id, name, task.file, sentence, target, splice)
+            yield Misconception(task.id, name, task.file, sentence, target, splice, gate)
 
 
 def _marked(value: Any) -> Any:

@@ -58,6 +58,39 @@ def test_a_whole_lab_is_clean(kit: Path) -> None:
     assert report.runs == 3
 
 
+STEP = """
+from grader.suite import misconception
+
+@misconception(gate=False)
+def of_nothing_is_a_mean(values):
+    \"\"\"Of no values there is no mean: a list without entries, not one zero.\"\"\"
+    return [sum(values[: i + 1]) / (i + 1) for i in range(len(values))] or [0.0]
+"""
+
+
+def test_a_misconception_that_only_a_step_refuses(kit: Path) -> None:
+    with (kit / WRONG).open("a") as file:
+        file.write(STEP)
+    report = lint.check(kit, LAB, PLAN)
+    assert report.faults == []
+    assert report.misconceptions == 2
+    assert any("of_nothing_is_a_mean" == row["name"] for row in report.messages)
+
+
+def _step_that_a_gate_refuses(kit: Path) -> None:
+    edit(kit / WRONG, '"total / max(index, 1)"),', '"total / max(index, 1)"), gate=False,')
+
+
+def _step_that_nothing_refuses(kit: Path) -> None:
+    with (kit / WRONG).open("a") as file:
+        file.write(STEP.replace(" or [0.0]", ""))
+
+
+def _gate_that_only_a_step_refuses(kit: Path) -> None:
+    with (kit / WRONG).open("a") as file:
+        file.write(STEP.replace("gate=False", ""))
+
+
 def _page_without_a_section(kit: Path) -> None:
     edit(kit / f"exercises/{LAB}/README.md", "## Mental model\n", "")
 
@@ -306,6 +339,9 @@ FAULTS: dict[Callable[[Path], None], str] = {
     _wrong_variant: "variant update_rule",
     _one_variant: "holds 1 variants; it needs at least two",
     _no_misconception: "has no misconception",
+    _step_that_a_gate_refuses: "divides_by_the_index fails the gate test_every_prefix_has_its_mean",
+    _step_that_nothing_refuses: "of_nothing_is_a_mean passes every step of `running_mean`",
+    _gate_that_only_a_step_refuses: "of_nothing_is_a_mean passes every gate of `running_mean`",
     _right_misconception: "divides_by_the_index passes every gate",
     _twin_misconceptions: "twin1 dies, but not with its sentence: "
     "['test_every_prefix_has_its_mean[2]: failed'",

@@ -11,6 +11,16 @@ argmax_of_the_last_equal = lines(
 )
 
 
+argmax_of_a_threads_last_equal = lines(
+    """`>=` lets a later equal element take the place of an earlier one: of equal values the lowest
+    index wins.""",
+    (
+        "float x = in[i];\n        if (wins(x, i, best, where))",
+        "float x = in[i];\n        if (wins(x, i, best, where) || (x == best && where < n))",
+    ),
+)
+
+
 def _argmax(wins):
     """A block's argmax by shuffles, with an expression that says whether x beats best."""
     step = f"if ({wins}) best = x, where = i;"
@@ -77,6 +87,15 @@ argmax_of_nothing = lines(
     """-inf in the input never beats the -inf that a thread starts from, and the index of no element
     comes out. An element beats no element, whatever its value.""",
     (_TOTAL, "return b > a || (b == a && j < i && b > __int_as_float(0xff800000));"),
+)
+
+argmax_of_a_threads_nothing = lines(
+    """-inf in the input never beats the -inf that a thread starts from, and the index of no element
+    comes out. An element beats no element, whatever its value.""",
+    (
+        "float x = in[i];\n        if (wins(x, i, best, where))",
+        "float x = in[i];\n        if (wins(x, i, best, where) && !(x == best && where == n))",
+    ),
 )
 
 zero_is_the_identity_of_argmax = lines(

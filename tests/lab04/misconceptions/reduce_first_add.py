@@ -86,3 +86,19 @@ first_add_every_thread_adds_the_sum = lines(
     `if (tid == 0)`.""",
     (_ATOMIC, "atomicAdd(out, sdata[0]);"),
 )
+
+first_add_halves_an_odd_number = lines(
+    """Half of an odd number is not whole: 96 threads halve to 3, and 3 / 2 is 1, so one value is
+    never added. Let the lower half be the larger one, (left + 1) / 2.""",
+    (
+        _HALVES.partition("sdata")[0],
+        "    for (unsigned int s = blockDim.x / 2; s > 0; s /= 2) {\n        if (tid < s) ",
+    ),
+    gate=False,
+)
+
+first_add_by_atomics_in_shared_memory = lines(
+    """Each thread has a pair of its own in a step, so nobody else writes its element: an atomic
+    there is paid for nothing. One atomic a block is enough, for `out`.""",
+    ("sdata[tid] += sdata[tid + s]", "atomicAdd(&sdata[tid], sdata[tid + s])"),
+)

@@ -81,8 +81,8 @@ interleaved_by_every_thread = lines(
 )
 
 interleaved_one_step_too_many = lines(
-    """The partner lies beyond the block: the loop goes on to s = blockDim.x, or blockDim.x is no
-    power of two and the last pair lacks its second half. Test tid + s < blockDim.x, too.""",
+    """The partner lies beyond the block: the loop goes on to s = blockDim.x, where no thread has
+    one. Steps are below blockDim.x, and a partner is a thread of the block.""",
     (
         "for (unsigned int s = 1; s < blockDim.x; s *= 2) {\n"
         "        if (tid % (2 * s) == 0 && tid + s < blockDim.x) sdata[tid] += sdata[tid + "
@@ -118,4 +118,11 @@ interleaved_one_thread_adds_up = block(
     """Thread 0 adds up the block alone, in blockDim.x steps; a tree needs log2(blockDim.x), because
     in each step all pairs are added at once.""",
     _SERIAL,
+)
+
+interleaved_partner_behind_the_block = lines(
+    """In a block of 96 threads not every pair has its second half: ask whether tid + s is still a
+    thread of the block before you read its element.""",
+    (" && tid + s < blockDim.x", ""),
+    gate=False,
 )

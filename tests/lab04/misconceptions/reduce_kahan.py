@@ -6,6 +6,12 @@ kahan_without_a_rest = lines(
     ("rest = y - (t - sum);", "rest = 0.0f;"),
 )
 
+kahan_with_a_threshold = lines(
+    """A rest is small beside its sum, not beside a fixed number: where the elements are tiny, so
+    are their rests, and they count.""",
+    ("rest = y - (t - sum);", "rest = fabsf(y - (t - sum)) > 1e-9f ? y - (t - sum) : 0.0f;"),
+)
+
 kahan_in_double = lines(
     """A double hides the problem: it has 53 bits, and costs a multiple of a float's time on most
     GPUs. Two floats, the sum and what it lacks, are as good as 48 bits.""",

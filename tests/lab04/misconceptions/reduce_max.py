@@ -34,6 +34,36 @@ max_loses_a_nan = lines(
     (_KEEPS_NAN, "fmaxf(a, b)"),
 )
 
+max_loses_a_nan_between_warps = lines(
+    """A NaN is lost: every comparison with it is false, and CUDA's max() and fmaxf() return the
+    number. Ask for it by name, x != x, and keep it.""",
+    (
+        "best = larger(best, __shfl_down_sync(0xffffffff, best, offset));\n        if (lane",
+        "best = fmaxf(best, __shfl_down_sync(0xffffffff, best, offset));\n        if (lane",
+    ),
+)
+
+max_keeps_a_first_nan = lines(
+    """A NaN is lost: every comparison with it is false, and CUDA's max() and fmaxf() return the
+    number. Ask for it by name, x != x, and keep it.""",
+    (_KEEPS_NAN, "b > a ? b : a"),
+)
+
+max_loses_a_nan_in_the_tree = lines(
+    """A NaN is lost: every comparison with it is false, and CUDA's max() and fmaxf() return the
+    number. Ask for it by name, x != x, and keep it.""",
+    (
+        "best = larger(best, __shfl_down_sync(0xffffffff, best, offset));\n    if (lane",
+        "{\n        float x = __shfl_down_sync(0xffffffff, best, offset);\n"
+        "        best = x > best ? x : best;\n    }\n    if (lane",
+    ),
+    (
+        "best = larger(best, __shfl_down_sync(0xffffffff, best, offset));\n        if (lane",
+        "{\n            float x = __shfl_down_sync(0xffffffff, best, offset);\n"
+        "            best = x > best ? x : best;\n        }\n        if (lane",
+    ),
+)
+
 max_of_one_element_a_thread = lines(
     """Each thread looks at one element: n may be larger than the only block. Loop on in steps of
     blockDim.x.""",

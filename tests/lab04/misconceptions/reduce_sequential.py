@@ -142,3 +142,24 @@ sequential_every_thread_adds_the_sum = lines(
     `if (tid == 0)`.""",
     (_ATOMIC, "atomicAdd(out, sdata[0]);"),
 )
+
+_ODD = """Half of an odd number is not whole: 96 threads halve to 3, and 3 / 2 is 1, so one value is
+    never added. Let the lower half be the larger one, (left + 1) / 2."""
+
+sequential_halves_an_odd_number = lines(
+    _ODD,
+    (
+        "for (unsigned int left = blockDim.x, s; left > 1; left = s) {\n"
+        "        s = (left + 1) / 2;\n"
+        "        if (tid + s < left)",
+        "for (unsigned int s = blockDim.x / 2; s > 0; s /= 2) {\n        if (tid < s)",
+    ),
+    gate=False,
+)
+
+sequential_rounds_half_down = lines(
+    _ODD,
+    ("s = (left + 1) / 2;", "s = left / 2;"),
+    ("if (tid + s < left)", "if (tid < s)"),
+    gate=False,
+)

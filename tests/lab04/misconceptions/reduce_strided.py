@@ -78,3 +78,10 @@ strided_every_thread_adds_the_sum = lines(
     `if (tid == 0)`.""",
     (_ATOMIC, "atomicAdd(out, sdata[0]);"),
 )
+
+strided_partner_behind_the_block = lines(
+    """In a block of 96 threads not every pair has its second half: ask whether index + s is still
+    below blockDim.x before you read that element.""",
+    ("if (index + s < blockDim.x)", "if (index < blockDim.x)"),
+    gate=False,
+)

@@ -102,3 +102,13 @@ vec4_without_a_barrier = lines(
     lanes of one warp, never two warps.""",
     ("    __syncthreads();\n", ""),
 )
+
+vec4_a_run_for_each_thread = lines(
+    """Each thread reads float4 that stand side by side, so its neighbour's are far away and a
+    request touches many sectors: lane after lane should read the next float4.""",
+    (
+        "for (unsigned int i = first; i < quads; i += stride) {",
+        "unsigned int each = (quads + stride - 1) / stride;\n"
+        "    for (unsigned int i = first * each; i < min((first + 1) * each, quads); ++i) {",
+    ),
+)

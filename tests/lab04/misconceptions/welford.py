@@ -46,6 +46,12 @@ welford_from_sums_of_squares = block(
 """,
 )
 
+welford_counts_in_int = lines(
+    """The product of two counts does not fit into an int from 46,341 elements a part on: count in
+    float, or divide before you multiply.""",
+    ("(count * (count_b / all))", "((float)((int)count * (int)count_b) / all)"),
+)
+
 welford_divides_by_an_empty_part = lines(
     """Two empty parts have n = 0, and 0 / 0 is a NaN that spreads: threads without an element bring
     (0, 0, 0), and nothing is merged for them.""",
