@@ -98,7 +98,7 @@ def misconception(
 class Misconception:
     """A wrong answer, with the sentence that a learner who gave it should read. `replaces`: the
     definition in whose place it stands, None for one that changes the text of `file`. `gate`:
-    whether it fails a gate, and so earns nothing; otherwise it passes all gates and fails a step."""
+    whether it fails a gate, and so earns nothing; if not, it passes all gates and fails a step."""
 
     task: str
     name: str

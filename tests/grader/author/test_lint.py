@@ -74,7 +74,7 @@ def test_a_misconception_that_only_a_step_refuses(kit: Path) -> None:
     report = lint.check(kit, LAB, PLAN)
     assert report.faults == []
     assert report.misconceptions == 2
-    assert any("of_nothing_is_a_mean" == row["name"] for row in report.messages)
+    assert any(row["name"] == "of_nothing_is_a_mean" for row in report.messages)
 
 
 def _step_that_a_gate_refuses(kit: Path) -> None:
