@@ -232,6 +232,31 @@ def test_the_events_tell_the_same_story(student, rng):
 
 
 @task("BucketedDDP", gate=False)
+def test_each_gradient_is_multiplied_and_then_summed(student, rng):
+    """Three ranks, of which one has a gradient: its bits.   Oracle: the product in float32, whose
+    sum with zeros is exact in any order."""
+    factors = normal(rng, 400)
+    third = factors * torch.tensor(1 / 3)
+    for rank, seen in enumerate(expect.returned(student.probe.one_rank_alone(3, factors))):
+        expect.equal(
+            seen["got"],
+            third,
+            because="multiplied by 1 / world_size before the sum; a division rounds another way",
+            what=f"gradients on rank {rank}",
+        )
+        because = "as in DDP, a forward exchanges in its first backward; a second one adds alone"
+        expect.equal(seen["again"], 0, because=because, what="collectives of a second backward")
+        expect.close(
+            seen["added"],
+            factors * (rank == 0),
+            because=because,
+            n=4,
+            dtype="float32",
+            what=f"what a second backward adds on rank {rank}",
+        )
+
+
+@task("BucketedDDP", gate=False)
 def test_a_missing_gradient_is_an_error_not_a_hang(student, rng):
     """Half of the parameters unused.   Oracle: RuntimeError when backward ends."""
     batch = [normal(rng, 4, 12) for _ in range(2)]
@@ -275,8 +300,8 @@ def _expect_plans(found, plans, because):
     for rank, seen in enumerate(found):
         for plan, rows in zip(plans, seen, strict=True):
             counts = [row["count"] for row in rows]
-            want = [0 if forward else buckets for forward, _ in plan]
-            words = ["inside" if forward else "outside" for forward, _ in plan]
+            want = [0 if forward else buckets for forward, *_ in plan]
+            words = ["inside" if forward else "outside" for forward, *_ in plan]
             expect.equal(
                 counts,
                 want,
@@ -315,6 +340,14 @@ def test_the_forward_decides(student, rng):
     plans = [[(True, False), OUTSIDE], [(False, True), OUTSIDE]]
     found = _micro_steps(student, rng, plans)
     _expect_plans(found, plans, "what counts is where forward ran, wherever backward is called")
+
+
+@task("no_sync")
+def test_an_evaluation_decides_nothing(student, rng):
+    """A forward under no_grad between forward and backward.   Oracle: the log; DDP."""
+    plans = [[(True, True, False), OUTSIDE], [(False, False, True), (False, False, False)]]
+    found = _micro_steps(student, rng, plans)
+    _expect_plans(found, plans, "a forward without gradients has no backward to decide on")
 
 
 @task("no_sync", gate=False)

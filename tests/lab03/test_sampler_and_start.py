@@ -56,6 +56,26 @@ def test_drop_last_drops_from_the_end(student, n, world_size):
     _same_rows(student, rows, "with drop_last the end of the order is left out, floor(n / W) each")
 
 
+@task("shard_indices")
+def test_other_draws_go_on_as_they_were(student):
+    """The state of every global generator.   Oracle: that state before the call;
+    DistributedSampler."""
+    args = (9, 1, 2, 3, 11)
+    got, untouched = student.probe.beside_other_draws(*args)
+    expect.equal(
+        got,
+        oracles.sampler(*args),
+        because="the permutation's seed is seed + epoch",
+        what=f"shard_indices{args}",
+    )
+    expect.true(
+        untouched,
+        because="torch.manual_seed and its like restart every other draw of the program, dropout's "
+        "too: the order needs a torch.Generator of its own",
+        observed="a global generator was changed",
+    )
+
+
 @task("shard_indices", gate=False)
 def test_any_size_any_world(student):
     """Any n, W, epoch and flags.   Oracle: DistributedSampler, hypothesis."""
@@ -148,6 +168,26 @@ def test_the_bytes_are_those_of_the_module(student, rng):
             2 * want,
             because="two ranks must receive them",
             what="over the sockets",
+            unit="bytes",
+        )
+
+
+@task("sync_module_")
+@pytest.mark.parametrize("src", [0, 1])
+def test_only_src_gives(student, src):
+    """Two ranks, 1 MiB: what the other one sends.   Oracle: the kernel's count of the sockets;
+    src's numbers, drawn again."""
+    seen = student.probe.large_synced(src)
+    for rank, row in enumerate(expect.returned(seen)):
+        because = "a replica starts from src's parameters"
+        expect.equal(row["equal"], True, because=because, what=f"rank {rank} holds src's numbers")
+        expect.bytes(row["returned"], 2**20, because="512 x 512 floats", what=f"rank {rank}")
+    if seen["sent_bytes"][1 - src] is not None:
+        expect.at_most(
+            seen["sent_bytes"][1 - src],
+            2**17,
+            because="only src has something to give: a broadcast goes one way, an all-reduce both",
+            what=f"sent by rank {1 - src}, which is not src",
             unit="bytes",
         )
 
