@@ -85,7 +85,7 @@ def ring_all_reduce_(flat: Tensor, group: dist.ProcessGroup | None = None) -> in
     """Sum `flat` over the ranks of `group` (None: all), in place, and return the bytes that this
     rank sent.
 
-    flat: (N,), contiguous, the same N and dtype on every rank, any N (also below the number of
+    flat: (N,), contiguous, the same N and dtype on every rank, any N >= 1 (also below the number of
     ranks). W ranks form a ring: each sends to the next one only and receives from the one before,
     with `dist.isend` and `dist.irecv`, 2 (W - 1) times a chunk of about N / W elements: first W - 1
     steps that add (reduce-scatter), then W - 1 steps that copy (all-gather). The result is the same
