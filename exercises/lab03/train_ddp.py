@@ -162,8 +162,8 @@ class BucketedDDP(nn.Module):
     by 1 / world_size before it is summed.
 
     A parameter that gets no gradient is an error at the end of backward, unless `find_unused`: then
-    it counts with what stands in its `.grad` (zeros for None), and where no rank used it its `.grad`
-    stays as it was. One backward a forward: what a second one adds stays with its rank.
+    it counts with what stands in its `.grad` (zeros for None), and where no rank used it its
+    `.grad` stays as it was. One backward a forward: what a second one adds stays with its rank.
 
     `events`: (time.monotonic_ns(), "launched" or "waited", bucket), in order, for a timeline.
     """
