@@ -42,8 +42,8 @@ def shard_indices(
     repeating it from its front, as often as it takes; or floor(n / world_size) with `drop_last`,
     which drops from its end. Rank r takes every world_size-th row, from the r-th on.
 
-    The order is `torch.randperm(n)` of a generator seeded with seed + epoch, or 0..n-1 without
-    `shuffle`.
+    The order is `torch.randperm(n)` of a generator of its own, seeded with seed + epoch, or 0..n-1
+    without `shuffle`. torch's global generator stays as it is.
     """
     # BEGIN SOLUTION shard_indices
     if shuffle:
@@ -64,8 +64,9 @@ def sync_module_(module: nn.Module, src: int = 0) -> int:
     """Give every rank the parameters and buffers of rank `src`, in place.
 
     All of them: frozen parameters, integer buffers, and buffers that no state dict lists. A tensor
-    that is shared by two layers travels once. Returns the bytes that left `src`, the same number
-    on every rank.
+    that is shared by two layers travels once. Only `src` gives: what the other ranks held, NaN
+    perhaps, reaches nobody, and they send nothing but what they pass on. Returns the bytes of those
+    tensors, each counted once, the same number on every rank.
     """
     # BEGIN SOLUTION sync_module_
     total = 0
@@ -84,7 +85,7 @@ def ring_all_reduce_(flat: Tensor, group: dist.ProcessGroup | None = None) -> in
     """Sum `flat` over the ranks of `group` (None: all), in place, and return the bytes that this
     rank sent.
 
-    flat: (N,), contiguous, the same N and dtype on every rank, any N (also below the number of
+    flat: (N,), contiguous, the same N and dtype on every rank, any N >= 1 (also below the number of
     ranks). W ranks form a ring: each sends to the next one only and receives from the one before,
     with `dist.isend` and `dist.irecv`, 2 (W - 1) times a chunk of about N / W elements: first W - 1
     steps that add (reduce-scatter), then W - 1 steps that copy (all-gather). The result is the same
@@ -233,7 +234,8 @@ class BucketedDDP(nn.Module):
     by 1 / world_size before it is summed.
 
     A parameter that gets no gradient is an error at the end of backward, unless `find_unused`: then
-    it counts as zeros, and where no rank used it its `.grad` stays as it was.
+    it counts with what stands in its `.grad` (zeros for None), and where no rank used it its
+    `.grad` stays as it was. One backward a forward: what a second one adds stays with its rank.
 
     `events`: (time.monotonic_ns(), "launched" or "waited", bucket), in order, for a timeline.
     """
@@ -278,8 +280,9 @@ class BucketedDDP(nn.Module):
         """Within it, a forward pass decides that its backward sends nothing: gradients add up in
         `.grad` until a backward whose forward ran outside averages the sum.
 
-        Where backward is called makes no difference. What held before holds again afterwards, also
-        after an error and inside another `no_sync()`.
+        Where backward is called makes no difference, and a forward without gradients (under
+        `torch.no_grad()`) decides nothing. What held before holds again afterwards, also after an
+        error and inside another `no_sync()`.
         """
         # BEGIN SOLUTION no_sync
         before, self.synced = self.synced, False

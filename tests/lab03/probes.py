@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
+import random
 import tempfile
 import time
 from pathlib import Path
 
+import numpy
 import torch
 import torch._dynamo  # DDP imports it, for seconds, and a rank would do so for itself alone
 import torch.distributed as dist
@@ -64,6 +66,21 @@ def _calls(log, operation="all_reduce"):
     ]
 
 
+# --- shard_indices --------------------------------------------------------------------------------
+
+
+def beside_other_draws(student, *args):
+    """The rows of a rank, and whether torch's, NumPy's and Python's global generators go on as they
+    would have."""
+    torch.manual_seed(5)
+    numpy.random.seed(5)
+    random.seed(5)
+    before = torch.get_rng_state(), numpy.random.get_state()[1].tolist(), random.getstate()
+    rows = student.shard_indices(*args)
+    after = torch.get_rng_state(), numpy.random.get_state()[1].tolist(), random.getstate()
+    return rows, torch.equal(before[0], after[0]) and before[1:] == after[1:]
+
+
 # --- sync_module_ --------------------------------------------------------------------------------
 
 
@@ -94,10 +111,19 @@ def synced(student, world_size, src, seed):
                     tensor.copy_(torch.randint(1, 1000, tensor.shape))
         return module
 
+    def spoil(module):
+        """What nobody may get to see."""
+        with torch.no_grad():
+            for tensor in [*module.parameters(), *module.buffers()]:
+                if tensor.is_floating_point():
+                    tensor.reshape(-1)[0], tensor.reshape(-1)[1] = float("nan"), float("inf")
+
     def rank_does(rank, size):
         torch.manual_seed(seed + rank)
         sync_module_(filled(), src)  # the module after that one is looked at
         module = filled()
+        if rank != src:
+            spoil(module)
 
         def named():
             tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
@@ -119,6 +145,21 @@ def synced(student, world_size, src, seed):
         }
 
     return _run(rank_does, world_size)
+
+
+def large_synced(student, src):
+    """Two ranks and a module of 1 MiB: whether they end equal."""
+    sync_module_ = student.sync_module_
+
+    def rank_does(rank, size):
+        torch.manual_seed(rank)
+        module = nn.Linear(512, 512, bias=False)
+        returned = sync_module_(module, src)
+        torch.manual_seed(src)
+        want = nn.Linear(512, 512, bias=False)
+        return {"equal": torch.equal(module.weight, want.weight), "returned": returned}
+
+    return _run(rank_does, 2)
 
 
 # --- ring_all_reduce_ ----------------------------------------------------------------------------
@@ -431,12 +472,16 @@ def held(student, batch, seed):
 
 def micro_steps(student, plans, batches, seed):
     """For each plan, a list of (forward inside, backward inside no_sync()), the micro-steps on the
-    learner's wrapper and on torch's; gradients are cleared before each plan."""
+    learner's wrapper and on torch's; gradients are cleared before each plan. A third entry is a
+    forward without gradients between the two, inside or not."""
     wrapper = student.BucketedDDP
 
     def step(replica, x, inside):
         with replica.no_sync() if inside[0] else contextlib.nullcontext():
             loss = _loss(replica(x))
+        if len(inside) > 2:
+            with replica.no_sync() if inside[2] else contextlib.nullcontext(), torch.no_grad():
+                replica(x)
         with replica.no_sync() if inside[1] else contextlib.nullcontext():
             loss.backward()
 
@@ -492,6 +537,24 @@ def no_sync_ends(student, batch, seed):
         return counts
 
     return _run(rank_does, 2)
+
+
+def one_rank_alone(student, world_size, factors):
+    """The gradient that each rank gets where rank 0's is `factors` and all others' are zeros, and
+    what a second backward of the same forward does: its all-reduces, and the gradient after it."""
+    wrapper = student.BucketedDDP
+
+    def rank_does(rank, size):
+        module = nn.Linear(len(factors), 1, bias=False)
+        replica = wrapper(module)
+        loss = (replica(torch.zeros(1, len(factors)) + factors) * (rank == 0)).sum()
+        loss.backward(retain_graph=True)
+        first = module.weight.grad.clone()
+        with meters.collectives() as log:
+            loss.backward()
+        return {"got": first[0], "again": log.count(), "added": (module.weight.grad - first)[0]}
+
+    return _run(rank_does, world_size)
 
 
 # --- find_unused ---------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ MIB = 2**20
 # --- assign_buckets ------------------------------------------------------------------------------
 
 
-@task("assign_buckets")
+@task("assign_buckets", holds=("joins", "last_cap", "order"))
 def test_the_worked_example(student):
     """Five tensors, caps of 100 and 200.   Oracle: by hand, and torch's reducer."""
     nbytes, caps = [60, 60, 100, 60, 60], [100, 200]
@@ -35,7 +35,7 @@ def test_the_worked_example(student):
     expect.equal(oracles.buckets_of(nbytes, caps), [[0, 1], [2, 3, 4]], because="torch agrees")
 
 
-@task("assign_buckets")
+@task("assign_buckets", holds=("reached",))
 def test_a_bucket_that_is_exactly_full_is_closed(student):
     """Sizes that meet the cap.   Oracle: torch._compute_bucket_assignment_by_size."""
     nbytes = [100] * 5
@@ -47,7 +47,7 @@ def test_a_bucket_that_is_exactly_full_is_closed(student):
     )
 
 
-@task("assign_buckets")
+@task("assign_buckets", holds=("last_cap",))
 def test_every_bucket_has_its_own_cap(student):
     """Three caps, the last for all that follow.   Oracle: torch's reducer."""
     nbytes, caps = [40] * 30, [40, 100, 300]
@@ -59,7 +59,7 @@ def test_every_bucket_has_its_own_cap(student):
     )
 
 
-@task("assign_buckets")
+@task("assign_buckets", holds=("joins", "overshoot"))
 def test_random_sizes_as_the_reducer_plans_them(student, rng):
     """Forty sizes, twelve times.   Oracle: torch._compute_bucket_assignment_by_size."""
     rows = []
@@ -76,7 +76,7 @@ def test_random_sizes_as_the_reducer_plans_them(student, rng):
         )
 
 
-@task("assign_buckets")
+@task("assign_buckets", holds=("overshoot", "order"))
 @pytest.mark.parametrize(
     ("name", "layers", "width", "bias", "cap_mib"),
     [
@@ -101,7 +101,20 @@ def test_the_buckets_that_ddp_was_seen_to_use(student, name, layers, width, bias
     expect.published([sum(nbytes[i] for i in bucket) / MIB for bucket in got], PUBLISHED[name])
 
 
-@task("assign_buckets", gate=False)
+@task("assign_buckets", gate=False, holds=("no_empty",))
+def test_nothing_to_put_anywhere(student):
+    """No tensor, and a last one that fills its bucket.   Oracle: by hand."""
+    none = "a bucket is opened for a tensor, not in advance: none is empty"
+    expect.equal(student.assign_buckets([], [100]), [], because=none, what="assign_buckets([])")
+    expect.equal(
+        student.assign_buckets([100, 200], [100]),
+        [[0], [1]],
+        because=none,
+        what="assign_buckets([100, 200], [100])",
+    )
+
+
+@task("assign_buckets", gate=False, holds=("overshoot", "no_empty", "last_cap"))
 def test_any_sizes_any_caps(student):
     """Any sizes and caps.   Oracle: torch's reducer, hypothesis."""
     from hypothesis import given
@@ -157,7 +170,7 @@ def _expect_sums(found, inputs):
             )
 
 
-@task("ring_all_reduce_")
+@task("ring_all_reduce_", holds=("sum", "any_n", "same_bits", "in_place"))
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 def test_every_rank_has_the_same_sum(student, rng, world_size):
     """Long, ragged and shorter than the ring.   Oracle: sums in float64; bits of rank 0."""
@@ -165,7 +178,7 @@ def test_every_rank_has_the_same_sum(student, rng, world_size):
     _expect_sums(expect.returned(student.probe.ringed(inputs)), inputs)
 
 
-@task("ring_all_reduce_")
+@task("ring_all_reduce_", holds=("sends",))
 def test_only_sends_and_receives(student, rng):
     """The collective is made here.   Oracle: the log of what went through the process groups."""
     inputs = _inputs(rng, 3, [30])
@@ -180,7 +193,7 @@ def test_only_sends_and_receives(student, rng):
     _expect_sums(found, inputs)
 
 
-@task("ring_all_reduce_")
+@task("ring_all_reduce_", holds=("ring", "chunks", "bytes"))
 def test_a_rank_sends_its_share_to_its_neighbour_and_no_more(student, rng):
     """2 (W - 1) / W of the tensor.   Oracle: that count, the log, and the kernel's sockets."""
     size, n = 4, 50_002
@@ -221,7 +234,7 @@ def test_a_rank_sends_its_share_to_its_neighbour_and_no_more(student, rng):
             )
 
 
-@task("ring_all_reduce_", gate=False)
+@task("ring_all_reduce_", gate=False, holds=("group",))
 def test_a_group_of_its_own(student, rng):
     """Ranks 1 and 3 of 4.   Oracle: the sum in float64; the others keep their numbers."""
     inputs = _inputs(rng, 4, [11])
@@ -236,7 +249,7 @@ def test_a_group_of_its_own(student, rng):
     expect.equal(found[0][0]["result"], inputs[0][0], because="rank 0 is not in the group")
 
 
-@task("ring_all_reduce_", gate=False)
+@task("ring_all_reduce_", gate=False, holds=("dtype",))
 def test_whole_numbers_stay_whole(student, rng):
     """int64 and float64.   Oracle: sums in one process."""
     inputs = [
@@ -251,7 +264,7 @@ def test_whole_numbers_stay_whole(student, rng):
         expect.close(row[1]["result"], want, because="float64 is added in float64", n=3, scale=9.0)
 
 
-@task("ring_all_reduce_", gate=False)
+@task("ring_all_reduce_", gate=False, holds=("chunks",))
 def test_bandwidth_factors_of_eight_ranks(student, rng):
     """busbw / algbw as nccl-tests counts it.   Oracle: its table; Llama-2-7B's gradients."""
     found = expect.returned(student.probe.ringed(_inputs(rng, 8, [800])))
@@ -297,7 +310,7 @@ def _expect_means(found, batches, members):
             )
 
 
-@task("avg_hook")
+@task("avg_hook", holds=("mean", "bits", "no_group"))
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 def test_the_bits_of_ddp_without_a_hook(student, rng, world_size):
     """Three iterations, each against its own.   Oracle: DDP without a hook; float64 means."""
@@ -316,7 +329,7 @@ def test_the_bits_of_ddp_without_a_hook(student, rng, world_size):
         )
 
 
-@task("avg_hook")
+@task("avg_hook", holds=("at_once", "future"))
 def test_the_hook_returns_while_others_are_still_away(student, rng):
     """Rank 1 waits until rank 0's hook has returned.   Oracle: whether it ever did."""
     batch = [normal(rng, 5, 12) for _ in range(2)]
@@ -335,7 +348,7 @@ def test_the_hook_returns_while_others_are_still_away(student, rng):
         )
 
 
-@task("avg_hook", gate=False)
+@task("avg_hook", gate=False, holds=("group",))
 def test_the_state_is_the_group(student, rng):
     """Ranks 0 and 2 of 3 average among themselves.   Oracle: DDP on that group, no hook."""
     found, batches = _hooked(student, rng, 3, [0, 2])

@@ -53,7 +53,7 @@ def _expect_first_means(found, batches):
         )
 
 
-@task("BucketedDDP")
+@task("BucketedDDP", holds=("mean", "order", "at_return"))
 def test_two_ranks_are_ddp_to_the_bit(student, rng):
     """Five AdamW steps, tied and frozen parameters.   Oracle: torch DDP; float64 means."""
     found, batches = _side_by_side(student, rng, 2, 5, optimize=True)
@@ -75,7 +75,7 @@ def test_two_ranks_are_ddp_to_the_bit(student, rng):
             )
 
 
-@task("BucketedDDP")
+@task("BucketedDDP", holds=("mean",))
 @pytest.mark.parametrize("world_size", [3, 4])
 def test_more_ranks_are_ddp_up_to_the_order_of_a_sum(student, rng, world_size):
     """Two iterations, each against its own.   Oracle: torch DDP within 1e-7; float64 means."""
@@ -96,7 +96,7 @@ def test_more_ranks_are_ddp_up_to_the_order_of_a_sum(student, rng, world_size):
             )
 
 
-@task("BucketedDDP")
+@task("BucketedDDP", holds=("order", "flat", "overlap", "only_gradients", "caps", "at_return"))
 def test_gradients_travel_while_others_are_computed(student, rng):
     """When each all-reduce was issued and waited for.   Oracle: the kit's log; float64 means."""
     found, batches = _side_by_side(student, rng, 2, 2)
@@ -148,7 +148,7 @@ def test_gradients_travel_while_others_are_computed(student, rng):
     _expect_first_means(found, batches)
 
 
-@task("BucketedDDP")
+@task("BucketedDDP", holds=("nobody_waits",))
 def test_backward_goes_on_while_the_other_rank_is_away(student, rng):
     """Rank 1 waits for rank 0's last gradient.   Oracle: whether it came; float64 means."""
     batch = [normal(rng, 6, 12) for _ in range(2)]
@@ -165,7 +165,7 @@ def test_backward_goes_on_while_the_other_rank_is_away(student, rng):
         expect.close(seen["got"], want, because=because, n=256, dtype="float32", what="gradients")
 
 
-@task("BucketedDDP")
+@task("BucketedDDP", holds=("in_order",))
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_ranks_whose_gradients_come_in_another_order(student, rng, world_size):
     """Branches swapped and delayed by rank.   Oracle: float64 means; no rank may hang."""
@@ -184,7 +184,7 @@ def test_ranks_whose_gradients_come_in_another_order(student, rng, world_size):
         )
 
 
-@task("BucketedDDP")
+@task("BucketedDDP", holds=("rank_0", "only_gradients"))
 def test_batch_statistics_begin_equal_and_stay_each_ranks_own(student, rng):
     """BatchNorm's buffers around one iteration.   Oracle: rank 0's before; float64 means."""
     found, batches = _side_by_side(student, rng, 2, 1)
@@ -218,7 +218,7 @@ def test_batch_statistics_begin_equal_and_stay_each_ranks_own(student, rng):
         )
 
 
-@task("BucketedDDP", gate=False)
+@task("BucketedDDP", gate=False, holds=("events",))
 def test_the_events_tell_the_same_story(student, rng):
     """`events` of two backwards.   Oracle: the kit's own log."""
     found, _ = _side_by_side(student, rng, 2, 2)
@@ -231,7 +231,32 @@ def test_the_events_tell_the_same_story(student, rng):
         expect.equal(waited, sorted(2 * list(range(count))), because=because, what="waited")
 
 
-@task("BucketedDDP", gate=False)
+@task("BucketedDDP", gate=False, holds=("multiplied", "one_backward"))
+def test_each_gradient_is_multiplied_and_then_summed(student, rng):
+    """Three ranks, of which one has a gradient: its bits.   Oracle: the product in float32, whose
+    sum with zeros is exact in any order."""
+    factors = normal(rng, 400)
+    third = factors * torch.tensor(1 / 3)
+    for rank, seen in enumerate(expect.returned(student.probe.one_rank_alone(3, factors))):
+        expect.equal(
+            seen["got"],
+            third,
+            because="multiplied by 1 / world_size before the sum; a division rounds another way",
+            what=f"gradients on rank {rank}",
+        )
+        because = "as in DDP, a forward exchanges in its first backward; a second one adds alone"
+        expect.equal(seen["again"], 0, because=because, what="collectives of a second backward")
+        expect.close(
+            seen["added"],
+            factors * (rank == 0),
+            because=because,
+            n=4,
+            dtype="float32",
+            what=f"what a second backward adds on rank {rank}",
+        )
+
+
+@task("BucketedDDP", gate=False, holds=("missing",))
 def test_a_missing_gradient_is_an_error_not_a_hang(student, rng):
     """Half of the parameters unused.   Oracle: RuntimeError when backward ends."""
     batch = [normal(rng, 4, 12) for _ in range(2)]
@@ -275,8 +300,8 @@ def _expect_plans(found, plans, because):
     for rank, seen in enumerate(found):
         for plan, rows in zip(plans, seen, strict=True):
             counts = [row["count"] for row in rows]
-            want = [0 if forward else buckets for forward, _ in plan]
-            words = ["inside" if forward else "outside" for forward, _ in plan]
+            want = [0 if forward else buckets for forward, *_ in plan]
+            words = ["inside" if forward else "outside" for forward, *_ in plan]
             expect.equal(
                 counts,
                 want,
@@ -295,7 +320,7 @@ def _expect_plans(found, plans, because):
                 )
 
 
-@task("no_sync")
+@task("no_sync", holds=("sends_nothing", "adds_up"))
 def test_one_exchange_for_four_micro_steps(student, rng):
     """Three micro-steps alone, the fourth together.   Oracle: the log; DDP's own no_sync."""
     plans = [[INSIDE, INSIDE, INSIDE, OUTSIDE], [OUTSIDE, OUTSIDE]]
@@ -309,7 +334,7 @@ def test_one_exchange_for_four_micro_steps(student, rng):
         )
 
 
-@task("no_sync")
+@task("no_sync", holds=("backward_anywhere",))
 def test_the_forward_decides(student, rng):
     """Forward and backward on two sides.   Oracle: the log; DDP both ways."""
     plans = [[(True, False), OUTSIDE], [(False, True), OUTSIDE]]
@@ -317,7 +342,15 @@ def test_the_forward_decides(student, rng):
     _expect_plans(found, plans, "what counts is where forward ran, wherever backward is called")
 
 
-@task("no_sync", gate=False)
+@task("no_sync", holds=("evaluation",))
+def test_an_evaluation_decides_nothing(student, rng):
+    """A forward under no_grad between forward and backward.   Oracle: the log; DDP."""
+    plans = [[(True, True, False), OUTSIDE], [(False, False, True), (False, False, False)]]
+    found = _micro_steps(student, rng, plans)
+    _expect_plans(found, plans, "a forward without gradients has no backward to decide on")
+
+
+@task("no_sync", gate=False, holds=("restored",))
 def test_it_ends_where_it_began(student, rng):
     """After an error, in an inner block, after it.   Oracle: all-reduces by hand."""
     batch = [normal(rng, 6, 12) for _ in range(2)]
@@ -383,7 +416,7 @@ def _expect_branches(found, batches, asks, exact):
                     )
 
 
-@task("find_unused")
+@task("find_unused", holds=("zeros", "nobody_waits_for_ever", "stays"))
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_branches_that_depend_on_the_rank(student, rng, world_size):
     """Left here, right there, and a layer for nobody.   Oracle: DDP; float64 means; no hang."""
@@ -396,7 +429,7 @@ def test_branches_that_depend_on_the_rank(student, rng, world_size):
     _expect_branches(found, batches, asks, exact=True)
 
 
-@task("find_unused")
+@task("find_unused", holds=("stays",))
 def test_what_nobody_used_keeps_its_value(student, rng):
     """AdamW with weight decay, after three steps.   Oracle: DDP's parameters."""
     asks = [[LEFT, LEFT], [LEFT, RIGHT], [LEFT, LEFT]]
@@ -412,7 +445,7 @@ def test_what_nobody_used_keeps_its_value(student, rng):
             )
 
 
-@task("find_unused", gate=False)
+@task("find_unused", gate=False, holds=("earlier",))
 def test_a_parameter_used_in_an_earlier_micro_step(student, rng):
     """Used alone under no_sync, unused in the step that exchanges.   Oracle: DDP."""
     asks = [[LEFT, RIGHT], [RIGHT, RIGHT], [LEFT, LEFT]]

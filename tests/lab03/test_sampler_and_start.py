@@ -18,14 +18,14 @@ def _same_rows(student, rows, because):
         expect.equal(got, oracles.sampler(*args), because=because, what=f"shard_indices{args}")
 
 
-@task("shard_indices")
+@task("shard_indices", holds=("stride", "no_shuffle"))
 def test_without_shuffle_rank_r_takes_every_wth_row(student):
     """Rank r reads rows r, r + W, r + 2W.   Oracle: DistributedSampler."""
     rows = [(12, rank, 4, 0, 0, False) for rank in range(4)]
     _same_rows(student, rows, "rank r takes every world_size-th row of the order, from the r-th on")
 
 
-@task("shard_indices")
+@task("shard_indices", holds=("order",))
 @pytest.mark.parametrize("seed", [0, 1234])
 def test_the_shuffled_order_is_the_same_on_every_rank(student, seed):
     """One permutation, dealt to the ranks.   Oracle: DistributedSampler, epoch 0."""
@@ -33,14 +33,14 @@ def test_the_shuffled_order_is_the_same_on_every_rank(student, seed):
     _same_rows(student, rows, "all ranks deal from ONE permutation, randperm(n) seeded with seed")
 
 
-@task("shard_indices")
+@task("shard_indices", holds=("epoch",))
 def test_every_epoch_has_its_own_order(student):
     """Epochs 0, 1 and 2.   Oracle: DistributedSampler with set_epoch."""
     rows = [(18, 1, 3, epoch, 7) for epoch in range(3)]
     _same_rows(student, rows, "the permutation's seed is seed + epoch")
 
 
-@task("shard_indices")
+@task("shard_indices", holds=("filled", "often"))
 @pytest.mark.parametrize(("n", "world_size"), [(10, 4), (2, 5), (1, 7)])
 def test_ranks_get_equally_many_rows(student, n, world_size):
     """The list is filled up from its own front.   Oracle: DistributedSampler."""
@@ -48,7 +48,7 @@ def test_ranks_get_equally_many_rows(student, n, world_size):
     _same_rows(student, rows, "what is missing to ceil(n / W) rows a rank comes from the front")
 
 
-@task("shard_indices")
+@task("shard_indices", holds=("dropped",))
 @pytest.mark.parametrize(("n", "world_size"), [(11, 4), (3, 4)])
 def test_drop_last_drops_from_the_end(student, n, world_size):
     """floor(n / W) rows a rank.   Oracle: DistributedSampler with drop_last."""
@@ -56,7 +56,27 @@ def test_drop_last_drops_from_the_end(student, n, world_size):
     _same_rows(student, rows, "with drop_last the end of the order is left out, floor(n / W) each")
 
 
-@task("shard_indices", gate=False)
+@task("shard_indices", holds=("own_generator",))
+def test_other_draws_go_on_as_they_were(student):
+    """The state of every global generator.   Oracle: that state before the call;
+    DistributedSampler."""
+    args = (9, 1, 2, 3, 11)
+    got, untouched = student.probe.beside_other_draws(*args)
+    expect.equal(
+        got,
+        oracles.sampler(*args),
+        because="the permutation's seed is seed + epoch",
+        what=f"shard_indices{args}",
+    )
+    expect.true(
+        untouched,
+        because="torch.manual_seed and its like restart every other draw of the program, dropout's "
+        "too: the order needs a torch.Generator of its own",
+        observed="a global generator was changed",
+    )
+
+
+@task("shard_indices", gate=False, holds=("sampler", "stride", "filled", "dropped"))
 def test_any_size_any_world(student):
     """Any n, W, epoch and flags.   Oracle: DistributedSampler, hypothesis."""
     from hypothesis import given
@@ -91,7 +111,7 @@ def _synced(student, rng, src):
     return expect.returned(seen), seen["sent_bytes"]
 
 
-@task("sync_module_")
+@task("sync_module_", holds=("parameters", "any_src", "frozen"))
 @pytest.mark.parametrize("src", [0, 2])
 def test_parameters_become_those_of_src(student, rng, src):
     """Every rank ends with what src began with.   Oracle: src's own numbers before the call."""
@@ -106,7 +126,7 @@ def test_parameters_become_those_of_src(student, rng, src):
             )
 
 
-@task("sync_module_")
+@task("sync_module_", holds=("buffers", "only_src"))
 def test_buffers_become_those_of_src(student, rng):
     """Running statistics, counters, unsaved buffers.   Oracle: src's own numbers before."""
     found, _ = _synced(student, rng, 1)
@@ -121,7 +141,7 @@ def test_buffers_become_those_of_src(student, rng):
             )
 
 
-@task("sync_module_")
+@task("sync_module_", holds=("once", "bytes"))
 def test_the_bytes_are_those_of_the_module(student, rng):
     """Each tensor travels once.   Oracle: sizes by hand, and the kernel's count of the sockets."""
     found, sent = _synced(student, rng, 0)
@@ -152,7 +172,27 @@ def test_the_bytes_are_those_of_the_module(student, rng):
         )
 
 
-@task("sync_module_", gate=False)
+@task("sync_module_", holds=("only_src", "bytes"))
+@pytest.mark.parametrize("src", [0, 1])
+def test_only_src_gives(student, src):
+    """Two ranks, 1 MiB: what the other one sends.   Oracle: the kernel's count of the sockets;
+    src's numbers, drawn again."""
+    seen = student.probe.large_synced(src)
+    for rank, row in enumerate(expect.returned(seen)):
+        because = "a replica starts from src's parameters"
+        expect.equal(row["equal"], True, because=because, what=f"rank {rank} holds src's numbers")
+        expect.bytes(row["returned"], 2**20, because="512 x 512 floats", what=f"rank {rank}")
+    if seen["sent_bytes"][1 - src] is not None:
+        expect.at_most(
+            seen["sent_bytes"][1 - src],
+            2**17,
+            because="only src has something to give: a broadcast goes one way, an all-reduce both",
+            what=f"sent by rank {1 - src}, which is not src",
+            unit="bytes",
+        )
+
+
+@task("sync_module_", gate=False, holds=("in_place",))
 def test_tensors_are_filled_in_place(student, rng):
     """Optimizers and ties hold on to the tensors.   Oracle: addresses and names before."""
     for row in _synced(student, rng, 0)[0]:
@@ -179,7 +219,7 @@ def _trained(student, rng, world_size, n, runs=1):
     return expect.returned(seen), dataset, seed
 
 
-@task("train_ddp")
+@task("train_ddp", holds=("rows", "short_batch", "builds"))
 def test_every_epoch_deals_the_rows_anew(student, rng):
     """What the model is given, batch by batch.   Oracle: DistributedSampler with set_epoch."""
     found, (x, _), seed = _trained(student, rng, 2, 19)
@@ -199,7 +239,7 @@ def test_every_epoch_deals_the_rows_anew(student, rng):
         )
 
 
-@task("train_ddp")
+@task("train_ddp", holds=("step", "loss", "replicas"))
 def test_ranks_together_are_one_process_with_a_larger_batch(student, rng):
     """Losses and weights.   Oracle: one process in float64 on the concatenated batches."""
     found, dataset, seed = _trained(student, rng, 3, 20)
@@ -233,7 +273,7 @@ def test_ranks_together_are_one_process_with_a_larger_batch(student, rng):
         )
 
 
-@task("train_ddp")
+@task("train_ddp", holds=("saves", "joins", "destroyed"))
 def test_rank_0_alone_saves_and_every_rank_leaves(student, rng):
     """Two runs in a row: files on each disk, the group.   Oracle: the folders themselves."""
     found, _, _ = _trained(student, rng, 2, 9, runs=2)
@@ -260,7 +300,7 @@ def test_rank_0_alone_saves_and_every_rank_leaves(student, rng):
         expect.equal(saved[name], value, because="the last weights are saved", what=name)
 
 
-@task("train_ddp", gate=False)
+@task("train_ddp", gate=False, holds=("after_error",))
 def test_an_error_leaves_no_group(student, rng):
     """A model that cannot be built.   Oracle: torch.distributed.is_initialized()."""
     found = expect.returned(student.probe.torn_down_after_an_error(_dataset(rng, 4)))
@@ -268,7 +308,7 @@ def test_an_error_leaves_no_group(student, rng):
     expect.equal(found[0]["left"], False, because="the group is destroyed after an error as well")
 
 
-@task("train_ddp", gate=False)
+@task("train_ddp", gate=False, holds=("seeds",))
 def test_ranks_draw_different_numbers(student, rng):
     """The generator's seed when the model is built.   Oracle: seed + rank."""
     found, _, seed = _trained(student, rng, 2, 6)
