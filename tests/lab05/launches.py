@@ -23,10 +23,16 @@ def grid(h, w):
 
 
 def transposed(student, name, h, w, rng, seed=0):
-    """Launch on a matrix of h x w different numbers; the report, what was written and the matrix's
-    transpose. Elements that are not written stay NaN."""
+    """Launch on a matrix of h x w different numbers, none of them whole; the report, what was
+    written and the matrix's transpose. Elements that are not written stay NaN."""
+    matrix = (rng.permutation(h * w) + 0.5).astype(np.float32).reshape(h, w)
+    return launched_on(student, name, matrix, seed)
+
+
+def launched_on(student, name, matrix, seed=0):
+    """The same with a matrix of the caller's."""
     student.read("transpose.cu")
-    matrix = rng.permutation(h * w).astype(np.float32).reshape(h, w)
+    h, w = matrix.shape
     out = np.full((w, h), np.nan, dtype=np.float32)
     args = [matrix, out, w, h]
     data, arrays = student.probe.launch(name, grid(h, w), BLOCK, args, seed)
@@ -56,6 +62,25 @@ def shared_counters(report, rows=False):
         text = _of(report, kind, "shared", f"{kind}s", "wavefronts", "wavefront")
         parts.append(text + (f" in {_count(_rows(report, kind), 'row')}" if rows else ""))
     return ", ".join([*parts, f"{report.shared_bytes:,} bytes"])
+
+
+def sides(report):
+    """How far apart the words of a request to the tile lie, for writes and for reads."""
+    parts = []
+    for kind in ("write", "read"):
+        steps = set()
+        for words in requests(report, kind):
+            steps |= set(np.diff(sorted(words)).tolist())
+        apart = f"{steps.pop()} apart" if len(steps) == 1 else "at uneven distances"
+        parts.append(f"{kind}s of words {apart}")
+    return ", ".join(parts)
+
+
+def requests(report, kind=""):
+    """The words of the tile that a request of each line asked for: of one of its worst."""
+    rows = report.of(kind, "shared")
+    found = [[at // 4 for at in row.worst_offsets if at is not None] for row in rows]
+    return [words for words in found if len(words) == 32]
 
 
 def wavefronts(report, kind):
