@@ -22,20 +22,24 @@ def grid(h, w):
     return [-(-w // 32), -(-h // 32)]
 
 
-def transposed(student, name, h, w, rng, seed=0):
+def transposed(student, name, h, w, rng, seed=0, text=None):
     """Launch on a matrix of h x w different numbers, none of them whole; the report, what was
     written and the matrix's transpose. Elements that are not written stay NaN."""
     matrix = (rng.permutation(h * w) + 0.5).astype(np.float32).reshape(h, w)
-    return launched_on(student, name, matrix, seed)
+    return launched_on(student, name, matrix, seed, text)
 
 
-def launched_on(student, name, matrix, seed=0):
-    """The same with a matrix of the caller's."""
+def launched_on(student, name, matrix, seed=0, text=None):
+    """The same with a matrix of the caller's. `text`: of a file in place of the learner's."""
     student.read("transpose.cu")
     h, w = matrix.shape
     out = np.full((w, h), np.nan, dtype=np.float32)
     args = [matrix, out, w, h]
-    data, arrays = student.probe.launch(name, grid(h, w), BLOCK, args, seed)
+    launch = [name, grid(h, w), BLOCK, args, seed]
+    if text is None:
+        data, arrays = student.probe.launch(*launch)
+    else:
+        data, arrays = student.probe.launch_text(text, *launch)
     report = Report.from_plain(data)
     launched(report)
     return report, arrays[1], matrix.T.copy()

@@ -392,6 +392,7 @@ def test_addresses_beyond_four_gigabytes(student):
             tuple(4096 * lane + begin for lane in range(32)),
             width,
         )
+    rows["two floats 4 GiB apart"] = ([64, 2**32 + 64], 4)
     _touched(student, rows, because="an address of global memory has more than 32 bits")
 
 
