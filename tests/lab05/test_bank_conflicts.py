@@ -124,7 +124,7 @@ def test_any_addresses_at_all(student, rng):
     )
 
 
-@task("conflict_degree", gate=False, holds=("bytes_of_a_word", "widths"))
+@task("conflict_degree", holds=("bytes_of_a_word", "widths"))
 @pytest.mark.parametrize("width", [1, 2])
 def test_bytes_of_one_word_are_served_together(student, rng, width):
     """Lanes of 1 and 2 bytes, in steps and at random.   Oracle: every byte's bank, counted."""
