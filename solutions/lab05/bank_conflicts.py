@@ -206,8 +206,9 @@ def ldmatrix_rows(row: int, chunk: int) -> list[int]:
 def swizzle_search(row_bytes: int) -> list[tuple[int, int, int]]:
     """All XOR swizzles that make a tile free of conflicts for its writes and its fragment reads.
 
-    The tile has 32 rows of row_bytes (64, 128 or 256) and begins at 0; what belongs at byte address
-    a is stored at `swizzled(a, bits, base, shift)`. Free of conflicts means degree 1 for
+    The tile has 32 rows of row_bytes (a power of two, 32 to 1,024) and begins at 0; what belongs at
+    byte address a is stored at `swizzled(a, bits, base, shift)`. Free of conflicts means degree 1
+    for
     - every write: 8 lanes of 16 bytes each store 128 neighbouring bytes, from a multiple of 128 on;
     - every fragment read: 8 lanes read the same 16-byte chunk of 8 neighbouring rows, the first of
       them a multiple of 8.

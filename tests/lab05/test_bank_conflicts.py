@@ -780,3 +780,30 @@ def test_a_launch_without_memory_or_flow_counts(student):
         "a kernel that only writes": ("none", _kernel(_row("write", "global", 4, 8, 4))),
     }
     _causes(student, cases, because=LARGEST)
+
+
+# --- of several tasks ----------------------------------------------------------------------------
+
+ASKED = {
+    "bank_of": (388,),
+    "conflict_degree": ([0, 128, 4], 4),
+    "sectors": ([0, 100, None], 16),
+    "padding": (32, 64, 4),
+    "ldmatrix_rows": (8, 3),
+    "swizzle_search": (128,),
+}
+
+
+@task(*ASKED, gate=False, holds=("integers",))
+def test_answers_are_whole_numbers(student, task):
+    """Python's or NumPy's, which index a list as they are.   Oracle: the types."""
+    kinds = sorted(set(_kinds(getattr(student, task)(*ASKED[task]))))
+    expect.equal(kinds, ["int"], because="return Python or NumPy integers", what="numbers of type")
+
+
+def _kinds(answer):
+    if isinstance(answer, list | tuple):
+        return [kind for part in answer for kind in _kinds(part)]
+    if isinstance(answer, np.ndarray | np.generic):
+        return ["int" if np.issubdtype(answer.dtype, np.integer) else str(answer.dtype)]
+    return [type(answer).__name__]

@@ -185,8 +185,8 @@ def _free(row_bytes):
     holds=("all", "sizes", "stored_at", "write", "read", "chunks_whole", "ranges", "sorted"),
 )
 def test_exactly_the_swizzles_that_work(student):
-    """Rows of 64, 128 and 256 bytes.   Oracle: all 210 swizzles, every byte of the tile moved."""
-    rows = {f"rows of {size} bytes": (size,) for size in (128, 64, 256)}
+    """Rows of 32 to 1,024 bytes.   Oracle: all 210 swizzles, every byte of the tile moved."""
+    rows = {f"rows of {size} bytes": (size,) for size in (128, 64, 256, 32, 512, 1024)}
     want = {text: _free(size) for text, (size,) in rows.items()}
     answers.agree(
         answers.asked(student, "swizzle_search", rows),
