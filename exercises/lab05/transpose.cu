@@ -7,14 +7,13 @@
 // Launch: blocks of 32 x 8 threads (threadIdx.x 0 to 31, threadIdx.y 0 to 7), a grid of ceil(w /
 // 32) x ceil(h / 32) blocks. Block (bx, by) owns the tile of `in` with columns from 32 bx and
 // rows from 32 by: 1,024 elements for 256 threads, so each thread handles four. A warp is one
-// threadIdx.y.
+// threadIdx.y. Blocks run in any order, and so do their warps until they meet at a barrier.
 //
 // In each kernel every element of `in` is read once and every element of `out` written once, one
 // float a lane at a time (no float4). Shared memory is declared in the kernel: the launch gives
 // none. Where w and h are multiples of 32 the counters are compared with what the comments say;
 // the values are compared everywhere.
 //
-// Blocks run in any order, and so do the warps of a block until they meet at a barrier.
 // Every thread of the block reaches every __syncthreads(). This is stricter than a GPU since Volta,
 // which waits only for the threads that have not returned.
 //
