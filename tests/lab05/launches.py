@@ -69,13 +69,13 @@ def shared_counters(report, rows=False):
 
 
 def sides(report):
-    """How far apart the words of a request to the tile lie, for writes and for reads."""
+    """How far apart the words of neighbouring lanes lie in the tile, for writes and for reads."""
     parts = []
     for kind in ("write", "read"):
         steps = set()
         for words in requests(report, kind):
-            steps |= set(np.diff(sorted(words)).tolist())
-        apart = f"{steps.pop()} apart" if len(steps) == 1 else "at uneven distances"
+            steps |= set(np.diff(words).tolist())
+        apart = f"{abs(steps.pop())} apart" if len(steps) == 1 else "at uneven distances"
         parts.append(f"{kind}s of words {apart}")
     return ", ".join(parts)
 

@@ -37,7 +37,7 @@ def test_multiples_of_four_are_transposed(student, rng, h, w):
 
 
 @task("transpose_vec4", gate=False, holds=("values", "multiples", "blocks"))
-@pytest.mark.parametrize(("h", "w"), [(4, 4), (4, 1000), (1000, 4), (44, 60)])
+@pytest.mark.parametrize(("h", "w"), [(4, 4), (4, 1000), (1000, 4), (264, 252)])
 def test_thin_matrices_of_chunks(student, rng, h, w):
     """One chunk, one row of them, and blocks in another order.   Oracle: NumPy's transpose."""
     _vec4(student, h, w, rng, seed=int(rng.integers(1, 10_000)))

@@ -261,6 +261,12 @@ def test_thin_matrices(student, rng, task, h, w):
     _values(student, task, h, w, rng)
 
 
+@task(*KERNELS, gate=False, holds=("from_one", "grid"))
+def test_a_matrix_of_many_tiles(student, rng, task):
+    """More than 65,536 floats.   Oracle: NumPy's transpose."""
+    _values(student, task, 264, 252, rng)
+
+
 @task(*KERNELS, gate=False, holds=("blocks", "no_race"))
 def test_the_order_of_blocks_does_not_matter(student, rng, task):
     """Blocks and warps in another order.   Oracle: NumPy's transpose."""
