@@ -60,9 +60,10 @@ def conflict_degree(byte_addresses: Addresses, width: int) -> int:
     """The way of a request's bank conflict: the most different words that one bank must give in one
     phase. 1 is no conflict, 32 the worst, 0 a request without any lane.
 
-    byte_addresses: up to 32, in shared memory, each a multiple of width. width: bytes a lane, one
-    of 1, 2, 4, 8, 16. A lane of 8 bytes wants two words, one of 16 bytes four. Lanes that want the
-    same word, or bytes of it, are served together.
+    byte_addresses: up to 32, in shared memory, each a multiple of width. A lane that takes no part
+    is a None among them: it counts towards the 32, and the lanes behind it stay in their phases.
+    width: bytes a lane, one of 1, 2, 4, 8, 16. A lane of 8 bytes wants two words, one of 16 bytes
+    four. Lanes that want the same word, or bytes of it, are served together.
     Raises ValueError for another width, for more than 32 lanes, and for an address that is no
     multiple of the width (a GPU stops the kernel there).
     """
@@ -76,7 +77,8 @@ def conflict_degree(byte_addresses: Addresses, width: int) -> int:
 def sectors(byte_addresses: Addresses, width: int) -> tuple[int, int]:
     """How many 32-byte sectors, and how many 128-byte lines, of global memory a request touches.
 
-    byte_addresses: up to 32, counted from an address that is a multiple of 128, or None.
+    byte_addresses: up to 32, counted from an address that is a multiple of 128, or None. A GPU has
+    more than 4 GiB, so an address may be beyond 2**32.
     width: bytes a lane, 1 or more. Addresses need not be multiples of it, nor width a power of two:
     for a struct of 12 bytes that all lanes read, give 12. A sector counts once, however many lanes
     need bytes of it, and a lane may need bytes of several. A request without any lane touches 0, 0.
@@ -94,7 +96,8 @@ def padding(rows: int, cols: int, element_bytes: int) -> int:
 
     The tile is row after row: element (r, c) lies at byte `(r * (cols + padding) + c) *
     element_bytes`. Lane i reads row i of one column, lanes from `rows` on take no part; of a tile
-    with more than 32 rows a warp reads 32 neighbouring ones. element_bytes: 4, 8 or 16.
+    with more than 32 rows a warp reads 32 neighbouring ones. rows, cols: 1 or more.
+    element_bytes: 4, 8 or 16.
     The answer is in elements, not in bytes, and 0 where nothing is needed.
     """
     # TODO(lab05.padding): The smallest padding of a tile
@@ -118,9 +121,9 @@ def explain(report: KernelReport) -> Cause:
       cut into ceil(T / 32) warps, so a warp has T / ceil(T / 32) lanes on average; in each of
       `flow_requests` basic blocks that many could have been active, and in all `flow_lanes` were.
 
-    "none" if no share reaches 0.25. Global atomics are left out. No test is a close call: the
-    largest share is at least 0.03 away from every other one and from 0.25. The constants are in
-    `types_lab05.py`.
+    "none" if no share reaches 0.25. Global atomics are left out, of the waste and of the whole. No
+    test is a close call: the largest share is at least 0.03 away from every other one and from
+    0.25. The constants are in `types_lab05.py`.
     """
     # TODO(lab05.explain): Name the limiter from its counters
     raise NotImplementedError("lab05.explain")
@@ -152,8 +155,9 @@ def ldmatrix_rows(row: int, chunk: int) -> list[int]:
 def swizzle_search(row_bytes: int) -> list[tuple[int, int, int]]:
     """All XOR swizzles that make a tile free of conflicts for its writes and its fragment reads.
 
-    The tile has 32 rows of row_bytes (64, 128 or 256) and begins at 0; what belongs at byte address
-    a is stored at `swizzled(a, bits, base, shift)`. Free of conflicts means degree 1 for
+    The tile has 32 rows of row_bytes (a power of two, 32 to 1,024) and begins at 0; what belongs at
+    byte address a is stored at `swizzled(a, bits, base, shift)`. Free of conflicts means degree 1
+    for
     - every write: 8 lanes of 16 bytes each store 128 neighbouring bytes, from a multiple of 128 on;
     - every fragment read: 8 lanes read the same 16-byte chunk of 8 neighbouring rows, the first of
       them a multiple of 8.

@@ -7,7 +7,7 @@
 // Launch: blocks of 32 x 8 threads (threadIdx.x 0 to 31, threadIdx.y 0 to 7), a grid of ceil(w /
 // 32) x ceil(h / 32) blocks. Block (bx, by) owns the tile of `in` with columns from 32 bx and
 // rows from 32 by: 1,024 elements for 256 threads, so each thread handles four. A warp is one
-// threadIdx.y.
+// threadIdx.y. Blocks run in any order, and so do their warps until they meet at a barrier.
 //
 // In each kernel every element of `in` is read once and every element of `out` written once, one
 // float a lane at a time (no float4). Shared memory is declared in the kernel: the launch gives
@@ -65,8 +65,8 @@ extern "C" __global__ void transpose_tiled(const float *in, float *out, int w, i
 
 // --- 7 -------------------------------------------------------------------------------------------
 
-// As transpose_tiled, with rows of the tile that are longer than they need to be. Every access to
-// shared memory takes 1 wavefront, and the tile at most 4,224 bytes.
+// As transpose_tiled, with rows of the tile that are longer than they need to be, all of them
+// equally. Every access to shared memory takes 1 wavefront, and the tile at most 4,224 bytes.
 extern "C" __global__ void transpose_padded(const float *in, float *out, int w, int h) {
     // BEGIN SOLUTION transpose_padded
     __shared__ float tile[TILE][TILE + 1]; // 33 words on, the next row begins one bank further
@@ -99,6 +99,7 @@ __device__ int swizzle(int row, int col) {
 
 // As transpose_tiled, with element (row, col) of the tile at word 32 row + swizzle(row, col).
 // Every access to shared memory takes 1 wavefront, and the tile exactly 4,096 bytes: no padding.
+// Where the kernel puts and looks for elements is compared with swizzle(): call it there.
 extern "C" __global__ void transpose_swizzled(const float *in, float *out, int w, int h) {
     // BEGIN SOLUTION transpose_swizzled
     __shared__ float tile[TILE][TILE];
@@ -130,7 +131,8 @@ extern "C" __global__ void swizzle_map(int *columns) {
 // As before, four floats a lane: w and h are multiples of 4, and `in` and `out` begin at multiples
 // of 16 bytes. Each read of `in` and each write of `out` is of 16 bytes a lane, 16 sectors a
 // request where tiles are whole. The tile has at most 4,224 bytes; one side of it (the writes or
-// the reads) goes 16 bytes a lane in 4 wavefronts a request, the other side by single floats in 1.
+// the reads) goes 16 bytes a lane in 4 wavefronts a request, the other side by single floats in 1,
+// or 16 bytes a lane as well.
 extern "C" __global__ void transpose_vec4(const float *in, float *out, int w, int h) {
     // BEGIN SOLUTION transpose_vec4
     __shared__ __align__(16) float tile[TILE * TILE];

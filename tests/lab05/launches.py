@@ -22,14 +22,24 @@ def grid(h, w):
     return [-(-w // 32), -(-h // 32)]
 
 
-def transposed(student, name, h, w, rng, seed=0):
-    """Launch on a matrix of h x w different numbers; the report, what was written and the matrix's
-    transpose. Elements that are not written stay NaN."""
+def transposed(student, name, h, w, rng, seed=0, text=None):
+    """Launch on a matrix of h x w different numbers, none of them whole; the report, what was
+    written and the matrix's transpose. Elements that are not written stay NaN."""
+    matrix = (rng.permutation(h * w) + 0.5).astype(np.float32).reshape(h, w)
+    return launched_on(student, name, matrix, seed, text)
+
+
+def launched_on(student, name, matrix, seed=0, text=None):
+    """The same with a matrix of the caller's. `text`: of a file in place of the learner's."""
     student.read("transpose.cu")
-    matrix = rng.permutation(h * w).astype(np.float32).reshape(h, w)
+    h, w = matrix.shape
     out = np.full((w, h), np.nan, dtype=np.float32)
     args = [matrix, out, w, h]
-    data, arrays = student.probe.launch(name, grid(h, w), BLOCK, args, seed)
+    launch = [name, grid(h, w), BLOCK, args, seed]
+    if text is None:
+        data, arrays = student.probe.launch(*launch)
+    else:
+        data, arrays = student.probe.launch_text(text, *launch)
     report = Report.from_plain(data)
     launched(report)
     return report, arrays[1], matrix.T.copy()
@@ -56,6 +66,25 @@ def shared_counters(report, rows=False):
         text = _of(report, kind, "shared", f"{kind}s", "wavefronts", "wavefront")
         parts.append(text + (f" in {_count(_rows(report, kind), 'row')}" if rows else ""))
     return ", ".join([*parts, f"{report.shared_bytes:,} bytes"])
+
+
+def sides(report):
+    """How far apart the words of neighbouring lanes lie in the tile, for writes and for reads."""
+    parts = []
+    for kind in ("write", "read"):
+        steps = set()
+        for words in requests(report, kind):
+            steps |= set(np.diff(words).tolist())
+        apart = f"{abs(steps.pop())} apart" if len(steps) == 1 else "at uneven distances"
+        parts.append(f"{kind}s of words {apart}")
+    return ", ".join(parts)
+
+
+def requests(report, kind=""):
+    """The words of the tile that a request of each line asked for: of one of its worst."""
+    rows = report.of(kind, "shared")
+    found = [[at // 4 for at in row.worst_offsets if at is not None] for row in rows]
+    return [words for words in found if len(words) == 32]
 
 
 def wavefronts(report, kind):

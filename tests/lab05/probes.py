@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import numpy
 
 from grader import kernels
@@ -11,7 +14,19 @@ from grader.kernels import gpu
 def launch(student, name, grid, block, args, seed=0):
     """A launch on the CPU: the report as plain data, and the arrays among `args` as it left
     them."""
-    module = kernels.compile(student.path("transpose.cu"))
+    return _launched(student, student.path("transpose.cu"), name, grid, block, args, seed)
+
+
+def launch_text(student, text, name, grid, block, args, seed=0):
+    """The same of another text, made from the learner's."""
+    with tempfile.TemporaryDirectory(prefix="infralens-") as folder:
+        path = Path(folder) / "transpose.cu"
+        path.write_text(text, encoding="utf-8")
+        return _launched(student, path, name, grid, block, args, seed)
+
+
+def _launched(student, path, name, grid, block, args, seed):
+    module = kernels.compile(path)
     args = [numpy.array(a) if isinstance(a, numpy.ndarray) else a for a in args]
     # With one array a kernel has nothing to read.
     held = {"in": args[0]} if sum(isinstance(a, numpy.ndarray) for a in args) > 1 else {}

@@ -18,8 +18,8 @@ SINGLES = 64 * 96 // 32
 # --- transpose_vec4 ------------------------------------------------------------------------------
 
 
-def _vec4(student, h, w, rng):
-    report, got, want = launches.transposed(student, "transpose_vec4", h, w, rng)
+def _vec4(student, h, w, rng, seed=0):
+    report, got, want = launches.transposed(student, "transpose_vec4", h, w, rng, seed)
     expect.equal(
         got,
         want,
@@ -29,14 +29,36 @@ def _vec4(student, h, w, rng):
     return report
 
 
-@task("transpose_vec4")
+@task("transpose_vec4", holds=("values", "multiples", "no_race"))
 @pytest.mark.parametrize(("h", "w"), [(64, 96), (36, 20), (4, 100), (92, 32)])
 def test_multiples_of_four_are_transposed(student, rng, h, w):
     """Whole and ragged tiles, and no race.   Oracle: NumPy's transpose."""
     _vec4(student, h, w, rng)
 
 
-@task("transpose_vec4")
+@task("transpose_vec4", gate=False, holds=("values", "multiples", "blocks"))
+@pytest.mark.parametrize(("h", "w"), [(4, 4), (4, 1000), (1000, 4), (264, 252)])
+def test_thin_matrices_of_chunks(student, rng, h, w):
+    """One chunk, one row of them, and blocks in another order.   Oracle: NumPy's transpose."""
+    _vec4(student, h, w, rng, seed=int(rng.integers(1, 10_000)))
+
+
+@task("transpose_vec4", gate=False, holds=("values",))
+def test_every_bit_of_a_chunk_arrives(student, rng):
+    """Infinities, NaN, -0, the largest and the smallest floats.   Oracle: NumPy's transpose of the
+    bits."""
+    numbers = [np.inf, -np.inf, np.nan, -0.0, 0.0, 3.4e38, -3.4e38, 1e-45, 1.2e-38, -1 / 3]
+    matrix = rng.choice(np.array(numbers, dtype=np.float32), size=(36, 40))
+    _report, got, want = launches.launched_on(student, "transpose_vec4", matrix)
+    expect.equal(
+        got.view(np.uint32),
+        want.view(np.uint32),
+        because="a transpose moves floats and computes nothing",
+        what="the bits of out",
+    )
+
+
+@task("transpose_vec4", holds=("wide", "once"))
 def test_global_memory_goes_sixteen_bytes_a_lane(student, rng):
     """16 sectors a request, all full.   Oracle: 32 lanes x 16 bytes are 16 sectors."""
     report = _vec4(student, 64, 96, rng)
@@ -48,7 +70,7 @@ def test_global_memory_goes_sixteen_bytes_a_lane(student, rng):
     )
 
 
-@task("transpose_vec4")
+@task("transpose_vec4", holds=("size", "sides", "both_wide"))
 def test_the_tile_is_ideal_in_phases(student, rng):
     """4 wavefronts for 16 bytes a lane, 1 for single floats.   Oracle: 512 bytes are four times the
     128 that the banks give at once."""
@@ -89,10 +111,12 @@ def _place(row, chunk):
     return 128 * row + 16 * order.index(chunk)
 
 
-@task("ldmatrix_rows")
+@task("ldmatrix_rows", holds=("eight", "rows_of_128", "swizzle", "fragment", "any_row", "in_order"))
 def test_every_fragment_is_found(student):
-    """All 8 chunks from row 0 to 40.   Oracle: each row's chunks, exchanged pair by pair."""
-    rows = {f"row {r}, chunk {c}": (r, c) for r in range(41) for c in range(8)}
+    """All 8 chunks from row 0 to 40, and far down.   Oracle: each row's chunks, exchanged pair by
+    pair."""
+    firsts = (*range(41), 1023, 32764, 65530, 1_000_003)
+    rows = {f"row {r}, chunk {c}": (r, c) for r in firsts for c in range(8)}
     want = {
         text: tuple(_place(row, chunk) for row in range(first, first + 8))
         for text, (first, chunk) in rows.items()
@@ -104,7 +128,7 @@ def test_every_fragment_is_found(student):
     )
 
 
-@task("ldmatrix_rows")
+@task("ldmatrix_rows", holds=("swizzle", "bytes"))
 def test_fragments_have_no_conflict_and_share_nothing(student):
     """A tile of 64 rows, exhaustively.   Oracle: every byte's bank, counted; 4,096 bytes twice."""
     rows = {f"row {r}, chunk {c}": (r, c) for r in range(0, 64, 8) for c in range(8)}
@@ -156,10 +180,13 @@ def _free(row_bytes):
     return tuple(found)
 
 
-@task("swizzle_search")
+@task(
+    "swizzle_search",
+    holds=("all", "sizes", "stored_at", "write", "read", "chunks_whole", "ranges", "sorted"),
+)
 def test_exactly_the_swizzles_that_work(student):
-    """Rows of 64, 128 and 256 bytes.   Oracle: all 210 swizzles, every byte of the tile moved."""
-    rows = {f"rows of {size} bytes": (size,) for size in (128, 64, 256)}
+    """Rows of 32 to 1,024 bytes.   Oracle: all 210 swizzles, every byte of the tile moved."""
+    rows = {f"rows of {size} bytes": (size,) for size in (128, 64, 256, 32, 512, 1024)}
     want = {text: _free(size) for text, (size,) in rows.items()}
     answers.agree(
         answers.asked(student, "swizzle_search", rows),
@@ -168,7 +195,7 @@ def test_exactly_the_swizzles_that_work(student):
     )
 
 
-@task("swizzle_search", gate=False)
+@task("swizzle_search", gate=False, holds=("all",))
 def test_the_well_known_one_is_among_them(student):
     """Swizzle<3, 4, 3> for rows of 128 bytes.   Oracle: the 128-byte mode of tensor copies."""
     got = answers.asked(student, "swizzle_search", {"rows of 128 bytes": (128,)})

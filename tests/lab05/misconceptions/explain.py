@@ -1,154 +1,88 @@
-from grader.suite import misconception
+from grader.suite import lines, misconception
 
+_LOADS = "sum(row.sectors - row.ideal_sectors for row in read)"
+_STORES = "sum(row.sectors - row.ideal_sectors for row in written)"
+_PASSES = "sum(row.wavefronts - row.ideal_wavefronts for row in shared)"
+_READ = 'if (row.space, row.kind) == ("global", "read")]'
+_WRITTEN = 'if (row.space, row.kind) == ("global", "write")]'
+_MOVED = "moved = sum(row.sectors for row in read + written)"
+_SHARED = 'if row.space == "shared"]'
+_WORST = "worst = max(shares, key=lambda cause: shares[cause])"
+_ANSWER = "return worst if shares[worst] >= 0.25 else NONE"
 
-@misconception()
-def absolute_wavefronts(report):
+absolute_wavefronts = lines(
     """More than one wavefront a request is taken for a conflict; 32 lanes of 16 bytes need four.
-    Compare with ideal_wavefronts."""
-    from math import ceil
+    Compare with ideal_wavefronts.""",
+    (_PASSES, "sum(row.wavefronts - row.requests for row in shared)"),
+)
 
-    read = [r for r in report.accesses if (r.space, r.kind) == ("global", "read")]
-    written = [r for r in report.accesses if (r.space, r.kind) == ("global", "write")]
-    shared = [r for r in report.accesses if r.space == "shared"]
-    moved = sum(r.sectors for r in read + written) or 1
-    lanes = report.flow_requests * report.threads / ceil(report.threads / 32) or 1
-    passes = sum(r.wavefronts for r in shared)
-    shares = {
-        "uncoalesced_load": sum(r.sectors - r.ideal_sectors for r in read) / moved,
-        "uncoalesced_store": sum(r.sectors - r.ideal_sectors for r in written) / moved,
-        "bank_conflict": (passes - sum(r.requests for r in shared)) / (passes or 1),
-        "divergence": 1 - report.flow_lanes / lanes,
-    }
-    worst = max(shares, key=lambda cause: shares[cause])
-    return worst if shares[worst] >= 0.25 else "none"
-
-
-@misconception()
-def four_sectors_for_everybody(report):
+four_sectors_for_everybody = lines(
     """Four sectors a request are taken as the ideal whatever the lanes ask for; 32 lanes of 16
-    bytes need 16, and eight lanes of 4 bytes one. Compare with ideal_sectors."""
-    from math import ceil
+    bytes need 16, and eight lanes of 4 bytes one. Compare with ideal_sectors.""",
+    (_LOADS, "sum(max(row.sectors - 4 * row.requests, 0) for row in read)"),
+    (_STORES, "sum(max(row.sectors - 4 * row.requests, 0) for row in written)"),
+)
 
-    read = [r for r in report.accesses if (r.space, r.kind) == ("global", "read")]
-    written = [r for r in report.accesses if (r.space, r.kind) == ("global", "write")]
-    shared = [r for r in report.accesses if r.space == "shared"]
-    moved = sum(r.sectors for r in read + written) or 1
-    lanes = report.flow_requests * report.threads / ceil(report.threads / 32) or 1
-    passes = sum(r.wavefronts for r in shared)
-    shares = {
-        "uncoalesced_load": sum(max(r.sectors - 4 * r.requests, 0) for r in read) / moved,
-        "uncoalesced_store": sum(max(r.sectors - 4 * r.requests, 0) for r in written) / moved,
-        "bank_conflict": (passes - sum(r.ideal_wavefronts for r in shared)) / (passes or 1),
-        "divergence": 1 - report.flow_lanes / lanes,
-    }
-    worst = max(shares, key=lambda cause: shares[cause])
-    return worst if shares[worst] >= 0.25 else "none"
-
-
-@misconception()
-def every_warp_has_32_lanes(report):
+every_warp_has_32_lanes = lines(
     """A block of 8 threads has one warp with 8 lanes, all of which may be active; measured
-    against 32 it would be divergent from birth."""
-    read = [r for r in report.accesses if (r.space, r.kind) == ("global", "read")]
-    written = [r for r in report.accesses if (r.space, r.kind) == ("global", "write")]
-    shared = [r for r in report.accesses if r.space == "shared"]
-    moved = sum(r.sectors for r in read + written) or 1
-    passes = sum(r.wavefronts for r in shared)
-    shares = {
-        "uncoalesced_load": sum(r.sectors - r.ideal_sectors for r in read) / moved,
-        "uncoalesced_store": sum(r.sectors - r.ideal_sectors for r in written) / moved,
-        "bank_conflict": (passes - sum(r.ideal_wavefronts for r in shared)) / (passes or 1),
-        "divergence": 1 - report.flow_lanes / (32 * report.flow_requests or 1),
-    }
-    worst = max(shares, key=lambda cause: shares[cause])
-    return worst if shares[worst] >= 0.25 else "none"
+    against 32 it would be divergent from birth.""",
+    ("lanes_a_warp = report.threads / ceil(report.threads / WARP)", "lanes_a_warp = WARP"),
+)
 
+small_blocks_are_one_short_warp = lines(
+    """A warp is taken to have min(T, 32) lanes; of 48 threads the second warp has 16, so the two
+    have 24 on average.""",
+    (
+        "lanes_a_warp = report.threads / ceil(report.threads / WARP)",
+        "lanes_a_warp = min(report.threads, WARP)",
+    ),
+)
 
-@misconception()
-def divergence_by_accesses(report):
+divergence_by_accesses = lines(
     """Divergence is taken from the lanes of loads and stores; a branch that only computes has
-    none of these. flow_requests and flow_lanes count every basic block."""
-    from math import ceil
+    none of these. flow_requests and flow_lanes count every basic block.""",
+    (
+        "report.flow_requests * lanes_a_warp",
+        "sum(row.requests for row in report.accesses) * lanes_a_warp",
+    ),
+    ("lanes - report.flow_lanes,", "lanes - sum(row.lanes for row in report.accesses),"),
+)
 
-    read = [r for r in report.accesses if (r.space, r.kind) == ("global", "read")]
-    written = [r for r in report.accesses if (r.space, r.kind) == ("global", "write")]
-    shared = [r for r in report.accesses if r.space == "shared"]
-    moved = sum(r.sectors for r in read + written) or 1
-    lanes = sum(r.requests for r in report.accesses) * report.threads / ceil(report.threads / 32)
-    passes = sum(r.wavefronts for r in shared)
-    shares = {
-        "uncoalesced_load": sum(r.sectors - r.ideal_sectors for r in read) / moved,
-        "uncoalesced_store": sum(r.sectors - r.ideal_sectors for r in written) / moved,
-        "bank_conflict": (passes - sum(r.ideal_wavefronts for r in shared)) / (passes or 1),
-        "divergence": 1 - sum(r.lanes for r in report.accesses) / (lanes or 1),
-    }
-    worst = max(shares, key=lambda cause: shares[cause])
-    return worst if shares[worst] >= 0.25 else "none"
-
-
-@misconception()
-def worst_row_decides(report):
+worst_row_decides = lines(
     """The row with the worst ratio decides here, however few requests it has; sum over all rows
-    first: one stray request among a thousand limits nothing."""
-    from math import ceil
+    first: one stray request among a thousand limits nothing.""",
+    (
+        f"share({_LOADS}, moved)",
+        "max([share(row.sectors - row.ideal_sectors, row.sectors) for row in read], default=0)",
+    ),
+    (
+        f"share({_STORES}, moved)",
+        "max([share(row.sectors - row.ideal_sectors, row.sectors) for row in written], default=0)",
+    ),
+    (
+        f"share({_PASSES}, passes)",
+        "max([share(r.wavefronts - r.ideal_wavefronts, r.wavefronts) for r in shared], default=0)",
+    ),
+)
 
-    shares = dict.fromkeys(
-        ("uncoalesced_load", "uncoalesced_store", "bank_conflict", "divergence"), 0.0
-    )
-    names = {"read": "uncoalesced_load", "write": "uncoalesced_store"}
-    for r in report.accesses:
-        if r.space == "shared":
-            share = 1 - r.ideal_wavefronts / (r.wavefronts or 1)
-            shares["bank_conflict"] = max(shares["bank_conflict"], share)
-        elif r.kind in names:
-            share = 1 - r.ideal_sectors / (r.sectors or 1)
-            shares[names[r.kind]] = max(shares[names[r.kind]], share)
-    lanes = report.flow_requests * report.threads / ceil(report.threads / 32) or 1
-    shares["divergence"] = 1 - report.flow_lanes / lanes
-    worst = max(shares, key=lambda cause: shares[cause])
-    return worst if shares[worst] >= 0.25 else "none"
-
-
-@misconception()
-def first_fault_found(report):
+first_fault_found = lines(
     """The first cause that reaches a quarter is named, though a later one is larger: compare all
-    four."""
-    from math import ceil
+    four.""",
+    (_WORST, "worst = next((cause for cause in shares if shares[cause] >= 0.25), NONE)"),
+    (_ANSWER, "return worst"),
+)
 
-    read = [r for r in report.accesses if (r.space, r.kind) == ("global", "read")]
-    written = [r for r in report.accesses if (r.space, r.kind) == ("global", "write")]
-    shared = [r for r in report.accesses if r.space == "shared"]
-    moved = sum(r.sectors for r in read + written) or 1
-    lanes = report.flow_requests * report.threads / ceil(report.threads / 32) or 1
-    passes = sum(r.wavefronts for r in shared)
-    if sum(r.sectors - r.ideal_sectors for r in read) >= 0.25 * moved:
-        return "uncoalesced_load"
-    if sum(r.sectors - r.ideal_sectors for r in written) >= 0.25 * moved:
-        return "uncoalesced_store"
-    if passes and passes - sum(r.ideal_wavefronts for r in shared) >= 0.25 * passes:
-        return "bank_conflict"
-    return "divergence" if 1 - report.flow_lanes / lanes >= 0.25 else "none"
-
-
-@misconception()
-def always_names_a_cause(report):
+always_names_a_cause = lines(
     """A cause is named for every kernel; where no share of waste reaches a quarter the answer is
-    "none"."""
-    from math import ceil
+    "none".""",
+    (_ANSWER, "return worst"),
+)
 
-    read = [r for r in report.accesses if (r.space, r.kind) == ("global", "read")]
-    written = [r for r in report.accesses if (r.space, r.kind) == ("global", "write")]
-    shared = [r for r in report.accesses if r.space == "shared"]
-    moved = sum(r.sectors for r in read + written) or 1
-    lanes = report.flow_requests * report.threads / ceil(report.threads / 32) or 1
-    passes = sum(r.wavefronts for r in shared)
-    shares = {
-        "uncoalesced_load": sum(r.sectors - r.ideal_sectors for r in read) / moved,
-        "uncoalesced_store": sum(r.sectors - r.ideal_sectors for r in written) / moved,
-        "bank_conflict": (passes - sum(r.ideal_wavefronts for r in shared)) / (passes or 1),
-        "divergence": 1 - report.flow_lanes / lanes,
-    }
-    return max(shares, key=lambda cause: shares[cause])
+names_any_waste = lines(
+    """A cause is named for every kernel; where no share of waste reaches a quarter the answer is
+    "none".""",
+    (_ANSWER, "return worst if shares[worst] > 0 else NONE"),
+)
 
 
 @misconception()
@@ -163,91 +97,62 @@ def most_requests_win(report):
     return max(counts, key=lambda cause: counts[cause])
 
 
-@misconception()
-def loads_and_stores_exchanged(report):
-    """Loads are reads and stores are writes; the two names are exchanged here."""
-    from math import ceil
+loads_and_stores_exchanged = lines(
+    """Loads are reads and stores are writes; the two names are exchanged here.""",
+    ("UNCOALESCED_LOAD: share", "LOAD: share"),
+    ("UNCOALESCED_STORE: share", "UNCOALESCED_LOAD: share"),
+    (
+        "LOAD: share(sum(row.sectors - row.ideal_sectors for row in read)",
+        "UNCOALESCED_STORE: share(sum(row.sectors - row.ideal_sectors for row in read)",
+    ),
+)
 
-    read = [r for r in report.accesses if (r.space, r.kind) == ("global", "write")]
-    written = [r for r in report.accesses if (r.space, r.kind) == ("global", "read")]
-    shared = [r for r in report.accesses if r.space == "shared"]
-    moved = sum(r.sectors for r in read + written) or 1
-    lanes = report.flow_requests * report.threads / ceil(report.threads / 32) or 1
-    passes = sum(r.wavefronts for r in shared)
-    shares = {
-        "uncoalesced_load": sum(r.sectors - r.ideal_sectors for r in read) / moved,
-        "uncoalesced_store": sum(r.sectors - r.ideal_sectors for r in written) / moved,
-        "bank_conflict": (passes - sum(r.ideal_wavefronts for r in shared)) / (passes or 1),
-        "divergence": 1 - report.flow_lanes / lanes,
-    }
-    worst = max(shares, key=lambda cause: shares[cause])
-    return worst if shares[worst] >= 0.25 else "none"
+atomics_are_stores = lines(
+    """Global atomics are counted among the stores; the contract leaves them out.""",
+    (_WRITTEN, 'if row.space == "global" and row.kind != "read"]'),
+)
 
+atomics_are_in_the_whole = lines(
+    """Global atomics are counted in the whole, so that every share of it is smaller; they are left
+    out of the waste and of the whole: the whole is the sectors of reads and writes.""",
+    (_MOVED, "moved = sum(row.sectors for row in report.accesses)"),
+)
 
-@misconception()
-def atomics_are_stores(report):
-    """Global atomics are counted among the stores; the contract leaves them out."""
-    from math import ceil
+shared_atomics_left_out = lines(
+    """Atomics of shared memory are left out as well; it is those of global memory that do not
+    count. In shared memory they wait for banks like any other access.""",
+    (_SHARED, 'if row.space == "shared" and row.kind != "atomic"]'),
+)
 
-    read = [r for r in report.accesses if (r.space, r.kind) == ("global", "read")]
-    written = [r for r in report.accesses if r.space == "global" and r.kind != "read"]
-    shared = [r for r in report.accesses if r.space == "shared"]
-    moved = sum(r.sectors for r in read + written) or 1
-    lanes = report.flow_requests * report.threads / ceil(report.threads / 32) or 1
-    passes = sum(r.wavefronts for r in shared)
-    shares = {
-        "uncoalesced_load": sum(r.sectors - r.ideal_sectors for r in read) / moved,
-        "uncoalesced_store": sum(r.sectors - r.ideal_sectors for r in written) / moved,
-        "bank_conflict": (passes - sum(r.ideal_wavefronts for r in shared)) / (passes or 1),
-        "divergence": 1 - report.flow_lanes / lanes,
-    }
-    worst = max(shares, key=lambda cause: shares[cause])
-    return worst if shares[worst] >= 0.25 else "none"
-
-
-@misconception()
-def each_kind_over_its_own(report):
+each_kind_over_its_own = lines(
     """The waste of loads is taken over the loads alone, and that of stores over the stores; then
-    a few bad stores beat many bad loads. Both go over all sectors that moved."""
-    from math import ceil
+    a few bad stores beat many bad loads. Both go over all sectors that moved.""",
+    (f"{_LOADS}, moved", f"{_LOADS}, sum(row.sectors for row in read)"),
+    (f"{_STORES}, moved", f"{_STORES}, sum(row.sectors for row in written)"),
+)
 
-    read = [r for r in report.accesses if (r.space, r.kind) == ("global", "read")]
-    written = [r for r in report.accesses if (r.space, r.kind) == ("global", "write")]
-    shared = [r for r in report.accesses if r.space == "shared"]
-    lanes = report.flow_requests * report.threads / ceil(report.threads / 32) or 1
-    passes = sum(r.wavefronts for r in shared)
-    shares = {
-        "uncoalesced_load": sum(r.sectors - r.ideal_sectors for r in read)
-        / (sum(r.sectors for r in read) or 1),
-        "uncoalesced_store": sum(r.sectors - r.ideal_sectors for r in written)
-        / (sum(r.sectors for r in written) or 1),
-        "bank_conflict": (passes - sum(r.ideal_wavefronts for r in shared)) / (passes or 1),
-        "divergence": 1 - report.flow_lanes / lanes,
-    }
-    worst = max(shares, key=lambda cause: shares[cause])
-    return worst if shares[worst] >= 0.25 else "none"
+conflicts_over_the_ideal = lines(
+    """Waste is divided by what was needed, which says how many times too much there was; a share of
+    waste is divided by all that there was.""",
+    (f"{_PASSES}, passes", f"{_PASSES}, sum(row.ideal_wavefronts for row in shared)"),
+)
 
+everything_over_the_ideal = lines(
+    """Waste is divided by what was needed, which says how many times too much there was; a share of
+    waste is divided by all that there was.""",
+    (f"{_PASSES}, passes", f"{_PASSES}, sum(row.ideal_wavefronts for row in shared)"),
+    (_MOVED, "moved = sum(row.ideal_sectors for row in read + written)"),
+    ("report.flow_lanes, lanes)", "report.flow_lanes, report.flow_lanes)"),
+)
 
-@misconception()
-def counts_instead_of_shares(report):
+sectors_over_the_ideal = lines(
+    """Waste is divided by what was needed, which says how many times too much there was; a share of
+    waste is divided by all that there was.""",
+    (_MOVED, "moved = sum(row.ideal_sectors for row in read + written)"),
+)
+
+counts_instead_of_shares = lines(
     """Wasted sectors, wasted wavefronts and idle lanes are compared as they stand; they are
-    different things, so each must be divided by its own whole first."""
-    from math import ceil
-
-    def waste(kind, space, field):
-        return sum(
-            getattr(r, field) - getattr(r, f"ideal_{field}")
-            for r in report.accesses
-            if r.space == space and kind in ("", r.kind)
-        )
-
-    lanes = report.flow_requests * report.threads / ceil(report.threads / 32)
-    idle = lanes - report.flow_lanes
-    found = {
-        "uncoalesced_load": waste("read", "global", "sectors"),
-        "uncoalesced_store": waste("write", "global", "sectors"),
-        "bank_conflict": waste("", "shared", "wavefronts"),
-        "divergence": idle,
-    }
-    worst = max(found, key=lambda cause: found[cause])
-    return worst if found[worst] > 64 else "none"
+    different things, so each must be divided by its own whole first.""",
+    ("return waste / whole if whole else 0.0", "return waste"),
+)

@@ -24,3 +24,9 @@ addresses_in_elements = lines(
     """These count elements of 2 bytes; the addresses are in bytes, 128 a row and 16 a chunk.""",
     ("128 + (chunk ^ r % 8) * 16", "64 + (chunk ^ r % 8) * 8"),
 )
+
+xor_of_bytes = lines(
+    """The row is XORed into the byte offset, which moves by single bytes; it is the number of the
+    chunk that is XORed, and a chunk has 16 bytes.""",
+    ("(chunk ^ r % 8) * 16", "(chunk * 16 ^ r % 8)"),
+)

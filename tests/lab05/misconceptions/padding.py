@@ -1,4 +1,4 @@
-from grader.suite import misconception
+from grader.suite import lines, misconception
 
 
 @misconception()
@@ -69,3 +69,24 @@ def rows_for_columns(rows, cols, element_bytes):
         if conflict_degree(column, element_bytes) <= 1:
             return pad
     return 0
+
+
+_PAD = "    pad = 0\n"
+
+pads_at_least_one = lines(
+    """One element is added even where none is needed: a row of 33 floats has no conflict as it is.
+    Begin the search at 0.""",
+    (_PAD, _PAD.replace("0", "1")),
+)
+
+eight_rows_are_enough = lines(
+    """Eight lanes are a phase for elements of 16 bytes only; of 4 bytes 32 lanes go at once, and of
+    8 bytes 16.""",
+    ("min(rows, WARP)", "min(rows, 8)"),
+)
+
+taller_than_a_warp = lines(
+    """All rows of the tile are asked for at once; a warp has 32 lanes, so of a taller tile it reads
+    32 rows.""",
+    ("min(rows, WARP)", "rows"),
+)

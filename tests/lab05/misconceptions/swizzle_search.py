@@ -1,4 +1,4 @@
-from grader.suite import misconception
+from grader.suite import lines, misconception
 
 
 @misconception()
@@ -47,3 +47,34 @@ def the_known_one_for_all(row_bytes):
     """Swizzle<3, 4, 3> fits rows of 128 bytes. Rows of 256 differ in higher bits, rows of 64 in
     lower ones, and there are others that do as well: try all."""
     return [(3, 4, 3)]
+
+
+ranges_without_their_ends = lines(
+    """The last of each range is left out: bits 4, base 6 and shift 6 are searched too, and
+    range(4) ends at 3.""",
+    ("product(range(5), range(7), range(1, 7))", "product(range(4), range(6), range(1, 6))"),
+)
+
+
+@misconception()
+def fragments_along_a_row(row_bytes):
+    """A fragment read takes eight chunks of one row here; its eight lanes read the same chunk of
+    eight rows, one below the other."""
+    from itertools import product
+
+    size = 32 * row_bytes
+    asked = [range(start, start + 128, 16) for start in range(0, size, 128)]
+    asked += [
+        [row * row_bytes + (chunk + 16 * lane) % row_bytes for lane in range(8)]
+        for row in range(0, 32, 8)
+        for chunk in range(0, row_bytes, 16)
+    ]
+    return [
+        (bits, base, shift)
+        for bits, base, shift in product(range(5), range(7), range(1, 7))
+        if (base >= 4 or not bits)
+        and all(
+            conflict_degree([swizzled(a, bits, base, shift) for a in lanes], 16) == 1
+            for lanes in asked
+        )
+    ]

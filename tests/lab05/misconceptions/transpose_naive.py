@@ -67,3 +67,19 @@ one_guard_for_the_whole = lines(
     row's first, and it is written to a place that belongs to nobody or to another.""",
     ("if (x < w && y < h)", "if (y * w + x < w * h)"),
 )
+
+through_a_tile_for_nothing = block(
+    """The elements go through shared memory, each to the thread that has put it there: the stores
+    are as strided as before. This task has no tile.""",
+    """
+    __shared__ float tile[TILE][TILE];
+    int x = blockIdx.x * TILE + threadIdx.x;
+    for (int j = threadIdx.y; j < TILE; j += ROWS) {
+        int y = blockIdx.y * TILE + j;
+        if (x < w && y < h) {
+            tile[j][threadIdx.x] = in[y * w + x];
+            out[x * h + y] = tile[j][threadIdx.x];
+        }
+    }
+""",
+)

@@ -78,3 +78,27 @@ padded_and_a_barrier_inside_the_guard = block(
 """
     + _STORE,
 )
+
+padded_and_one_guard_for_the_whole = block(
+    """y * w + x < w * h does not stop at the right edge: the element after a row's last is the next
+    row's first. Guard x and y each, and row and column.""",
+    _LONGER
+    + _LOAD.replace("x < w && y < h", "y * w + x < w * h")
+    + _MEET
+    + _STORE.replace("column < h && row < w", "row * h + column < w * h"),
+)
+
+padded_and_guard_is_not_mirrored = block(
+    """The second guard is that of the first half; of `out` the columns end at h and the rows at w,
+    so it is column < h && row < w.""",
+    _LONGER + _LOAD + _MEET + _STORE.replace("column < h && row < w", "column < w && row < h"),
+)
+
+swizzled_in_place_of_padding = block(
+    """Nothing is padded: the columns are permuted, which is the next task. Here the rows of the
+    tile are one word longer, 4,224 bytes in all.""",
+    "    __shared__ float tile[TILE][TILE];"
+    + _LOAD.replace("tile[j][threadIdx.x]", "tile[j][threadIdx.x ^ j]")
+    + _MEET
+    + _STORE.replace("tile[threadIdx.x][j]", "tile[threadIdx.x][threadIdx.x ^ j]"),
+)

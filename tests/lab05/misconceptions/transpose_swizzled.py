@@ -83,3 +83,24 @@ def swizzled_without_a_barrier(text):
     between the two halves."""
     before, name, after = text.partition("__global__ void transpose_swizzled(")
     return before + name + _other(after, ("    __syncthreads();\n", ""))
+
+
+looks_in_another_row = lines(
+    """The tile is written at [row][swizzle(row, col)] and read at [swizzle(row, col)][row]: row and
+    place are exchanged on one side, so other elements come out.""",
+    ("tile[threadIdx.x][swizzle(threadIdx.x, j)]", "tile[swizzle(threadIdx.x, j)][threadIdx.x]"),
+)
+
+another_rule_in_the_kernel = lines(
+    """The kernel goes through its tile by a rule of its own, which is written out there. swizzle()
+    says where the elements lie: call it wherever the tile is written or read.""",
+    ("swizzle(j, threadIdx.x)", "(j + threadIdx.x) % TILE"),
+    ("swizzle(threadIdx.x, j)", "(j + threadIdx.x) % TILE"),
+)
+
+the_rule_is_written_out = lines(
+    """The kernel goes through its tile by a rule of its own, which is written out there. swizzle()
+    says where the elements lie: call it wherever the tile is written or read.""",
+    ("swizzle(j, threadIdx.x)", "j ^ threadIdx.x"),
+    ("swizzle(threadIdx.x, j)", "j ^ threadIdx.x"),
+)

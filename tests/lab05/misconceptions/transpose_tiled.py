@@ -75,3 +75,33 @@ rows_of_out_have_w_here_too = block(
     """A row of `out` has h elements: out[row * w + column] is right for square matrices only.""",
     _SQUARE + _LOAD + _MEET + _STORE.replace("row * h + column", "row * w + column"),
 )
+
+guard_is_not_mirrored = block(
+    """The second guard is that of the first half; of `out` the columns end at h and the rows at w,
+    so it is column < h && row < w.""",
+    _SQUARE + _LOAD + _MEET + _STORE.replace("column < h && row < w", "column < w && row < h"),
+)
+
+guard_of_the_load_again = block(
+    """The second half is guarded by x and y of the load; it stores another element, whose column
+    must be below h and whose row below w.""",
+    _SQUARE
+    + _LOAD
+    + _MEET
+    + _STORE.replace("column < h && row < w", "x < w && (int)blockIdx.y * TILE + j < h"),
+)
+
+one_guard_for_the_whole_tile = block(
+    """y * w + x < w * h does not stop at the right edge: the element after a row's last is the next
+    row's first. Guard x and y each, and row and column.""",
+    _SQUARE
+    + _LOAD.replace("x < w && y < h", "y * w + x < w * h")
+    + _MEET
+    + _STORE.replace("column < h && row < w", "row * h + column < w * h"),
+)
+
+tile_of_whole_numbers = block(
+    """The tile holds whole numbers, so each float loses what stands behind its point; declare it as
+    float.""",
+    _SQUARE.replace("float", "int") + _LOAD + _MEET + _STORE,
+)

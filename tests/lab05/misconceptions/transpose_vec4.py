@@ -31,3 +31,25 @@ def single_floats(text):
     block = text.partition("// BEGIN SOLUTION transpose_swizzled")[2]
     block = block.partition("// BEGIN SOLUTION transpose_swizzled")[2].partition("// END")[0]
     return with_block(text, "transpose_vec4", block)
+
+
+chunks_without_a_barrier = lines(
+    """A thread reads what others have written: __syncthreads() is missing between the two
+    halves.""",
+    ("    __syncthreads();\n", ""),
+)
+
+column_of_a_line = lines(
+    """Float k of a thread's chunk of `out` is taken from row `line` of the tile; it is element
+    (4 * chunk + k, line): the row is what runs along the chunk.""",
+    (
+        "tile[(4 * chunk + k) * TILE + 4 * (line / 4 ^ chunk) + line % 4]",
+        "tile[line * TILE + 4 * (chunk ^ line / 4) + k]",
+    ),
+)
+
+guards_of_four_exchanged = lines(
+    """The second guard is that of the first half; of `out` the columns end at h and the rows at w,
+    so it is column < h && row < w.""",
+    ("column < h && row < w", "column < w && row < h"),
+)
