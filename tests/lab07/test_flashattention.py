@@ -1096,7 +1096,7 @@ def test_a_kv_head_collects_from_its_group(student, rng):
     _expect_gradients(got, want, "dk and dv add up over the query heads of the group", n=60)
 
 
-@task("flash_backward", gate=False, holds=("empty_rows",))
+@task("flash_backward", holds=("empty_rows",))
 def test_rows_without_keys_contribute_nothing(student, rng):
     """S > S_kv: lse = -inf in the first rows.   Oracle: float64 autograd through SDPA."""
     q, k, v = qkv(rng, 1, 2, 2, 11, 4, 8)
@@ -1118,7 +1118,7 @@ def test_probabilities_come_from_the_lse_that_is_given(student, rng):
     _expect_gradients(got, want, "no second softmax: p is exp(s - lse)", n=40, dtype="float64")
 
 
-@task("flash_backward", gate=False, holds=("dtypes", "scale", "float64"))
+@task("flash_backward", holds=("dtypes", "scale", "float64"))
 @pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
 def test_gradients_have_the_dtypes_of_the_inputs(student, rng, dtype):
     """And are added up in fp32 or wider; a given scale counts.   Oracle: float64 autograd."""
