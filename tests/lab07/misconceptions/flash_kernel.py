@@ -81,7 +81,8 @@ key_blocks_of_a_fixed_size = lines(
 )
 
 a_call_without_keys_is_left_out = lines(
-    """A call without keys returns early with an lse of 0; the logarithm of an empty sum is -inf.""",
+    """A call without keys returns early with an lse of 0; the logarithm of an empty sum is
+    -inf.""",
     (
         "    row_bytes = D",
         "    if k.shape[2] == 0:\n"
