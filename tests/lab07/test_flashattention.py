@@ -847,16 +847,16 @@ def test_skipped_key_blocks_are_never_read(student, rng, S, S_kv):
 @pytest.mark.parametrize(("S", "S_kv"), [(32, 96), (96, 32)])
 def test_unequal_lengths_skip_as_well(student, rng, S, S_kv):
     """Visible tiles only.   Oracle: tiles with a visible pair in the explicit mask, counted."""
-    q, k, v = qkv(rng, 1, 1, 1, S, S_kv, 8)
+    q, k, v = qkv(rng, 1, 1, 1, S, S_kv, 32)
     seen = student.probe.logged("flash_forward", (q, k, v, 16, 16), {"causal": True})
     o, _ = values(seen["result"], ("o", "lse"))
     want, _ = oracles.attention(q, k, v, causal=True)
     expect.close(
-        o, want, because="a skipped tile has no visible pair", n=104, dtype="float32", what="o"
+        o, want, because="a skipped tile has no visible pair", n=128, dtype="float32", what="o"
     )
     expect.at_most(
         seen["flops"],
-        _tile_flops(S, S_kv, 16, 16, 8) * 102 // 100,
+        _tile_flops(S, S_kv, 16, 16, 32) * 105 // 100,
         because="the diagonal ends at the last key; with S > S_kv the first rows visit no tile",
         what="matmul",
         unit="FLOPs",
