@@ -206,8 +206,9 @@ def gqa_varlen(
     Returns o: (T_q, H, D) in the dtype of q and lse: (H, T_q) in `statistics_dtype(q)` or wider.
     Memory, measured: K and V are not repeated H // H_kv times. With U = 8 * D * (T_k * H_kv +
     H * block_k) bytes, no single allocation above U and at most 3 U together (T_q being small):
-    one key block may be repeated, a sequence may not. FLOPs, measured: no pair of tokens of two
-    sequences is multiplied, and no sequence is padded beyond whole blocks.
+    one key block may be repeated, a sequence may not. Products, measured: a product sees no more
+    than block_k keys of a head and, where there are as many, no fewer. FLOPs, measured: no pair of
+    tokens of two sequences is multiplied, and no sequence is padded beyond whole blocks.
     Source: the layout is that of `flash_attn_varlen_func` in the flash-attn package.
     """
     # TODO(lab07.gqa_varlen): Packed sequences, shared KV heads

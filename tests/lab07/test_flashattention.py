@@ -632,28 +632,6 @@ def test_the_products_are_made_here(student, rng):
     expect.close(o, want_o, because=EXACT, n=40, dtype="float32", what="o")
 
 
-@task("flash_forward", holds=("block_k", "no_fewer"))
-@pytest.mark.parametrize("block_k", [3, 8, 24])
-@pytest.mark.parametrize("causal", [False, True])
-def test_a_product_sees_block_k_keys(student, rng, block_k, causal):
-    """Two rows against 60 keys.   Oracle: block_k * D elements of K in a product; SDPA."""
-    q, k, v = qkv(rng, 1, 1, 1, 2, 60, 8)
-    call = ("flash_forward", (q, k, v, 2, block_k), {"causal": causal})
-    seen = student.probe.widest_product(*call)
-    no_library(seen, 4 * 2 * 59 * 8)
-    expect.within(
-        seen["largest"],
-        block_k * 8,
-        block_k * 12,
-        because=f"a key block has block_k = {block_k} keys of D = 8 elements",
-        what="largest matrix in a product",
-        unit="elements",
-    )
-    want_o, _ = oracles.attention(q, k, v, causal)
-    o, _ = values(seen["result"], ("o", "lse"))
-    expect.close(o, want_o, because=EXACT, n=68, dtype="float32", what="o")
-
-
 @task("flash_forward", holds=("one_pass",))
 def test_keys_and_values_pass_once(student, rng):
     """Two products a tile.   Oracle: 4 S S_kv D H FLOPs; SDPA for the values."""
@@ -1430,6 +1408,19 @@ def test_workers_with_very_different_scores(student, rng):
     expect.close(o, want_o, because=because, n=32, scale=100.0, what="o")
 
 
+@task("split_kv_decode", gate=False, holds=("one_rounding",))
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_one_rounding_after_the_merge(student, rng, dtype):
+    """Equal scores, seven workers of eight keys, all means between 1 and 2.   Oracle: SDPA in
+    float64, and half a unit in the last place."""
+    q, k, v = qkv(rng, 1, 1, 1, 1, 56, 128, dtype=getattr(torch, dtype))
+    k, v = torch.zeros_like(k), v.clamp(-1, 1).mul(0.5).add(1.5)
+    want, _ = oracles.attention(q, k, v)
+    o, _ = values(student.split_kv_decode(q, k, v, 7), ("o", "lse"))
+    because = "o is divided in float32, and rounded once: to the nearest number of its type"
+    expect.close(o, want, because=because, c=0.51, scale=1.0, dtype=dtype, what="o")
+
+
 @task("split_kv_decode", gate=False, holds=("no_keys",))
 def test_no_keys_for_any_worker(student, rng):
     """S_kv = 0.   Oracle: o = 0, lse = -inf by definition."""
@@ -1548,6 +1539,23 @@ def test_sequences_share_a_prefix_in_one_pool_of_keys_and_values(student, rng, i
     expect.close(got, want, because=because, n=19, dtype="float32", what="o")
 
 
+@task("paged_attention", holds=("any_size", "groups"))
+def test_heads_whose_scores_are_far_apart(student, rng):
+    """Scores of head 0 near 700, of head 1 near -700, and 300 apart within a block.   Oracle: SDPA
+    in float64, unpaged."""
+    args, plain = _paged(rng, [11, 4], 2, 1, 8, block_size=4, dtype=torch.float64)
+    q, k_cache, *others = args
+    k_cache[..., 0] = 10.0
+    for k, _ in plain:
+        k[..., 0] = 10.0
+    q[:, 0, 0], q[:, 1, 0] = 200.0, -200.0
+    q[..., 1] *= 100
+    got = student.paged_attention(q, k_cache, *others)
+    because = "exp is taken of s - m, with the maximum of each head's own row"
+    want = _unpaged(q, plain)
+    expect.close(got, want, because=because, n=19, scale=2000.0, what="o")
+
+
 @task("paged_attention", gate=False, holds=("no_tokens",))
 def test_a_sequence_without_tokens_gives_zero(student, rng):
     """context_len = 0.   Oracle: o = 0 by definition."""
@@ -1596,6 +1604,31 @@ def _one_head(student, name, q, k, v, scale=None):
 
 
 FORWARDS = ("naive_attention", "flash_forward", "gqa_varlen", "split_kv_decode", "paged_attention")
+
+
+@task("flash_forward", "gqa_varlen", holds=("block_k", "no_fewer"))
+@pytest.mark.parametrize("block_k", [3, 8, 24])
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_product_sees_block_k_keys(student, task, rng, block_k, causal):
+    """Two rows against 60 keys.   Oracle: block_k * D elements of K in a product; SDPA."""
+    q, k, v = qkv(rng, 1, 1, 1, 2, 60, 8)
+    args = (q, k, v)
+    if task == "gqa_varlen":
+        args = (*(x[0].transpose(0, 1) for x in args), torch.tensor([0, 2]), torch.tensor([0, 60]))
+    seen = student.probe.widest_product(task, (*args, 2, block_k), {"causal": causal})
+    no_library(seen, 4 * 2 * 59 * 8)
+    expect.within(
+        seen["largest"],
+        block_k * 8,
+        block_k * 12,
+        because=f"a key block has block_k = {block_k} keys of D = 8 elements",
+        what="largest matrix in a product",
+        unit="elements",
+    )
+    want_o, _ = oracles.attention(q, k, v, causal)
+    o, _ = values(seen["result"], ("o", "lse"))
+    got = o.transpose(0, 1)[None] if task == "gqa_varlen" else o
+    expect.close(got, want_o, because=EXACT, n=68, dtype="float32", what="o")
 
 
 @task(*FORWARDS, holds=("wide_scores", "one_rounding", "scale"))
