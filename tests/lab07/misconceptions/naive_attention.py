@@ -45,11 +45,6 @@ hidden_scores_are_zero = lines(
     ("s.masked_fill(~visible, -math.inf)", "s.masked_fill(~visible, 0.0)"),
 )
 
-a_row_without_keys_is_nan = lines(
-    """A row that sees no key comes out as NaN: its softmax is 0/0, and its output is 0.""",
-    ("p = p.masked_fill(s == -math.inf, 0.0)", "pass"),
-)
-
 heads_in_turn = lines(
     """KV heads are dealt out in turn, h % H_kv; a group is H // H_kv NEIGHBOURING query heads.""",
     ("k.to(wide).repeat_interleave(group, dim=1)", "k.to(wide).repeat(1, group, 1, 1)"),
