@@ -88,12 +88,14 @@ def flash_kernel(
     16, 32, 64 or 128, the blocks are powers of two from 16 on. Returns o: (B, H, S, D) in the dtype
     of q and lse: (B, H, S) in float32, the natural logarithm of the sum of exp(scores) of the row.
     Scores, statistics and accumulator are float32, whatever the inputs; the scale, which is
-    positive, belongs to the scores, for q times the scale would be rounded. On a GPU `tl.dot`
-    rounds float32 operands to TF32 unless its `input_precision` says otherwise.
+    positive, belongs to the scores, for q times the scale would be rounded. p may be rounded to the
+    type of v before its product. On a GPU `tl.dot` rounds float32 operands to TF32 unless its
+    `input_precision` says otherwise. S_kv may be 0. Raises ValueError for what `check` refuses.
     Measured: ceil(S / block_q) * B * H programs; each element of q is loaded once, each of o and
     lse stored once; a program loads a key block once, and only if one of its rows sees a key of it;
-    the products are `tl.dot`'s, both over those key blocks alone. Nothing is copied, cast, padded
-    or repeated by torch: what comes before the launch is views and new tensors.
+    the products are `tl.dot`'s, both over those key blocks alone, in whole tiles. Nothing is
+    copied, cast, padded or repeated by torch: what comes before the launch is views and new
+    tensors.
     Source: FlashAttention-2 (Dao 2023), Algorithm 1.
     """
     # TODO(lab07.flash_kernel): The tiled forward as a Triton kernel

@@ -1,13 +1,16 @@
 """Lab 07: attention that never stores the S x S matrix, written tile by tile in plain PyTorch.
 
 Shapes throughout: `q: (B, H, S, D)`, `k, v: (B, H_kv, S_kv, D)` with H a multiple of H_kv; query
-head h reads KV head `h // (H // H_kv)`. The scale is `1 / sqrt(D)` unless one is given. Causal
-attention is aligned to the END: row i sees key j when `j <= i + (S_kv - S)`, so the last query sees
-the last key. A row that sees no key has output 0 and lse -inf, never NaN.
+head h reads KV head `h // (H // H_kv)`. Tensors may have any strides. The scale is `1 / sqrt(D)`
+unless one is given, and 0 or a negative number is a scale like any other. Causal attention is
+aligned to the END: row i sees key j when `j <= i + (S_kv - S)`, so the last query sees the last
+key. A row that sees no key has output 0 and lse -inf, never NaN; S_kv may be 0.
 
 Scores, running statistics and accumulators are kept in float32 or wider (float64 input stays
-float64, see `statistics_dtype`); outputs have the dtype of `q`. Work with torch operations: the kit
-counts matmuls, allocations and reductions, and cannot count what happens outside torch.
+float64, see `statistics_dtype`), and an output is rounded once, to the dtype of `q`. Only p, and ds
+in the backward, may be rounded to the inputs' dtype before a product, as tensor cores need. No
+function writes into its arguments. Work with torch operations: the kit counts matmuls, allocations
+and reductions, and cannot count what happens outside torch.
 """
 
 from __future__ import annotations
@@ -57,11 +60,11 @@ def online_softmax(x: Tensor, block: int) -> tuple[Tensor, Tensor, Tensor]:
     """Softmax over the last axis, whose maximum and sum come from ONE pass over blocks of it.
 
     x: (..., N), N >= 1. Returns p: (..., N) in the dtype of x, and m, l: (...) in
-    `statistics_dtype(x)`: the maximum of the row and the sum of exp(x - m). The last block may be
-    shorter. A row of -inf gives p = 0, m = -inf, l = 0.
+    `statistics_dtype(x)` (a wider type is accepted): the maximum of the row and the sum of
+    exp(x - m). The last block may be shorter. A row of -inf gives p = 0, m = -inf, l = 0.
     No reduction may look at more than `block` entries of a row at a time: no `torch.softmax`,
-    `torch.logsumexp`, `x.max(-1)` or `cumsum` over the whole axis. p is written at the end from m
-    and l.
+    `torch.logsumexp`, `x.max(-1)` or `cumsum` over the whole axis. A loop over the blocks for m and
+    then another one for l is two passes. p is written at the end from m and l.
     Source: Milakov and Gimelshein 2018, Algorithm 3.
     """
     # TODO(lab07.online_softmax): Softmax in one pass
@@ -76,7 +79,8 @@ def merge(a: State, b: State) -> State:
 
     A state is (m, l, o): m, l: (...), o: (..., D), with o NOT normalised (the attention output is
     `o / l`). Associative and commutative, with identity (-inf, 0, 0): a part may be empty, or
-    wholly masked for some rows and not for others. The arguments are not modified.
+    wholly masked for some rows and not for others. The result has the dtype of the parts, and the
+    arguments are not modified.
     """
     # TODO(lab07.merge): Two partial softmaxes become one
     raise NotImplementedError("lab07.merge")
@@ -113,6 +117,8 @@ def flash_forward(
     Returns o: (B, H, S, D) in the dtype of q, and lse: (B, H, S) in `statistics_dtype(q)` (a wider
     type is accepted), the natural logarithm of the sum of exp(scores) of the row. The last blocks
     may be shorter; blocks may be larger than S or S_kv; S_kv may be 0.
+    Products, measured: a product sees no more than block_k keys and, where there are as many, no
+    fewer; each tile has two, so K and V pass once. A block of rows may be larger than block_q.
     Memory, measured: with U = B * H * max(S, S_kv) * max(D, block_k) * 8 bytes, no single
     allocation above U and at most 10 U alive together. That leaves room for float64 copies of
     everything linear in S and for all query blocks at once against ONE key block; not for S x S_kv
@@ -141,10 +147,12 @@ def flash_backward(
     """Gradients of attention from what the forward kept: q, k, v, o and lse, with do = dLoss/do.
 
     Each tile of probabilities is computed again as `exp(scale * q k^T - lse)` from the lse that is
-    passed in (no second softmax, no autograd). Returns dq: (B, H, S, D) and dk, dv:
-    (B, H_kv, S_kv, D) in the dtypes of q, k and v, added up in `statistics_dtype(q)`; a KV head
-    collects the gradients of all its query heads. Rows with lse = -inf contribute nothing.
-    Memory, measured: as in `flash_forward`. FLOPs, measured: five matmuls a tile.
+    passed in (no second softmax, no autograd), and D = rowsum(do * o) comes from the o that is
+    passed in. Returns dq: (B, H, S, D) and dk, dv: (B, H_kv, S_kv, D) in the dtypes of q, k and v,
+    which may differ, added up in `statistics_dtype(q)` or wider; a KV head collects the gradients
+    of all its query heads. Rows that see no key, whose lse is -inf, contribute nothing.
+    Memory, measured: as in `flash_forward`. FLOPs, measured: five matmuls a tile. Whether tiles
+    above the diagonal are skipped is not judged here.
     Source: FlashAttention-2 (Dao 2023), Algorithm 2.
     """
     # TODO(lab07.flash_backward): Gradients from the log-sum-exp
@@ -169,7 +177,7 @@ def io_model(S: int, D: int, sram_elements: int) -> tuple[int, int]:
     standard, Algorithm 0: Q, K in, scores out; scores in, probabilities out; probabilities, V in,
     O out. flash, Algorithm 1: the outer loop loads each block of K and V once; each of its
     Tc = ceil(S / Bc) rounds reads all of Q and O and the statistics l and m, and writes O, l and m.
-    Source: Dao et al. 2022, Algorithms 0 and 1, Theorem 2. Whole numbers.
+    Both are ints and exact, however large. Source: Dao et al. 2022, Algorithms 0 and 1, Theorem 2.
     """
     # TODO(lab07.io_model): HBM traffic, counted
     raise NotImplementedError("lab07.io_model")
@@ -191,14 +199,16 @@ def gqa_varlen(
 ) -> tuple[Tensor, Tensor]:
     """Attention of N sequences packed one after the other, with grouped KV heads, without padding.
 
-    q: (T_q, H, D), k, v: (T_k, H_kv, D). cu_seqlens_q, cu_seqlens_k: (N + 1,) integer tensors that
-    start at 0: sequence n owns q[cu_seqlens_q[n]:cu_seqlens_q[n + 1]] and the same of k and v.
-    Lengths of q and k may differ (causal: aligned to the end, sequence by sequence) and may be 0.
+    q: (T_q, H, D), k, v: (T_k, H_kv, D). cu_seqlens_q, cu_seqlens_k: (N + 1,) tensors of int32 or
+    int64 that start at 0: sequence n owns q[cu_seqlens_q[n]:cu_seqlens_q[n + 1]] and the same of k
+    and v. Lengths of q and k may differ (causal: aligned to the end, sequence by sequence) and may
+    be 0.
     Returns o: (T_q, H, D) in the dtype of q and lse: (H, T_q) in `statistics_dtype(q)` or wider.
     Memory, measured: K and V are not repeated H // H_kv times. With U = 8 * D * (T_k * H_kv +
     H * block_k) bytes, no single allocation above U and at most 3 U together (T_q being small):
-    one key block may be repeated, a sequence may not. FLOPs, measured: no pair of tokens of two
-    sequences is multiplied, and no sequence is padded beyond whole blocks.
+    one key block may be repeated, a sequence may not. Products, measured: a product sees no more
+    than block_k keys of a head and, where there are as many, no fewer. FLOPs, measured: no pair of
+    tokens of two sequences is multiplied, and no sequence is padded beyond whole blocks.
     Source: the layout is that of `flash_attn_varlen_func` in the flash-attn package.
     """
     # TODO(lab07.gqa_varlen): Packed sequences, shared KV heads
@@ -215,7 +225,8 @@ def split_kv_decode(
 
     q: (B, H, 1, D), k, v: (B, H_kv, S_kv, D). Worker w takes keys [w * n, (w + 1) * n) with
     n = ceil(S_kv / num_splits); the last ones may have few keys or none. Returns o: (B, H, 1, D) in
-    the dtype of q and lse: (B, H, 1). No matmul may see more than n keys.
+    the dtype of q and lse: (B, H, 1) in `statistics_dtype(q)` or wider; parts are merged before
+    they are rounded. Measured: no matmul sees more than n keys, and the first ones see n.
     Source: Flash-Decoding (Dao, Haziza, Massa, Sizov 2023).
     """
     # TODO(lab07.split_kv_decode): One query, many workers
@@ -237,9 +248,10 @@ def paged_attention(
 
     q: (B, H, D). k_cache, v_cache: (num_blocks, block_size, H_kv, D). block_table: (B, max_blocks)
     integers: entry [b, n] is the pool block that holds tokens n * block_size to
-    (n + 1) * block_size - 1 of sequence b; entries past the end of a sequence are -1. context_lens:
-    (B,) tokens a sequence, possibly 0 (output 0). Slots after the last token hold other people's
-    bytes, NaN included. Memory, measured: the blocks of a sequence may be gathered, even repeated
+    (n + 1) * block_size - 1 of sequence b; entries past the end of a sequence are -1, and one block
+    may serve several sequences (a shared prefix). context_lens: (B,) integers, the tokens of each
+    sequence, possibly 0 (output 0). Slots after the last token hold other people's bytes, NaN
+    included. Memory, measured: the blocks of a sequence may be gathered, even repeated
     for the query heads; the pool may not be copied or cast. Returns o: (B, H, D) in the dtype of q.
     Source: Kwon et al. 2023 (PagedAttention), section 4.1; cache layout of vLLM's flash backend.
     """

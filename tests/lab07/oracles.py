@@ -74,6 +74,41 @@ def gradients(
     return dq, dk, dv
 
 
+def gradients_of_saved(
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, causal: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(dq, dk, dv) from the o and lse that are given, however rounded: FlashAttention-2's equations
+    for the backward, on whole matrices in float64. H = H_kv, the default scale."""
+    q, k, v, o, lse, do = (x.double() for x in (q, k, v, o, lse, do))
+    scale = 1 / math.sqrt(q.shape[3])
+    p = torch.exp(q @ k.mT * scale - lse[..., None])
+    p = p.masked_fill(~visible(q.shape[2], k.shape[2], causal), 0.0)
+    ds = p * (do @ v.mT - (do * o).sum(dim=-1, keepdim=True))
+    return ds @ k * scale, ds.mT @ q * scale, p.mT @ do
+
+
+def sensitive(
+    rng: np.random.Generator, S: int, S_kv: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One head, D = 32, whose scores survive no rounding: all are near 60 (at the default scale),
+    and large terms of them cancel, as long as q is what it is. No row is sharp."""
+    q, k, v = (normal(rng, 1, 1, n, 32) for n in (S, S_kv, S_kv))
+    terms = torch.from_numpy(rng.integers(-32, 33, size=S_kv)).float()
+    q[..., :3] = torch.tensor([3.0, 5.0, 8.0])
+    k[..., 0], k[..., 1], k[..., 2] = 5 * terms, -3 * terms, 40.0
+    return q.to(dtype), k.to(dtype), v.to(dtype)
+
+
+def cancelling(
+    rng: np.random.Generator, S: int, S_kv: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One head, D = 32, all scores equal: o is the mean of values that are near 64 in the first
+    half of the keys and near -64 in the other."""
+    q, noise = normal(rng, 1, 1, S, 32), normal(rng, 1, 1, S_kv, 32, size=4.0)
+    sign = torch.where(torch.arange(S_kv) < S_kv // 2, 64.0, -64.0)[:, None]
+    return q.to(dtype), torch.zeros(1, 1, S_kv, 32, dtype=dtype), (sign + noise).to(dtype)
+
+
 def state(s: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(m, l, o) of all keys in one piece, float64. s: (R, N) scores, v: (N, D)."""
     m = s.amax(dim=-1) if s.shape[-1] else torch.full(s.shape[:-1], -math.inf, dtype=s.dtype)

@@ -72,7 +72,7 @@ def softmax_reductions(student, x, block):
     take a whole row, and how many partial results there were."""
     with meters.op_log() as log:
         result = student.online_softmax(x, block)
-    widest, widest_op, partial, whole = 0, "", 0, []
+    widest, widest_op, partial, whole, order = 0, "", 0, [], []
     for op, inputs, outputs in log.ops:
         name = _name(op)
         read = max([_count(shape) for shape in inputs], default=0)
@@ -82,6 +82,7 @@ def softmax_reductions(student, x, block):
         if any(name.startswith(word) for word in _SELECTIONS) or not written or read <= written:
             continue
         partial += written
+        order.append(name)
         if read / written > widest:
             widest, widest_op = read / written, name
     return {
@@ -90,6 +91,7 @@ def softmax_reductions(student, x, block):
         "widest_op": widest_op,
         "whole": sorted(set(whole)),
         "partial": partial,
+        "order": order,
     }
 
 
@@ -108,12 +110,14 @@ def unmodified(student, function, args):
     return all(torch.equal(a, b) for a, b in zip(before, tensors(args), strict=True))
 
 
-def widest_product(student, q, k, v, num_splits):
-    """split_kv_decode under the operator log: elements of the largest matrix product's operand."""
+def widest_product(student, function, args, kwargs):
+    """One call under the operator log: elements of the largest matrix in a product (a batched one
+    multiplies many matrices), and the FLOPs of all."""
+    call = getattr(student, function)
     with meters.op_log() as log:
-        result = student.split_kv_decode(q, k, v, num_splits)
+        result = call(*args, **kwargs)
     products = [inputs for op, inputs, _ in log.ops if _name(op).endswith(("mm", "mv", "dot"))]
-    largest = max([_count(shape) for inputs in products for shape in inputs], default=0)
+    largest = max([_count(shape[-2:]) for inputs in products for shape in inputs], default=0)
     return {
         "result": result,
         "library": _library(log.ops),

@@ -61,7 +61,7 @@ def v_size(o: torch.Tensor) -> float:
     return float(o.abs().max()) if o.numel() else 0.0
 
 
-@task("flash_kernel")
+@task("flash_kernel", holds=("tiles", "last_blocks", "lse", "natural"))
 @pytest.mark.parametrize(
     ("S", "block_q", "block_k"), [(1, 16, 16), (33, 16, 16), (127, 64, 32), (256, 128, 64)]
 )
@@ -78,7 +78,7 @@ def test_output_and_lse_match_torchs_kernel(student, rng, S, block_q, block_k):
         expect_values(got, q, k, want_o, want_lse, what=what)
 
 
-@task("flash_kernel")
+@task("flash_kernel", holds=("aligned",))
 def test_the_last_query_of_a_tile_sees_the_last_key(student, rng):
     """S < S_kv, causal, aligned to the end.   Oracle: SDPA in float64, explicit mask."""
     q, k, v = qkv(rng, 1, 1, 1, 20, 50, 16)
@@ -88,16 +88,16 @@ def test_the_last_query_of_a_tile_sees_the_last_key(student, rng):
     expect_attention(got, q, k, v, causal=True, because=because)
 
 
-@task("flash_kernel")
+@task("flash_kernel", holds=("groups", "shapes"))
 def test_programs_of_a_group_read_one_kv_head(student, rng):
-    """H = 4 query heads on H_kv = 2, two sequences.   Oracle: SDPA in float64."""
-    q, k, v = qkv(rng, 2, 4, 2, 5, 9, 16)
+    """H = 6 query heads on H_kv = 2, two sequences.   Oracle: SDPA in float64."""
+    q, k, v = qkv(rng, 2, 6, 2, 5, 9, 16)
     ((got, _, _),) = run(student, ((q, k, v), {"block_q": 16, "block_k": 16}))
     because = "program (h, b) reads KV head h // (H // H_kv) of sequence b"
     expect_attention(got, q, k, v, because=because)
 
 
-@task("flash_kernel")
+@task("flash_kernel", holds=("strides", "nothing_copied"))
 def test_each_tensor_has_its_own_strides(student, rng):
     """(B, S, H, D) in memory, every fourth element of a row, V transposed and the same for all
     sequences: as views.   Oracle: SDPA in float64; the operator log."""
@@ -110,7 +110,7 @@ def test_each_tensor_has_its_own_strides(student, rng):
     expect_views_only(computed)
 
 
-@task("flash_kernel")
+@task("flash_kernel", holds=("float32_scores",))
 def test_scores_far_from_zero(student, rng):
     """Scores near 1000 and near -1000 are as good as scores near 0.   Oracle: SDPA in float64."""
     q, k, v = qkv(rng, 1, 1, 1, 5, 40, 16)
@@ -196,7 +196,10 @@ def expect_counts(found, heads, q, k, v, causal, block_q, block_k) -> None:
     expect_attention(got, q, k, v, causal=causal)
 
 
-@task("flash_kernel")
+@task(
+    "flash_kernel",
+    holds=("programs", "q_once", "k_once", "dots", "one_launch", "nothing_copied"),
+)
 def test_each_program_moves_its_tiles_and_nothing_else(student, rng):
     """Elements, programs and FLOPs without a mask.   Oracle: a walk of the tiles; SDPA."""
     q, k, v = qkv(rng, 1, 2, 1, 40, 56, 16, dtype=torch.float16)
@@ -204,7 +207,7 @@ def test_each_program_moves_its_tiles_and_nothing_else(student, rng):
     expect_counts(found, 2, q, k, v, False, 32, 16)
 
 
-@task("flash_kernel")
+@task("flash_kernel", holds=("k_only_if_seen", "dots", "programs"))
 def test_key_blocks_above_the_diagonal_are_never_loaded(student, rng):
     """Elements, programs and FLOPs of a causal launch.   Oracle: a walk of the mask; SDPA."""
     q, k, v = qkv(rng, 1, 2, 1, 96, 96, 16, dtype=torch.float16)
@@ -212,7 +215,102 @@ def test_key_blocks_above_the_diagonal_are_never_loaded(student, rng):
     expect_counts(found, 2, q, k, v, True, 32, 32)
 
 
-@task("flash_kernel", gate=False)
+@task("flash_kernel", holds=("tiles", "whole_tiles", "blocks", "one_launch"))
+def test_tiles_are_block_q_rows_by_block_k_keys(student, rng):
+    """20 rows, 130 keys, blocks of every size.   Oracle: 4 D block_q block_k FLOPs a tile; SDPA."""
+    q, k, v = qkv(rng, 1, 1, 1, 20, 130, 16)
+    sizes = [(16, 16), (128, 32), (32, 64), (64, 128)]
+    calls = [((q, k, v), {"block_q": rows, "block_k": keys}) for rows, keys in sizes]
+    for (got, reports, _), (rows, keys) in zip(run(student, *calls), sizes, strict=True):
+        what = f", blocks of {rows} by {keys}"
+        expect.equal(len(reports), 1, because="the task is one launch", what=f"launches{what}")
+        tiles = math.ceil(20 / rows) * math.ceil(130 / keys)
+        expect.equal(
+            Report.from_plain(reports[0]).flops,
+            4 * 16 * rows * keys * tiles,
+            because="a tile is block_q rows by block_k keys, as the caller says",
+            what=f"FLOPs of tl.dot{what}",
+        )
+        expect_attention(got, q, k, v, what=what)
+
+
+@task("flash_kernel", holds=("no_keys", "empty_rows"))
+def test_a_call_without_keys(student, rng):
+    """S_kv = 0, with and without the mask.   Oracle: o = 0, lse = -inf by definition."""
+    q, k, v = qkv(rng, 1, 2, 1, 20, 0, 16)
+    calls = [((q, k, v), {"causal": c, "block_q": 16, "block_k": 16}) for c in (False, True)]
+    because = "a row that sees no key: o = 0, lse = -inf, and somebody must store them"
+    for (got, _, _), (_, kwargs) in zip(run(student, *calls), calls, strict=True):
+        expect_attention(got, q, k, v, causal=kwargs["causal"], because=because)
+
+
+@task(
+    "flash_kernel",
+    holds=("float32_scores", "scale_on_scores", "float16", "bfloat16", "p_rounded"),
+)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_scores_of_16_bit_inputs_stay_float32(student, rng, dtype):
+    """Scores near 60 or 100, 272 keys, no scale that is a power of two.   Oracle: SDPA in float64
+    on the same 16-bit numbers."""
+    q, k, v = oracles.sensitive(rng, 6, 272, getattr(torch, dtype))
+    calls = [((q, k, v), {"scale": s, "block_q": 16, "block_k": 64}) for s in (None, 0.3)]
+    for (got, _, _), (_, kwargs) in zip(run(student, *calls), calls, strict=True):
+        because = "a score that is rounded, or made of a rounded q * scale, is another score"
+        o, _ = values(got, ("o", "lse"))
+        want, _ = oracles.attention(q, k, v, scale=kwargs["scale"])
+        what = f"o, scale = {kwargs['scale']}"
+        expect.close(o, want, because=because, c=1.0, dtype=dtype, what=what)
+
+
+@task("flash_kernel", holds=("float32_sums",))
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_accumulator_is_float32(student, rng, dtype):
+    """Values near 64, then near -64: what is left is small.   Oracle: SDPA in float64 on the same
+    16-bit numbers."""
+    q, k, v = oracles.cancelling(rng, 5, 128, getattr(torch, dtype))
+    ((got, _, _),) = run(student, ((q, k, v), {"block_q": 16, "block_k": 16}))
+    o, _ = values(got, ("o", "lse"))
+    want, _ = oracles.attention(q, k, v)
+    because = "acc is float32 until the last key block is in"
+    expect.close(o, want, because=because, c=1.0, dtype=dtype, what="o")
+
+
+@task("flash_kernel", gate=False, holds=("refused", "check"))
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "head size 24", "k and v differ", "another batch", "another head size", "3 heads on 2",
+        "no KV heads", "float64", "two dtypes", "scale 0", "scale -1",
+    ],
+)  # fmt: skip
+def test_what_the_kernel_is_not_made_for(student, rng, fault):
+    """ValueError, and nothing is launched.   Oracle: the docstring of `check`."""
+    q, k, v = qkv(rng, 2, 4, 2, 3, 5, 16)
+    kwargs = {"block_q": 16, "block_k": 16}
+    if fault.startswith("scale"):
+        kwargs["scale"] = float(fault.split()[1])
+    if fault == "head size 24":
+        q, k, v = qkv(rng, 2, 4, 2, 3, 5, 24)
+    if fault == "k and v differ":
+        v = v[:, :, :4]
+    if fault == "another batch":
+        k, v = k[:1], v[:1]
+    if fault == "another head size":
+        k, v = (torch.cat([x, x], dim=-1) for x in (k, v))
+    if fault == "3 heads on 2":
+        q = q[:, :3]
+    if fault == "no KV heads":
+        k, v = k[:, :0], v[:, :0]
+    if fault == "float64":
+        q, k, v = q.double(), k.double(), v.double()
+    if fault == "two dtypes":
+        k, v = k.half(), v.half()
+    because = f"`check` refuses this before a kernel reads memory that is not there: {fault}"
+    with expect.raises(ValueError, because=because):
+        student.flash_kernel(q, k, v, **kwargs)
+
+
+@task("flash_kernel", gate=False, holds=("empty_rows",))
 def test_programs_whose_rows_see_no_key(student, rng):
     """More queries than keys, causal.   Oracle: o = 0, lse = -inf by definition."""
     q, k, v = qkv(rng, 1, 1, 1, 40, 20, 16)
@@ -221,7 +319,7 @@ def test_programs_whose_rows_see_no_key(student, rng):
     expect_attention(got, q, k, v, causal=True, because=because)
 
 
-@task("flash_kernel", gate=False)
+@task("flash_kernel", gate=False, holds=("float16", "bfloat16", "lse_float32", "dtype_of_q"))
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_sixteen_bits_in_and_wide_sums(student, rng, dtype):
     """fp16 and bf16 in and out, float32 between.   Oracle: SDPA in float64 on the same numbers."""
@@ -231,7 +329,7 @@ def test_sixteen_bits_in_and_wide_sums(student, rng, dtype):
     expect_attention(got, q, k, v, causal=True, because=because)
 
 
-@task("flash_kernel", gate=False)
+@task("flash_kernel", gate=False, holds=("given_scale",))
 def test_the_kernel_takes_the_scale_it_is_given(student, rng):
     """A given scale replaces 1/sqrt(D).   Oracle: SDPA in float64."""
     q, k, v = qkv(rng, 1, 1, 1, 7, 20, 16)
@@ -241,7 +339,7 @@ def test_the_kernel_takes_the_scale_it_is_given(student, rng):
         expect_attention(got, q, k, v, scale=kwargs["scale"], because=because)
 
 
-@task("flash_kernel", gate=False)
+@task("flash_kernel", gate=False, holds=("head_sizes",))
 def test_head_sizes_from_32_to_128(student, rng):
     """D is 32, 64 or 128.   Oracle: SDPA in float64."""
     inputs = [qkv(rng, 1, 1, 1, 7, 20, D) for D in (32, 64, 128)]
@@ -251,7 +349,7 @@ def test_head_sizes_from_32_to_128(student, rng):
         expect_attention(got, q, k, v, because=because, what=f", D = {q.shape[3]}")
 
 
-@task("flash_kernel", gate=False)
+@task("flash_kernel", gate=False, holds=("pointers", "one_launch"))
 def test_programs_run_in_any_order(student, rng):
     """The same values when programs start in another order.   Oracle: SDPA in float64."""
     q, k, v = qkv(rng, 2, 1, 1, 20, 20, 16)

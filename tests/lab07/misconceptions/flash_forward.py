@@ -1,252 +1,177 @@
-from grader.suite import misconception
+from grader.suite import lines, misconception
 
-
-@misconception()
-def lse_in_base_2(q, k, v, block_q, block_k, causal=False, scale=None):
+lse_in_base_2 = lines(
     """lse is in base 2; a kernel that works with exp2 multiplies by ln 2 before it returns lse,
-    because the backward uses exp."""
-    S, S_kv, off = q.shape[2], k.shape[2], k.shape[2] - q.shape[2]
-    o, lse = torch.zeros_like(q), q.new_zeros(q.shape[:3])
-    for i in range(0, S, block_q):
-        q_i = q[:, :, i : i + block_q] * (scale or 1 / math.sqrt(q.shape[3]))
-        state = (q_i.new_full(q_i.shape[:3], -math.inf), q_i.new_zeros(q_i.shape[:3]), q_i * 0)
-        for j in range(0, S_kv, block_k):
-            s = q_i @ k[:, :, j : j + block_k].mT
-            if causal:
-                s = s.masked_fill(
-                    ~torch.ones_like(s[0, 0], dtype=torch.bool).tril(off + i - j), -math.inf
-                )
-            m = s.amax(-1)
-            p = torch.exp(s - m.masked_fill(m == -math.inf, 0.0)[..., None])
-            state = merge(state, (m, p.sum(-1), p @ v[:, :, j : j + block_k]))
-        o[:, :, i : i + block_q] = state[2] / state[1][..., None]
-        lse[:, :, i : i + block_q] = state[0] / math.log(2) + torch.log2(state[1])
-    return o, lse
+    because the backward uses exp.""",
+    ("= m + torch.log(l)", "= m / math.log(2) + torch.log2(l)"),
+)
 
+lse_without_the_maximum = lines(
+    """lse is ln(l) alone; l is measured from m, so the logarithm of the whole sum is m + ln(l).""",
+    ("= m + torch.log(l)", "= torch.log(l)"),
+)
 
-@misconception()
-def lse_without_the_maximum(q, k, v, block_q, block_k, causal=False, scale=None):
-    """lse is ln(l) alone; l is measured from m, so the logarithm of the whole sum is m + ln(l)."""
-    S, S_kv, off = q.shape[2], k.shape[2], k.shape[2] - q.shape[2]
-    o, lse = torch.zeros_like(q), q.new_zeros(q.shape[:3])
-    for i in range(0, S, block_q):
-        q_i = q[:, :, i : i + block_q] * (scale or 1 / math.sqrt(q.shape[3]))
-        state = (q_i.new_full(q_i.shape[:3], -math.inf), q_i.new_zeros(q_i.shape[:3]), q_i * 0)
-        for j in range(0, S_kv, block_k):
-            s = q_i @ k[:, :, j : j + block_k].mT
-            if causal:
-                s = s.masked_fill(
-                    ~torch.ones_like(s[0, 0], dtype=torch.bool).tril(off + i - j), -math.inf
-                )
-            m = s.amax(-1)
-            p = torch.exp(s - m.masked_fill(m == -math.inf, 0.0)[..., None])
-            state = merge(state, (m, p.sum(-1), p @ v[:, :, j : j + block_k]))
-        o[:, :, i : i + block_q] = state[2] / state[1][..., None]
-        lse[:, :, i : i + block_q] = torch.log(state[1])
-    return o, lse
-
-
-@misconception()
-def o_is_normalised_in_every_block(q, k, v, block_q, block_k, causal=False, scale=None):
+o_is_normalised_in_every_block = lines(
     """The accumulator is divided by l after every key block and again at the end; as long as keys
-    are to come it must stay a plain sum."""
-    S, S_kv, off = q.shape[2], k.shape[2], k.shape[2] - q.shape[2]
-    o, lse = torch.zeros_like(q), q.new_zeros(q.shape[:3])
-    for i in range(0, S, block_q):
-        q_i = q[:, :, i : i + block_q] * (scale or 1 / math.sqrt(q.shape[3]))
-        state = (q_i.new_full(q_i.shape[:3], -math.inf), q_i.new_zeros(q_i.shape[:3]), q_i * 0)
-        for j in range(0, S_kv, block_k):
-            s = q_i @ k[:, :, j : j + block_k].mT
-            if causal:
-                s = s.masked_fill(
-                    ~torch.ones_like(s[0, 0], dtype=torch.bool).tril(off + i - j), -math.inf
-                )
-            m = s.amax(-1)
-            p = torch.exp(s - m.masked_fill(m == -math.inf, 0.0)[..., None])
-            m, l, acc = merge(state, (m, p.sum(-1), p @ v[:, :, j : j + block_k]))
-            state = (m, l, acc / l[..., None])
-        o[:, :, i : i + block_q] = state[2] / state[1][..., None]
-        lse[:, :, i : i + block_q] = state[0] + torch.log(state[1])
-    return o, lse
+    are to come it must stay a plain sum.""",
+    (
+        "            m = m_new\n",
+        "            m = m_new\n            acc = acc / l.masked_fill(l == 0, 1.0)[..., None]\n",
+    ),
+)
 
-
-@misconception()
-def o_is_normalised_in_every_block_and_not_at_the_end(
-    q, k, v, block_q, block_k, causal=False, scale=None
-):
+o_is_normalised_in_every_block_and_not_at_the_end = lines(
     """Every block's output is divided by the l of that moment and then added; outputs of blocks
-    are averages with different weights and cannot simply be summed."""
-    S, S_kv, off = q.shape[2], k.shape[2], k.shape[2] - q.shape[2]
-    o, lse = torch.zeros_like(q), q.new_zeros(q.shape[:3])
-    for i in range(0, S, block_q):
-        q_i = q[:, :, i : i + block_q] * (scale or 1 / math.sqrt(q.shape[3]))
-        state = (q_i.new_full(q_i.shape[:3], -math.inf), q_i.new_zeros(q_i.shape[:3]), q_i * 0)
-        for j in range(0, S_kv, block_k):
-            s = q_i @ k[:, :, j : j + block_k].mT
-            if causal:
-                s = s.masked_fill(
-                    ~torch.ones_like(s[0, 0], dtype=torch.bool).tril(off + i - j), -math.inf
-                )
-            m = s.amax(-1)
-            p = torch.exp(s - m.masked_fill(m == -math.inf, 0.0)[..., None])
-            m, l, acc = merge(state, (m, p.sum(-1), p @ v[:, :, j : j + block_k]))
-            state = (m, l, acc / l[..., None])
-        o[:, :, i : i + block_q] = state[2]
-        lse[:, :, i : i + block_q] = state[0] + torch.log(state[1])
-    return o, lse
+    are averages with different weights and cannot simply be summed.""",
+    (
+        "            m = m_new\n",
+        "            m = m_new\n            acc = acc / l.masked_fill(l == 0, 1.0)[..., None]\n",
+    ),
+    ("= acc / l.masked_fill(l == 0, 1.0)[..., None]\n        lse", "= acc\n        lse"),
+)
 
-
-@misconception()
-def l_is_rescaled_but_not_the_accumulator(q, k, v, block_q, block_k, causal=False, scale=None):
+l_is_rescaled_but_not_the_accumulator = lines(
     """When m grows, l is rescaled and the accumulator is not; both are measured from m and need
-    the same factor exp(m_old - m_new)."""
-    S, S_kv, off = q.shape[2], k.shape[2], k.shape[2] - q.shape[2]
-    o, lse = torch.zeros_like(q), q.new_zeros(q.shape[:3])
-    for i in range(0, S, block_q):
-        q_i = q[:, :, i : i + block_q] * (scale or 1 / math.sqrt(q.shape[3]))
-        m, l, acc = q_i.new_full(q_i.shape[:3], -math.inf), q_i.new_zeros(q_i.shape[:3]), q_i * 0
-        for j in range(0, S_kv, block_k):
-            s = q_i @ k[:, :, j : j + block_k].mT
-            if causal:
-                s = s.masked_fill(
-                    ~torch.ones_like(s[0, 0], dtype=torch.bool).tril(off + i - j), -math.inf
-                )
-            m_new = torch.maximum(m, s.amax(-1))
-            shift = m_new.masked_fill(m_new == -math.inf, 0.0)
-            p = torch.exp(s - shift[..., None])
-            l = l * torch.exp(m - shift) + p.sum(-1)
-            acc = acc + p @ v[:, :, j : j + block_k]
-            m = m_new
-        o[:, :, i : i + block_q] = acc / l[..., None]
-        lse[:, :, i : i + block_q] = m + torch.log(l)
-    return o, lse
+    the same factor exp(m_old - m_new).""",
+    ("acc = decay[..., None] * acc +", "acc = acc +"),
+)
 
+the_accumulator_is_rescaled_but_not_l = lines(
+    """When m grows, the accumulator is rescaled and l is not; both are measured from m and need the
+    same factor exp(m_old - m_new).""",
+    ("l = decay * l +", "l = l +"),
+)
 
-@misconception()
-def padded_keys_score_zero(q, k, v, block_q, block_k, causal=False, scale=None):
+padded_keys_score_zero = lines(
     """The last key block is filled up with zeros and not masked; a key of zeros scores 0 and takes
-    weight exp(0 - m) from the real ones."""
-    S, S_kv, off = q.shape[2], k.shape[2], k.shape[2] - q.shape[2]
-    pad = torch.nn.functional.pad
-    k, v = (pad(x, (0, 0, 0, -S_kv % block_k)) for x in (k, v))
-    o, lse = torch.zeros_like(q), q.new_zeros(q.shape[:3])
-    for i in range(0, S, block_q):
-        q_i = q[:, :, i : i + block_q] * (scale or 1 / math.sqrt(q.shape[3]))
-        state = (q_i.new_full(q_i.shape[:3], -math.inf), q_i.new_zeros(q_i.shape[:3]), q_i * 0)
-        for j in range(0, S_kv, block_k):
-            s = q_i @ k[:, :, j : j + block_k].mT
-            if causal:
-                hidden = ~torch.ones_like(s[0, 0], dtype=torch.bool).tril(off + i - j)
-                hidden[:, max(S_kv - j, 0) :] = False
-                s = s.masked_fill(hidden, -math.inf)
-            m = s.amax(-1)
-            p = torch.exp(s - m.masked_fill(m == -math.inf, 0.0)[..., None])
-            state = merge(state, (m, p.sum(-1), p @ v[:, :, j : j + block_k]))
-        o[:, :, i : i + block_q] = state[2] / state[1][..., None]
-        lse[:, :, i : i + block_q] = state[0] + torch.log(state[1])
-    return o, lse
+    weight exp(0 - m) from the real ones.""",
+    (
+        "k_j, v_j = k[:, :, j:j_stop].to(wide), v[:, :, j:j_stop].to(wide)",
+        "k_j, v_j = (\n"
+        "                torch.nn.functional.pad(\n"
+        "                    x[:, :, j:j_stop].to(wide), (0, 0, 0, j + block_k - j_stop)\n"
+        "                )\n"
+        "                for x in (k, v)\n"
+        "            )",
+    ),
+    ("torch.arange(j, j_stop) > row", "torch.arange(j, j + block_k) > row"),
+)
 
-
-@misconception()
-def ragged_last_block_is_dropped(q, k, v, block_q, block_k, causal=False, scale=None):
+ragged_last_block_is_dropped = lines(
     """Only whole key blocks are visited: S_kv // block_k of them forget the last, shorter one;
-    range(0, S_kv, block_k) does not."""
-    S, S_kv, off = q.shape[2], k.shape[2], k.shape[2] - q.shape[2]
-    o, lse = torch.zeros_like(q), q.new_zeros(q.shape[:3])
-    for i in range(0, S, block_q):
-        q_i = q[:, :, i : i + block_q] * (scale or 1 / math.sqrt(q.shape[3]))
-        state = (q_i.new_full(q_i.shape[:3], -math.inf), q_i.new_zeros(q_i.shape[:3]), q_i * 0)
-        for j in range(0, S_kv // block_k * block_k, block_k):
-            s = q_i @ k[:, :, j : j + block_k].mT
-            if causal:
-                s = s.masked_fill(
-                    ~torch.ones_like(s[0, 0], dtype=torch.bool).tril(off + i - j), -math.inf
-                )
-            m = s.amax(-1)
-            p = torch.exp(s - m.masked_fill(m == -math.inf, 0.0)[..., None])
-            state = merge(state, (m, p.sum(-1), p @ v[:, :, j : j + block_k]))
-        o[:, :, i : i + block_q] = state[2] / state[1][..., None]
-        lse[:, :, i : i + block_q] = state[0] + torch.log(state[1])
-    return o, lse
+    range(0, S_kv, block_k) does not.""",
+    ("range(0, S_kv, block_k)", "range(0, S_kv // block_k * block_k, block_k)"),
+)
 
-
-@misconception()
-def tiles_are_masked_from_the_first_key(q, k, v, block_q, block_k, causal=False, scale=None):
+tiles_are_masked_from_the_first_key = lines(
     """The mask of a tile compares row i with key j and forgets S_kv - S: with fewer queries than
-    keys the queries are the last positions."""
-    S, S_kv = q.shape[2], k.shape[2]
-    o, lse = torch.zeros_like(q), q.new_zeros(q.shape[:3])
-    for i in range(0, S, block_q):
-        q_i = q[:, :, i : i + block_q] * (scale or 1 / math.sqrt(q.shape[3]))
-        state = (q_i.new_full(q_i.shape[:3], -math.inf), q_i.new_zeros(q_i.shape[:3]), q_i * 0)
-        for j in range(0, S_kv, block_k):
-            s = q_i @ k[:, :, j : j + block_k].mT
-            if causal:
-                s = s.masked_fill(
-                    ~torch.ones_like(s[0, 0], dtype=torch.bool).tril(i - j), -math.inf
-                )
-            m = s.amax(-1)
-            p = torch.exp(s - m.masked_fill(m == -math.inf, 0.0)[..., None])
-            state = merge(state, (m, p.sum(-1), p @ v[:, :, j : j + block_k]))
-        o[:, :, i : i + block_q] = state[2] / state[1][..., None]
-        lse[:, :, i : i + block_q] = state[0] + torch.log(state[1])
-    return o, lse
+    keys the queries are the last positions.""",
+    ("[:, None] + (S_kv - S)", "[:, None]"),
+)
+
+the_scale_of_the_call_is_ignored = lines(
+    """The scale is always 1/sqrt(D); a scale that is given takes its place.""",
+    ("1 / math.sqrt(D) if scale is None else scale", "1 / math.sqrt(D)"),
+)
+
+query_heads_in_turn = lines(
+    """KV heads are dealt out in turn, h % H_kv; a group is H // H_kv NEIGHBOURING query heads.""",
+    (
+        "q.unflatten(1, (H // group, group))",
+        "q.unflatten(1, (group, H // group)).transpose(1, 2)",
+    ),
+    (
+        "return o.flatten(1, 2), lse.flatten(1, 2)",
+        "return o.transpose(1, 2).flatten(1, 2), lse.transpose(1, 2).flatten(1, 2)",
+    ),
+)
+
+a_row_without_keys_divides_by_zero = lines(
+    """A row that sees no key comes out as NaN: its l is 0 and its m is -inf, so acc / l and m - m
+    need a guard; o is 0 there, and lse is -inf.""",
+    ("= acc / l.masked_fill(l == 0, 1.0)[..., None]", "= acc / l[..., None]"),
+)
+
+a_hidden_tile_subtracts_infinities = lines(
+    """A row that sees no key comes out as NaN: its l is 0 and its m is -inf, so acc / l and m - m
+    need a guard; o is 0 there, and lse is -inf.""",
+    ("shift = m_new.masked_fill(m_new == -math.inf, 0.0)", "shift = m_new"),
+)
+
+the_accumulator_has_the_dtype_of_q = lines(
+    """The accumulator is rounded to the type of q after each key block; it stays float32 until the
+    last one is in, and is rounded once.""",
+    (
+        "            m = m_new\n",
+        "            m = m_new\n            acc = acc.to(q.dtype).to(wide)\n",
+    ),
+)
+
+tiles_in_16_bits = lines(
+    """Scores and statistics are kept in the 16 bits of the inputs: near 60 bfloat16 numbers are 1/4
+    apart, and exp makes 28 % of that.""",
+    ("wide, group = statistics_dtype(q)", "wide, group = q.dtype"),
+)
+
+scale_is_rounded_into_the_rows = lines(
+    """q is multiplied by the scale in 16 bits, which rounds it once more before the product;
+    multiply the scores, which are float32.""",
+    (
+        "q_i = q_grouped[..., i:i_stop, :].to(wide)",
+        "q_i = (q_grouped[..., i:i_stop, :] * scale).to(wide)",
+    ),
+    ('"bhgqd,bhkd->bhgqk", q_i, k_j) * scale', '"bhgqd,bhkd->bhgqk", q_i, k_j)'),
+)
+
+one_block_of_rows_against_all_keys = lines(
+    """Query rows are tiled and keys are not: block_q x S_kv scores at once need no online softmax,
+    and on a chip they do not fit.""",
+    ("range(0, S_kv, block_k)", "range(0, S_kv, max(S_kv, 1))"),
+    ("j_stop = min(j + block_k, S_kv)", "j_stop = S_kv"),
+)
+
+key_blocks_of_a_size_of_their_own = lines(
+    """Keys go by in blocks of a fixed size; how many fit on the chip is the caller's to say, with
+    block_k.""",
+    (
+        "    for i in range(0, S, block_q):\n",
+        "    block_k = 64\n    for i in range(0, S, block_q):\n",
+    ),
+)
+
+the_whole_mask_is_built_first = lines(
+    """The scores are tiled but the mask is not: S x S booleans are still quadratic; a tile makes
+    its own from its row and key numbers.""",
+    (
+        "    for i in range(0, S, block_q):\n",
+        "    hidden = torch.ones(S, S_kv, dtype=torch.bool).triu(S_kv - S + 1)\n"
+        "    for i in range(0, S, block_q):\n",
+    ),
+    ("torch.arange(j, j_stop) > row", "hidden[i:i_stop, j:j_stop]"),
+)
 
 
 @misconception()
 def all_scores_at_once(q, k, v, block_q, block_k, causal=False, scale=None):
     """The answer is right and the S x S scores were held to get it: that matrix is the very thing
     that tiling removes."""
-    s = q @ k.repeat_interleave(heads_per_group(q, k), 1).mT * (scale or 1 / math.sqrt(q.shape[3]))
+    scale = 1 / math.sqrt(q.shape[3]) if scale is None else scale
+    wide, group = statistics_dtype(q), heads_per_group(q, k)
+    s = q.to(wide) @ k.to(wide).repeat_interleave(group, 1).mT * scale
     if causal:
         hidden = ~torch.ones(s.shape[-2:], dtype=torch.bool).tril(s.shape[-1] - s.shape[-2])
         s = s.masked_fill(hidden, -math.inf)
-    return naive_attention(q, k, v, causal, scale), torch.logsumexp(s, -1)
-
-
-@misconception()
-def one_block_of_rows_against_all_keys(q, k, v, block_q, block_k, causal=False, scale=None):
-    """Query rows are tiled and keys are not: block_q x S_kv scores at once need no online softmax,
-    and on a chip they do not fit."""
-    S, S_kv = q.shape[2], k.shape[2]
-    o, lse = torch.zeros_like(q), q.new_zeros(q.shape[:3])
-    for i in range(0, S, block_q):
-        s = q[:, :, i : i + block_q] @ k.mT * (scale or 1 / math.sqrt(q.shape[3]))
-        if causal:
-            s = s.masked_fill(
-                ~torch.ones_like(s[0, 0], dtype=torch.bool).tril(S_kv - S + i), -math.inf
-            )
-        o[:, :, i : i + block_q] = torch.softmax(s, -1) @ v
-        lse[:, :, i : i + block_q] = torch.logsumexp(s, -1)
-    return o, lse
-
-
-@misconception()
-def the_whole_mask_is_built_first(q, k, v, block_q, block_k, causal=False, scale=None):
-    """The scores are tiled but the mask is not: S x S booleans are still quadratic; a tile makes
-    its own from its row and key numbers."""
-    S, S_kv = q.shape[2], k.shape[2]
-    hidden = torch.ones(S, S_kv, dtype=torch.bool).triu(S_kv - S + 1)
-    o, lse = torch.zeros_like(q), q.new_zeros(q.shape[:3])
-    for i in range(0, S, block_q):
-        q_i = q[:, :, i : i + block_q] * (scale or 1 / math.sqrt(q.shape[3]))
-        state = (q_i.new_full(q_i.shape[:3], -math.inf), q_i.new_zeros(q_i.shape[:3]), q_i * 0)
-        for j in range(0, S_kv, block_k):
-            s = q_i @ k[:, :, j : j + block_k].mT
-            if causal:
-                s = s.masked_fill(hidden[i : i + block_q, j : j + block_k], -math.inf)
-            m = s.amax(-1)
-            p = torch.exp(s - m.masked_fill(m == -math.inf, 0.0)[..., None])
-            state = merge(state, (m, p.sum(-1), p @ v[:, :, j : j + block_k]))
-        o[:, :, i : i + block_q] = state[2] / state[1][..., None]
-        lse[:, :, i : i + block_q] = state[0] + torch.log(state[1])
-    return o, lse
+    p = torch.softmax(s, -1).nan_to_num(0.0)
+    o = p @ v.to(wide).repeat_interleave(group, 1)
+    return o.to(q.dtype), torch.logsumexp(s, -1)
 
 
 @misconception()
 def library_kernel_is_called(q, k, v, block_q, block_k, causal=False, scale=None):
     """The library's flash kernel is called; this task is to write what it does."""
     kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    group = heads_per_group(q, k)
+    k, v = (x.repeat_interleave(group, 1) for x in (k, v))
     mask = None
     if causal and q.shape[2] != k.shape[2]:
         mask = torch.full((q.shape[2], k.shape[2]), -math.inf, dtype=q.dtype)

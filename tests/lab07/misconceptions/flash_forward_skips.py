@@ -8,7 +8,7 @@ def tiles_are_masked_but_not_skipped(q, k, v, block_q, block_k, causal=False, sc
     S, S_kv, off = q.shape[2], k.shape[2], k.shape[2] - q.shape[2]
     o, lse = torch.zeros_like(q), q.new_zeros(q.shape[:3])
     for i in range(0, S, block_q):
-        q_i = q[:, :, i : i + block_q] * (scale or 1 / math.sqrt(q.shape[3]))
+        q_i = q[:, :, i : i + block_q] * (1 / math.sqrt(q.shape[3]) if scale is None else scale)
         state = (q_i.new_full(q_i.shape[:3], -math.inf), q_i.new_zeros(q_i.shape[:3]), q_i * 0)
         for j in range(0, S_kv, block_k):
             s = q_i @ k[:, :, j : j + block_k].mT
@@ -46,6 +46,12 @@ the_first_row_decides = lines(
 the_offset_is_forgotten = lines(
     """The diagonal is taken to start at key 0; aligned to the end it starts at key S_kv - S.""",
     ("return k_start > (q_stop - 1) + (S_kv - S)", "return k_start > q_stop - 1"),
+)
+
+the_last_key_decides = lines(
+    """The tile's last key is asked; the tile is needed as soon as its last row sees the FIRST one,
+    its lower left corner.""",
+    ("return k_start > (q_stop - 1) + (S_kv - S)", "return k_stop - 1 > (q_stop - 1) + (S_kv - S)"),
 )
 
 one_pair_too_many = lines(

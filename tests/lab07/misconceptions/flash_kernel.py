@@ -65,6 +65,40 @@ accumulator_is_not_rescaled = lines(
     ("acc * decay[:, None]", "acc"),
 )
 
+the_new_product_is_rescaled_too = lines(
+    """The product of a key block is added to acc before acc is rescaled; the new terms are measured
+    from the new maximum already.""",
+    (
+        'acc = tl.dot(p, v.to(OPERAND), acc * decay[:, None], input_precision="tf32x3")',
+        'acc = tl.dot(p, v.to(OPERAND), acc, input_precision="tf32x3") * decay[:, None]',
+    ),
+)
+
+key_blocks_of_a_fixed_size = lines(
+    """Keys go by in blocks of a fixed size; how many a program takes at once is the caller's to
+    say, with block_k.""",
+    ("BLOCK_K=block_k", "BLOCK_K=32"),
+)
+
+a_call_without_keys_is_left_out = lines(
+    """A call without keys returns early with an lse of 0; the logarithm of an empty sum is
+    -inf.""",
+    (
+        "    row_bytes = D",
+        "    if k.shape[2] == 0:\n"
+        "        return torch.zeros_like(o), torch.zeros_like(lse)\n"
+        "    row_bytes = D",
+    ),
+)
+
+the_accumulator_is_rounded = lines(
+    """acc is rounded to 16 bits after each key block; it is float32 until the last one is in.""",
+    (
+        "    return m_new, l, acc",
+        "    acc = acc.to(v.dtype).to(tl.float32)\n    return m_new, l, acc",
+    ),
+)
+
 kernel_l_is_not_rescaled = lines(
     """acc is rescaled when m grows and l is not; both are sums measured from the old maximum.""",
     ("l = l * decay + tl.sum(p, axis=1)", "l = l + tl.sum(p, axis=1)"),
@@ -249,13 +283,15 @@ def a_launch_for_each_head(text):
 def torchs_attention_for_the_kernel(q, k, v, causal=False, scale=None, block_q=128, block_k=64):
     """The library's attention is called; this task is to write the kernel, and no launch of one was
     seen."""
+    scale = 1 / math.sqrt(q.shape[3]) if scale is None else scale
+    check(q, k, v, scale)
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
     mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
     if causal:
         mask = mask.tril(k.shape[2] - q.shape[2])
     o = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
-    s = (q @ k.mT).float() * (scale or 1 / math.sqrt(q.shape[3]))
+    s = (q @ k.mT).float() * scale
     return o, torch.logsumexp(s.masked_fill(~mask, -math.inf), -1)
 
 

@@ -1,4 +1,4 @@
-from grader.suite import lines, misconception
+from grader.suite import lines
 
 sram_in_bytes = lines(
     """M is counted in bytes; Algorithm 1 counts elements, so 192 KiB of fp16 give Bc = 384 at d =
@@ -16,48 +16,74 @@ query_blocks_as_large_as_key_blocks = lines(
     ("return bc, min(bc, D)", "return bc, bc"),
 )
 
+m_is_halved_for_fp16 = lines(
+    """M is divided by the 2 bytes of an element; sram_elements counts elements already.""",
+    ("bc = -(-sram_elements // (4 * D))", "bc = -(-sram_elements // (8 * D))"),
+)
 
-@misconception()
-def traffic_is_linear(S, D, sram_elements):
+traffic_is_linear = lines(
     """Memory is O(N), traffic is not: Q and O travel once for EVERY key block, so doubling N
-    quadruples the traffic."""
-    return 4 * S * S + 4 * S * D, 4 * S * D
+    quadruples the traffic.""",
+    ("flash = 2 * S * D + rounds * (3 * S * D + 4 * S)", "flash = 4 * S * D"),
+)
 
-
-@misconception()
-def never_worse_than_standard(S, D, sram_elements):
+never_worse_than_standard = lines(
     """The flash count is capped at the standard one; with small blocks Algorithm 1 really moves
-    more (0.52x at N 8192, d 128, Bc 50)."""
-    bc, _ = block_sizes(D, sram_elements)
-    standard = 4 * S * S + 4 * S * D
-    return standard, min(standard, 2 * S * D + -(-S // bc) * (3 * S * D + 4 * S))
+    more (0.52x at N 8192, d 128, Bc 50).""",
+    ("return standard, flash", "return standard, min(standard, flash)"),
+)
 
+statistics_are_free = lines(
+    """l and m are forgotten: every round reads and writes both, 4N elements.""",
+    ("rounds * (3 * S * D + 4 * S)", "rounds * (3 * S * D)"),
+)
 
-@misconception()
-def statistics_are_free(S, D, sram_elements):
-    """l and m are forgotten: every round reads and writes both, 4N elements."""
-    bc, _ = block_sizes(D, sram_elements)
-    return 4 * S * S + 4 * S * D, 2 * S * D + -(-S // bc) * 3 * S * D
+statistics_travel_once = lines(
+    """l and m are read in each round and not written, or the other way round: every round reads and
+    writes both, 4N elements.""",
+    ("rounds * (3 * S * D + 4 * S)", "rounds * (3 * S * D + 2 * S)"),
+)
 
-
-@misconception()
-def output_stays_on_chip(S, D, sram_elements):
+output_stays_on_chip = lines(
     """O is written once at the end as in FlashAttention-2; in Algorithm 1 the KEY loop is outside,
-    so every round reads and writes all of O."""
-    bc, _ = block_sizes(D, sram_elements)
-    return 4 * S * S + 4 * S * D, 3 * S * D + -(-S // bc) * (S * D + 4 * S)
+    so every round reads and writes all of O.""",
+    ("2 * S * D + rounds * (3 * S * D + 4 * S)", "3 * S * D + rounds * (S * D + 4 * S)"),
+)
 
+output_and_statistics_stay_on_chip = lines(
+    """O is written once at the end as in FlashAttention-2; in Algorithm 1 the KEY loop is outside,
+    so every round reads and writes all of O.""",
+    ("2 * S * D + rounds * (3 * S * D + 4 * S)", "3 * S * D + rounds * S * D + 2 * S"),
+)
 
-@misconception()
-def scores_cross_twice(S, D, sram_elements):
+keys_and_values_in_every_round = lines(
+    """All of K and V are counted in every round; the outer loop walks over their blocks and loads
+    each of them once, 2 N d in all.""",
+    ("2 * S * D + rounds * (3 * S * D + 4 * S)", "rounds * (5 * S * D + 4 * S)"),
+)
+
+rounds_of_query_blocks = lines(
+    """The rounds are counted with Br; the outer loop walks over key blocks, ceil(N / Bc) of
+    them.""",
+    ("bc, _ = block_sizes", "_, bc = block_sizes"),
+)
+
+scores_cross_twice = lines(
     """The S x S matrix is counted twice; Algorithm 0 writes the scores, reads them, writes the
-    probabilities and reads those: four times."""
-    bc, _ = block_sizes(D, sram_elements)
-    return 2 * S * S + 4 * S * D, 2 * S * D + -(-S // bc) * (3 * S * D + 4 * S)
+    probabilities and reads those: four times.""",
+    (
+        "standard = (2 * S * D + S * S) + (S * S + S * S) + (S * S + S * D + S * D)",
+        "standard = (2 * S * D + S * S) + (S * S + S * D + S * D)",
+    ),
+)
 
+softmax_reads_without_writing = lines(
+    """The S x S matrix is counted three times: the softmax reads the scores AND writes the
+    probabilities, which the second product reads.""",
+    ("+ (S * S + S * S) +", "+ S * S +"),
+)
 
-@misconception()
-def last_round_is_dropped(S, D, sram_elements):
-    """Tc is rounded down: a ragged last key block needs a round like any other."""
-    bc, _ = block_sizes(D, sram_elements)
-    return 4 * S * S + 4 * S * D, 2 * S * D + S // bc * (3 * S * D + 4 * S)
+last_round_is_dropped = lines(
+    """Tc is rounded down: a ragged last key block needs a round like any other.""",
+    ("rounds = -(-S // bc)", "rounds = S // bc"),
+)

@@ -1,67 +1,71 @@
-from grader.suite import misconception
+from grader.suite import lines
 
-
-@misconception()
-def o_is_rescaled_but_not_l(a, b):
+o_is_rescaled_but_not_l = lines(
     """o is rescaled to the common maximum and l is not; both are sums of exp(s - m) and change
-    with m in the same way."""
-    m = torch.maximum(a[0], b[0])
-    shift = m.masked_fill(m == -math.inf, 0.0)
-    w_a, w_b = torch.exp(a[0] - shift), torch.exp(b[0] - shift)
-    return m, a[1] + b[1], w_a[..., None] * a[2] + w_b[..., None] * b[2]
+    with m in the same way.""",
+    ("l = w_a * l_a + w_b * l_b", "l = l_a + l_b"),
+)
 
-
-@misconception()
-def l_is_rescaled_but_not_o(a, b):
+l_is_rescaled_but_not_o = lines(
     """l is rescaled to the common maximum and o is not; o is the same sum with v as weights and
-    needs the same factor."""
-    m = torch.maximum(a[0], b[0])
-    shift = m.masked_fill(m == -math.inf, 0.0)
-    return m, torch.exp(a[0] - shift) * a[1] + torch.exp(b[0] - shift) * b[1], a[2] + b[2]
+    needs the same factor.""",
+    ("o = w_a[..., None] * o_a + w_b[..., None] * o_b", "o = o_a + o_b"),
+)
 
-
-@misconception()
-def infinity_minus_infinity(a, b):
+infinity_minus_infinity = lines(
     """Where both parts are empty the factor is exp(-inf - -inf) = NaN; any finite shift serves
-    such a row."""
-    m = torch.maximum(a[0], b[0])
-    w_a, w_b = torch.exp(a[0] - m), torch.exp(b[0] - m)
-    return m, w_a * a[1] + w_b * b[1], w_a[..., None] * a[2] + w_b[..., None] * b[2]
+    such a row.""",
+    ("shift = m.masked_fill(m == -math.inf, 0.0)", "shift = m"),
+)
 
-
-@misconception()
-def factors_have_the_wrong_sign(a, b):
+factors_have_the_wrong_sign = lines(
     """The factor of a part is exp(m_part - m), at most 1; exp(m - m_part) makes the smaller part
-    the heavier one."""
-    m = torch.maximum(a[0], b[0])
-    w_a, w_b = torch.exp(m - a[0]), torch.exp(m - b[0])
-    return m, w_a * a[1] + w_b * b[1], w_a[..., None] * a[2] + w_b[..., None] * b[2]
+    the heavier one.""",
+    (
+        "torch.exp(m_a - shift), torch.exp(m_b - shift)",
+        "torch.exp(shift - m_a), torch.exp(shift - m_b)",
+    ),
+)
 
-
-@misconception()
-def o_is_divided_by_l(a, b):
+o_is_divided_by_l = lines(
     """The merged o is divided by l; a state keeps o unnormalised, otherwise the next merge weighs
-    it as if its l were 1."""
-    m = torch.maximum(a[0], b[0])
-    shift = m.masked_fill(m == -math.inf, 0.0)
-    w_a, w_b = torch.exp(a[0] - shift), torch.exp(b[0] - shift)
-    l = w_a * a[1] + w_b * b[1]
-    return m, l, (w_a[..., None] * a[2] + w_b[..., None] * b[2]) / l[..., None]
+    it as if its l were 1.""",
+    ("return m, l, o", "return m, l, o / l.masked_fill(l == 0, 1.0)[..., None]"),
+)
 
+o_is_divided_by_an_l_of_zero = lines(
+    """The merged o is divided by l; a state keeps o unnormalised, otherwise the next merge weighs
+    it as if its l were 1.""",
+    ("return m, l, o", "return m, l, o / l[..., None]"),
+)
 
-@misconception()
-def o_is_taken_for_an_average(a, b):
+o_is_taken_for_an_average = lines(
     """o is weighed with l as if it were normalised; o is already the sum over the keys, so its
-    only factor is exp(m_part - m)."""
-    m = torch.maximum(a[0], b[0])
-    shift = m.masked_fill(m == -math.inf, 0.0)
-    w_a, w_b = torch.exp(a[0] - shift) * a[1], torch.exp(b[0] - shift) * b[1]
-    return m, w_a + w_b, w_a[..., None] * a[2] + w_b[..., None] * b[2]
+    only factor is exp(m_part - m).""",
+    (
+        "o = w_a[..., None] * o_a + w_b[..., None] * o_b",
+        "o = (w_a * l_a)[..., None] * o_a + (w_b * l_b)[..., None] * o_b",
+    ),
+)
 
+o_is_averaged = lines(
+    """o is weighed with l as if it were normalised; o is already the sum over the keys, so its
+    only factor is exp(m_part - m).""",
+    (
+        "o = w_a[..., None] * o_a + w_b[..., None] * o_b",
+        "o = (w_a * l_a)[..., None] * o_a + (w_b * l_b)[..., None] * o_b\n"
+        "    o = o / l.masked_fill(l == 0, 1.0)[..., None]",
+    ),
+)
 
-@misconception()
-def measured_from_the_first_part(a, b):
+measured_from_the_first_part = lines(
     """The first part's maximum is kept as the common one; if the second part's is larger, exp(m_b
-    - m_a) grows without bound."""
-    w_b = torch.exp(b[0] - a[0])
-    return a[0], a[1] + w_b * b[1], a[2] + w_b[..., None] * b[2]
+    - m_a) grows without bound.""",
+    ("m = torch.maximum(m_a, m_b)", "m = torch.where(m_a == -math.inf, m_b, m_a)"),
+)
+
+measured_from_the_first_part_even_if_empty = lines(
+    """The first part's maximum is kept as the common one; if the second part's is larger, exp(m_b
+    - m_a) grows without bound.""",
+    ("m = torch.maximum(m_a, m_b)", "m = m_a"),
+)

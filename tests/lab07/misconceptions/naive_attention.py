@@ -1,71 +1,76 @@
-from grader.suite import misconception
+from grader.suite import lines, misconception
 
-
-@misconception()
-def mask_starts_at_the_first_key(q, k, v, causal=False, scale=None):
+mask_starts_at_the_first_key = lines(
     """The causal mask is aligned to the first key; with fewer queries than keys (a cache) the
-    queries are the last positions, so the diagonal moves right by S_kv - S."""
-    s = q @ k.mT * (scale or 1 / math.sqrt(q.shape[3]))
-    if causal:
-        s = s.masked_fill(~torch.ones(s.shape[-2:], dtype=torch.bool).tril(), -math.inf)
-    return torch.softmax(s, -1) @ v
+    queries are the last positions, so the diagonal moves right by S_kv - S.""",
+    ("tril(diagonal=S_kv - S)", "tril()"),
+)
 
-
-@misconception()
-def no_scale(q, k, v, causal=False, scale=None):
+no_scale = lines(
     """The scores are not divided by sqrt(D): a dot product of D terms has variance D, and the
-    softmax saturates."""
-    s = q @ k.mT * (scale or 1.0)
-    if causal:
-        hidden = ~torch.ones(s.shape[-2:], dtype=torch.bool).tril(s.shape[-1] - s.shape[-2])
-        s = s.masked_fill(hidden, -math.inf)
-    return torch.softmax(s, -1) @ v
+    softmax saturates.""",
+    ("1 / math.sqrt(q.shape[3]) if", "1.0 if"),
+)
 
-
-@misconception()
-def scale_is_one_over_d(q, k, v, causal=False, scale=None):
+scale_is_one_over_d = lines(
     """The scale is 1/sqrt(D), not 1/D: the standard deviation of a dot product grows with the root
-    of its length."""
-    s = q @ k.mT * (scale or 1 / q.shape[3])
-    if causal:
-        hidden = ~torch.ones(s.shape[-2:], dtype=torch.bool).tril(s.shape[-1] - s.shape[-2])
-        s = s.masked_fill(hidden, -math.inf)
-    return torch.softmax(s, -1) @ v
+    of its length.""",
+    ("1 / math.sqrt(q.shape[3]) if", "1 / q.shape[3] if"),
+)
 
+the_given_scale_is_ignored = lines(
+    """The scale is always 1/sqrt(D); a scale that is given takes its place.""",
+    ("1 / math.sqrt(q.shape[3]) if scale is None else scale", "1 / math.sqrt(q.shape[3])"),
+)
 
-@misconception()
-def softmax_over_the_queries(q, k, v, causal=False, scale=None):
+softmax_over_the_queries = lines(
     """The softmax runs over the queries; each row, one query, must sum to 1 over its KEYS, the
-    last axis."""
-    s = q @ k.mT * (scale or 1 / math.sqrt(q.shape[3]))
-    if causal:
-        hidden = ~torch.ones(s.shape[-2:], dtype=torch.bool).tril(s.shape[-1] - s.shape[-2])
-        s = s.masked_fill(hidden, -math.inf)
-    return torch.softmax(s, -2) @ v
+    last axis.""",
+    ("torch.softmax(s, dim=-1)", "torch.softmax(s, dim=-2)"),
+)
 
-
-@misconception()
-def mask_after_the_softmax(q, k, v, causal=False, scale=None):
+mask_after_the_softmax = lines(
     """Hidden keys are zeroed after the softmax, so they still stand in its denominator and a row
-    sums to less than 1."""
-    p = torch.softmax(q @ k.mT * (scale or 1 / math.sqrt(q.shape[3])), -1)
-    return (p.tril(k.shape[2] - q.shape[2]) if causal else p) @ v
+    sums to less than 1.""",
+    (
+        "        s = s.masked_fill(~visible, -math.inf)\n    p = torch.softmax(s, dim=-1)\n",
+        "        p = torch.softmax(s, dim=-1)\n        s = s.masked_fill(~visible, -math.inf)\n"
+        "    else:\n        p = torch.softmax(s, dim=-1)\n",
+    ),
+)
 
-
-@misconception()
-def hidden_scores_are_zero(q, k, v, causal=False, scale=None):
+hidden_scores_are_zero = lines(
     """A hidden score is set to 0, which is a score like any other (weight exp(0) = 1); weight 0
-    needs a score of -inf."""
-    s = q @ k.mT * (scale or 1 / math.sqrt(q.shape[3]))
-    return torch.softmax(s.tril(k.shape[2] - q.shape[2]) if causal else s, -1) @ v
+    needs a score of -inf.""",
+    ("s.masked_fill(~visible, -math.inf)", "s.masked_fill(~visible, 0.0)"),
+)
+
+heads_in_turn = lines(
+    """KV heads are dealt out in turn, h % H_kv; a group is H // H_kv NEIGHBOURING query heads.""",
+    ("k.to(wide).repeat_interleave(group, dim=1)", "k.to(wide).repeat(1, group, 1, 1)"),
+    ("v.to(wide).repeat_interleave(group, dim=1)", "v.to(wide).repeat(1, group, 1, 1)"),
+)
+
+scores_in_16_bits = lines(
+    """The scores are kept in the 16 bits of the inputs: near 60 bfloat16 numbers are 1/4 apart, and
+    exp makes 28 % of that.""",
+    ("wide, group = statistics_dtype(q)", "wide, group = q.dtype"),
+)
+
+scale_is_rounded_into_q = lines(
+    """q is multiplied by the scale in 16 bits, which rounds it once more before the product;
+    multiply the scores, which are float32.""",
+    ("q.to(wide), k) * scale", "(q * scale).to(wide), k)"),
+)
 
 
 @misconception()
 def library_attention(q, k, v, causal=False, scale=None):
     """The library's attention is called; this task is to write the three steps that it fuses."""
-    group = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    group, dtype = q.shape[1] // k.shape[1], q.dtype
+    q, k, v = q.double(), *(x.double().repeat_interleave(group, 1) for x in (k, v))
     mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
     if causal:
         mask = mask.tril(k.shape[2] - q.shape[2])
-    return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+    o = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+    return o.masked_fill(~mask.any(-1)[:, None], 0.0).to(dtype)

@@ -1,36 +1,56 @@
-from grader.suite import misconception
+from grader.suite import lines
 
-
-@misconception()
-def the_last_block_is_used_whole(q, k_cache, v_cache, block_table, context_lens, scale=None):
+the_last_block_is_used_whole = lines(
     """The last block is used beyond context_len; its other slots belong to nobody yet, and a NaN
-    there survives a weight of 0."""
-    o = torch.zeros_like(q)
-    for b, length in enumerate(context_lens.tolist()):
-        blocks = block_table[b, : -(-length // k_cache.shape[1])].long()
-        k, v = (x[blocks].flatten(0, 1).transpose(0, 1)[None] for x in (k_cache, v_cache))
-        o[b] = flash_forward(q[b, :, None][None], k, v, 1, 16, scale=scale)[0][0, :, 0]
-    return o
+    there survives a weight of 0.""",
+    ("filled = min(length - n * block_size, block_size)", "filled = block_size"),
+)
 
+the_table_is_ignored = lines(
+    """Block n of a sequence is read from pool block n; where it lies is block_table[b, n].""",
+    ("block = int(block_table[b, n])", "block = n"),
+)
 
-@misconception()
-def the_table_is_ignored(q, k_cache, v_cache, block_table, context_lens, scale=None):
-    """Block n of a sequence is read from pool block n; where it lies is block_table[b, n]."""
-    o = torch.zeros_like(q)
-    for b, length in enumerate(context_lens.tolist()):
-        k, v = (x.flatten(0, 1)[:length].transpose(0, 1)[None] for x in (k_cache, v_cache))
-        o[b] = flash_forward(q[b, :, None][None], k, v, 1, 16, scale=scale)[0][0, :, 0]
-    return o
+blocks_are_sorted = lines(
+    """The blocks of a sequence are taken in the order of their numbers; block n of a sequence is
+    entry n of its table, and only the last of THESE is partly filled.""",
+    (
+        "block = int(block_table[b, n])",
+        "block = int(block_table[b, : -(-length // block_size)].sort().values[n])",
+    ),
+)
 
+the_last_block_is_left_out = lines(
+    """A last block that is not full is left out: a context of 13 tokens has four blocks of 4, not
+    three.""",
+    ("range(-(-length // block_size))", "range(length // block_size)"),
+)
 
-@misconception()
-def the_pool_is_copied(q, k_cache, v_cache, block_table, context_lens, scale=None):
+the_pool_is_copied = lines(
     """The whole pool is copied (cast, or repeated for the query heads) for the sake of a few
-    blocks; gather through the table first."""
-    o = torch.zeros_like(q)
-    k_cache, v_cache = k_cache.double(), v_cache.double()
-    for b, length in enumerate(context_lens.tolist()):
-        blocks = block_table[b, : -(-length // k_cache.shape[1])].long()
-        k, v = (x[blocks].flatten(0, 1)[:length].transpose(0, 1)[None] for x in (k_cache, v_cache))
-        o[b] = flash_forward(q[b, :, None][None].double(), k, v, 1, 16, scale=scale)[0][0, :, 0]
-    return o
+    blocks; gather through the table first.""",
+    (
+        "    o = torch.zeros_like(q_grouped)\n",
+        "    k_cache, v_cache = k_cache.double(), v_cache.double()\n"
+        "    o = torch.zeros_like(q_grouped)\n",
+    ),
+)
+
+paged_heads_in_turn = lines(
+    """KV heads are dealt out in turn, h % H_kv; a group is H // H_kv NEIGHBOURING query heads.""",
+    (
+        "q.to(wide).unflatten(1, (H_kv, q.shape[1] // H_kv))",
+        "q.to(wide).unflatten(1, (q.shape[1] // H_kv, H_kv)).transpose(1, 2)",
+    ),
+    ("return o.flatten(1, 2)", "return o.transpose(1, 2).flatten(1, 2)"),
+)
+
+parts_of_a_cache_are_rounded = lines(
+    """The accumulator is rounded to the type of q after each block; it stays float32 until the last
+    token is in, and is rounded once.""",
+    (
+        "            state = merge(state,",
+        "            state = (*state[:2], state[2].to(q.dtype).to(wide))\n"
+        "            state = merge(state,",
+    ),
+)

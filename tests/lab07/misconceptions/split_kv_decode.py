@@ -1,35 +1,58 @@
-from grader.suite import misconception
+from grader.suite import lines
 
-
-@misconception()
-def workers_count_alike(q, k, v, num_splits, scale=None):
+workers_count_alike = lines(
     """The workers' outputs are averaged with equal weights; a worker whose keys score high carries
-    more of the softmax, exp(lse_worker)."""
-    n = -(-k.shape[2] // num_splits)
-    parts = [
-        flash_forward(q, k[:, :, j : j + n], v[:, :, j : j + n], 1, n, scale=scale)
-        for j in range(0, k.shape[2], n)
-    ]
-    o = sum(o for o, _ in parts) / len(parts)
-    return o, torch.logsumexp(torch.stack([lse for _, lse in parts]), 0)
+    more of the softmax, exp(lse_worker).""",
+    (
+        "    m, l, o = state\n    return (o / l.masked_fill(l == 0, 1.0)[..., None])",
+        "    m, l, o = state\n    busy = max(-(-S_kv // max(n, 1)), 1)\n"
+        "    o = sum(o_w for _, _, o_w in parts[:busy]) / busy\n    return o",
+    ),
+)
 
+states_count_alike = lines(
+    """The workers' outputs are averaged with equal weights; a worker whose keys score high carries
+    more of the softmax, exp(lse_worker).""",
+    (
+        "state = merge(state, part)",
+        "state = (torch.maximum(state[0], part[0]), state[1] + part[1], state[2] + part[2])",
+    ),
+)
 
-@misconception()
-def lse_of_the_largest_worker(q, k, v, num_splits, scale=None):
+lse_of_the_largest_worker = lines(
     """The merged lse is the largest worker's; it is the logarithm of the SUM of all
-    exp(lse_worker)."""
-    n = -(-k.shape[2] // num_splits)
-    parts = [
-        flash_forward(q, k[:, :, j : j + n], v[:, :, j : j + n], 1, n, scale=scale)
-        for j in range(0, k.shape[2], n)
-    ]
-    lse = torch.stack([lse for _, lse in parts])
-    w = torch.softmax(lse, 0)
-    return sum(w_n[..., None] * o for w_n, (o, _) in zip(w, parts)), lse.amax(0)
+    exp(lse_worker).""",
+    ("m + torch.log(l)", "m"),
+)
 
-
-@misconception()
-def one_worker_does_it_all(q, k, v, num_splits, scale=None):
+one_worker_does_it_all = lines(
     """All keys go through one product: with one query row there is then one block of work for the
-    whole GPU."""
-    return flash_forward(q, k, v, 1, max(k.shape[2], 1), scale=scale)
+    whole GPU.""",
+    ("n = -(-S_kv // num_splits)", "num_splits, n = 1, S_kv"),
+)
+
+the_rest_of_the_keys_is_lost = lines(
+    """Keys a worker are rounded down, and what is left over is seen by nobody: n is the ceiling of
+    S_kv / num_splits.""",
+    ("n = -(-S_kv // num_splits)", "n = S_kv // num_splits"),
+)
+
+the_rest_of_the_keys_is_lost_unless_workers_idle = lines(
+    """Keys a worker are rounded down, and what is left over is seen by nobody: n is the ceiling of
+    S_kv / num_splits.""",
+    ("n = -(-S_kv // num_splits)", "n = max(1, S_kv // num_splits)"),
+)
+
+the_last_worker_takes_the_rest = lines(
+    """The last worker takes the rest of a division that is rounded down, up to twice what the
+    others have, and all wait for it; n is the ceiling of S_kv / num_splits.""",
+    ("n = -(-S_kv // num_splits)", "n = S_kv // num_splits"),
+    ("min((w + 1) * n, S_kv))", "S_kv if w == num_splits - 1 else (w + 1) * n)"),
+    ("1, max(n, 1), scale", "1, max(S_kv, 1), scale"),
+)
+
+parts_are_rounded_before_they_are_merged = lines(
+    """Each worker's output is rounded to the type of q, and then merged; where parts cancel, what
+    is left is their rounding. Merge in float32, and round once.""",
+    ("q.to(wide), k[:, :, keys]", "q, k[:, :, keys]"),
+)

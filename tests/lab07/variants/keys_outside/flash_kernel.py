@@ -80,8 +80,22 @@ def flash_program(
     tl.store(lse_block, lse, boundary_check=(0,))
 
 
+def check(q, k, v, scale):
+    """The given one."""
+    B, H, _, D = q.shape
+    fits = D in (16, 32, 64, 128) and k.shape == v.shape and (k.shape[0], k.shape[3]) == (B, D)
+    if not fits or k.shape[1] == 0 or H % k.shape[1] or not scale > 0:
+        raise ValueError("shapes, heads or scale")
+    if q.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        raise ValueError(f"no kernel for {q.dtype}")
+    if not q.dtype == k.dtype == v.dtype:
+        raise ValueError("three dtypes")
+
+
 def flash_kernel(q, k, v, causal=False, scale=None, block_q=128, block_k=64):
     B, H, S, D = q.shape
+    scale = D**-0.5 if scale is None else scale
+    check(q, k, v, scale)
     H_kv, S_kv = k.shape[1:3]
     o = q.new_empty((B, H, S, D))
     lse = q.new_empty((B, H, S), dtype=torch.float32)
@@ -90,7 +104,7 @@ def flash_kernel(q, k, v, causal=False, scale=None, block_q=128, block_k=64):
         warnings.filterwarnings("ignore", "tl.make_block_ptr is deprecated")
         flash_program[(blocks * H * B,)](
             q, k, v, o, lse, *q.stride(), *k.stride(), *v.stride(),
-            H, H_kv, S, S_kv, blocks, S_kv - S, D**-0.5 if scale is None else scale,
+            H, H_kv, S, S_kv, blocks, S_kv - S, scale,
             D, block_q, block_k, causal, q.dtype == torch.float16 or q.is_cuda,
         )  # fmt: skip
     return o, lse

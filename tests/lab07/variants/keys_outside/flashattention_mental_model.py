@@ -108,7 +108,7 @@ def flash_backward(q, k, v, o, lse, do, block_q, block_k, causal=False, scale=No
     lse_rows = _fold(lse.to(wide), H_kv).flatten(2)[..., None]
     delta = (rows[1] * _fold(o.to(wide), H_kv).flatten(2, 3)).sum(-1, keepdim=True)
     dq = torch.zeros_like(rows[0])
-    dks, dvs = [], []
+    dks, dvs = [rows[0].new_zeros(B, H_kv, 0, D)], [rows[0].new_zeros(B, H_kv, 0, D)]
     last = (torch.arange(S) + S_kv - S).repeat(H // H_kv)[:, None]
     for j in range(0, S_kv, block_k):
         kj, vj = k[:, :, j : j + block_k].to(wide), v[:, :, j : j + block_k].to(wide)
@@ -173,7 +173,8 @@ def split_kv_decode(q, k, v, num_splits, scale=None):
     B, H, _, D = q.shape
     H_kv, wide = k.shape[1], statistics_dtype(q)
     rows = q.to(wide).view(B, H_kv, H // H_kv, D)
-    state = None
+    top = torch.full(rows.shape[:-1], -math.inf, dtype=wide)
+    state = (top, torch.zeros_like(top), torch.zeros_like(rows))
     n = math.ceil(k.shape[2] / num_splits)
     for worker in range(num_splits):
         k_w, v_w = (x[:, :, worker * n : (worker + 1) * n].to(wide) for x in (k, v))
@@ -182,10 +183,10 @@ def split_kv_decode(q, k, v, num_splits, scale=None):
         s = rows @ k_w.mT * scale
         top = s.amax(-1)
         p = (s - top[..., None]).exp()
-        part = (top, p.sum(-1), p @ v_w)
-        state = part if state is None else merge(state, part)
+        state = merge(state, (top, p.sum(-1), p @ v_w))
     m, l, o = state
-    return (o / l[..., None]).reshape(B, H, 1, D).to(q.dtype), (m + l.log()).reshape(B, H, 1)
+    o = o / l.clamp(min=1e-37)[..., None]
+    return o.reshape(B, H, 1, D).to(q.dtype), (m + l.log()).reshape(B, H, 1)
 
 
 def paged_attention(q, k_cache, v_cache, block_table, context_lens, scale=None):

@@ -87,10 +87,23 @@ def flash_program(
     tl.store(lse_ptr + place, lse, mask=row < S)
 
 
+def check(q, k, v, scale):
+    """The given one."""
+    B, H, _, D = q.shape
+    fits = D in (16, 32, 64, 128) and k.shape == v.shape and (k.shape[0], k.shape[3]) == (B, D)
+    if not fits or k.shape[1] == 0 or H % k.shape[1] or not scale > 0:
+        raise ValueError("shapes, heads or scale")
+    if q.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        raise ValueError(f"no kernel for {q.dtype}")
+    if not q.dtype == k.dtype == v.dtype:
+        raise ValueError("three dtypes")
+
+
 def flash_kernel(q, k, v, causal=False, scale=None, block_q=128, block_k=64):
     B, H, S, D = q.shape
     if scale is None:
         scale = 1 / math.sqrt(D)
+    check(q, k, v, scale)
     o = torch.empty((B, H, S, D), dtype=q.dtype, device=q.device)
     lse = torch.full((B, H, S), math.nan, dtype=torch.float32, device=q.device)
     flash_program[(B * H, triton.cdiv(S, block_q))](

@@ -28,6 +28,8 @@ def naive_attention(q, k, v, causal=False, scale=None):
     S, S_kv, D = q.shape[2], k.shape[2], q.shape[3]
     c = D**-0.5 if scale is None else scale
     out = torch.zeros_like(q)
+    if S_kv == 0:
+        return out
     for b, h, g in _heads(q, k):
         s = c * (q[b, h].double() @ k[b, g].double().T)
         weights = torch.exp(s - s.max(dim=1, keepdim=True).values)
@@ -169,15 +171,17 @@ def gqa_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, block_q, block_k, causal=Fal
 
 
 def split_kv_decode(q, k, v, num_splits, scale=None):
+    n = max(1, math.ceil(k.shape[2] / num_splits))
     pieces = [
         flash_forward(q.double(), k_w, v_w, 1, 4096, scale=scale)
         for k_w, v_w in zip(
-            k.split(math.ceil(k.shape[2] / num_splits), dim=2),
-            v.split(math.ceil(k.shape[2] / num_splits), dim=2),
+            k.split(n, dim=2),
+            v.split(n, dim=2),
         )
     ]
     outs, lses = (torch.stack(x) for x in zip(*pieces))
-    return (torch.softmax(lses, 0)[..., None] * outs).sum(0).to(q.dtype), torch.logsumexp(lses, 0)
+    weights = torch.softmax(lses, 0).nan_to_num(0.0)
+    return (weights[..., None] * outs).sum(0).to(q.dtype), torch.logsumexp(lses, 0)
 
 
 def paged_attention(q, k_cache, v_cache, block_table, context_lens, scale=None):

@@ -67,6 +67,8 @@ def naive_attention(
     """
     B, H, S, D = q.shape
     S_kv = k.shape[2]
+    if S_kv == 0:
+        return torch.zeros_like(q)
     if scale is None:
         scale = D ** -0.5
     acc = statistics_dtype(q)
