@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 
 def one_dtype(params):
@@ -192,6 +193,18 @@ class Zero3Module(nn.Module):
         self.release()
 
     def forward(self, *args, **kwargs):
+        inputs = []
+
+        def enter(x):
+            if torch.is_grad_enabled() and x.requires_grad:
+                x = x.view_as(x)
+                inputs.append(x)
+            return x
+
+        args, kwargs = tree_map_only(torch.Tensor, enter, (args, kwargs))
+        self.ends_with_inputs = bool(inputs)
+        if inputs:
+            torch.autograd.graph.register_multi_grad_hook(inputs, self._on_inputs, mode="all")
         self.start()
         for module in self.next_blocks[: self.prefetch]:
             module.start()
@@ -212,9 +225,12 @@ class Zero3Module(nn.Module):
             module.start()
         self.fill()
 
+    def _on_inputs(self, grads):
+        self._on_end()
+
     def _on_gradient(self, param):
         self.awaited -= 1
-        if self.awaited == 0:
+        if self.awaited == 0 and not self.ends_with_inputs:
             self._on_end()
 
     def _on_end(self):
