@@ -110,8 +110,8 @@ class Branches(nn.Module):
 
 
 class Odd(nn.Module):
-    """A tied weight, a frozen layer, batch statistics, a buffer that no state dict lists, and at
-    the end a bias of 7 elements."""
+    """A tied weight, a frozen layer, batch statistics, a buffer with two names, one that no state
+    dict lists, and at the end a bias of 7 elements."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,6 +122,8 @@ class Odd(nn.Module):
         self.head.weight = self.embed.weight
         self.leave = nn.Linear(5, 7)
         self.register_buffer("table", torch.zeros(3), persistent=False)
+        self.register_buffer("places", torch.tensor([2, 0, 1]))
+        self.register_buffer("same_places", self.places)
 
     def forward(self, ids: Tensor) -> Tensor:
         h = torch.tanh(self.frozen(self.norm(self.embed(ids))))

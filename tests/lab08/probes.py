@@ -909,10 +909,20 @@ def clip_shards(student, data, checked=True, members=None):
     return _ranks(rank_does, data, checked)
 
 
+def _named_tensors(tree, name=""):
+    """The tensors in a nest of dicts, by their path."""
+    if isinstance(tree, torch.Tensor):
+        yield name, tree
+    elif isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from _named_tensors(value, f"{name}/{key}" if name else str(key))
+
+
 def full_state(student, data, members=None):
     """data[rank]: {"shard": this rank's, "others": what is not sharded, by name, "wide": whether of
-    one wide layer}. What the learner's function returns on each rank, what travelled, and the
-    memory behind each tensor."""
+    one wide layer, "go_on": whether model and shards change afterwards}. What the learner's
+    function returns on each rank, what travelled, the memory behind each tensor, and which of them
+    changed with the model or the shards."""
     gather = student.full_state_dict
 
     def rank_does(rank, size, mine):
@@ -931,15 +941,16 @@ def full_state(student, data, members=None):
         with meters.collectives() as log:
             full = gather(model, mine["shard"], group)
         row = {"full": full, "calls": _log_rows(log), "behind": {}}
-        if isinstance(full, dict) and isinstance(full.get("model"), dict):
-            tensors = {
-                name: value
-                for name, value in full["model"].items()
-                if isinstance(value, torch.Tensor)
-            }
-            row["behind"] = {
-                name: [t.untyped_storage().nbytes(), t.nbytes] for name, t in tensors.items()
-            }
+        tensors = dict(_named_tensors(full))
+        row["behind"] = {
+            name: [t.untyped_storage().nbytes(), t.nbytes] for name, t in tensors.items()
+        }
+        kept = {name: t.clone() for name, t in tensors.items()}
+        if mine["go_on"]:
+            with torch.no_grad():
+                for t in [*model.parameters(), *model.buffers(), *mine["shard"].values()]:
+                    t.fill_(77) if isinstance(t, torch.Tensor) else None
+        row["moved"] = [n for n, t in tensors.items() if not torch.equal(t, kept[n])]
         return row
 
     return _ranks(rank_does, data, checked=False)
@@ -978,6 +989,35 @@ def mastered(student, data, members=None):
         return found
 
     return _ranks(rank_does, data, checked=False)
+
+
+def master_in_place(student, data):
+    """data[rank]: {"params": bfloat16 tensors, the first of them transposed here, "grads": this
+    rank's shard of each step's gradient, "adamw"}. Before each step all parameters are NaN; after
+    it, what stands where they were, and the master and its moments."""
+    master_weights = student.MasterWeights
+
+    def rank_does(rank, size, mine):
+        params = [nn.Parameter(p.clone()) for p in mine["params"]]
+        params[0] = nn.Parameter(mine["params"][0].t().clone().t())
+        opt = master_weights(iter(params), **mine["adamw"])
+        places = [p.detach() for p in params]
+        rows = []
+        for grad in mine["grads"]:
+            with torch.no_grad():
+                for p in params:
+                    p.fill_(float("nan"))
+            opt.step(grad.clone())
+            rows.append(
+                {name: getattr(opt, name).detach().clone() for name in _MASTER}
+                | {"params": torch.cat([place.reshape(-1) for place in places])}
+            )
+        return rows
+
+    return _ranks(rank_does, data)
+
+
+_MASTER = ("master", "exp_avg", "exp_avg_sq")
 
 
 def held_by_master(student, data):

@@ -141,13 +141,51 @@ def test_more_ranks_than_elements(student, P):
         )
 
 
+@task("state_bytes")
+def test_exact_however_large(student, rng):
+    """Parameters beyond 2^53, where a float has no odd numbers, for 2 to 4,096 ranks.
+    Oracle: P is made of a share and N, so nothing is divided; the prices by hand."""
+    prices = {"fp32": (4, 4, 8), "bf16_mixed": (2, 2, 12), "fp16_fp16grads": (2, 2, 16)}
+    for N in (2, 3, 1000, 4096):
+        share = (1 << 54) // N + 2 * int(rng.integers(1, 1000)) + 1
+        for missing in (0, 1, N - 1):
+            P = N * share - missing
+            for recipe, price in prices.items():
+                rows = [(P, N, stage, recipe) for stage in STAGES]
+                for (_, _, stage, _), got in zip(
+                    rows, student.map("state_bytes", rows), strict=True
+                ):
+                    held = [
+                        each * (share if stage >= first else P)
+                        for each, first in zip(price, (3, 2, 1), strict=True)
+                    ]
+                    want = dict(
+                        zip(("param", "grad", "opt", "total"), [*held, sum(held)], strict=True)
+                    )
+                    expect.equal(
+                        got,
+                        want,
+                        "bytes are whole numbers, and a float has only 53 bits of them",
+                        f"P={P}, N={N}, stage {stage}, {recipe}",
+                    )
+                    expect.true(
+                        all(type(size) is int for size in got.values()),
+                        because="all four are int: sizes of memory are counted, not measured",
+                        observed=" ".join(sorted({type(size).__name__ for size in got.values()})),
+                    )
+
+
 @task("state_bytes", gate=False)
 @pytest.mark.parametrize(
     ("name", "args"),
     [
         ("stage", (100, 2, 4, "fp32")),
+        ("stage", (100, 2, -1, "fp32")),
+        ("stage", (100, 2, 1.5, "fp32")),
         ("recipe", (100, 2, 1, "adam8bit")),
+        ("recipe", (100, 2, 0, "FP32")),
         ("N", (100, 0, 1, "fp32")),
+        ("N", (100, -2, 0, "fp32")),
         ("P", (-1, 2, 1, "fp32")),
     ],
 )
@@ -257,11 +295,14 @@ def test_rows_of_all_ranks_are_the_parameter(student):
 
 
 @task("dim0_shard", gate=False)
-@pytest.mark.parametrize("args", [((), 2, 0), ((5,), 2, 2), ((5,), 2, -1), ((5,), 0, 0)])
+@pytest.mark.parametrize(
+    "args", [((), 2, 0), ((5,), 2, 2), ((5,), 2, -1), ((5,), 0, 0), ((5,), -1, 0), ((0, 5), 3, 3)]
+)
 def test_no_shard_of_that(student, args):
     """A scalar, and ranks that do not exist, are refused; an empty parameter is not.
     Oracle: the contract; `fully_shard` refuses scalars, too."""
     _same_shapes([student.dim0_shard((0, 5), 3, 1)], [(0, 5)], "no rows are no rows", "(0, 5)")
+    _same_shapes([student.dim0_shard((5, 0), 1, 0)], [(5, 0)], "one rank has all", "(5, 0)")
     with expect.raises(ValueError, f"there is no dim0_shard{args}"):
         student.dim0_shard(*args)
 
@@ -376,9 +417,14 @@ def test_a_parameter_across_many_ranks(student):
 
 
 @task("flat_partition", gate=False)
-@pytest.mark.parametrize("args", [([4], 0), ([4], 2, 0), ([4, -1], 2)])
+@pytest.mark.parametrize(
+    "args", [([4], 0), ([4], -1), ([4], 2, 0), ([4], 2, -4), ([4, -1], 2), ([-1, 4], 2), ([], 0)]
+)
 def test_no_partition_of_that(student, args):
     """No ranks, no alignment, negative sizes are refused.   Oracle: the contract."""
     expect.equal(student.flat_partition([], 2), [], "nothing is cut into nothing", "no parameters")
+    want = [Slice(0, 1, 0, 1)]
+    because = "a parameter without elements has no Slice, and one rank has all"
+    expect.equal(student.flat_partition([0, 1, 0], 1), want, because, "[0, 1, 0] on 1 rank")
     with expect.raises(ValueError, f"there is no flat_partition{args}"):
         student.flat_partition(*args)
