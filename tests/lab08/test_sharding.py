@@ -78,7 +78,19 @@ def _expect_near(got, want, dtype, because, what):
 # --- Zero1AdamW ----------------------------------------------------------------------------------
 
 
-@task("Zero1AdamW")
+@task(
+    "Zero1AdamW",
+    holds=(
+        "slices",
+        "moments",
+        "nothing_else",
+        "together",
+        "traffic",
+        "no_other",
+        "bytes",
+        "adamw",
+    ),
+)
 @pytest.mark.parametrize(("shapes", "world_size"), [(MLP, 2), (((7,), (5, 5)), 3)])
 def test_state_is_a_slice_and_traffic_is_that_of_ddp(student, rng, shapes, world_size):
     """Bytes alive after two steps, and what travelled in them.   Oracle: 2 (total + padding)
@@ -141,7 +153,20 @@ def test_state_is_a_slice_and_traffic_is_that_of_ddp(student, rng, shapes, world
         )
 
 
-@task("Zero1AdamW")
+@task(
+    "Zero1AdamW",
+    holds=(
+        "adamw",
+        "mean",
+        "missing",
+        "straddles",
+        "owner",
+        "own_only",
+        "as_it_is_now",
+        "everybody",
+        "step",
+    ),
+)
 @pytest.mark.parametrize("world_size", [3])
 def test_every_rank_ends_where_one_process_would(student, rng, world_size):
     """Before each step a rank's own slice is changed by what only it knows, and all that it does
@@ -179,7 +204,7 @@ def _expect_growth(seen, about, limit, because, what):
             )
 
 
-@task("Zero1AdamW")
+@task("Zero1AdamW", holds=("nothing_else", "together"))
 def test_the_process_holds_half_of_the_state(student, rng):
     """12 Mi parameters on two ranks; the memory of each process is read from outside.   Oracle: 48
     MiB of moments a rank, not 96, by hand; AdamW in float64 for the values."""
@@ -207,7 +232,7 @@ def test_the_process_holds_half_of_the_state(student, rng):
     )
 
 
-@task("Zero1AdamW", gate=False)
+@task("Zero1AdamW", gate=False, holds=("group", "once", "slices", "bytes"))
 def test_a_group_of_some_ranks_and_fewer_elements_than_ranks(student, rng):
     """Ranks 0 and 2 alone; 2 elements on 3 ranks, given twice.   Oracle: AdamW, float64."""
     start = oracles.start_of(Awkward(), rng)
@@ -245,7 +270,27 @@ def test_a_group_of_some_ranks_and_fewer_elements_than_ranks(student, rng):
         )
 
 
-@task("Zero1AdamW")
+@task(
+    "Zero1AdamW",
+    holds=(
+        "group",
+        "trainable",
+        "once",
+        "order",
+        "strides",
+        "slices",
+        "moments",
+        "reduced",
+        "missing",
+        "mean",
+        "stepped",
+        "everybody",
+        "grad_stays",
+        "forgets",
+        "steps",
+        "adamw",
+    ),
+)
 def test_the_two_halves_of_a_step(student, rng):
     """`reduce_gradients` and `step_shard` by themselves, on ranks 1 and 2 of 3; a transposed
     parameter, one that stands twice, a frozen one, and a gradient that is missing in one step.
@@ -322,7 +367,12 @@ def test_the_two_halves_of_a_step(student, rng):
             expect.equal(row["steps"], step + 1, because="it counts steps", what="steps")
 
 
-@task("Zero1AdamW", "Zero2", gate=False)
+@task(
+    "Zero1AdamW",
+    "Zero2",
+    gate=False,
+    holds=("no_trainable", "dtypes", "bounds", "bad_values", "no_bytes"),
+)
 def test_bad_arguments_are_refused(student, task):
     """Each bound, and what lies on it.   Oracle: the contract, by hand."""
     found = expect.returned(student.probe.zero1_refuses())[0]
@@ -345,7 +395,10 @@ def _zero2_sizes(dtype):
     return oracles.cut(params, BUCKET, torch.empty((), dtype=dtype).element_size())
 
 
-@task("Zero2")
+@task(
+    "Zero2",
+    holds=("reverse", "padded", "optimizers", "shards", "zeros", "finish", "step", "own_only"),
+)
 @pytest.mark.parametrize("world_size", [3])
 def test_values_and_shards_are_those_of_one_process(student, rng, world_size):
     """As for Zero1AdamW, and the shards before the step.   Oracle: torch.optim.AdamW and its
@@ -397,7 +450,7 @@ def _expect_all_shards(rows, sizes):
         )
 
 
-@task("Zero2")
+@task("Zero2", holds=("reverse", "buckets", "at_once", "shards", "grad_none", "waiting", "bytes"))
 def test_buckets_leave_during_backward(student, rng):
     """What was sent where, and what is left in `.grad`.   Oracle: the plan of the buckets by hand;
     the kit's log; values as in the test above."""
@@ -533,7 +586,7 @@ def _copied_steps(plans):
     ]
 
 
-@task("Zero2")
+@task("Zero2", holds=("at_once", "by_index", "any_order", "step_forgets"))
 def test_buckets_leave_in_the_order_of_their_index(student, rng):
     """Gradients come in the order of the buckets on one rank and in the opposite order on the
     other; then mixed.   Oracle: the plan of the buckets by hand, the order in which gradients came,
@@ -570,7 +623,11 @@ def test_buckets_leave_in_the_order_of_their_index(student, rng):
     _expect_branches(found, plans, (0, 1))
 
 
-@task("Zero2", gate=False)
+@task(
+    "Zero2",
+    gate=False,
+    holds=("waiting", "zeros", "any_order", "forgets", "finish", "step_forgets"),
+)
 def test_gradients_that_do_not_come(student, rng):
     """The first bucket waits for its gradient: all others wait with it, and one of them is half
     full. zero_grad() forgets these; in the next backward other weights get gradients, others on
@@ -596,7 +653,7 @@ def test_gradients_that_do_not_come(student, rng):
     _expect_branches(found, plans, (0, 1))
 
 
-@task("Zero2", gate=False)
+@task("Zero2", gate=False, holds=("second", "second_waiting"))
 def test_a_second_gradient_while_its_bucket_waits(student, rng):
     """Two backwards that reach one weight, whose bucket waits for another.
     Oracle: the contract: RuntimeError, and right shards after zero_grad()."""
@@ -612,7 +669,7 @@ def test_a_second_gradient_while_its_bucket_waits(student, rng):
     _expect_branches(found, plans, (0, 1))
 
 
-@task("Zero2", gate=False)
+@task("Zero2", gate=False, holds=("group",))
 def test_a_group_reduces_for_itself(student, rng):
     """Ranks 1 and 2 of 3.   Oracle: outer products, the mean over those two."""
     plans = _branches(rng, [([[NATURAL[::-1]]], False), ([[NATURAL]], False)])
@@ -620,7 +677,7 @@ def test_a_group_reduces_for_itself(student, rng):
     _expect_branches(expect.returned(probe), plans, (1, 2))
 
 
-@task("Zero2")
+@task("Zero2", holds=("one_bucket", "gone", "grad_none"))
 def test_one_bucket_of_full_gradients_is_alive(student, rng):
     """16 layers of 16 KiB, a bucket of 32.   Oracle: bytes by hand, seen by the kit's meter; outer
     products for the shards."""
@@ -664,7 +721,7 @@ def test_one_bucket_of_full_gradients_is_alive(student, rng):
         )
 
 
-@task("Zero2")
+@task("Zero2", holds=("one_bucket", "gone"))
 def test_the_process_holds_half_of_the_gradients(student, rng):
     """80 MiB of gradients in 20 layers on two ranks; memory read from outside.   Oracle: 40 MiB of
     shards, 80 of moments and a few of 4, by hand; outer products for the shards."""
@@ -693,7 +750,7 @@ def test_the_process_holds_half_of_the_gradients(student, rng):
     )
 
 
-@task("Zero2", gate=False)
+@task("Zero2", gate=False, holds=("second", "forgets"))
 def test_a_second_backward_is_an_error_and_zero_grad_forgets(student, rng):
     """Backward twice, then zero_grad() and again.   Oracle: gradients of one process, float64."""
     start = oracles.start_of(Awkward(), rng)
@@ -766,7 +823,10 @@ def _by_block(nudge, trained, world_size):
     return [joined([row[i] for row in rows], size) for i, size in enumerate(trained)]
 
 
-@task("Zero3Module")
+@task(
+    "Zero3Module",
+    holds=("idle", "before_forward", "after_forward", "released", "grad_none", "most", "payload"),
+)
 @pytest.mark.parametrize("prefetch", [1, 0])
 def test_parameters_are_there_only_while_they_are_used(student, rng, prefetch):
     """Storages when idle and in the middle of each block; payloads.   Oracle: bytes by hand, seen
@@ -848,7 +908,10 @@ def test_parameters_are_there_only_while_they_are_used(student, rng, prefetch):
         )
 
 
-@task("Zero3Module")
+@task(
+    "Zero3Module",
+    holds=("flat", "before_forward", "before_backward", "mean", "missing", "optimizer", "unused"),
+)
 @pytest.mark.parametrize("world_size", [3])
 def test_sharded_blocks_train_as_whole_ones(student, rng, world_size):
     """Three AdamW steps on the shards, which every rank changes between forward and backward by
@@ -888,7 +951,7 @@ def test_sharded_blocks_train_as_whole_ones(student, rng, world_size):
             )
 
 
-@task("Zero3Module")
+@task("Zero3Module", holds=("mean", "adds", "after_forward"))
 def test_gradients_are_those_of_fully_shard(student, rng):
     """Two backwards that add up, then a forward without gradients.   Oracle: torch's fully_shard
     within 1e-6; one process in float64."""
@@ -936,7 +999,7 @@ def test_gradients_are_those_of_fully_shard(student, rng):
         )
 
 
-@task("Zero3Module")
+@task("Zero3Module", holds=("idle", "most", "outputs"))
 def test_the_process_holds_half_of_the_model(student, rng):
     """16 blocks of 4 MiB on two ranks; memory read from outside.   Oracle: 64 MiB of shards and
     their gradients and a few blocks, by hand; outer products and the loss in float64."""
@@ -1030,7 +1093,7 @@ def _expect_partly(found, kinds, sizes, want, ranks):
                     )
 
 
-@task("Zero3Module")
+@task("Zero3Module", holds=("prefetch", "issued", "most", "none", "inputs", "no_inputs"))
 @pytest.mark.parametrize("prefetch", [1, 2, 0])
 def test_gathers_run_beside_the_blocks_that_come_before(student, rng, prefetch):
     """Low-rank adapters, frozen and trainable blocks, of different sizes. In the middle of each,
@@ -1065,7 +1128,22 @@ def test_gathers_run_beside_the_blocks_that_come_before(student, rng, prefetch):
     _expect_partly(found, KINDS, sizes, want, (0, 1))
 
 
-@task("Zero3Module")
+@task(
+    "Zero3Module",
+    holds=(
+        "flat",
+        "zeros",
+        "frozen",
+        "parameter",
+        "requires",
+        "left_out",
+        "optimizer",
+        "payload",
+        "inputs",
+        "grad_none",
+        "released",
+    ),
+)
 def test_frozen_parameters_are_sharded_and_never_trained(student, rng):
     """The same chain on 3 ranks: low-rank adapters (w(x) + b(a(x)), w frozen), a frozen layer in
     front of a trainable one, blocks of one kind only.   Oracle: one process, float64; slices of the
@@ -1122,7 +1200,7 @@ def test_frozen_parameters_are_sharded_and_never_trained(student, rng):
     _expect_partly(found, KINDS, sizes, want, (0, 1, 2))
 
 
-@task("Zero3Module", gate=False)
+@task("Zero3Module", gate=False, holds=("group",))
 def test_a_group_shards_for_itself(student, rng):
     """Ranks 1 and 2 of 3.   Oracle: one process on the rows of those two."""
     kinds = KINDS[:2]
@@ -1133,7 +1211,7 @@ def test_a_group_shards_for_itself(student, rng):
     _expect_partly(expect.returned(probe), kinds, sizes, want, (1, 2))
 
 
-@task("Zero3Module", gate=False)
+@task("Zero3Module", gate=False, holds=("two_kinds", "shapes", "outputs", "once"))
 def test_dtypes_strides_and_several_outputs(student, rng):
     """Frozen float32 beside trainable float64, a transposed parameter, two outputs of which a loss
     uses one.   Oracle: autograd on the whole in one process."""
@@ -1180,7 +1258,7 @@ def test_dtypes_strides_and_several_outputs(student, rng):
         )
 
 
-@task("Zero3Module", gate=False)
+@task("Zero3Module", gate=False, holds=("negative", "dtypes"))
 def test_bad_values_are_named(student):
     """prefetch below 0, two dtypes of what is trained or frozen.   Oracle: ValueError, by hand."""
     found = expect.returned(student.probe.zero3_refuses())

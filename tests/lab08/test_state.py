@@ -100,7 +100,10 @@ def _expect_clipped(found, cases, members=None):
             )
 
 
-@task("clip_grad_norm_sharded")
+@task(
+    "clip_grad_norm_sharded",
+    holds=("whole", "in_place", "tied", "real", "padding", "coefficient", "norm"),
+)
 def test_clips_as_if_nothing_were_sharded(student, rng):
     """Odd sizes, a tied parameter listed twice; then 5 elements, of which rank 3 of 4 has none.
     Oracle: torch.nn.utils.clip_grad_norm_ on the whole gradients, float64."""
@@ -111,7 +114,7 @@ def test_clips_as_if_nothing_were_sharded(student, rng):
     _expect_clipped(expect.returned(student.probe.clip_shards(_by_rank(cases))), cases)
 
 
-@task("clip_grad_norm_sharded")
+@task("clip_grad_norm_sharded", holds=("never_longer",))
 def test_small_gradients_stay_as_they_are(student, rng):
     """A norm below max_norm.   Oracle: the gradients, bit for bit; torch's norm."""
     cases = [_case(rng, (9, 4), 2, share=3.0)]
@@ -126,7 +129,7 @@ def test_small_gradients_stay_as_they_are(student, rng):
     _expect_clipped(found, cases)
 
 
-@task("clip_grad_norm_sharded")
+@task("clip_grad_norm_sharded", holds=("one_number",))
 def test_one_number_travels(student, rng):
     """60,000 gradients on three ranks.
     Oracle: the log of the process group, the kernel's sockets, and torch's norm."""
@@ -150,14 +153,14 @@ def test_one_number_travels(student, rng):
             )
 
 
-@task("clip_grad_norm_sharded")
+@task("clip_grad_norm_sharded", holds=("squares",))
 def test_squares_of_bf16_gradients_are_added_in_float32(student, rng):
     """bfloat16 shards.   Oracle: the norm of the same numbers in float64."""
     cases = [_case(rng, sizes, 2, dtype=torch.bfloat16) for sizes in ((400, 31), (97,), (256,))]
     _expect_clipped(expect.returned(student.probe.clip_shards(_by_rank(cases))), cases)
 
 
-@task("clip_grad_norm_sharded")
+@task("clip_grad_norm_sharded", holds=("dtypes", "squares", "norm"))
 def test_any_floating_dtype(student, rng):
     """float16 whose squares it cannot hold, float64, and three dtypes in one list.
     Oracle: torch.nn.utils.clip_grad_norm_ in float64 on the same numbers."""
@@ -170,7 +173,11 @@ def test_any_floating_dtype(student, rng):
     _expect_clipped(expect.returned(student.probe.clip_shards(_by_rank(cases))), cases)
 
 
-@task("clip_grad_norm_sharded", gate=False)
+@task(
+    "clip_grad_norm_sharded",
+    gate=False,
+    holds=("epsilon", "zero", "padding", "finite", "never_longer"),
+)
 def test_ends_of_the_range(student, rng):
     """A norm of about 1e-6, where the 1e-6 beside it counts; max_norm 0 and infinity; no gradient
     but zeros; padding that is NaN; a norm that is asked to be finite, and is.
@@ -190,7 +197,7 @@ def test_ends_of_the_range(student, rng):
     _expect_clipped(expect.returned(student.probe.clip_shards(_by_rank(cases))), cases)
 
 
-@task("clip_grad_norm_sharded", gate=False)
+@task("clip_grad_norm_sharded", gate=False, holds=("nonfinite", "everybody_raises"))
 def test_one_bad_gradient_reaches_every_rank(student, rng):
     """An infinity on rank 1 of 3, then a NaN; each once more with error_if_nonfinite.
     Oracle: torch.nn.utils.clip_grad_norm_ on the whole; RuntimeError on all ranks."""
@@ -223,7 +230,7 @@ def test_one_bad_gradient_reaches_every_rank(student, rng):
         expect.close(kept, whole[0].double(), because=because, what="gradients after an error")
 
 
-@task("clip_grad_norm_sharded", gate=False)
+@task("clip_grad_norm_sharded", gate=False, holds=("group",))
 def test_a_group_clips_for_itself(student, rng):
     """Ranks 1 and 3 of 4.   Oracle: torch on what those two hold."""
     whole, rows = _case(rng, (11, 2), 2)
@@ -232,7 +239,7 @@ def test_a_group_clips_for_itself(student, rng):
     _expect_clipped(found, [(whole, rows)], [1, 3])
 
 
-@task("clip_grad_norm_sharded", gate=False)
+@task("clip_grad_norm_sharded", gate=False, holds=("negative",))
 def test_a_negative_max_norm_is_refused(student):
     """max_norm = -1, before anything travels.   Oracle: the contract."""
     with expect.raises(ValueError, because="it would turn the gradient round"):
@@ -325,7 +332,7 @@ def _in_two_dtypes(run):
     return full
 
 
-@task("full_state_dict")
+@task("full_state_dict", holds=("moments", "dtypes"))
 def test_bf16_parameters_and_float32_moments(student, rng):
     """Two dtypes in one shard.   Oracle: the unsharded tensors, bit for bit."""
     run = oracles.Run(rng, int(rng.integers(1000))).steps(0, 2)
@@ -337,7 +344,22 @@ def test_bf16_parameters_and_float32_moments(student, rng):
     _expect_full(found[0]["full"], want, run.names())
 
 
-@task("full_state_dict")
+@task(
+    "full_state_dict",
+    holds=(
+        "any_number",
+        "not_read",
+        "keys",
+        "from_shards",
+        "all_else",
+        "step",
+        "names",
+        "tied",
+        "shapes",
+        "no_padding",
+        "two_names",
+    ),
+)
 def test_a_run_goes_on_from_checkpoints_of_4_2_and_3_ranks(student, rng):
     """91 trainable parameters with a tie, 56 frozen ones, buffers; the padding holds 100. Two
     steps, a checkpoint, and so on; each is loaded into a plain model and torch.optim.AdamW.
@@ -351,7 +373,7 @@ def test_a_run_goes_on_from_checkpoints_of_4_2_and_3_ranks(student, rng):
     _expect_the_same_run(run, whole, "with 3 interruptions")
 
 
-@task("full_state_dict")
+@task("full_state_dict", holds=("rank_0", "only_rank_0"))
 def test_only_rank_0_receives(student, rng):
     """20,100 parameters on four ranks.
     Oracle: None elsewhere; the log of the process group and the kernel's count of bytes."""
@@ -395,7 +417,7 @@ def test_only_rank_0_receives(student, rng):
             )
 
 
-@task("full_state_dict", gate=False)
+@task("full_state_dict", gate=False, holds=("own_memory", "stands_for_itself", "any_number"))
 @pytest.mark.parametrize("world_size", [2, 1])
 def test_every_tensor_owns_its_memory(student, rng, world_size):
     """What torch.save writes of one tensor; and what training does next to model and shards.
@@ -418,7 +440,7 @@ def test_every_tensor_owns_its_memory(student, rng, world_size):
     )
 
 
-@task("full_state_dict", gate=False)
+@task("full_state_dict", gate=False, holds=("group", "rank_0"))
 def test_a_group_saves_for_itself(student, rng):
     """Ranks 1 and 3 of 4: the checkpoint is on rank 1.   Oracle: the run that nobody sharded."""
     run = oracles.Run(rng, int(rng.integers(1000))).steps(0, 2)
@@ -473,7 +495,7 @@ def _expect_shards(shards, want):
         expect.equal(shard["step"], right["step"], because=because, what=f"step {where}")
 
 
-@task("reshard")
+@task("reshard", holds=("flat", "size", "zeros", "any_number"))
 @pytest.mark.parametrize("world_size", [1, 3, 4, 5, 9])
 def test_every_rank_gets_its_slice(student, rng, world_size):
     """91 trainable parameters; a bias of 7, a tie, frozen ones and buffers in the checkpoint.
@@ -482,7 +504,7 @@ def test_every_rank_gets_its_slice(student, rng, world_size):
     _expect_shards(_cut_by(student, run.full(), world_size), run.shards(world_size))
 
 
-@task("reshard")
+@task("reshard", holds=("dtypes",))
 def test_dtypes_of_a_mixed_checkpoint(student, rng):
     """bfloat16 parameters, float32 moments.   Oracle: the unsharded tensors, bit for bit."""
     run = oracles.Run(rng, int(rng.integers(1000))).steps(0, 2)
@@ -490,7 +512,7 @@ def test_dtypes_of_a_mixed_checkpoint(student, rng):
     _expect_shards(_cut_by(student, full, 2), run.recut(full, 2))
 
 
-@task("reshard")
+@task("reshard", holds=("flat", "step", "any_number"))
 def test_a_run_goes_on_at_4_2_and_3_ranks(student, rng):
     """Two steps on each number of ranks, every shard with an AdamW of its own.
     Oracle: the run that nobody sharded or interrupted, float64."""
@@ -505,7 +527,7 @@ def test_a_run_goes_on_at_4_2_and_3_ranks(student, rng):
     _expect_the_same_run(run, whole, "on 1, 4, 2 and 3 ranks")
 
 
-@task("reshard")
+@task("reshard", holds=("own_memory",))
 def test_a_shard_keeps_nothing_else_alive(student, rng):
     """The memory behind each shard.   Oracle: S elements; the numbers, as above."""
     run = oracles.Run(rng, int(rng.integers(1000))).steps(0, 1)
@@ -521,7 +543,7 @@ def test_a_shard_keeps_nothing_else_alive(student, rng):
             )
 
 
-@task("reshard", gate=False)
+@task("reshard", gate=False, holds=("more_ranks", "zeros"))
 def test_fewer_elements_than_ranks(student):
     """Three elements for 2, 4 and 8 ranks.   Oracle: by hand."""
     numbers = {"bias": torch.tensor([1.0, 2.0, 3.0])}
@@ -541,7 +563,7 @@ def test_fewer_elements_than_ranks(student):
             )
 
 
-@task("reshard", gate=False)
+@task("reshard", gate=False, holds=("order", "strides"))
 def test_the_moments_tell_the_order(student, rng):
     """The model's keys and the second moments in other orders, transposed tensors, a tied name.
     Oracle: the parameters in the order of exp_avg, by hand."""
@@ -572,7 +594,7 @@ def test_the_moments_tell_the_order(student, rng):
         _expect_shards(_cut_by(student, full, world_size), want)
 
 
-@task("reshard", gate=False)
+@task("reshard", gate=False, holds=("outside",))
 def test_a_rank_outside_is_refused(student):
     """Ranks -1 and 2 of 2.   Oracle: the contract."""
     moments = {key: {"bias": torch.ones(4)} for key in MOMENTS}
@@ -650,7 +672,19 @@ def _expect_mastered(found, number, want, members=None):
             )
 
 
-@task("MasterWeights")
+@task(
+    "MasterWeights",
+    holds=(
+        "one_shard",
+        "own_slice",
+        "padding",
+        "adamw",
+        "rounded",
+        "grads",
+        "anything",
+        "grad_stays",
+    ),
+)
 def test_every_rank_has_the_rounded_master(student, rng):
     """Eight steps on 4 ranks; of each rank's parameters, what others own is NaN. 23 elements with
     gradients in bfloat16, then 5 with gradients in float32, where rank 3 has padding only.
@@ -666,7 +700,7 @@ def test_every_rank_has_the_rounded_master(student, rng):
         _expect_mastered(found, number, want)
 
 
-@task("MasterWeights")
+@task("MasterWeights", holds=("small",))
 def test_updates_smaller_than_a_bf16_step_add_up(student, rng):
     """Ten steps of 0.001 on numbers between 1 and 2, where bfloat16 has one in 1/128.
     Oracle: AdamW in float64: every number is 0.01 away in the end."""
@@ -682,7 +716,7 @@ def test_updates_smaller_than_a_bf16_step_add_up(student, rng):
 SHAPES_24K = [(120, 150), (5_000,), (993,), (7,)]
 
 
-@task("MasterWeights")
+@task("MasterWeights", holds=("bytes",))
 def test_two_bytes_a_parameter_and_twelve_an_element_of_the_shard(student):
     """24,000 parameters on 4 ranks, after two steps: 2 P + (4 + 8) P / 4 = 120,000 bytes.
     Oracle: that product; the meter of live tensors; the parameters' numbers."""
@@ -713,7 +747,7 @@ def _expect_ends(ends):
         )
 
 
-@task("MasterWeights")
+@task("MasterWeights", holds=("bytes",))
 def test_the_process_grows_by_no_more(student):
     """8,388,608 parameters on 4 ranks, seen from outside.
     Oracle: the memory of each rank's process as its parent reads it; the parameters' numbers."""
@@ -736,7 +770,7 @@ def test_the_process_grows_by_no_more(student):
             )
 
 
-@task("MasterWeights")
+@task("MasterWeights", holds=("travels",))
 def test_two_bytes_travel_for_a_parameter(student, rng):
     """60,001 parameters on three ranks.
     Oracle: the log of the process group, the kernel's sockets; the master in float64."""
@@ -766,7 +800,7 @@ def test_two_bytes_travel_for_a_parameter(student, rng):
             )
 
 
-@task("MasterWeights")
+@task("MasterWeights", holds=("arguments", "no_more", "float32", "in_place", "strides", "adamw"))
 def test_each_argument_and_both_moments(student, rng):
     """All of lr, betas, eps and wd differ from their defaults; the first parameter is transposed.
     What the parameters hold is NaN before each step, and is looked at where it was before.
@@ -807,7 +841,7 @@ def test_each_argument_and_both_moments(student, rng):
             )
 
 
-@task("MasterWeights", gate=False)
+@task("MasterWeights", gate=False, holds=("group",))
 def test_a_group_has_a_master_of_its_own(student, rng):
     """Ranks 1 and 3 of 4.   Oracle: AdamW in float64 on the shards of those two."""
     params = [_bf16(normal(rng, 3, 3))]
