@@ -32,11 +32,12 @@ def one_dtype(params: Sequence[Tensor]) -> torch.dtype:
 class Zero1AdamW:
     """AdamW whose state is sharded over the ranks of `pg` (None: all): ZeRO stage 1.
 
-    The trainable ones among `params`, each once, are laid end to end in the order given and padded
-    with zeros to N equal slices of `shard_numel` = ceil(total / N) elements; a parameter may lie in
-    two slices. Rank r owns slice r. Between steps it holds `exp_avg` and `exp_avg_sq`,
-    (shard_numel,), in the parameters' dtype, and nothing else of the size of a parameter: the ranks
-    together hold 2 (total + padding) elements. Replicas must be equal when this begins.
+    The trainable ones among `params`, each once, are laid end to end in the order given (the last
+    index runs first, however a parameter lies in memory) and padded with zeros to N equal slices of
+    `shard_numel` = ceil(total / N) elements; a parameter may lie in two slices. Rank r owns slice
+    r. Between steps it holds `exp_avg` and `exp_avg_sq`, (shard_numel,), in the parameters' dtype,
+    and nothing else of the size of a parameter: the ranks together hold 2 (total + padding)
+    elements. Replicas must be equal when this begins.
 
     `step` does what `torch.optim.AdamW` (decoupled weight decay `wd`, bias correction) does in one
     process on the concatenated batch: `.grad` is the gradient of the mean over this rank's rows,
@@ -125,8 +126,9 @@ class Zero2(nn.Module):
     own in `optimizers`, made with the keywords `adamw`.
 
     During backward, as soon as a bucket is full and all buckets before it have gone, it is
-    reduce-scattered, so always in the order of their index, whatever came first: `shards[i]` is then this rank's slice of bucket i's mean gradient, the
-    bucket's full gradients are gone, and `.grad` of its parameters is None. So at most one bucket
+    reduce-scattered, so always in the order of their index, whatever came first: `shards[i]` is
+    then this rank's slice of bucket i's mean gradient, the bucket's full gradients are gone, and
+    `.grad` of its parameters is None. So at most one bucket
     of full gradients is alive at once, besides its slices on their way and the one gradient that
     autograd has just made. Parameters that got no gradient keep their bucket, and those after it,
     waiting until `finish`, where they count as zeros.
@@ -209,8 +211,8 @@ class Zero3Module(nn.Module):
     """One block of a model whose parameters are there while it computes, and not otherwise: ZeRO
     stage 3.
 
-    The block's trainable parameters, each once and in their order, are one flat buffer, padded with
-    zeros to N equal slices; its frozen ones (requires_grad=False) are another. `shards` holds this
+    The block's trainable parameters, each once and in their order, contiguous or not, are one flat
+    buffer, padded with zeros to N equal slices; its frozen ones (requires_grad=False) are another. `shards` holds this
     rank's slice of each, as an `nn.Parameter` of (slice,) that requires a gradient or not: first
     the trainable one, either left out where there is none. An optimizer steps on these.
 
@@ -421,8 +423,8 @@ class MasterWeights:
     """AdamW for bfloat16 parameters: every rank computes with all of them in 2 bytes each, and
     updates one flat shard of them, of which it alone has a float32 copy, the master.
 
-    params: bfloat16, each once. A rank reads its own slice of them, in the constructor, and no
-    more. `master`, `exp_avg`, `exp_avg_sq`: (S,) float32, this rank's flat shards; what stands in
+    params: bfloat16, each once, contiguous or not. A rank reads its own slice of them, in the
+    constructor, and no more. `master`, `exp_avg`, `exp_avg_sq`: (S,) float32, this rank's flat shards; what stands in
     their padding is nobody's business. Between steps a rank holds 2 bytes a parameter and
     4 + 8 bytes an element of its shard, nothing else.
 

@@ -36,6 +36,8 @@ class Zero1AdamW:
     def __init__(self, params, pg=None, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, wd=1e-2):
         self.params = list({id(p): p for p in params if p.requires_grad}.values())
         one_dtype(self.params)
+        if min(lr, eps, wd) < 0 or not 0 <= min(betas) <= max(betas) < 1:
+            raise ValueError((lr, betas, eps, wd))
         self.pg, self.ranks = pg, dist.get_world_size(pg)
         self.flat = flat_of([p.detach() for p in self.params], self.ranks)
         view_into(self.flat, self.params)

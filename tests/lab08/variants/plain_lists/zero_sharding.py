@@ -29,6 +29,13 @@ def pieces_of(params, lo, hi):
     return found
 
 
+def put(p, first, values):
+    """Write elements of a parameter, which may lie in memory in another order."""
+    whole = p.reshape(-1)
+    whole[first : first + len(values)] = values
+    p.copy_(whole.view(p.shape))
+
+
 class Zero1AdamW:
     def __init__(self, params, pg=None, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, wd=1e-2):
         self.params = []
@@ -87,7 +94,7 @@ class Zero1AdamW:
             dist.all_gather(chunks, own, group=self.pg)
             for rank, chunk in enumerate(chunks):
                 for index, first, last, at in self.pieces(rank):
-                    self.params[index].view(-1)[first:last] = chunk[at : at + last - first]
+                    put(self.params[index], first, chunk[at : at + last - first])
 
     def zero_grad(self):
         for p in self.params:
@@ -187,7 +194,7 @@ class Zero3Module(nn.Module):
                 own[at : at + last - first] = group[index].detach().reshape(-1)[first:last]
             self.shards.append(nn.Parameter(own, requires_grad=group is self.trainable))
             for p in group:
-                p.data = p.detach().clone()
+                p.data = p.detach().clone(memory_format=torch.contiguous_format)
         for p in self.trainable:
             p.register_post_accumulate_grad_hook(self._on_gradient)
         self.release()
@@ -420,4 +427,4 @@ class MasterWeights:
         dist.all_gather(pieces, self.master.to(torch.bfloat16), group=self.pg)
         with torch.no_grad():
             for number, a, b, owner, c, d in _overlaps(self.sizes, self.each):
-                self.params[number].view(-1)[a:b] = pieces[owner][c:d]
+                put(self.params[number], a, pieces[owner][c:d])
