@@ -212,9 +212,10 @@ class Zero3Module(nn.Module):
     stage 3.
 
     The block's trainable parameters, each once and in their order, contiguous or not, are one flat
-    buffer, padded with zeros to N equal slices; its frozen ones (requires_grad=False) are another. `shards` holds this
-    rank's slice of each, as an `nn.Parameter` of (slice,) that requires a gradient or not: first
-    the trainable one, either left out where there is none. An optimizer steps on these.
+    buffer, padded with zeros to N equal slices; its frozen ones (requires_grad=False) are another.
+    `shards` holds this rank's slice of each, as an `nn.Parameter` of (slice,) that requires a
+    gradient or not: first the trainable one, either left out where there is none. An optimizer
+    steps on these.
 
     When idle, every parameter of the block keeps its shape and has a storage of 0 bytes; the shards
     are all that is left. Around it, at four places:
@@ -424,9 +425,9 @@ class MasterWeights:
     updates one flat shard of them, of which it alone has a float32 copy, the master.
 
     params: bfloat16, each once, contiguous or not. A rank reads its own slice of them, in the
-    constructor, and no more. `master`, `exp_avg`, `exp_avg_sq`: (S,) float32, this rank's flat shards; what stands in
-    their padding is nobody's business. Between steps a rank holds 2 bytes a parameter and
-    4 + 8 bytes an element of its shard, nothing else.
+    constructor, and no more. `master`, `exp_avg`, `exp_avg_sq`: (S,) float32, this rank's flat
+    shards; what stands in their padding is nobody's business. Between steps a rank holds 2 bytes a
+    parameter and 4 + 8 bytes an element of its shard, nothing else.
 
     AdamW as torch's, on the master: lr, betas, eps, and wd, the decoupled weight decay.
     Source: Micikevicius et al. 2018, section 3.1 (the master copy); Rajbhandari et al. 2020,

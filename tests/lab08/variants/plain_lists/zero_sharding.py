@@ -426,5 +426,5 @@ class MasterWeights:
         pieces = [torch.zeros(self.each, dtype=torch.bfloat16) for _ in range(self.size)]
         dist.all_gather(pieces, self.master.to(torch.bfloat16), group=self.pg)
         with torch.no_grad():
-            for number, a, b, owner, c, d in _overlaps(self.sizes, self.each):
+            for number, a, _, owner, c, d in _overlaps(self.sizes, self.each):
                 put(self.params[number], a, pieces[owner][c:d])
