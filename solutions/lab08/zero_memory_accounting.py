@@ -83,7 +83,7 @@ def dim0_shard(shape: Sequence[int], N: int, rank: int) -> tuple[int, ...]:
     # BEGIN SOLUTION dim0_shard
     if not shape:
         raise ValueError("A scalar has no first dimension to cut.")
-    if N < 1 or not 0 <= rank < N:
+    if not 0 <= rank < N:
         raise ValueError(f"rank is {rank} and N is {N}; ranks go from 0 to N - 1.")
     rows = shape[0]
     each = -(-rows // N)

@@ -222,7 +222,7 @@ def zero1_pieces(student, start, grads, shard_grads, keywords):
         if rank == 0:
             return None
         params = [nn.Parameter(value.clone()) for value in start]
-        params[0] = nn.Parameter(start[0].t().clone().t())
+        params[0] = nn.Parameter(start[0].t().contiguous().t())
         frozen = nn.Parameter(torch.ones(3, dtype=start[0].dtype), requires_grad=False)
         opt = zero1_adamw(iter([params[0], frozen, params[0], *params[1:]]), group, **keywords)
         rows = []
@@ -999,7 +999,7 @@ def master_in_place(student, data):
 
     def rank_does(rank, size, mine):
         params = [nn.Parameter(p.clone()) for p in mine["params"]]
-        params[0] = nn.Parameter(mine["params"][0].t().clone().t())
+        params[0] = nn.Parameter(mine["params"][0].t().contiguous().t())
         opt = master_weights(iter(params), **mine["adamw"])
         places = [p.detach() for p in params]
         rows = []

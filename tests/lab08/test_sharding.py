@@ -625,7 +625,6 @@ def test_buckets_leave_in_the_order_of_their_index(student, rng):
 
 @task(
     "Zero2",
-    gate=False,
     holds=("waiting", "zeros", "any_order", "forgets", "finish", "step_forgets"),
 )
 def test_gradients_that_do_not_come(student, rng):
@@ -653,7 +652,7 @@ def test_gradients_that_do_not_come(student, rng):
     _expect_branches(found, plans, (0, 1))
 
 
-@task("Zero2", gate=False, holds=("second", "second_waiting"))
+@task("Zero2", holds=("second", "second_waiting"))
 def test_a_second_gradient_while_its_bucket_waits(student, rng):
     """Two backwards that reach one weight, whose bucket waits for another.
     Oracle: the contract: RuntimeError, and right shards after zero_grad()."""

@@ -175,7 +175,6 @@ def test_any_floating_dtype(student, rng):
 
 @task(
     "clip_grad_norm_sharded",
-    gate=False,
     holds=("epsilon", "zero", "padding", "finite", "never_longer"),
 )
 def test_ends_of_the_range(student, rng):
@@ -197,7 +196,7 @@ def test_ends_of_the_range(student, rng):
     _expect_clipped(expect.returned(student.probe.clip_shards(_by_rank(cases))), cases)
 
 
-@task("clip_grad_norm_sharded", gate=False, holds=("nonfinite", "everybody_raises"))
+@task("clip_grad_norm_sharded", holds=("nonfinite", "everybody_raises"))
 def test_one_bad_gradient_reaches_every_rank(student, rng):
     """An infinity on rank 1 of 3, then a NaN; each once more with error_if_nonfinite.
     Oracle: torch.nn.utils.clip_grad_norm_ on the whole; RuntimeError on all ranks."""
@@ -417,7 +416,7 @@ def test_only_rank_0_receives(student, rng):
             )
 
 
-@task("full_state_dict", gate=False, holds=("own_memory", "stands_for_itself", "any_number"))
+@task("full_state_dict", holds=("own_memory", "stands_for_itself", "any_number"))
 @pytest.mark.parametrize("world_size", [2, 1])
 def test_every_tensor_owns_its_memory(student, rng, world_size):
     """What torch.save writes of one tensor; and what training does next to model and shards.
