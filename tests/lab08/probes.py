@@ -156,7 +156,7 @@ def zero1_bytes(student, shapes, world_size, gradients):
         held = [made[0].exp_avg, made[0].exp_avg_sq]
         return {
             "alive": dict(m.alive),
-            "said": int(made[0].local_state_bytes()),
+            "said": made[0].local_state_bytes(),
             "shapes": [tuple(t.shape) for t in held],
             "held": sum(t.untyped_storage().nbytes() for t in held),
             "values": _values(params),
@@ -229,6 +229,8 @@ def zero1_pieces(student, start, grads, shard_grads, keywords):
         for own, pieces in zip(grads, shard_grads):
             for p, grad in zip(params, own[rank - 1]):
                 p.grad = None if grad is None else grad.clone()
+            if params[0].grad is not None:
+                params[0].grad = params[0].grad.t().contiguous().t()
             mean = opt.reduce_gradients()
             piece = pieces[rank - 1].clone()
             with student.unchanged("Zero1AdamW.step_shard", grad=piece):

@@ -109,6 +109,11 @@ def test_state_is_a_slice_and_traffic_is_that_of_ddp(student, rng, shapes, world
             because=f"two moments of ceil({total} / {world_size}) = {width} float32 on every rank",
             what=f"local_state_bytes() on rank {rank}",
         )
+        expect.true(
+            type(seen["said"]) is int,
+            because="local_state_bytes() counts bytes: it is an int",
+            observed=type(seen["said"]).__name__,
+        )
         expect.equal(
             seen["shapes"],
             [(width,), (width,)],

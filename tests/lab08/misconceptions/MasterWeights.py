@@ -134,8 +134,8 @@ every_step_is_the_first = lines(
 )
 
 read_back_from_the_parameters = lines(
-    """The master is read back from the rounded parameters at each step: what bfloat16 cannot hold is
-    lost, and updates below half of its last bit vanish. It is read once, in the constructor.""",
+    """The master is read back from the rounded parameters at each step: what bfloat16 cannot hold
+    is lost, and updates below half of its last bit vanish. Read them once, in the constructor.""",
     (
         "self.steps += 1\n",
         "self.steps += 1\n"

@@ -205,8 +205,8 @@ a_missing_gradient_takes_no_place = lines(
 _STEP = "own.mul_(1 - self.lr * self.wd).addcdiv_(m, v.sqrt_().add_(self.eps), value=-self.lr)"
 
 decay_comes_after_the_step = lines(
-    """AdamW decays the parameter as it was before its step, p *= 1 - lr wd, and then takes the step;
-    decayed afterwards, the step itself is decayed too.""",
+    """AdamW decays the parameter as it was before its step, p *= 1 - lr wd, and then takes the
+    step; decayed afterwards, the step itself is decayed too.""",
     (
         _STEP,
         "own.addcdiv_(m, v.sqrt_().add_(self.eps), value=-self.lr).mul_(1 - self.lr * self.wd)",

@@ -81,7 +81,7 @@ gathered_once_and_for_all = lines(
 
 gathers_block = lines(
     """Every gather is waited for where it is issued: blocks are fetched earlier and no computation
-    runs beside it. Issue it with async_op=True, keep the work, wait when the block's turn comes.""",
+    runs beside it. Issue it with async_op=True, keep the work, wait at the block's turn.""",
     (
         ", group=self.pg, async_op=True\n                )\n"
         "                self.pending.append(work)\n",

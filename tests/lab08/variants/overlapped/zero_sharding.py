@@ -8,6 +8,10 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as fc
 from torch import nn
 
+# torch 2.13 gave these two new names, and warns of the old ones
+reduce_scatter = getattr(fc, "reduce_scatter_single", None) or fc.reduce_scatter_tensor
+all_gather = getattr(fc, "all_gather_single", None) or fc.all_gather_tensor
+
 
 def one_dtype(params):
     dtypes = [p.dtype for p in params]
@@ -27,11 +31,11 @@ def padded(tensors, ranks):
 
 
 def mean_slice(flat, group):
-    return fc.wait_tensor(fc.reduce_scatter_tensor(flat, "avg", 0, group))
+    return fc.wait_tensor(reduce_scatter(flat, "avg", 0, group))
 
 
 def everybodys(own, group):
-    return fc.wait_tensor(fc.all_gather_tensor(own, 0, group))
+    return fc.wait_tensor(all_gather(own, 0, group))
 
 
 @torch.no_grad()
