@@ -326,7 +326,7 @@ class MasterWeights:
     def __init__(self, params, pg=None, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, wd=0.01):
         self.pg = pg
         params = list(params)
-        flat = parameters_to_vector(params).detach()
+        flat = parameters_to_vector([p.detach().contiguous() for p in params])
         self.flat = nn.functional.pad(flat, (0, -len(flat) % dist.get_world_size(pg)))
         # the parameters are views of the buffer that is gathered into
         for p, view in zip(params, self.flat[: len(flat)].split([p.numel() for p in params])):
