@@ -81,16 +81,17 @@ class Partly(nn.Module):
 
 
 class Strided(nn.Module):
-    """x W^T + x B^T: W is trainable, float64 and not contiguous, B frozen and float32. Of its two
-    outputs a loss may use either."""
+    """x W^T + x B^T: W is trainable, float64 and not contiguous, B frozen and float32. Of its three
+    outputs a loss may use any; the last one does not depend on W."""
 
     def __init__(self) -> None:
         super().__init__()
         self.base = nn.Parameter(torch.zeros(3, 5), requires_grad=False)
         self.weight = nn.Parameter(torch.zeros(5, 3, dtype=torch.float64).t())
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return nn.functional.linear(x, self.weight + self.base), self.weight.square().sum()
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        out = nn.functional.linear(x, self.weight + self.base)
+        return out, self.weight.square().sum(), x.square()
 
 
 class Branches(nn.Module):

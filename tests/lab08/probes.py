@@ -231,6 +231,7 @@ def zero1_pieces(student, start, grads, shard_grads, keywords):
                 p.grad = None if grad is None else grad.clone()
             if params[0].grad is not None:
                 params[0].grad = params[0].grad.t().contiguous().t()
+            opt.reduce_gradients()  # a second time it is the same: only step_shard takes a step
             mean = opt.reduce_gradients()
             piece = pieces[rank - 1].clone()
             with student.unchanged("Zero1AdamW.step_shard", grad=piece):
@@ -684,7 +685,8 @@ def zero3_strided(student, base, weight, batch):
     def rank_does(rank, size):
         x = _mine(batch, rank).double()
         found = []
-        for output in (0, 1):
+        for output in (0, 1, 2):
+            x = x.detach().requires_grad_(output == 2)
             block = Strided()
             with torch.no_grad():
                 block.base.copy_(base)

@@ -1215,10 +1215,10 @@ def test_a_group_shards_for_itself(student, rng):
     _expect_partly(expect.returned(probe), kinds, sizes, want, (1, 2))
 
 
-@task("Zero3Module", gate=False, holds=("two_kinds", "shapes", "outputs", "strides"))
+@task("Zero3Module", gate=False, holds=("two_kinds", "shapes", "outputs", "strides", "missing"))
 def test_dtypes_strides_and_several_outputs(student, rng):
-    """Frozen float32 beside trainable float64, a transposed parameter, two outputs of which a loss
-    uses one.   Oracle: autograd on the whole in one process."""
+    """Frozen float32 beside trainable float64, a transposed parameter, three outputs of which a
+    loss uses one; the last one gives W no gradient.   Oracle: autograd in one process."""
     base, weight = normal(rng, 3, 5), normal(rng, 3, 5).double()
     batch = [normal(rng, 4, 5) for _ in range(2)]
     found = expect.returned(student.probe.zero3_strided(base, weight, [x.clone() for x in batch]))
@@ -1226,10 +1226,10 @@ def test_dtypes_strides_and_several_outputs(student, rng):
     with torch.no_grad():
         whole.base.copy_(base)
         whole.weight.copy_(weight)
-    for output in (0, 1):
-        whole.weight.grad = None
+    for output in (0, 1, 2):
+        whole.weight.grad = torch.zeros(3, 5, dtype=torch.float64)
         for x in batch:
-            (whole(x.double())[output].square().mean() / 2).backward()
+            (whole(x.double().requires_grad_())[output].square().mean() / 2).backward()
         rows = [seen[output] for seen in found]
         for rank, row in enumerate(rows):
             expect.equal(
@@ -1257,7 +1257,7 @@ def test_dtypes_strides_and_several_outputs(student, rng):
             joined([row["grad"] for row in rows], 15),
             whole.weight.grad.reshape(-1),
             torch.float64,
-            because="a loss may use either output of a block",
+            because="a loss may use any output of a block, and no gradient counts as zeros",
             what=f"gradients from output {output}, all ranks' end to end",
         )
 
