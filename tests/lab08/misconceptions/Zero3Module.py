@@ -79,9 +79,12 @@ gathered_once_and_for_all = lines(
     ),
 )
 
+_NOTHING_BESIDE = """The gathers of the next blocks are waited for before this one computes: blocks
+    are fetched earlier, and nothing runs beside the computation. Issue a gather with async_op=True,
+    and let each block wait for its own."""
+
 gathers_block = lines(
-    """Every gather is waited for where it is issued: blocks are fetched earlier and no computation
-    runs beside it. Issue it with async_op=True, keep the work, wait at the block's turn.""",
+    _NOTHING_BESIDE,
     (
         ", group=self.pg, async_op=True\n                )\n"
         "                self.pending.append(work)\n",
@@ -90,8 +93,7 @@ gathers_block = lines(
 )
 
 waits_for_what_it_prefetches = lines(
-    """The gathers of the next blocks are issued early and waited for at once, together with the own
-    one: nothing runs beside the computation. A block waits for its own gather only.""",
+    _NOTHING_BESIDE,
     (
         "for module in [self, *self.next_blocks[: self.prefetch]]:\n"
         "            module._start_gather()\n        self._wait()",
