@@ -27,7 +27,8 @@ def state_bytes(P: int, N: int, stage: int, recipe: str) -> dict[str, int]:
 
     `stage`: 0 shards nothing (DDP), 1 the optimizer's states, 2 the gradients too, 3 the
     parameters too. A state that is sharded is a flat buffer of P elements, padded at its end until
-    N divides it: each rank, the last one too, holds ceil(P / N) elements of it.
+    N divides it: each rank, the last one too, holds ceil(P / N) elements of it. Bytes are exact,
+    however large P is.
 
     Recipes, in bytes a parameter (param + grad + opt):
     - `fp32`: everything in float32, Adam's two moments (4 + 4 + 8)

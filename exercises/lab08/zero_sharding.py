@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 
 def one_dtype(params: Sequence[Tensor]) -> torch.dtype:
@@ -31,11 +32,12 @@ def one_dtype(params: Sequence[Tensor]) -> torch.dtype:
 class Zero1AdamW:
     """AdamW whose state is sharded over the ranks of `pg` (None: all): ZeRO stage 1.
 
-    The trainable ones among `params`, each once, are laid end to end in the order given and padded
-    with zeros to N equal slices of `shard_numel` = ceil(total / N) elements; a parameter may lie in
-    two slices. Rank r owns slice r. Between steps it holds `exp_avg` and `exp_avg_sq`,
-    (shard_numel,), in the parameters' dtype, and nothing else of the size of a parameter: the ranks
-    together hold 2 (total + padding) elements. Replicas must be equal when this begins.
+    The trainable ones among `params`, each once, are laid end to end in the order given (the last
+    index runs first, however a parameter lies in memory) and padded with zeros to N equal slices of
+    `shard_numel` = ceil(total / N) elements; a parameter may lie in two slices. Rank r owns slice
+    r. Between steps it holds `exp_avg` and `exp_avg_sq`, (shard_numel,), in the parameters' dtype,
+    and nothing else of the size of a parameter: the ranks together hold 2 (total + padding)
+    elements. Replicas must be equal when this begins.
 
     `step` does what `torch.optim.AdamW` (decoupled weight decay `wd`, bias correction) does in one
     process on the concatenated batch: `.grad` is the gradient of the mean over this rank's rows,
@@ -82,7 +84,7 @@ class Zero1AdamW:
         gets all slices.
 
         Of the parameters it reads what this rank owns, as it is now, and nothing that others own:
-        that comes from its owner, in the all-gather.
+        that comes from its owner, in the all-gather. `grad` is left as it was.
         """
         # TODO(lab08.Zero1AdamW): Each rank steps its own slice
         raise NotImplementedError("lab08.Zero1AdamW")
@@ -124,14 +126,16 @@ class Zero2(nn.Module):
     own in `optimizers`, made with the keywords `adamw`.
 
     During backward, as soon as a bucket is full and all buckets before it have gone, it is
-    reduce-scattered: `shards[i]` is then this rank's slice of bucket i's mean gradient, the
-    bucket's full gradients are gone, and `.grad` of its parameters is None. So at most one bucket
+    reduce-scattered, so always in the order of their index, whatever came first: `shards[i]` is
+    then this rank's slice of bucket i's mean gradient, the bucket's full gradients are gone, and
+    `.grad` of its parameters is None. So at most one bucket
     of full gradients is alive at once, besides its slices on their way and the one gradient that
     autograd has just made. Parameters that got no gradient keep their bucket, and those after it,
     waiting until `finish`, where they count as zeros.
 
-    `model` must be equal on every rank. One backward a step: a second gradient for a parameter is a
-    RuntimeError. Raises ValueError as `Zero1AdamW` does, and for bucket_bytes < 1.
+    `model` must be equal on every rank; gradients may come in another order on each, or not at all.
+    One backward a step: a second gradient for a parameter is a RuntimeError, also while its bucket
+    still waits. Raises ValueError as `Zero1AdamW` does, and for bucket_bytes < 1.
     """
 
     def __init__(
@@ -207,10 +211,11 @@ class Zero3Module(nn.Module):
     """One block of a model whose parameters are there while it computes, and not otherwise: ZeRO
     stage 3.
 
-    The block's trainable parameters, each once and in their order, are one flat buffer, padded with
-    zeros to N equal slices; its frozen ones (requires_grad=False) are another. `shards` holds this
-    rank's slice of each, as an `nn.Parameter` of (slice,) that requires a gradient or not: first
-    the trainable one, either left out where there is none. An optimizer steps on these.
+    The block's trainable parameters, each once and in their order, contiguous or not, are one flat
+    buffer, padded with zeros to N equal slices; its frozen ones (requires_grad=False) are another.
+    `shards` holds this rank's slice of each, as an `nn.Parameter` of (slice,) that requires a
+    gradient or not: first the trainable one, either left out where there is none. An optimizer
+    steps on these.
 
     When idle, every parameter of the block keeps its shape and has a storage of 0 bytes; the shards
     are all that is left. Around it, at four places:
@@ -223,14 +228,16 @@ class Zero3Module(nn.Module):
        `.grad` of the block's own parameters is None again; release.
 
     `chain` says which blocks come next. With `prefetch` = d, up to d of them are being gathered
-    while this one computes (forward those that follow, backward those before), so at most d + 1
-    blocks are whole at once. Payload of a step for Psi trainable parameters (and padding): 3 Psi.
+    while this one computes (forward those that follow, backward those before): issued before it
+    begins, and waited for only when their own turn comes. So at most d + 1 blocks are whole at
+    once. Payload of a step for Psi trainable parameters (and padding): 3 Psi, and 2 for frozen.
 
-    `block` must be equal on every rank, share no parameter with another block, and use the same
-    parameters on every rank. It returns a tensor or a tuple of them. Where one of its trainable
-    parameters gets no gradient, or it has none, it stays whole until the whole backward is over.
-    Raises ValueError for prefetch < 0, and where the trainable, or the frozen, parameters have
-    several dtypes.
+    `block` must be equal on every rank, share no parameter with another block, use the same
+    parameters on every rank, and run once before each backward. It returns a tensor or a tuple of
+    them. Its backward is over when the gradients of its inputs are there; if no input needs one,
+    when all trainable parameters have theirs; and where one of these does not come, when the whole
+    backward is over. Raises ValueError for prefetch < 0, and where the trainable, or the frozen,
+    parameters have several dtypes; these two kinds may differ.
     """
 
     def __init__(
@@ -242,7 +249,7 @@ class Zero3Module(nn.Module):
         self.block, self.pg, self.prefetch = block, pg, prefetch
         self.next_blocks: Sequence[Zero3Module] = ()
         self.previous_blocks: Sequence[Zero3Module] = ()
-        self.in_backward = False
+        self.in_backward = self.ends_with_inputs = False
         self.trainable = [p for p in block.parameters() if p.requires_grad]
         frozen = [p for p in block.parameters() if not p.requires_grad]
         self.groups = [group for group in (self.trainable, frozen) if group]
@@ -252,7 +259,20 @@ class Zero3Module(nn.Module):
         raise NotImplementedError("lab08.Zero3Module")
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Given: the block between its call sites."""
+        """Given: the block between its call sites, and hooks that tell where backward is."""
+        inputs: list[Tensor] = []
+
+        def enter(x: Tensor) -> Tensor:
+            """A view: its gradient is there when this block, and no other, is done with `x`."""
+            if torch.is_grad_enabled() and x.requires_grad:
+                x = x.view_as(x)
+                inputs.append(x)
+            return x
+
+        args, kwargs = tree_map_only(Tensor, enter, (args, kwargs))
+        self.ends_with_inputs = bool(inputs)
+        if inputs:
+            torch.autograd.graph.register_multi_grad_hook(inputs, self._on_inputs, mode="all")
         self.before_forward()
         out = self.block(*args, **kwargs)
         self.after_forward()
@@ -268,10 +288,15 @@ class Zero3Module(nn.Module):
         torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
         self.before_backward()
 
+    def _on_inputs(self, grads: Sequence[Tensor | None]) -> None:
+        """Given: with the gradients of its inputs the block's backward is over. Before, a frozen
+        parameter may still be needed for them."""
+        self._on_end()
+
     def _on_gradient(self, param: Tensor) -> None:
-        """Given: after the last of its gradients the block's backward is over."""
+        """Given: where no input has a gradient, it is over with the last one of a parameter."""
         self.awaited -= 1
-        if self.awaited == 0:
+        if self.awaited == 0 and not self.ends_with_inputs:
             self._on_end()
 
     def _on_end(self) -> None:
@@ -347,11 +372,11 @@ def clip_grad_norm_sharded(
     real[i]: how many elements at the front of grads[i] are gradient, maybe 0. What lies behind them
     is padding, which may hold anything and counts nothing.
 
-    The norm is float32, (), before clipping; squares are taken and added in float32. Every gradient
-    is multiplied by max_norm / (norm + 1e-6), or by 1 where that is larger. One all-reduce of one
-    number is all that travels. A norm that is infinite or NaN is treated as torch does: the
-    gradients are multiplied all the same, or, with `error_if_nonfinite`, EVERY rank raises
-    RuntimeError and nothing is changed. ValueError for a negative max_norm.
+    The norm is float32, (), before clipping; squares are taken and added in float32, or in float64.
+    Every gradient is multiplied by max_norm / (norm + 1e-6), or by 1 where that is larger. One
+    all-reduce of one number is all that travels. A norm that is infinite or NaN is treated as torch
+    does: the gradients are multiplied all the same, or, with `error_if_nonfinite`, EVERY rank
+    raises RuntimeError and nothing is changed. ValueError for a negative max_norm.
     """
     # TODO(lab08.clip_grad_norm_sharded): One norm for all shards
     raise NotImplementedError("lab08.clip_grad_norm_sharded")
@@ -372,8 +397,10 @@ def full_state_dict(
     shards, all else from rank 0's model; "optimizer": {"step": int, "exp_avg": {name: tensor},
     "exp_avg_sq": {name: tensor}}}, with the names and the order of `model.named_parameters()`,
     where a tied parameter stands once, and without the frozen ones. Tensors have the shapes of the
-    parameters and the dtypes of the shards, hold no padding and own their memory. Only rank 0
-    receives shards.
+    parameters and the dtypes of the shards, hold no padding and own their memory: what training
+    does next to the model or the shards does not show in them. Names of one tensor in the model,
+    tied parameters or one buffer registered twice, may share one or have two equal ones. Only rank
+    0 receives shards.
     """
     # TODO(lab08.full_state_dict): One checkpoint from all shards
     raise NotImplementedError("lab08.full_state_dict")
@@ -397,10 +424,10 @@ class MasterWeights:
     """AdamW for bfloat16 parameters: every rank computes with all of them in 2 bytes each, and
     updates one flat shard of them, of which it alone has a float32 copy, the master.
 
-    params: bfloat16, each once. A rank reads its own slice of them, in the constructor, and no
-    more. `master`, `exp_avg`, `exp_avg_sq`: (S,) float32, this rank's flat shards; what stands in
-    their padding is nobody's business. Between steps a rank holds 2 bytes a parameter and
-    4 + 8 bytes an element of its shard, nothing else.
+    params: bfloat16, each once, contiguous or not. A rank reads its own slice of them, in the
+    constructor, and no more. `master`, `exp_avg`, `exp_avg_sq`: (S,) float32, this rank's flat
+    shards; what stands in their padding is nobody's business. Between steps a rank holds 2 bytes a
+    parameter and 4 + 8 bytes an element of its shard, nothing else.
 
     AdamW as torch's, on the master: lr, betas, eps, and wd, the decoupled weight decay.
     Source: Micikevicius et al. 2018, section 3.1 (the master copy); Rajbhandari et al. 2020,
@@ -427,8 +454,8 @@ class MasterWeights:
         """One step; afterwards all parameters on all ranks are the rounded master.
 
         grad: (S,), this rank's flat shard of the gradient, the mean over the ranks already, in
-        bfloat16 or float32; in its padding there may be anything. What travels is bfloat16: one
-        all-gather. Parameters are written in place.
+        bfloat16 or float32, and is left as it was; in its padding there may be anything. What
+        travels is bfloat16: one all-gather. Parameters are written in place.
         """
         # TODO(lab08.MasterWeights): Updates smaller than a bf16 step
         raise NotImplementedError("lab08.MasterWeights")

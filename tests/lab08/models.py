@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -53,9 +53,66 @@ class Block(nn.Module):
         return x + self.down(h)
 
 
+class Partly(nn.Module):
+    """x + a block of which some is frozen. `kind`: "adapted" is LoRA's w(x) + b(a(x)), with w
+    frozen, in front of a frozen layer; "frozen first" a frozen layer in front of a trainable one;
+    in "frozen" and "trainable" all is. `look` as in `Block`."""
+
+    def __init__(self, kind: str, hidden: int) -> None:
+        super().__init__()
+        self.w = nn.Linear(5, hidden).requires_grad_(kind == "trainable")
+        self.v = nn.Linear(hidden, 5).requires_grad_(kind in ("trainable", "frozen first"))
+        if kind == "adapted":
+            self.a = nn.Linear(5, 2, bias=False)
+            self.b = nn.Linear(2, hidden, bias=False)
+        self.kind = kind
+        self.look: Callable[[str], None] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.w(x)
+        if self.kind == "adapted":
+            h = h + self.b(self.a(x))
+        h = torch.tanh(h)
+        if self.look:
+            self.look("forward")
+            if h.requires_grad:
+                h.register_hook(lambda grad: self.look("backward"))
+        return x + self.v(h)
+
+
+class Strided(nn.Module):
+    """x W^T + x B^T: W is trainable, float64 and not contiguous, B frozen and float32. Of its three
+    outputs a loss may use any; the last one does not depend on W."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Parameter(torch.zeros(3, 5), requires_grad=False)
+        self.weight = nn.Parameter(torch.zeros(5, 3, dtype=torch.float64).t())
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        out = nn.functional.linear(x, self.weight + self.base)
+        return out, self.weight.square().sum(), x.square()
+
+
+class Branches(nn.Module):
+    """sum_i a_i . (W_i x), taken in the order that a call asks for, or only of some; the gradient
+    of W_i is the outer product of a_i and x. The sizes differ; one weight is not contiguous."""
+
+    WIDTHS = (2, 3, 4, 6, 7, 11)
+
+    def __init__(self) -> None:
+        super().__init__()
+        made = [torch.zeros(n, 5, dtype=torch.float64) for n in self.WIDTHS]
+        made[3] = torch.zeros(5, self.WIDTHS[3], dtype=torch.float64).t()
+        self.weights = nn.ParameterList(made)
+
+    def forward(self, a: Tensor, x: Tensor, order: Sequence[int]) -> Tensor:
+        return sum(torch.dot(a[: len(w)], w @ x) for w in (self.weights[i] for i in order))
+
+
 class Odd(nn.Module):
-    """A tied weight, a frozen layer, batch statistics, a buffer that no state dict lists, and at
-    the end a bias of 7 elements."""
+    """A tied weight, a frozen layer, batch statistics, a buffer with two names, one that no state
+    dict lists, and at the end a bias of 7 elements."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,6 +123,8 @@ class Odd(nn.Module):
         self.head.weight = self.embed.weight
         self.leave = nn.Linear(5, 7)
         self.register_buffer("table", torch.zeros(3), persistent=False)
+        self.register_buffer("places", torch.tensor([2, 0, 1]))
+        self.register_buffer("same_places", self.places)
 
     def forward(self, ids: Tensor) -> Tensor:
         h = torch.tanh(self.frozen(self.norm(self.embed(ids))))

@@ -3,13 +3,13 @@ on the batches of all ranks; bytes and payloads by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .models import Awkward, Block
+from .models import Awkward, Block, Partly
 
 
 def normal(rng: Any, *shape: int, size: float = 1.0) -> Tensor:
@@ -120,6 +120,46 @@ def chain_in_one_process(
         values = [flat(group) for group in params]
         rows.append({"out": out.detach(), "grads": grads, "values": values})
     return rows
+
+
+def partly_in_one_process(
+    kinds: Sequence[str], starts: Sequence[dict[str, Tensor]], batches: Sequence[Sequence[Tensor]]
+) -> list[dict[str, Any]]:
+    """A chain of `Partly` blocks on the rows of all ranks: outputs, and of each block what is
+    trainable, its gradient, and what is frozen; flat, None where there is none."""
+    blocks = [Partly(kind, 6 + index) for index, kind in enumerate(kinds)]
+    blocks = [loaded(block, start) for block, start in zip(blocks, starts, strict=True)]
+    opt = adamw([p for block in blocks for p in trainable(block)], {"lr": 0.05})
+    rows = []
+    for batch in batches:
+        opt.zero_grad()
+        out = torch.cat(list(batch)).double()
+        for block in blocks:
+            out = block(out)
+        out.square().mean().backward()
+        grads = [flat(p.grad for p in trainable(b)) if trainable(b) else None for b in blocks]
+        opt.step()
+        kept = [[flat(group) for group in halves(block) if group] for block in blocks]
+        rows.append({"out": out.detach(), "grads": grads, "values": kept})
+    return rows
+
+
+def halves(block: nn.Module) -> list[list[nn.Parameter]]:
+    """Trainable and frozen parameters."""
+    return [
+        [p for p in block.parameters() if p.requires_grad is wanted] for wanted in (True, False)
+    ]
+
+
+def sharded(start: Tensor, grads: Sequence[Tensor], keywords: dict[str, Any]) -> Iterator[Any]:
+    """AdamW on a flat vector in float64, given each step's gradient: values, moments."""
+    p = nn.Parameter(start.double())
+    opt = adamw([p], keywords)
+    for grad in grads:
+        p.grad = grad.double()
+        opt.step()
+        state = opt.state[p]
+        yield p.detach().clone(), state["exp_avg"].clone(), state["exp_avg_sq"].clone()
 
 
 def repeated_adamw(gradient: Tensor, steps: int, keywords: dict[str, Any]) -> Tensor:

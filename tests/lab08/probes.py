@@ -10,7 +10,7 @@ import time
 import torch
 import torch._dynamo  # torch.optim and fully_shard import it, for seconds: once, before the ranks
 import torch.distributed as dist
-from models import Awkward, Block, Odd
+from models import Awkward, Block, Branches, Odd, Partly, Strided
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
@@ -156,7 +156,7 @@ def zero1_bytes(student, shapes, world_size, gradients):
         held = [made[0].exp_avg, made[0].exp_avg_sq]
         return {
             "alive": dict(m.alive),
-            "said": int(made[0].local_state_bytes()),
+            "said": made[0].local_state_bytes(),
             "shapes": [tuple(t.shape) for t in held],
             "held": sum(t.untyped_storage().nbytes() for t in held),
             "values": _values(params),
@@ -209,6 +209,85 @@ def zero1_edges(student, batch, start):
         return found
 
     return _run(rank_does, 3)
+
+
+def zero1_pieces(student, start, grads, shard_grads, keywords):
+    """On ranks 1 and 2 of 3: `reduce_gradients` and `step_shard` by themselves, three times.
+    Parameters as in `start`, the first not contiguous, a frozen one among them; grads[step][rank]
+    are their gradients, None where there is none; then shard_grads[step][rank] is stepped."""
+    zero1_adamw = student.Zero1AdamW
+
+    def rank_does(rank, size):
+        group = dist.new_group([1, 2])
+        if rank == 0:
+            return None
+        params = [nn.Parameter(value.clone()) for value in start]
+        params[0] = nn.Parameter(start[0].t().contiguous().t())
+        frozen = nn.Parameter(torch.ones(3, dtype=start[0].dtype), requires_grad=False)
+        opt = zero1_adamw(iter([params[0], frozen, params[0], *params[1:]]), group, **keywords)
+        rows = []
+        for own, pieces in zip(grads, shard_grads):
+            for p, grad in zip(params, own[rank - 1]):
+                p.grad = None if grad is None else grad.clone()
+            if params[0].grad is not None:
+                params[0].grad = params[0].grad.t().contiguous().t()
+            opt.reduce_gradients()  # a second time it is the same: only step_shard takes a step
+            mean = opt.reduce_gradients()
+            piece = pieces[rank - 1].clone()
+            with student.unchanged("Zero1AdamW.step_shard", grad=piece):
+                opt.step_shard(piece)
+            kept = [p.grad is not None for p in params]
+            opt.zero_grad()
+            rows.append(
+                {
+                    "mean": mean.detach().clone(),
+                    "values": _values(params),
+                    "moments": [opt.exp_avg.detach().clone(), opt.exp_avg_sq.detach().clone()],
+                    "kept": kept,
+                    "left": [p.grad is not None for p in params],
+                    "steps": int(opt.steps),
+                }
+            )
+        return {"rows": rows, "frozen": frozen.detach().clone(), "numel": int(opt.shard_numel)}
+
+    return _run(rank_does, 3)
+
+
+def zero1_refuses(student):
+    """Which bad arguments raise ValueError, on one rank; and which good ones do not."""
+    zero1_adamw, zero2_model = student.Zero1AdamW, student.Zero2
+
+    def rank_does(rank, size):
+        p = [nn.Parameter(torch.ones(2))]
+        asks = {
+            "no parameter": ([],),
+            "only a frozen one": ([nn.Parameter(torch.ones(2), requires_grad=False)],),
+            "two dtypes": ([*p, nn.Parameter(torch.ones(2).double())],),
+        }
+        bad = {"lr": -0.1, "eps": -1e-9, "wd": -0.1}
+        bad = [{name: value} for name, value in bad.items()]
+        bad += [{"betas": (1.0, 0.9)}, {"betas": (0.9, 1.0)}, {"betas": (-0.1, 0.9)}]
+        good = [{"lr": 0.0, "wd": 0.0, "betas": (0.0, 0.0)}]
+        found = {}
+        for name, args in asks.items():
+            found[name] = _raised(lambda args=args: zero1_adamw(*args))
+        for keywords in [*bad, *good]:
+            found[str(keywords)] = _raised(lambda keywords=keywords: zero1_adamw(p, **keywords))
+        for size in (0, 1):
+            found[f"Zero2(bucket_bytes={size})"] = _raised(
+                lambda size=size: zero2_model(nn.Linear(2, 2), bucket_bytes=size)
+            )
+        return found
+
+    return _run(rank_does, 1)
+
+
+def _raised(ask):
+    try:
+        ask()
+    except ValueError:
+        return "ValueError"
+    return "nothing"
 
 
 # --- sharding: gradients -------------------------------------------------------------------------
@@ -332,6 +411,62 @@ def zero2_memory(student, layers, width, bucket_bytes, vectors, stride):
         return [shard[::stride].clone() for shard in zero.finish()]
 
     return _run(rank_does, len(vectors), checked=False)
+
+
+def zero2_orders(student, plans, bucket_bytes, members=None):
+    """Steps on `Branches`: plans[step][rank] is {"a", "x", "orders": one for each backward before
+    `finish`, "forget": whether zero_grad() follows the backward}. What was sent, how many gradients
+    were there then, in which order they came, and the shards."""
+    zero2_model = student.Zero2
+
+    def rank_does(rank, size):
+        group = dist.new_group(members) if members else None
+        if members and rank not in members:
+            return None
+        place = members.index(rank) if members else rank
+        model = Branches()
+        params = list(model.parameters())
+        zero = zero2_model(model, group, bucket_bytes=bucket_bytes)
+        rows = []
+        for plan in plans:
+            given = plan[place]
+            with meters.collectives(params) as log:
+                raised = ""
+                for order in given["orders"]:
+                    try:
+                        zero(given["a"], given["x"], order).backward()
+                    except RuntimeError as error:
+                        if len(given["orders"]) == 1:
+                            raise
+                        raised = type(error).__name__
+                waiting = [shard is None for shard in zero.shards]
+                shards = []
+                if given["forget"]:
+                    zero.zero_grad()
+                else:
+                    shards = [shard.clone() for shard in zero.finish()]
+            rows.append(
+                {
+                    "sent": [
+                        [call.payload_bytes, call.where, call.gradients_ready]
+                        for call in log.calls
+                        if call.operation == "reduce_scatter"
+                    ],
+                    "came": [event.index for event in log.events if event.kind == "gradient"],
+                    "waiting": waiting,
+                    "raised": raised,
+                    "cleared": all(shard is None for shard in zero.shards),
+                    "shards": shards,
+                }
+            )
+            if not given["forget"] and len(given["orders"]) == 1:
+                zero.step()
+                rows[-1]["cleared"] = all(shard is None for shard in zero.shards)
+            else:
+                zero.zero_grad()
+        return rows
+
+    return _run(rank_does, 1 + max(members) if members else len(plans[0]))
 
 
 def zero2_edges(student, batch, start):
@@ -471,6 +606,108 @@ def zero3_beside_fully_shard(student, starts, batches):
     return _run(rank_does, len(batches[0]))
 
 
+def _partly(kinds, starts):
+    made = []
+    for index, (kind, start) in enumerate(zip(kinds, starts)):
+        block = Partly(kind, 6 + index).double()
+        block.load_state_dict({name: value.double() for name, value in start.items()})
+        made.append(block)
+    return made
+
+
+def _running(log):
+    """Payload bytes of the all-gathers that have been issued and not been waited for."""
+    over = {event.index for event in log.events if event.kind == "waited"}
+    gathers = [call for call in log.calls if call.operation == "all_gather"]
+    return sum(call.payload_bytes for call in gathers if call.index not in over)
+
+
+def zero3_partly(student, kinds, starts, batches, prefetch, members=None):
+    """AdamW steps on the shards of a chain of `Partly` blocks: batches[step][rank]. In the middle
+    of each block, forward and backward: which blocks are whole, and how much is on its way."""
+    zero3_module, chain = student.Zero3Module, student.chain
+
+    def rank_does(rank, size):
+        group = dist.new_group(members) if members else None
+        if members and rank not in members:
+            return None
+        xs = [x[members.index(rank) if members else rank].double() for x in batches]
+        blocks = _partly(kinds, starts)
+        modules = [zero3_module(block, group, prefetch=prefetch) for block in blocks]
+        chain(modules)
+        first = [[s.detach().clone() for s in module.shards] for module in modules]
+        facts = [
+            [
+                f"{'nn.Parameter' if isinstance(s, nn.Parameter) else type(s).__name__}, "
+                f"{'requires a gradient' if s.requires_grad else 'frozen'}"
+                for s in m.shards
+            ]
+            for m in modules
+        ]
+        looks, logs = [], []
+        for index, block in enumerate(blocks):
+
+            def look(phase, index=index):
+                looks.append((phase, index, _whole_bytes(blocks), _running(logs[-1])))
+
+            block.look = look
+        trained = [m.shards[0] for m, kind in zip(modules, kinds) if kind != "frozen"]
+        opt = torch.optim.AdamW(trained, lr=0.05, foreach=False)
+        rows = []
+        for x in xs:
+            opt.zero_grad()
+            looks.clear()
+            with meters.collectives(trained) as log:
+                logs.append(log)
+                out = _through(modules, x)
+                _square(out).backward()
+            grads = [
+                [None if s.grad is None else s.grad.clone() for s in module.shards]
+                for module in modules
+            ]
+            left = [p.grad is not None for block in blocks for p in block.parameters()]
+            opt.step()
+            rows.append(
+                {"out": out.detach(), "grads": grads, "looks": list(looks), "left": left}
+                | {"idle": _whole_bytes(blocks)}
+                | {"shards": [[s.detach().clone() for s in m.shards] for m in modules]}
+                | _payloads(log)
+            )
+        return {"rows": rows, "first": first, "facts": facts}
+
+    return _run(rank_does, 1 + max(members) if members else len(batches[0]))
+
+
+def zero3_strided(student, base, weight, batch):
+    """One block with two dtypes and a parameter that is not contiguous, on each of its outputs."""
+    zero3_module = student.Zero3Module
+
+    def rank_does(rank, size):
+        x = _mine(batch, rank).double()
+        found = []
+        for output in (0, 1, 2):
+            x = x.detach().requires_grad_(output == 2)
+            block = Strided()
+            with torch.no_grad():
+                block.base.copy_(base)
+                block.weight.copy_(weight)
+            module = zero3_module(block)
+            outs = module(x)
+            _square(outs[output]).backward()
+            found.append(
+                {
+                    "out": outs[0].detach(),
+                    "shards": [shard.detach().clone() for shard in module.shards],
+                    "grad": module.shards[0].grad.clone(),
+                    "shapes": [tuple(p.shape) for p in block.parameters()],
+                    "idle": _whole_bytes([block]),
+                }
+            )
+        return found
+
+    return _run(rank_does, len(batch))
+
+
 def _whole_gradient(p):
     if p.grad is None:
         return torch.zeros(p.numel())
@@ -514,19 +751,14 @@ def zero3_refuses(student):
     zero3_module = student.Zero3Module
 
     def rank_does(rank, size):
-        mixed = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double())
+        mixed = [nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double()) for _ in range(2)]
+        mixed[1].requires_grad_(False)
         asks = {
             "prefetch=-1": lambda: zero3_module(nn.Linear(2, 2), prefetch=-1),
-            "two dtypes": lambda: zero3_module(mixed),
+            "two dtypes": lambda: zero3_module(mixed[0]),
+            "two dtypes, frozen": lambda: zero3_module(mixed[1]),
         }
-        found = {}
-        for name, ask in asks.items():
-            try:
-                ask()
-                found[name] = "nothing"
-            except ValueError:
-                found[name] = "ValueError"
-        return found
+        return {name: _raised(ask) for name, ask in asks.items()}
 
     return _run(rank_does, 1)
 
@@ -681,10 +913,20 @@ def clip_shards(student, data, checked=True, members=None):
     return _ranks(rank_does, data, checked)
 
 
+def _named_tensors(tree, name=""):
+    """The tensors in a nest of dicts, by their path."""
+    if isinstance(tree, torch.Tensor):
+        yield name, tree
+    elif isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from _named_tensors(value, f"{name}/{key}" if name else str(key))
+
+
 def full_state(student, data, members=None):
     """data[rank]: {"shard": this rank's, "others": what is not sharded, by name, "wide": whether of
-    one wide layer}. What the learner's function returns on each rank, what travelled, and the
-    memory behind each tensor."""
+    one wide layer, "go_on": whether model and shards change afterwards}. What the learner's
+    function returns on each rank, what travelled, the memory behind each tensor, and which of them
+    changed with the model or the shards."""
     gather = student.full_state_dict
 
     def rank_does(rank, size, mine):
@@ -703,15 +945,16 @@ def full_state(student, data, members=None):
         with meters.collectives() as log:
             full = gather(model, mine["shard"], group)
         row = {"full": full, "calls": _log_rows(log), "behind": {}}
-        if isinstance(full, dict) and isinstance(full.get("model"), dict):
-            tensors = {
-                name: value
-                for name, value in full["model"].items()
-                if isinstance(value, torch.Tensor)
-            }
-            row["behind"] = {
-                name: [t.untyped_storage().nbytes(), t.nbytes] for name, t in tensors.items()
-            }
+        tensors = dict(_named_tensors(full))
+        row["behind"] = {
+            name: [t.untyped_storage().nbytes(), t.nbytes] for name, t in tensors.items()
+        }
+        kept = {name: t.clone() for name, t in tensors.items()}
+        if mine["go_on"]:
+            with torch.no_grad():
+                for t in [*model.parameters(), *model.buffers(), *mine["shard"].values()]:
+                    t.fill_(77) if isinstance(t, torch.Tensor) else None
+        row["moved"] = [n for n, t in tensors.items() if not torch.equal(t, kept[n])]
         return row
 
     return _ranks(rank_does, data, checked=False)
@@ -750,6 +993,35 @@ def mastered(student, data, members=None):
         return found
 
     return _ranks(rank_does, data, checked=False)
+
+
+def master_in_place(student, data):
+    """data[rank]: {"params": bfloat16 tensors, the first of them transposed here, "grads": this
+    rank's shard of each step's gradient, "adamw"}. Before each step all parameters are NaN; after
+    it, what stands where they were, and the master and its moments."""
+    master_weights = student.MasterWeights
+
+    def rank_does(rank, size, mine):
+        params = [nn.Parameter(p.clone()) for p in mine["params"]]
+        params[0] = nn.Parameter(mine["params"][0].t().contiguous().t())
+        opt = master_weights(iter(params), **mine["adamw"])
+        places = [p.detach() for p in params]
+        rows = []
+        for grad in mine["grads"]:
+            with torch.no_grad():
+                for p in params:
+                    p.fill_(float("nan"))
+            opt.step(grad.clone())
+            rows.append(
+                {name: getattr(opt, name).detach().clone() for name in _MASTER}
+                | {"params": torch.cat([place.reshape(-1) for place in places])}
+            )
+        return rows
+
+    return _ranks(rank_does, data)
+
+
+_MASTER = ("master", "exp_avg", "exp_avg_sq")
 
 
 def held_by_master(student, data):

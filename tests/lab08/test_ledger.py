@@ -21,7 +21,19 @@ def _total(student, P, N, stage, recipe):
 # --- state_bytes ---------------------------------------------------------------------------------
 
 
-@task("state_bytes")
+@task(
+    "state_bytes",
+    holds=(
+        "four_parts",
+        "a_rank",
+        "stage_0",
+        "stage_1",
+        "stage_2",
+        "stage_3",
+        "bf16_mixed",
+        "not_gathered",
+    ),
+)
 @pytest.mark.parametrize("stage", STAGES)
 def test_zero_figure_1(student, stage):
     """7.5 billion parameters on 64 ranks: 120, 31.4, 16.6 and 1.88 GB.
@@ -30,7 +42,23 @@ def test_zero_figure_1(student, stage):
     expect.published(got / GB, PUBLISHED[f"zero_fig1_stage{stage}"])
 
 
-@task("state_bytes")
+@task(
+    "state_bytes",
+    holds=(
+        "four_parts",
+        "stage_0",
+        "stage_1",
+        "stage_2",
+        "stage_3",
+        "padded",
+        "fp32",
+        "bf16_mixed",
+        "bf16_fp32grads",
+        "fp16_fp16grads",
+        "deepspeed",
+        "deepspeed_3",
+    ),
+)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_each_state_of_each_recipe(student, rng, recipe):
     """Parameters, gradients and the optimizer's states, each by itself, to the byte.
@@ -54,7 +82,7 @@ def test_each_state_of_each_recipe(student, rng, recipe):
                 )
 
 
-@task("state_bytes", gate=False)
+@task("state_bytes", gate=False, holds=("stage_1", "stage_2", "stage_3", "bf16_mixed"))
 @pytest.mark.parametrize("N", [4, 16, 64, 256, 1024])
 def test_zero_table_1(student, N):
     """Every cell that was read of 7.5 B, 128 B and 1 T parameters; large cells are cut to whole GB
@@ -65,7 +93,7 @@ def test_zero_table_1(student, N):
                 expect.published(_total(student, P, N, stage, "bf16_mixed") / GB, row)
 
 
-@task("state_bytes", gate=False)
+@task("state_bytes", gate=False, holds=("a_rank", "stage_1", "stage_2", "stage_3", "bf16_mixed"))
 def test_zero_table_2(student):
     """How many billion parameters fit into 32 GB on 64 ranks, and 16 times that.
     Oracle: published.json: ZeRO, table 2, whose cells are cut to one decimal."""
@@ -76,14 +104,14 @@ def test_zero_table_2(student):
     expect.published([round(16 * billions, 1) for billions in fits[:3]], PUBLISHED["zero_t2_mp16"])
 
 
-@task("state_bytes", gate=False)
+@task("state_bytes", gate=False, holds=("bf16_fp32grads", "stage_1"))
 def test_a_float32_copy_of_all_gradients(student):
     """3 billion gradients in one float32 buffer are 12 GB.   Oracle: published.json: ZeRO, 6.2."""
     got = student.state_bytes(3_000_000_000, 64, 1, "bf16_fp32grads")["grad"]
     expect.published(got / GB, PUBLISHED["zero_fused_buffer_3b"])
 
 
-@task("state_bytes", gate=False)
+@task("state_bytes", gate=False, holds=("deepspeed", "deepspeed_3", "not_gathered"))
 def test_deepspeed_estimators(student):
     """What DeepSpeed's estimators print for t5-3b on 8 GPUs. Its documentation's ZeRO-2 figure is
     older than its code; it is what stage 1 keeps.   Oracle: published.json: DeepSpeed."""
@@ -105,7 +133,11 @@ def test_deepspeed_estimators(student):
     expect.published([round(size, 2) for size in host], PUBLISHED["ds_z3_cpu"])
 
 
-@task("state_bytes", gate=False)
+@task(
+    "state_bytes",
+    gate=False,
+    holds=("stage_0", "stage_1", "fp32", "bf16_fp32grads", "fp16_fp16grads"),
+)
 def test_megatron_distributed_optimizer(student):
     """20, 18 and 16 bytes a parameter become 4 + 16/d, 6 + 12/d and 8 + 8/d.
     Oracle: published.json: Megatron's documentation."""
@@ -116,7 +148,7 @@ def test_megatron_distributed_optimizer(student):
         expect.published(got, PUBLISHED[row])
 
 
-@task("state_bytes", gate=False)
+@task("state_bytes", gate=False, holds=("one_rank",))
 def test_one_rank_has_nobody_to_share_with(student):
     """With one rank every stage keeps what stage 0 keeps, DeepSpeed's 16-bit gradients apart.
     Oracle: the price a parameter, times P."""
@@ -127,7 +159,7 @@ def test_one_rank_has_nobody_to_share_with(student):
             expect.bytes(got, price * 1001, "one of one is everything", f"{recipe}, stage {stage}")
 
 
-@task("state_bytes", gate=False)
+@task("state_bytes", gate=False, holds=("many_ranks", "no_parameter", "padded"))
 @pytest.mark.parametrize("P", [5, 1, 0])
 def test_more_ranks_than_elements(student, P):
     """A rank's share is at least one element as soon as there is any, padding included.
@@ -141,13 +173,51 @@ def test_more_ranks_than_elements(student, P):
         )
 
 
-@task("state_bytes", gate=False)
+@task("state_bytes", holds=("exact", "ints", "four_parts"))
+def test_exact_however_large(student, rng):
+    """Parameters beyond 2^53, where a float has no odd numbers, for 2 to 4,096 ranks.
+    Oracle: P is made of a share and N, so nothing is divided; the prices by hand."""
+    prices = {"fp32": (4, 4, 8), "bf16_mixed": (2, 2, 12), "fp16_fp16grads": (2, 2, 16)}
+    for N in (2, 3, 1000, 4096):
+        share = (1 << 54) // N + 2 * int(rng.integers(1, 1000)) + 1
+        for missing in (0, 1, N - 1):
+            P = N * share - missing
+            for recipe, price in prices.items():
+                rows = [(P, N, stage, recipe) for stage in STAGES]
+                for (_, _, stage, _), got in zip(
+                    rows, student.map("state_bytes", rows), strict=True
+                ):
+                    held = [
+                        each * (share if stage >= first else P)
+                        for each, first in zip(price, (3, 2, 1), strict=True)
+                    ]
+                    want = dict(
+                        zip(("param", "grad", "opt", "total"), [*held, sum(held)], strict=True)
+                    )
+                    expect.equal(
+                        got,
+                        want,
+                        "bytes are whole numbers, and a float has only 53 bits of them",
+                        f"P={P}, N={N}, stage {stage}, {recipe}",
+                    )
+                    expect.true(
+                        all(type(size) is int for size in got.values()),
+                        because="all four are int: sizes of memory are counted, not measured",
+                        observed=" ".join(sorted({type(size).__name__ for size in got.values()})),
+                    )
+
+
+@task("state_bytes", gate=False, holds=("other_stage", "other_recipe", "no_rank", "negative"))
 @pytest.mark.parametrize(
     ("name", "args"),
     [
         ("stage", (100, 2, 4, "fp32")),
+        ("stage", (100, 2, -1, "fp32")),
+        ("stage", (100, 2, 1.5, "fp32")),
         ("recipe", (100, 2, 1, "adam8bit")),
+        ("recipe", (100, 2, 0, "FP32")),
         ("N", (100, 0, 1, "fp32")),
+        ("N", (100, -2, 0, "fp32")),
         ("P", (-1, 2, 1, "fp32")),
     ],
 )
@@ -171,7 +241,7 @@ def _same_shapes(got, want, because, what):
     expect.equal(mine, [tuple(shape) for shape in want], because, what)
 
 
-@task("dim0_shard")
+@task("dim0_shard", holds=("first_dimension", "ceil", "fewer", "empty"))
 @pytest.mark.parametrize(
     ("shape", "N", "rows"),
     [((65, 32), 3, [22, 22, 21]), ((7,), 3, [3, 3, 1]), ((9, 32), 8, [2] * 4 + [1, 0, 0, 0])],
@@ -187,7 +257,7 @@ def test_rows_that_do_not_divide(student, shape, N, rows):
     )
 
 
-@task("dim0_shard")
+@task("dim0_shard", holds=("first_dimension", "ceil", "fewer"))
 def test_chunks_of_torch(student, rng):
     """Any shape on any number of ranks.   Oracle: torch.chunk."""
     for _ in range(12):
@@ -202,7 +272,7 @@ def test_chunks_of_torch(student, rng):
         )
 
 
-@task("dim0_shard", gate=False)
+@task("dim0_shard", gate=False, holds=("fsdp2", "empty"))
 @pytest.mark.parametrize("N", [2, 3, 4, 8])
 def test_shapes_of_fully_shard(student, N):
     """Every parameter of the small MLP, and a (1, 3, 2) that most ranks hold nothing of.
@@ -218,7 +288,7 @@ def test_shapes_of_fully_shard(student, N):
         )
 
 
-@task("dim0_shard", gate=False)
+@task("dim0_shard", gate=False, holds=("fsdp2", "ceil"))
 @pytest.mark.parametrize(
     ("N", "held"), [(2, [18_216, 17_688]), (3, [12_408, 12_408, 11_088])], ids=["2", "3"]
 )
@@ -235,7 +305,7 @@ def test_bytes_of_the_small_mlp_in_chunks(student, N, held):
         )
 
 
-@task("dim0_shard", gate=False)
+@task("dim0_shard", gate=False, holds=("ceil", "fewer"))
 def test_rows_of_all_ranks_are_the_parameter(student):
     """No row is lost or held twice, at any size.   Oracle: torch.chunk, hypothesis."""
     from hypothesis import given
@@ -256,12 +326,15 @@ def test_rows_of_all_ranks_are_the_parameter(student):
     check()
 
 
-@task("dim0_shard", gate=False)
-@pytest.mark.parametrize("args", [((), 2, 0), ((5,), 2, 2), ((5,), 2, -1), ((5,), 0, 0)])
+@task("dim0_shard", gate=False, holds=("scalar", "no_rank", "outside", "no_rows", "one_rank"))
+@pytest.mark.parametrize(
+    "args", [((), 2, 0), ((5,), 2, 2), ((5,), 2, -1), ((5,), 0, 0), ((5,), -1, 0), ((0, 5), 3, 3)]
+)
 def test_no_shard_of_that(student, args):
     """A scalar, and ranks that do not exist, are refused; an empty parameter is not.
     Oracle: the contract; `fully_shard` refuses scalars, too."""
     _same_shapes([student.dim0_shard((0, 5), 3, 1)], [(0, 5)], "no rows are no rows", "(0, 5)")
+    _same_shapes([student.dim0_shard((5, 0), 1, 0)], [(5, 0)], "one rank has all", "(5, 0)")
     with expect.raises(ValueError, f"there is no dim0_shard{args}"):
         student.dim0_shard(*args)
 
@@ -277,7 +350,7 @@ def _same_slices(got, numels, N, align=1):
     expect.equal(list(got), oracles.sliced(numels, N, align), because, what)
 
 
-@task("flat_partition")
+@task("flat_partition", holds=("equal", "who", "straddles"))
 def test_megatron_s_sixteen_gradients(student):
     """16 elements on 4 ranks: [0:4], [4:8], [8:12], [12:16].
     Oracle: published.json: Megatron's documentation, for one parameter and for three."""
@@ -299,7 +372,7 @@ def test_megatron_s_sixteen_gradients(student):
     )
 
 
-@task("flat_partition")
+@task("flat_partition", holds=("equal", "align", "order", "one_a_part", "padding"))
 def test_any_sizes_any_ranks(student, rng):
     """Slices of any list of sizes, padding included.
     Oracle: every element of the padded buffer written down with its owner."""
@@ -309,7 +382,7 @@ def test_any_sizes_any_ranks(student, rng):
         _same_slices(student.flat_partition(numels, N, align), numels, N, align)
 
 
-@task("flat_partition")
+@task("flat_partition", holds=("equally_many", "who"))
 @pytest.mark.parametrize(("N", "size"), [(2, 17_952), (3, 11_968), (5, 7_184)])
 def test_bytes_of_the_small_mlp_in_slices(student, N, size):
     """Adam's two float32 moments of 4,488 parameters: equally many bytes on each rank.
@@ -322,7 +395,20 @@ def test_bytes_of_the_small_mlp_in_slices(student, N, size):
     expect.equal(real, 4488, "every parameter's every element has one owner", "elements held")
 
 
-@task("flat_partition", gate=False)
+@task(
+    "flat_partition",
+    gate=False,
+    holds=(
+        "equal",
+        "least",
+        "align",
+        "equally_many",
+        "order",
+        "one_a_part",
+        "padding",
+        "none_empty",
+    ),
+)
 def test_each_element_once(student):
     """No element is lost, none is held twice, all shares are equal multiples of `align`.
     Oracle: every element written down with its owner, hypothesis."""
@@ -346,7 +432,7 @@ def test_each_element_once(student):
     check()
 
 
-@task("flat_partition", gate=False)
+@task("flat_partition", gate=False, holds=("padding", "equally_many"))
 def test_more_ranks_than_elements_are_padded(student):
     """3 elements on 8 ranks: five ranks hold nothing but padding.   Oracle: by hand."""
     want = [Slice(0, 0, 0, 1), Slice(1, 0, 1, 2), Slice(2, 1, 0, 1)]
@@ -356,7 +442,7 @@ def test_more_ranks_than_elements_are_padded(student):
     )
 
 
-@task("flat_partition", gate=False)
+@task("flat_partition", gate=False, holds=("straddles", "one_a_part", "order"))
 def test_a_parameter_across_many_ranks(student):
     """A model's embedding of 131,072,000 elements among small norms, on 64 ranks: ends and owners.
     Oracle: floor divisions of positions by the share, by hand."""
@@ -375,10 +461,19 @@ def test_a_parameter_across_many_ranks(student):
     expect.equal(owners, list(range(64)), "every rank holds a part of it", "owners")
 
 
-@task("flat_partition", gate=False)
-@pytest.mark.parametrize("args", [([4], 0), ([4], 2, 0), ([4, -1], 2)])
+@task(
+    "flat_partition",
+    gate=False,
+    holds=("no_parameter", "no_rank", "no_align", "negative", "none_empty"),
+)
+@pytest.mark.parametrize(
+    "args", [([4], 0), ([4], -1), ([4], 2, 0), ([4], 2, -4), ([4, -1], 2), ([-1, 4], 2), ([], 0)]
+)
 def test_no_partition_of_that(student, args):
     """No ranks, no alignment, negative sizes are refused.   Oracle: the contract."""
     expect.equal(student.flat_partition([], 2), [], "nothing is cut into nothing", "no parameters")
+    want = [Slice(0, 1, 0, 1)]
+    because = "a parameter without elements has no Slice, and one rank has all"
+    expect.equal(student.flat_partition([0, 1, 0], 1), want, because, "[0, 1, 0] on 1 rank")
     with expect.raises(ValueError, f"there is no flat_partition{args}"):
         student.flat_partition(*args)

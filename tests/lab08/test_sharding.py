@@ -8,7 +8,7 @@ import torch
 from grader.suite import expect, task
 
 from . import oracles_sharding as oracles
-from .models import Awkward, Block
+from .models import Awkward, Block, Branches, Partly, Strided
 from .oracles_sharding import each, joined, normal
 
 MIB = 1 << 20
@@ -78,7 +78,19 @@ def _expect_near(got, want, dtype, because, what):
 # --- Zero1AdamW ----------------------------------------------------------------------------------
 
 
-@task("Zero1AdamW")
+@task(
+    "Zero1AdamW",
+    holds=(
+        "slices",
+        "moments",
+        "nothing_else",
+        "together",
+        "traffic",
+        "no_other",
+        "bytes",
+        "adamw",
+    ),
+)
 @pytest.mark.parametrize(("shapes", "world_size"), [(MLP, 2), (((7,), (5, 5)), 3)])
 def test_state_is_a_slice_and_traffic_is_that_of_ddp(student, rng, shapes, world_size):
     """Bytes alive after two steps, and what travelled in them.   Oracle: 2 (total + padding)
@@ -96,6 +108,11 @@ def test_state_is_a_slice_and_traffic_is_that_of_ddp(student, rng, shapes, world
             state_bytes,
             because=f"two moments of ceil({total} / {world_size}) = {width} float32 on every rank",
             what=f"local_state_bytes() on rank {rank}",
+        )
+        expect.true(
+            type(seen["said"]) is int,
+            because="local_state_bytes() counts bytes: it is an int",
+            observed=type(seen["said"]).__name__,
         )
         expect.equal(
             seen["shapes"],
@@ -141,7 +158,20 @@ def test_state_is_a_slice_and_traffic_is_that_of_ddp(student, rng, shapes, world
         )
 
 
-@task("Zero1AdamW")
+@task(
+    "Zero1AdamW",
+    holds=(
+        "adamw",
+        "mean",
+        "missing",
+        "straddles",
+        "owner",
+        "own_only",
+        "as_it_is_now",
+        "everybody",
+        "step",
+    ),
+)
 @pytest.mark.parametrize("world_size", [3])
 def test_every_rank_ends_where_one_process_would(student, rng, world_size):
     """Before each step a rank's own slice is changed by what only it knows, and all that it does
@@ -179,7 +209,7 @@ def _expect_growth(seen, about, limit, because, what):
             )
 
 
-@task("Zero1AdamW")
+@task("Zero1AdamW", holds=("nothing_else", "together"))
 def test_the_process_holds_half_of_the_state(student, rng):
     """12 Mi parameters on two ranks; the memory of each process is read from outside.   Oracle: 48
     MiB of moments a rank, not 96, by hand; AdamW in float64 for the values."""
@@ -207,7 +237,7 @@ def test_the_process_holds_half_of_the_state(student, rng):
     )
 
 
-@task("Zero1AdamW", gate=False)
+@task("Zero1AdamW", gate=False, holds=("group", "once", "slices", "bytes"))
 def test_a_group_of_some_ranks_and_fewer_elements_than_ranks(student, rng):
     """Ranks 0 and 2 alone; 2 elements on 3 ranks, given twice.   Oracle: AdamW, float64."""
     start = oracles.start_of(Awkward(), rng)
@@ -245,6 +275,120 @@ def test_a_group_of_some_ranks_and_fewer_elements_than_ranks(student, rng):
         )
 
 
+@task(
+    "Zero1AdamW",
+    holds=(
+        "group",
+        "trainable",
+        "once",
+        "order",
+        "strides",
+        "slices",
+        "moments",
+        "reduced",
+        "missing",
+        "mean",
+        "stepped",
+        "everybody",
+        "grad_stays",
+        "forgets",
+        "steps",
+        "adamw",
+    ),
+)
+def test_the_two_halves_of_a_step(student, rng):
+    """`reduce_gradients` and `step_shard` by themselves, on ranks 1 and 2 of 3; a transposed
+    parameter, one that stands twice, a frozen one, and a gradient that is missing in one step.
+    Oracle: the mean over the ranks, and AdamW in float64."""
+    shapes, dtype = ((3, 4), (5,), (2, 3)), torch.float64
+    start = [normal(rng, *shape).double() for shape in shapes]
+    total, width = 23, 12
+    grads = [[[normal(rng, *s).double() for s in shapes] for _ in range(2)] for _ in range(3)]
+    grads[1][0][1] = grads[1][1][1] = grads[2][1][2] = None
+    means = [
+        sum(
+            oracles.flat(
+                torch.zeros(shape) if g is None else g for g, shape in zip(own, shapes, strict=True)
+            ).double()
+            for own in step
+        )
+        / 2
+        for step in grads
+    ]
+    stepped = [normal(rng, 2 * width).double() for _ in range(3)]
+    pieces = [[step[:width], step[width:]] for step in stepped]
+    found = expect.returned(student.probe.zero1_pieces(start, grads, pieces, SHARP))[1:]
+    for rank, seen in enumerate(found, start=1):
+        expect.equal(
+            seen["numel"],
+            width,
+            because="ceil(23 / 2): each parameter once, frozen ones left out",
+            what=f"shard_numel on rank {rank}",
+        )
+        expect.equal(
+            seen["frozen"],
+            torch.ones(3, dtype=dtype),
+            because="what is frozen is not trained",
+            what=f"a frozen parameter on rank {rank}",
+        )
+    want = list(oracles.sharded(oracles.flat(start), [s[:total] for s in stepped], SHARP))
+    for step, (values, *moments) in enumerate(want):
+        rows = [seen["rows"][step] for seen in found]
+        for rank, row in enumerate(rows, start=1):
+            expect.shape(row["mean"], (width,), because="a rank's slice", what=f"rank {rank}")
+        _expect_near(
+            joined([row["mean"] for row in rows], total),
+            means[step],
+            dtype,
+            because="reduce_gradients() gives this rank's slice of the mean over the ranks of the "
+            "group; a gradient that is None counts as zeros",
+            what=f"slices in step {step + 1}, both ranks' end to end",
+        )
+        for number, name in enumerate(("exp_avg", "exp_avg_sq")):
+            _expect_near(
+                joined([row["moments"][number] for row in rows], total),
+                moments[number],
+                dtype,
+                because="moments are those of AdamW for the own slice",
+                what=f"{name} after step {step + 1}, both ranks' end to end",
+            )
+        for rank, row in enumerate(rows, start=1):
+            _expect_near(
+                row["values"],
+                values,
+                dtype,
+                because="step_shard(grad) takes AdamW's step with the gradient that it is given",
+                what=f"parameters on rank {rank} after step {step + 1}",
+            )
+            expect.equal(
+                row["kept"],
+                [g is not None for g in grads[step][rank - 1]],
+                because="gradients are there until zero_grad()",
+                what=f".grad that is there after step_shard on rank {rank}",
+            )
+            expect.equal(
+                row["left"], [False] * 3, because="zero_grad() forgets them", what=f"rank {rank}"
+            )
+            expect.equal(row["steps"], step + 1, because="it counts steps", what="steps")
+
+
+@task(
+    "Zero1AdamW",
+    "Zero2",
+    gate=False,
+    holds=("no_trainable", "dtypes", "bounds", "bad_values", "no_bytes"),
+)
+def test_bad_arguments_are_refused(student, task):
+    """Each bound, and what lies on it.   Oracle: the contract, by hand."""
+    found = expect.returned(student.probe.zero1_refuses())[0]
+    good = {"Zero2(bucket_bytes=1)", str({"lr": 0.0, "wd": 0.0, "betas": (0.0, 0.0)})}
+    for name, raised in found.items():
+        if name.startswith("Zero2") is (task == "Zero2"):
+            want = "nothing" if name in good else "ValueError"
+            because = "a value that cannot be meant must be refused at once, and no other"
+            expect.equal(raised, want, because=because, what=f"raised for {name}")
+
+
 # --- Zero2 ---------------------------------------------------------------------------------------
 
 BUCKET = 256
@@ -256,7 +400,10 @@ def _zero2_sizes(dtype):
     return oracles.cut(params, BUCKET, torch.empty((), dtype=dtype).element_size())
 
 
-@task("Zero2")
+@task(
+    "Zero2",
+    holds=("reverse", "padded", "optimizers", "shards", "zeros", "finish", "step", "own_only"),
+)
 @pytest.mark.parametrize("world_size", [3])
 def test_values_and_shards_are_those_of_one_process(student, rng, world_size):
     """As for Zero1AdamW, and the shards before the step.   Oracle: torch.optim.AdamW and its
@@ -308,7 +455,7 @@ def _expect_all_shards(rows, sizes):
         )
 
 
-@task("Zero2")
+@task("Zero2", holds=("reverse", "buckets", "at_once", "shards", "grad_none", "waiting", "bytes"))
 def test_buckets_leave_during_backward(student, rng):
     """What was sent where, and what is left in `.grad`.   Oracle: the plan of the buckets by hand;
     the kit's log; values as in the test above."""
@@ -387,7 +534,154 @@ def _first_waiting(members):
     return next(i for i, bucket in enumerate(members) if never & {id(params[j]) for j in bucket})
 
 
-@task("Zero2")
+NATURAL = [5, 4, 3, 2, 1, 0]
+"""The order of use in which gradients come from weight 0 to weight 5: the last bucket first."""
+
+
+def _branches(rng, steps, world_size=2):
+    """Steps of `Branches`, and how to ask for their orders: orders(step, rank)."""
+    n = max(Branches.WIDTHS)
+    return [
+        [
+            {"a": normal(rng, n).double(), "x": normal(rng, 5).double(), "forget": forget}
+            | {"orders": orders[min(rank, len(orders) - 1)]}
+            for rank in range(world_size)
+        ]
+        for orders, forget in steps
+    ]
+
+
+def _branch_means(step):
+    """The mean gradients of the last backward of a step, from the last weight to the first."""
+    total = 0
+    for given in step:
+        grads = [torch.zeros(n, 5, dtype=torch.float64) for n in Branches.WIDTHS]
+        for i in given["orders"][-1]:
+            grads[i] = torch.outer(given["a"][: len(grads[i])], given["x"])
+        total = total + oracles.flat(reversed(grads))
+    return total / len(step)
+
+
+BRANCH_BUCKET = 8 * 5 * 13
+"""Holds 13 rows: buckets of the weights (5), (4, 3), and (2, 1, 0), padded to 56, 66 and 46."""
+BRANCH_SIZES = [55, 65, 45]
+BRANCH_BUCKETS = [[5], [4, 3], [2, 1, 0]]
+
+
+def _expect_branches(found, plans, ranks):
+    for number, step in enumerate(plans):
+        rows = [found[rank][number] for rank in ranks]
+        if not rows[0]["shards"]:
+            continue
+        for bucket, mean in enumerate(_branch_means(step).split(BRANCH_SIZES)):
+            _expect_near(
+                joined([row["shards"][bucket] for row in rows], len(mean)),
+                mean,
+                torch.float64,
+                because="a shard is this rank's slice of the mean gradient over the ranks; what "
+                "got no gradient in this step counts as zeros",
+                what=f"shards of bucket {bucket} in step {number + 1}, all ranks' end to end",
+            )
+
+
+def _copied_steps(plans):
+    return [
+        [given | {"a": given["a"].clone(), "x": given["x"].clone()} for given in step]
+        for step in plans
+    ]
+
+
+@task("Zero2", holds=("at_once", "by_index", "any_order", "step_forgets"))
+def test_buckets_leave_in_the_order_of_their_index(student, rng):
+    """Gradients come in the order of the buckets on one rank and in the opposite order on the
+    other; then mixed.   Oracle: the plan of the buckets by hand, the order in which gradients came,
+    outer products for the shards."""
+    backwards = NATURAL[::-1]
+    steps = [([[backwards], [NATURAL]], False), ([[[1, 4, 0, 5, 3, 2]]], False)]
+    plans = _branches(rng, steps)
+    found = expect.returned(student.probe.zero2_orders(_copied_steps(plans), BRANCH_BUCKET))
+    payloads = [8 * 2 * each(size, 2) for size in BRANCH_SIZES]
+    for rank, rows in enumerate(found):
+        for number, row in enumerate(rows):
+            where = f"on rank {rank} in step {number + 1}"
+            expect.equal(
+                [size for size, _, _ in row["sent"]],
+                payloads,
+                because="collectives of a group meet by their order, so buckets leave by their "
+                "index on every rank, in whatever order gradients come",
+                what=f"payloads of the reduce-scatters {where}, in bytes",
+            )
+            came = row["came"]
+            due, seen = [], set()
+            for bucket in BRANCH_BUCKETS:
+                seen |= set(bucket)
+                due.append(max(came.index(i) for i in seen) + 1)
+            expect.equal(
+                [[place, ready] for _, place, ready in row["sent"]],
+                [["backward", ready] for ready in due],
+                because="a bucket leaves with the gradient that completes it and all before it",
+                what=f"where each bucket left {where}, and how many gradients were there",
+            )
+            expect.true(
+                row["cleared"], because="step() forgets the shards", observed="shards are left"
+            )
+    _expect_branches(found, plans, (0, 1))
+
+
+@task(
+    "Zero2",
+    holds=("waiting", "zeros", "any_order", "forgets", "finish", "step_forgets"),
+)
+def test_gradients_that_do_not_come(student, rng):
+    """The first bucket waits for its gradient: all others wait with it, and one of them is half
+    full. zero_grad() forgets these; in the next backward other weights get gradients, others on
+    each rank.   Oracle: outer products, and zeros, by hand."""
+    steps = [([[[4, 2, 1, 0]]], True), ([[[5, 3]], [[5, 3, 1]]], False), ([[NATURAL]], False)]
+    steps += [([[[0, 1]]], False), ([[[5]]], False)]
+    plans = _branches(rng, steps)
+    found = expect.returned(student.probe.zero2_orders(_copied_steps(plans), BRANCH_BUCKET))
+    waits = [[True] * 3, [False, True, True], [False] * 3, [True] * 3, [False, True, True]]
+    for rank, rows in enumerate(found):
+        expect.equal(
+            [row["waiting"] for row in rows],
+            waits,
+            because="a bucket that misses a gradient waits until finish(), and those after it too",
+            what=f"which buckets wait after each backward on rank {rank}",
+        )
+        expect.equal(
+            [row["cleared"] for row in rows],
+            [True] * len(rows),
+            because="zero_grad() and step() forget the shards",
+            what=f"whether shards are forgotten on rank {rank}",
+        )
+    _expect_branches(found, plans, (0, 1))
+
+
+@task("Zero2", holds=("second", "second_waiting"))
+def test_a_second_gradient_while_its_bucket_waits(student, rng):
+    """Two backwards that reach one weight, whose bucket waits for another.
+    Oracle: the contract: RuntimeError, and right shards after zero_grad()."""
+    plans = _branches(rng, [([[[4, 2], [4]]], True), ([[NATURAL]], False)])
+    found = expect.returned(student.probe.zero2_orders(_copied_steps(plans), BRANCH_BUCKET))
+    for rank, rows in enumerate(found):
+        expect.equal(
+            rows[0]["raised"],
+            "RuntimeError",
+            because="one backward a step: no gradient is lost, or put in another's place",
+            what=f"raised by a second backward on rank {rank}",
+        )
+    _expect_branches(found, plans, (0, 1))
+
+
+@task("Zero2", gate=False, holds=("group",))
+def test_a_group_reduces_for_itself(student, rng):
+    """Ranks 1 and 2 of 3.   Oracle: outer products, the mean over those two."""
+    plans = _branches(rng, [([[NATURAL[::-1]]], False), ([[NATURAL]], False)])
+    probe = student.probe.zero2_orders(_copied_steps(plans), BRANCH_BUCKET, members=[1, 2])
+    _expect_branches(expect.returned(probe), plans, (1, 2))
+
+
+@task("Zero2", holds=("one_bucket", "gone", "grad_none"))
 def test_one_bucket_of_full_gradients_is_alive(student, rng):
     """16 layers of 16 KiB, a bucket of 32.   Oracle: bytes by hand, seen by the kit's meter; outer
     products for the shards."""
@@ -431,7 +725,7 @@ def test_one_bucket_of_full_gradients_is_alive(student, rng):
         )
 
 
-@task("Zero2")
+@task("Zero2", holds=("one_bucket", "gone"))
 def test_the_process_holds_half_of_the_gradients(student, rng):
     """80 MiB of gradients in 20 layers on two ranks; memory read from outside.   Oracle: 40 MiB of
     shards, 80 of moments and a few of 4, by hand; outer products for the shards."""
@@ -460,7 +754,7 @@ def test_the_process_holds_half_of_the_gradients(student, rng):
     )
 
 
-@task("Zero2", gate=False)
+@task("Zero2", gate=False, holds=("second", "forgets"))
 def test_a_second_backward_is_an_error_and_zero_grad_forgets(student, rng):
     """Backward twice, then zero_grad() and again.   Oracle: gradients of one process, float64."""
     start = oracles.start_of(Awkward(), rng)
@@ -533,7 +827,10 @@ def _by_block(nudge, trained, world_size):
     return [joined([row[i] for row in rows], size) for i, size in enumerate(trained)]
 
 
-@task("Zero3Module")
+@task(
+    "Zero3Module",
+    holds=("idle", "before_forward", "after_forward", "released", "grad_none", "most", "payload"),
+)
 @pytest.mark.parametrize("prefetch", [1, 0])
 def test_parameters_are_there_only_while_they_are_used(student, rng, prefetch):
     """Storages when idle and in the middle of each block; payloads.   Oracle: bytes by hand, seen
@@ -615,12 +912,15 @@ def test_parameters_are_there_only_while_they_are_used(student, rng, prefetch):
         )
 
 
-@task("Zero3Module")
+@task(
+    "Zero3Module",
+    holds=("flat", "before_forward", "before_backward", "mean", "missing", "optimizer", "unused"),
+)
 @pytest.mark.parametrize("world_size", [3])
 def test_sharded_blocks_train_as_whole_ones(student, rng, world_size):
     """Three AdamW steps on the shards, which every rank changes between forward and backward by
     what only it knows.   Oracle: the blocks in one process, float64, all rows."""
-    starts = _chain(rng, [False, True, False])
+    starts = _chain(rng, [True, True, False])
     trained, _ = _sizes(starts)
     plans = _zero3_plans(rng, starts, world_size, [1])
     found = expect.returned(student.probe.zero3(starts, _copied(plans)))
@@ -655,7 +955,7 @@ def test_sharded_blocks_train_as_whole_ones(student, rng, world_size):
             )
 
 
-@task("Zero3Module")
+@task("Zero3Module", holds=("mean", "adds", "after_forward"))
 def test_gradients_are_those_of_fully_shard(student, rng):
     """Two backwards that add up, then a forward without gradients.   Oracle: torch's fully_shard
     within 1e-6; one process in float64."""
@@ -703,7 +1003,7 @@ def test_gradients_are_those_of_fully_shard(student, rng):
         )
 
 
-@task("Zero3Module")
+@task("Zero3Module", holds=("idle", "most", "outputs"))
 def test_the_process_holds_half_of_the_model(student, rng):
     """16 blocks of 4 MiB on two ranks; memory read from outside.   Oracle: 64 MiB of shards and
     their gradients and a few blocks, by hand; outer products and the loss in float64."""
@@ -743,26 +1043,229 @@ def test_the_process_holds_half_of_the_model(student, rng):
     )
 
 
-@task("Zero3Module", gate=False)
-def test_the_next_block_is_on_its_way(student, rng):
-    """Storages in the middle of each block, with prefetch=1.   Oracle: one more block, by hand."""
-    starts = _chain(rng, [False] * 3)
-    plans = _zero3_plans(rng, starts, 2, [1])
-    found = expect.returned(student.probe.zero3(starts, _copied(plans)))
+KINDS = ("adapted", "frozen first", "frozen", "adapted", "trainable")
+
+
+def _partly(rng, kinds):
+    """Starts of a chain of `Partly` blocks; of each, its trainable and frozen elements."""
+    blocks = [Partly(kind, 6 + index) for index, kind in enumerate(kinds)]
+    starts = [oracles.start_of(block, rng) for block in blocks]
+    sizes = [
+        [n for group in oracles.halves(block) if (n := sum(p.numel() for p in group))]
+        for block in blocks
+    ]
+    return starts, sizes
+
+
+def _expect_partly(found, kinds, sizes, want, ranks):
+    """Outputs, gradients and parameters are those of one process."""
+    for step, row in enumerate(want):
+        rows = [found[rank]["rows"][step] for rank in ranks]
+        _expect_near(
+            torch.cat([r["out"] for r in rows]),
+            row["out"],
+            torch.float64,
+            because="forward computes with what the shards of all ranks hold now",
+            what=f"outputs of all rows in step {step + 1}",
+        )
+        for block, kind in enumerate(kinds):
+            for half, total in enumerate(sizes[block]):
+                trained = half == 0 and kind != "frozen"
+                _expect_near(
+                    joined([r["shards"][block][half] for r in rows], total),
+                    row["values"][block][half],
+                    torch.float64,
+                    because="an optimizer steps on the trainable shard, and a frozen one stays",
+                    what=f"{'trainable' if trained else 'frozen'} parameters of block {block} "
+                    f"({kind}) after step {step + 1}, all ranks' end to end",
+                )
+                grads = [r["grads"][block][half] for r in rows]
+                if trained and all(grad is not None for grad in grads):
+                    _expect_near(
+                        joined(grads, total),
+                        row["grads"][block],
+                        torch.float64,
+                        because="the mean gradient over the ranks goes to the shards",
+                        what=f"gradients of block {block} ({kind}) in step {step + 1}",
+                    )
+                else:
+                    expect.equal(
+                        [grad is not None for grad in grads],
+                        [trained] * len(grads),
+                        because="the trainable shard gets a gradient and a frozen one never does",
+                        what=f"whether shards {half} of block {block} ({kind}) have a gradient",
+                    )
+
+
+@task("Zero3Module", holds=("prefetch", "issued", "most", "none", "inputs", "no_inputs"))
+@pytest.mark.parametrize("prefetch", [1, 2, 0])
+def test_gathers_run_beside_the_blocks_that_come_before(student, rng, prefetch):
+    """Low-rank adapters, frozen and trainable blocks, of different sizes. In the middle of each,
+    what was issued and not waited for.   Oracle: the bytes of the next `prefetch` blocks by hand,
+    against the order of events in the kit's log; one process, float64."""
+    starts, sizes = _partly(rng, KINDS)
+    batches = [[normal(rng, 4, 5) for _ in range(2)] for _ in range(2)]
+    found = expect.returned(student.probe.zero3_partly(KINDS, starts, batches, prefetch))
+    padded = [sum(8 * 2 * each(n, 2) for n in pair) for pair in sizes]
+    count = len(KINDS)
     for rank, seen in enumerate(found):
-        for phase, whole in seen[0]["rows"][0]["looks"][:2]:
+        for phase, block, whole, running in (look for r in seen["rows"] for look in r["looks"]):
+            ahead = range(block + 1, min(count, block + 1 + prefetch))
+            if phase == "backward":
+                ahead = range(max(0, block - prefetch), block)
+            there = [index for index, size in enumerate(whole) if size]
             expect.equal(
-                sum(size > 0 for size in whole),
-                2,
-                because="while a block computes, the gather of the next one is running",
-                what=f"blocks that have storage in a {phase} on rank {rank}",
+                there,
+                sorted([block, *ahead]),
+                because=f"with prefetch={prefetch} the block that computes is whole, those that "
+                "are on their way have storage, and a block whose turn is over has none",
+                what=f"blocks with storage in block {block}'s {phase} on rank {rank}",
             )
+            expect.bytes(
+                running,
+                sum(padded[index] for index in ahead),
+                because="gathers of the next blocks run while this one computes: they are issued "
+                "before it begins, and waited for when their own turn comes",
+                what=f"all-gathers under way in block {block}'s {phase} on rank {rank}",
+            )
+    want = oracles.partly_in_one_process(KINDS, starts, batches)
+    _expect_partly(found, KINDS, sizes, want, (0, 1))
 
 
-@task("Zero3Module", gate=False)
+@task(
+    "Zero3Module",
+    holds=(
+        "flat",
+        "zeros",
+        "frozen",
+        "parameter",
+        "requires",
+        "left_out",
+        "optimizer",
+        "payload",
+        "inputs",
+        "grad_none",
+        "released",
+    ),
+)
+def test_frozen_parameters_are_sharded_and_never_trained(student, rng):
+    """The same chain on 3 ranks: low-rank adapters (w(x) + b(a(x)), w frozen), a frozen layer in
+    front of a trainable one, blocks of one kind only.   Oracle: one process, float64; slices of the
+    start by hand."""
+    starts, sizes = _partly(rng, KINDS)
+    batches = [[normal(rng, 4, 5) for _ in range(3)] for _ in range(2)]
+    found = expect.returned(student.probe.zero3_partly(KINDS, starts, batches, 1))
+    facts = [
+        [
+            f"nn.Parameter, {'frozen' if half or kind == 'frozen' else 'requires a gradient'}"
+            for half, _ in enumerate(pair)
+        ]
+        for kind, pair in zip(KINDS, sizes, strict=True)
+    ]
+    padded = [[8 * 3 * each(n, 3) for n in pair] for pair in sizes]
+    hot = sum(pair[0] for pair, kind in zip(padded, KINDS, strict=True) if kind != "frozen")
+    cold = sum(map(sum, padded)) - hot
+    blocks = [Partly(kind, 6 + index) for index, kind in enumerate(KINDS)]
+    blocks = [oracles.loaded(block, start) for block, start in zip(blocks, starts, strict=True)]
+    for rank, seen in enumerate(found):
+        expect.equal(
+            seen["facts"],
+            facts,
+            because="shards are nn.Parameters: first the trainable one, which requires a gradient, "
+            "then the frozen one, which does not; either is left out where there is none",
+            what=f"the shards of each block on rank {rank}",
+        )
+        for index, block in enumerate(blocks):
+            groups = [group for group in oracles.halves(block) if group]
+            for shard, group in zip(seen["first"][index], groups, strict=True):
+                whole = oracles.flat(group)
+                whole = torch.cat([whole, whole.new_zeros(-len(whole) % 3)]).chunk(3)[rank]
+                expect.equal(
+                    shard,
+                    whole,
+                    because="a shard is the rank's slice of the parameters end to end, and padding "
+                    "is zeros",
+                    what=f"a shard of block {index} on rank {rank}, at the beginning",
+                )
+        for row in seen["rows"]:
+            expect.equal(
+                [row["idle"], row["left"]],
+                [[0] * len(KINDS), [False] * len(row["left"])],
+                because="after backward the shards are all that is left",
+                what=f"bytes of each block's parameters, and their .grad, on rank {rank}",
+            )
+            expect.equal(
+                row["payload"],
+                {"all_gather": 2 * hot + 2 * cold, "reduce_scatter": hot},
+                because="3 Psi for what is trained, 2 for what is frozen, which has no gradients",
+                what=f"payload of a step on rank {rank} in bytes; trainable {hot}, frozen {cold}",
+            )
+    want = oracles.partly_in_one_process(KINDS, starts, batches)
+    _expect_partly(found, KINDS, sizes, want, (0, 1, 2))
+
+
+@task("Zero3Module", gate=False, holds=("group",))
+def test_a_group_shards_for_itself(student, rng):
+    """Ranks 1 and 2 of 3.   Oracle: one process on the rows of those two."""
+    kinds = KINDS[:2]
+    starts, sizes = _partly(rng, kinds)
+    batches = [[normal(rng, 4, 5) for _ in range(2)]]
+    probe = student.probe.zero3_partly(kinds, starts, batches, 1, members=[1, 2])
+    want = oracles.partly_in_one_process(kinds, starts, batches)
+    _expect_partly(expect.returned(probe), kinds, sizes, want, (1, 2))
+
+
+@task("Zero3Module", gate=False, holds=("two_kinds", "shapes", "outputs", "strides", "missing"))
+def test_dtypes_strides_and_several_outputs(student, rng):
+    """Frozen float32 beside trainable float64, a transposed parameter, three outputs of which a
+    loss uses one; the last one gives W no gradient.   Oracle: autograd in one process."""
+    base, weight = normal(rng, 3, 5), normal(rng, 3, 5).double()
+    batch = [normal(rng, 4, 5) for _ in range(2)]
+    found = expect.returned(student.probe.zero3_strided(base, weight, [x.clone() for x in batch]))
+    whole = Strided()
+    with torch.no_grad():
+        whole.base.copy_(base)
+        whole.weight.copy_(weight)
+    for output in (0, 1, 2):
+        whole.weight.grad = torch.zeros(3, 5, dtype=torch.float64)
+        for x in batch:
+            (whole(x.double().requires_grad_())[output].square().mean() / 2).backward()
+        rows = [seen[output] for seen in found]
+        for rank, row in enumerate(rows):
+            expect.equal(
+                [str(shard.dtype) for shard in row["shards"]],
+                ["torch.float64", "torch.float32"],
+                because="each of the two buffers has the dtype of its parameters",
+                what=f"dtypes of the shards on rank {rank}",
+            )
+            expect.equal(
+                row["shapes"],
+                [(3, 5), (3, 5)],
+                because="parameters keep their shapes while their storage is gone",
+                what=f"shapes of the idle parameters on rank {rank}",
+            )
+            expect.equal(row["idle"], [0], because="idle is 0 bytes", what=f"rank {rank}")
+            _expect_near(
+                row["out"],
+                whole(batch[rank].double())[0].detach(),
+                torch.float64,
+                because="a buffer holds the elements in the order of the parameter's own indices, "
+                "however it lay in memory",
+                what=f"output on rank {rank}",
+            )
+        _expect_near(
+            joined([row["grad"] for row in rows], 15),
+            whole.weight.grad.reshape(-1),
+            torch.float64,
+            because="a loss may use any output of a block, and no gradient counts as zeros",
+            what=f"gradients from output {output}, all ranks' end to end",
+        )
+
+
+@task("Zero3Module", gate=False, holds=("negative", "dtypes"))
 def test_bad_values_are_named(student):
-    """prefetch below 0, two dtypes.   Oracle: ValueError, by hand."""
+    """prefetch below 0, two dtypes of what is trained or frozen.   Oracle: ValueError, by hand."""
     found = expect.returned(student.probe.zero3_refuses())
-    names = ("prefetch=-1", "two dtypes")
+    names = ("prefetch=-1", "two dtypes", "two dtypes, frozen")
     because = "a value that cannot be meant must be refused at once"
     expect.equal(found[0], dict.fromkeys(names, "ValueError"), because=because, what="raised")

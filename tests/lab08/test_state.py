@@ -8,18 +8,24 @@ import torch
 from grader.suite import expect, task
 
 from . import oracles_state as oracles
-from .oracles_sharding import normal
+from .oracles_sharding import normal, sharded
 from .oracles_state import MOMENTS
 
 # --- clip_grad_norm_sharded ----------------------------------------------------------------------
 
 
-def _case(rng, numels, world_size, share=0.5, size=1.0, dtype=torch.float32, listed=None):
+def _case(
+    rng, numels, world_size, share=0.5, size=1.0, dtype=torch.float32, listed=None, filler=100.0
+):
     """Whole gradients, and for each rank its padded shards of them; max_norm is that share of the
-    norm. What stands in the padding would show."""
-    whole = [(normal(rng, n, size=size) * torch.linspace(1, 5, n)).to(dtype) for n in numels]
+    norm. What stands in the padding would show. A list of dtypes has one for each gradient."""
+    dtypes = dtype if isinstance(dtype, list) else [dtype] * len(numels)
+    whole = [
+        (normal(rng, n, size=size) * torch.linspace(1, 5, n)).to(kind)
+        for n, kind in zip(numels, dtypes, strict=True)
+    ]
     norm = float(oracles.clipped(whole, 1.0)[0])
-    pieces = [oracles.cut(grad, world_size, filler=100.0) for grad in whole]
+    pieces = [oracles.cut(grad, world_size, filler=filler) for grad in whole]
     real = [oracles.counts(n, world_size) for n in numels]
     rows = [
         {
@@ -56,8 +62,14 @@ def _expect_clipped(found, cases, members=None):
     for number, (whole, rows) in enumerate(cases):
         max_norm = rows[0]["max_norm"]
         norm, want = oracles.clipped(whole, max_norm)
-        n, dtype = sum(grad.numel() for grad in whole), str(whole[0].dtype).removeprefix("torch.")
+        n = sum(grad.numel() for grad in whole)
         for rank in members:
+            what = f"norm as rank {rank} returned it"
+            because = (
+                "the norm is one float32 number without dimensions, whatever the gradients are"
+            )
+            expect.shape(found[rank][number]["norm"], (), because=because, what=what)
+            expect.dtype(found[rank][number]["norm"], "float32", because=because, what=what)
             expect.close(
                 found[rank][number]["norm"],
                 norm,
@@ -68,13 +80,15 @@ def _expect_clipped(found, cases, members=None):
                 what=f"norm of {list(map(len, whole))} elements, as rank {rank} returned it",
             )
         for i, grad in enumerate(_rejoined(found, number, whole, members)):
+            dtype = str(whole[i].dtype).removeprefix("torch.")
+            expect.dtype(grad, dtype, because="gradients are clipped in place", what=f"{i}")
             expect.close(
                 grad,
                 want[i],
                 because="every rank multiplies by max_norm / (norm of the whole + 1e-6), at most "
                 "by 1, and each gradient once",
-                n=n if dtype == "float32" else 1,
-                dtype=dtype,
+                n=n if dtype in ("float32", "float64") else 1,
+                dtype="float32" if dtype == "float64" else dtype,
                 what=f"gradient {i} of {list(map(len, whole))} elements, clipped to {max_norm:.3g}",
             )
         for rank in members[1:]:
@@ -86,7 +100,10 @@ def _expect_clipped(found, cases, members=None):
             )
 
 
-@task("clip_grad_norm_sharded")
+@task(
+    "clip_grad_norm_sharded",
+    holds=("whole", "in_place", "tied", "real", "padding", "coefficient", "norm"),
+)
 def test_clips_as_if_nothing_were_sharded(student, rng):
     """Odd sizes, a tied parameter listed twice; then 5 elements, of which rank 3 of 4 has none.
     Oracle: torch.nn.utils.clip_grad_norm_ on the whole gradients, float64."""
@@ -97,7 +114,7 @@ def test_clips_as_if_nothing_were_sharded(student, rng):
     _expect_clipped(expect.returned(student.probe.clip_shards(_by_rank(cases))), cases)
 
 
-@task("clip_grad_norm_sharded")
+@task("clip_grad_norm_sharded", holds=("never_longer",))
 def test_small_gradients_stay_as_they_are(student, rng):
     """A norm below max_norm.   Oracle: the gradients, bit for bit; torch's norm."""
     cases = [_case(rng, (9, 4), 2, share=3.0)]
@@ -112,7 +129,7 @@ def test_small_gradients_stay_as_they_are(student, rng):
     _expect_clipped(found, cases)
 
 
-@task("clip_grad_norm_sharded")
+@task("clip_grad_norm_sharded", holds=("one_number",))
 def test_one_number_travels(student, rng):
     """60,000 gradients on three ranks.
     Oracle: the log of the process group, the kernel's sockets, and torch's norm."""
@@ -136,14 +153,50 @@ def test_one_number_travels(student, rng):
             )
 
 
-@task("clip_grad_norm_sharded")
+@task("clip_grad_norm_sharded", holds=("squares",))
 def test_squares_of_bf16_gradients_are_added_in_float32(student, rng):
     """bfloat16 shards.   Oracle: the norm of the same numbers in float64."""
     cases = [_case(rng, sizes, 2, dtype=torch.bfloat16) for sizes in ((400, 31), (97,), (256,))]
     _expect_clipped(expect.returned(student.probe.clip_shards(_by_rank(cases))), cases)
 
 
-@task("clip_grad_norm_sharded", gate=False)
+@task("clip_grad_norm_sharded", holds=("dtypes", "squares", "norm"))
+def test_any_floating_dtype(student, rng):
+    """float16 whose squares it cannot hold, float64, and three dtypes in one list.
+    Oracle: torch.nn.utils.clip_grad_norm_ in float64 on the same numbers."""
+    three = [torch.float32, torch.bfloat16, torch.float64]
+    cases = [
+        _case(rng, (40, 9), 2, size=120.0, dtype=torch.float16),
+        _case(rng, (17,), 2, dtype=torch.float64),
+        _case(rng, (12, 30, 7), 2, dtype=three),
+    ]
+    _expect_clipped(expect.returned(student.probe.clip_shards(_by_rank(cases))), cases)
+
+
+@task(
+    "clip_grad_norm_sharded",
+    holds=("epsilon", "zero", "padding", "finite", "never_longer"),
+)
+def test_ends_of_the_range(student, rng):
+    """A norm of about 1e-6, where the 1e-6 beside it counts; max_norm 0 and infinity; no gradient
+    but zeros; padding that is NaN; a norm that is asked to be finite, and is.
+    Oracle: torch.nn.utils.clip_grad_norm_ in float64."""
+    cases = [
+        _case(rng, (9, 4), 3, size=1e-7),
+        _case(rng, (7,), 3, share=0.0),
+        _case(rng, (7,), 3, size=0.0),
+        _case(rng, (7, 2), 3, filler=float("nan")),
+        _case(rng, (5,), 3),
+        _case(rng, (5,), 3, share=float("inf")),
+    ]
+    for row in cases[4][1]:
+        row["strict"] = True
+    for row in cases[2][1]:
+        row["max_norm"] = 1.0
+    _expect_clipped(expect.returned(student.probe.clip_shards(_by_rank(cases))), cases)
+
+
+@task("clip_grad_norm_sharded", holds=("nonfinite", "everybody_raises"))
 def test_one_bad_gradient_reaches_every_rank(student, rng):
     """An infinity on rank 1 of 3, then a NaN; each once more with error_if_nonfinite.
     Oracle: torch.nn.utils.clip_grad_norm_ on the whole; RuntimeError on all ranks."""
@@ -176,7 +229,7 @@ def test_one_bad_gradient_reaches_every_rank(student, rng):
         expect.close(kept, whole[0].double(), because=because, what="gradients after an error")
 
 
-@task("clip_grad_norm_sharded", gate=False)
+@task("clip_grad_norm_sharded", gate=False, holds=("group",))
 def test_a_group_clips_for_itself(student, rng):
     """Ranks 1 and 3 of 4.   Oracle: torch on what those two hold."""
     whole, rows = _case(rng, (11, 2), 2)
@@ -185,7 +238,7 @@ def test_a_group_clips_for_itself(student, rng):
     _expect_clipped(found, [(whole, rows)], [1, 3])
 
 
-@task("clip_grad_norm_sharded", gate=False)
+@task("clip_grad_norm_sharded", gate=False, holds=("negative",))
 def test_a_negative_max_norm_is_refused(student):
     """max_norm = -1, before anything travels.   Oracle: the contract."""
     with expect.raises(ValueError, because="it would turn the gradient round"):
@@ -259,11 +312,11 @@ def _others(run):
     return {name: state[name].clone() for name in names}
 
 
-def _gathered(student, run, world_size, filler=100.0):
+def _gathered(student, run, world_size, go_on=False):
     """What each rank saw when the learner's function made a checkpoint of a run's shards."""
     data = [
-        {"shard": shard, "others": _others(run), "wide": False}
-        for shard in run.shards(world_size, filler)
+        {"shard": shard, "others": _others(run), "wide": False, "go_on": go_on}
+        for shard in run.shards(world_size, filler=100.0)
     ]
     return expect.returned(student.probe.full_state(data))
 
@@ -278,19 +331,34 @@ def _in_two_dtypes(run):
     return full
 
 
-@task("full_state_dict")
+@task("full_state_dict", holds=("moments", "dtypes"))
 def test_bf16_parameters_and_float32_moments(student, rng):
     """Two dtypes in one shard.   Oracle: the unsharded tensors, bit for bit."""
     run = oracles.Run(rng, int(rng.integers(1000))).steps(0, 2)
     want = _in_two_dtypes(run)
     others = {name: want["model"][name] for name in _others(run)}
     shards = run.recut(want, 2, filler=100.0)
-    data = [{"shard": shard, "others": others, "wide": False} for shard in shards]
+    data = [{"shard": s, "others": others, "wide": False, "go_on": False} for s in shards]
     found = expect.returned(student.probe.full_state(data))
     _expect_full(found[0]["full"], want, run.names())
 
 
-@task("full_state_dict")
+@task(
+    "full_state_dict",
+    holds=(
+        "any_number",
+        "not_read",
+        "keys",
+        "from_shards",
+        "all_else",
+        "step",
+        "names",
+        "tied",
+        "shapes",
+        "no_padding",
+        "two_names",
+    ),
+)
 def test_a_run_goes_on_from_checkpoints_of_4_2_and_3_ranks(student, rng):
     """91 trainable parameters with a tie, 56 frozen ones, buffers; the padding holds 100. Two
     steps, a checkpoint, and so on; each is loaded into a plain model and torch.optim.AdamW.
@@ -304,14 +372,15 @@ def test_a_run_goes_on_from_checkpoints_of_4_2_and_3_ranks(student, rng):
     _expect_the_same_run(run, whole, "with 3 interruptions")
 
 
-@task("full_state_dict")
+@task("full_state_dict", holds=("rank_0", "only_rank_0"))
 def test_only_rank_0_receives(student, rng):
     """20,100 parameters on four ranks.
     Oracle: None elsewhere; the log of the process group and the kernel's count of bytes."""
     flats = {key: normal(rng, 20_100) for key in ("param", *MOMENTS)}
     pieces = {key: oracles.cut(flat, 4) for key, flat in flats.items()}
     data = [
-        {"shard": {"step": 3} | {k: pieces[k][rank] for k in pieces}, "others": {}, "wide": True}
+        {"shard": {"step": 3} | {k: pieces[k][rank] for k in pieces}}
+        | {"others": {}, "wide": True, "go_on": False}
         for rank in range(4)
     ]
     seen = student.probe.full_state(data)
@@ -347,15 +416,42 @@ def test_only_rank_0_receives(student, rng):
             )
 
 
-@task("full_state_dict", gate=False)
-def test_every_tensor_owns_its_memory(student, rng):
-    """What torch.save writes of one tensor.   Oracle: its bytes against those of its storage."""
+@task("full_state_dict", holds=("own_memory", "stands_for_itself", "any_number"))
+@pytest.mark.parametrize("world_size", [2, 1])
+def test_every_tensor_owns_its_memory(student, rng, world_size):
+    """What torch.save writes of one tensor; and what training does next to model and shards.
+    Oracle: its bytes against those of its storage; its numbers before and after."""
     run = oracles.Run(rng, int(rng.integers(1000))).steps(0, 1)
-    found = _gathered(student, run, 2)
+    full = run.full()
+    found = _gathered(student, run, world_size, go_on=True)
     for name, (behind, nbytes) in found[0]["behind"].items():
         because = "a view of the flat buffer is saved with all of that buffer, padding included"
         expect.bytes(behind, nbytes, because=because, what=f"memory behind {name}")
-    expect.equal(len(found[0]["behind"]), 11, because="all keys are tensors", what="tensors")
+    count = len(full["model"]) + 2 * len(run.names())
+    because = "all that is saved but the step are tensors"
+    expect.equal(len(found[0]["behind"]), count, because=because, what="tensors")
+    expect.equal(
+        found[0]["moved"],
+        [],
+        because="a checkpoint is written while training goes on: what shares memory with the model "
+        "or the shards is overwritten in it",
+        what="tensors of the checkpoint that changed when model and shards did",
+    )
+
+
+@task("full_state_dict", gate=False, holds=("group", "rank_0"))
+def test_a_group_saves_for_itself(student, rng):
+    """Ranks 1 and 3 of 4: the checkpoint is on rank 1.   Oracle: the run that nobody sharded."""
+    run = oracles.Run(rng, int(rng.integers(1000))).steps(0, 2)
+    rows = [
+        {"shard": shard, "others": _others(run), "wide": False, "go_on": False}
+        for shard in run.shards(2, 100.0)
+    ]
+    data = [rows[0], rows[0], rows[1], rows[1]]
+    found = expect.returned(student.probe.full_state(data, members=[1, 3]))
+    because = "rank 0 of the group returns it, the others None"
+    expect.equal(found[3]["full"], None, because=because, what="what rank 3 returned")
+    _expect_full(found[1]["full"], run.full(), run.names())
 
 
 # --- reshard -------------------------------------------------------------------------------------
@@ -398,7 +494,7 @@ def _expect_shards(shards, want):
         expect.equal(shard["step"], right["step"], because=because, what=f"step {where}")
 
 
-@task("reshard")
+@task("reshard", holds=("flat", "size", "zeros", "any_number"))
 @pytest.mark.parametrize("world_size", [1, 3, 4, 5, 9])
 def test_every_rank_gets_its_slice(student, rng, world_size):
     """91 trainable parameters; a bias of 7, a tie, frozen ones and buffers in the checkpoint.
@@ -407,7 +503,7 @@ def test_every_rank_gets_its_slice(student, rng, world_size):
     _expect_shards(_cut_by(student, run.full(), world_size), run.shards(world_size))
 
 
-@task("reshard")
+@task("reshard", holds=("dtypes",))
 def test_dtypes_of_a_mixed_checkpoint(student, rng):
     """bfloat16 parameters, float32 moments.   Oracle: the unsharded tensors, bit for bit."""
     run = oracles.Run(rng, int(rng.integers(1000))).steps(0, 2)
@@ -415,7 +511,7 @@ def test_dtypes_of_a_mixed_checkpoint(student, rng):
     _expect_shards(_cut_by(student, full, 2), run.recut(full, 2))
 
 
-@task("reshard")
+@task("reshard", holds=("flat", "step", "any_number"))
 def test_a_run_goes_on_at_4_2_and_3_ranks(student, rng):
     """Two steps on each number of ranks, every shard with an AdamW of its own.
     Oracle: the run that nobody sharded or interrupted, float64."""
@@ -430,7 +526,7 @@ def test_a_run_goes_on_at_4_2_and_3_ranks(student, rng):
     _expect_the_same_run(run, whole, "on 1, 4, 2 and 3 ranks")
 
 
-@task("reshard")
+@task("reshard", holds=("own_memory",))
 def test_a_shard_keeps_nothing_else_alive(student, rng):
     """The memory behind each shard.   Oracle: S elements; the numbers, as above."""
     run = oracles.Run(rng, int(rng.integers(1000))).steps(0, 1)
@@ -446,7 +542,7 @@ def test_a_shard_keeps_nothing_else_alive(student, rng):
             )
 
 
-@task("reshard", gate=False)
+@task("reshard", gate=False, holds=("more_ranks", "zeros"))
 def test_fewer_elements_than_ranks(student):
     """Three elements for 2, 4 and 8 ranks.   Oracle: by hand."""
     numbers = {"bias": torch.tensor([1.0, 2.0, 3.0])}
@@ -466,7 +562,35 @@ def test_fewer_elements_than_ranks(student):
             )
 
 
-@task("reshard", gate=False)
+@task("reshard", gate=False, holds=("order",))
+def test_the_moments_tell_the_order(student, rng):
+    """The model's keys and the second moments in other orders, a tied name.
+    Oracle: the parameters in the order of exp_avg, by hand."""
+    shapes = {"late": (3, 4), "early": (5,), "wide": (2, 3)}
+    tables = {
+        key: {name: normal(rng, *shape) for name, shape in shapes.items()}
+        for key in ("param", *MOMENTS)
+    }
+    flats = {
+        key: torch.cat([t.reshape(-1) for t in table.values()]) for key, table in tables.items()
+    }
+    model = {"early": tables["param"]["early"], "mean": normal(rng, 9)}
+    model |= {"wide": tables["param"]["wide"], "again": tables["param"]["wide"]}
+    model |= {"late": tables["param"]["late"]}
+    second = dict(reversed(tables["exp_avg_sq"].items()))
+    full = {
+        "model": model,
+        "optimizer": {"step": 4, "exp_avg_sq": second, "exp_avg": tables["exp_avg"]},
+    }
+    for world_size in (1, 2):
+        pieces = {key: oracles.cut(flat, world_size) for key, flat in flats.items()}
+        want = [
+            {"step": 4} | {key: pieces[key][rank] for key in pieces} for rank in range(world_size)
+        ]
+        _expect_shards(_cut_by(student, full, world_size), want)
+
+
+@task("reshard", gate=False, holds=("outside",))
 def test_a_rank_outside_is_refused(student):
     """Ranks -1 and 2 of 2.   Oracle: the contract."""
     moments = {key: {"bias": torch.ones(4)} for key in MOMENTS}
@@ -544,7 +668,19 @@ def _expect_mastered(found, number, want, members=None):
             )
 
 
-@task("MasterWeights")
+@task(
+    "MasterWeights",
+    holds=(
+        "one_shard",
+        "own_slice",
+        "padding",
+        "adamw",
+        "rounded",
+        "grads",
+        "anything",
+        "grad_stays",
+    ),
+)
 def test_every_rank_has_the_rounded_master(student, rng):
     """Eight steps on 4 ranks; of each rank's parameters, what others own is NaN. 23 elements with
     gradients in bfloat16, then 5 with gradients in float32, where rank 3 has padding only.
@@ -560,7 +696,7 @@ def test_every_rank_has_the_rounded_master(student, rng):
         _expect_mastered(found, number, want)
 
 
-@task("MasterWeights")
+@task("MasterWeights", holds=("small",))
 def test_updates_smaller_than_a_bf16_step_add_up(student, rng):
     """Ten steps of 0.001 on numbers between 1 and 2, where bfloat16 has one in 1/128.
     Oracle: AdamW in float64: every number is 0.01 away in the end."""
@@ -576,7 +712,7 @@ def test_updates_smaller_than_a_bf16_step_add_up(student, rng):
 SHAPES_24K = [(120, 150), (5_000,), (993,), (7,)]
 
 
-@task("MasterWeights")
+@task("MasterWeights", holds=("bytes",))
 def test_two_bytes_a_parameter_and_twelve_an_element_of_the_shard(student):
     """24,000 parameters on 4 ranks, after two steps: 2 P + (4 + 8) P / 4 = 120,000 bytes.
     Oracle: that product; the meter of live tensors; the parameters' numbers."""
@@ -607,7 +743,7 @@ def _expect_ends(ends):
         )
 
 
-@task("MasterWeights")
+@task("MasterWeights", holds=("bytes",))
 def test_the_process_grows_by_no_more(student):
     """8,388,608 parameters on 4 ranks, seen from outside.
     Oracle: the memory of each rank's process as its parent reads it; the parameters' numbers."""
@@ -630,7 +766,7 @@ def test_the_process_grows_by_no_more(student):
             )
 
 
-@task("MasterWeights")
+@task("MasterWeights", holds=("travels",))
 def test_two_bytes_travel_for_a_parameter(student, rng):
     """60,001 parameters on three ranks.
     Oracle: the log of the process group, the kernel's sockets; the master in float64."""
@@ -660,7 +796,48 @@ def test_two_bytes_travel_for_a_parameter(student, rng):
             )
 
 
-@task("MasterWeights", gate=False)
+@task("MasterWeights", holds=("arguments", "no_more", "float32", "in_place", "strides", "adamw"))
+def test_each_argument_and_both_moments(student, rng):
+    """All of lr, betas, eps and wd differ from their defaults; the first parameter is transposed.
+    What the parameters hold is NaN before each step, and is looked at where it was before.
+    Oracle: torch.optim.AdamW on the whole in float64, with its state."""
+    params = [_bf16(normal(rng, 3, 4)), _bf16(normal(rng, 5)), _bf16(normal(rng, 2, 3))]
+    grads = [normal(rng, 23) for _ in range(4)]
+    keywords = {"lr": 0.03, "betas": (0.7, 0.95), "eps": 0.3, "wd": 0.5}
+    shards = [oracles.cut(grad, 2, filler=float("nan")) for grad in grads]
+    data = [
+        {"params": params, "grads": [step[rank] for step in shards], "adamw": keywords}
+        for rank in range(2)
+    ]
+    found = expect.returned(student.probe.master_in_place(data))
+    whole = torch.cat([p.reshape(-1) for p in params]).float()
+    for step, right in enumerate(sharded(whole, grads, keywords)):
+        rows = [seen[step] for seen in found]
+        for name, want in zip(("master", *MOMENTS), right, strict=True):
+            for rank, row in enumerate(rows):
+                because = "master and moments are this rank's shards, in float32"
+                expect.shape(row[name], (12,), because=because, what=f"{name} on rank {rank}")
+                expect.dtype(row[name], "float32", because=because, what=f"{name} on rank {rank}")
+            expect.close(
+                torch.cat([row[name] for row in rows])[:23],
+                want,
+                because="AdamW with these lr, betas, eps and wd, from its own state alone: what "
+                "the parameters hold after the constructor is not read",
+                n=8,
+                dtype="float32",
+                what=f"{name} after step {step + 1}, both ranks' end to end",
+            )
+        master = torch.cat([row["master"] for row in rows])[:23]
+        for rank, row in enumerate(rows):
+            expect.equal(
+                row["params"],
+                master.bfloat16(),
+                because="parameters are written in place, each the rounded master of its owner",
+                what=f"the memory of the parameters on rank {rank} after step {step + 1}",
+            )
+
+
+@task("MasterWeights", gate=False, holds=("group",))
 def test_a_group_has_a_master_of_its_own(student, rng):
     """Ranks 1 and 3 of 4.   Oracle: AdamW in float64 on the shards of those two."""
     params = [_bf16(normal(rng, 3, 3))]

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 
 def one_dtype(params: Sequence[Tensor]) -> torch.dtype:
@@ -300,7 +301,7 @@ class Zero3Module(nn.Module):
         self.block, self.pg, self.prefetch = block, pg, prefetch
         self.next_blocks: Sequence[Zero3Module] = ()
         self.previous_blocks: Sequence[Zero3Module] = ()
-        self.in_backward = False
+        self.in_backward = self.ends_with_inputs = False
         self.trainable = [p for p in block.parameters() if p.requires_grad]
         frozen = [p for p in block.parameters() if not p.requires_grad]
         self.groups = [group for group in (self.trainable, frozen) if group]
@@ -326,7 +327,20 @@ class Zero3Module(nn.Module):
             self.flats.append(flat)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Given: the block between its call sites."""
+        """Given: the block between its call sites, and hooks that tell where backward is."""
+        inputs: list[Tensor] = []
+
+        def enter(x: Tensor) -> Tensor:
+            """A view: its gradient is there when this block, and no other, is done with `x`."""
+            if torch.is_grad_enabled() and x.requires_grad:
+                x = x.view_as(x)
+                inputs.append(x)
+            return x
+
+        args, kwargs = tree_map_only(Tensor, enter, (args, kwargs))
+        self.ends_with_inputs = bool(inputs)
+        if inputs:
+            torch.autograd.graph.register_multi_grad_hook(inputs, self._on_inputs, mode="all")
         self.before_forward()
         out = self.block(*args, **kwargs)
         self.after_forward()
@@ -342,10 +356,15 @@ class Zero3Module(nn.Module):
         torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
         self.before_backward()
 
+    def _on_inputs(self, grads: Sequence[Tensor | None]) -> None:
+        """Given: with the gradients of its inputs the block's backward is over. Before, a frozen
+        parameter may still be needed for them."""
+        self._on_end()
+
     def _on_gradient(self, param: Tensor) -> None:
-        """Given: after the last of its gradients the block's backward is over."""
+        """Given: where no input has a gradient, it is over with the last one of a parameter."""
         self.awaited -= 1
-        if self.awaited == 0:
+        if self.awaited == 0 and not self.ends_with_inputs:
             self._on_end()
 
     def _on_end(self) -> None:

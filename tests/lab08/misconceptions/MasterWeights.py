@@ -9,9 +9,11 @@ master_is_rounded_every_step = lines(
     ),
 )
 
+_BF16_MOMENTS = """The moments are kept in bfloat16: with beta2 = 0.999 the second one takes in
+    0.1 % of each new square, less than half a step of bfloat16 (0.2 to 0.4 %), and stops moving."""
+
 moments_are_bfloat16 = lines(
-    """The moments are kept in bfloat16: with beta2 = 0.999 the second one takes in 0.1 % of each
-    new square, less than half a step of bfloat16 (0.2 to 0.4 %), and stops moving.""",
+    _BF16_MOMENTS,
     (
         "self.exp_avg = torch.zeros_like(self.master)",
         "self.exp_avg = torch.zeros_like(self.master).bfloat16()",
@@ -94,4 +96,52 @@ the_master_travels = lines(
     """The float32 master is gathered and rounded by who receives it: the same parameters for twice
     the traffic, and a float32 copy of the whole model on every rank while it lasts.""",
     ("rounded = self.master.bfloat16()\n", "rounded = self.master\n"),
+)
+
+moments_are_bfloat16_and_stepped_in_it = lines(
+    _BF16_MOMENTS,
+    (
+        "self.exp_avg = torch.zeros_like(self.master)",
+        "self.exp_avg = torch.zeros_like(self.master).bfloat16()",
+    ),
+    (
+        "self.exp_avg_sq = torch.zeros_like(self.master)",
+        "self.exp_avg_sq = torch.zeros_like(self.master).bfloat16()",
+    ),
+    (
+        "self.exp_avg.lerp_(grad, 1 - beta1)",
+        "self.exp_avg.mul_(beta1).add_(grad, alpha=1 - beta1)",
+    ),
+)
+
+squares_are_taken_in_bfloat16 = lines(
+    """The gradient is squared in bfloat16, where 8 bits of the square are left, before it goes into
+    the second moment. Convert first, then square.""",
+    ("grad = grad.float()\n", "square = (grad * grad).float()\n        grad = grad.float()\n"),
+    ("addcmul_(grad, grad, value=1 - beta2)", "add_(square, alpha=1 - beta2)"),
+)
+
+averaged_again = lines(
+    """The gradient that step() is given is the mean over the ranks already; divided by their number
+    once more it is too small.""",
+    ("grad = grad.float()\n", "grad = grad.float() / dist.get_world_size(self.pg)\n"),
+)
+
+every_step_is_the_first = lines(
+    """The steps are not counted: bias correction divides by 1 - beta at every step, so that moments
+    count up to 1 / (1 - beta) times too much.""",
+    ("self.steps += 1\n", "self.steps = 1\n"),
+)
+
+read_back_from_the_parameters = lines(
+    """The master is read back from the rounded parameters at each step: what bfloat16 cannot hold
+    is lost, and updates below half of its last bit vanish. Read them once, in the constructor.""",
+    (
+        "self.steps += 1\n",
+        "self.steps += 1\n"
+        "        flat = torch.cat([p.reshape(-1) for p in self.params])\n"
+        "        lo = dist.get_rank(self.pg) * len(self.master)\n"
+        "        mine = flat[lo : lo + len(self.master)]\n"
+        "        self.master[: len(mine)] = mine\n",
+    ),
 )

@@ -158,13 +158,74 @@ a_copy_from_the_constructor = lines(
     ("own = flat[self.lo : self.lo + self.shard_numel].clone()", "own = self.own"),
 )
 
+_VIEWS = """The moments are slices of buffers made whole: a view keeps all of its storage alive, so
+    the rank still holds N shares."""
+
 moments_are_views = lines(
-    """The moments are slices of buffers made whole: a view keeps all of its storage alive, so the
-    rank still holds N shares.""",
+    _VIEWS,
     (
         "self.exp_avg = torch.zeros(self.shard_numel, dtype=self.dtype)\n"
         "        self.exp_avg_sq = torch.zeros(self.shard_numel, dtype=self.dtype)",
         "self.exp_avg = torch.zeros(total, dtype=self.dtype)[: self.shard_numel]\n"
         "        self.exp_avg_sq = torch.zeros(total, dtype=self.dtype)[: self.shard_numel]",
     ),
+)
+
+moments_are_views_of_the_padded_whole = lines(
+    _VIEWS,
+    (
+        "self.exp_avg = torch.zeros(self.shard_numel, dtype=self.dtype)\n"
+        "        self.exp_avg_sq = torch.zeros(self.shard_numel, dtype=self.dtype)",
+        "all_of_it = self.world_size * self.shard_numel\n"
+        "        self.exp_avg = torch.zeros(all_of_it, dtype=self.dtype)"
+        "[self.lo : self.lo + self.shard_numel]\n"
+        "        self.exp_avg_sq = torch.zeros(all_of_it, dtype=self.dtype)"
+        "[self.lo : self.lo + self.shard_numel]",
+    ),
+)
+
+the_flat_buffer_is_kept = lines(
+    """The flat buffer of all parameters is kept from step to step: that is a second copy of the
+    model on every rank. Let it go, or make the parameters views of it.""",
+    (
+        "dist.all_gather_into_tensor(flat, own, group=self.pg)",
+        "self.gathered = flat\n        dist.all_gather_into_tensor(flat, own, group=self.pg)",
+    ),
+)
+
+a_missing_gradient_takes_no_place = lines(
+    """A parameter without gradient is skipped, and all that follow move up in the flat buffer: they
+    are stepped with each other's gradients. Its place stays, and holds zeros.""",
+    (
+        "flat[at : at + p.numel()] = p.grad.reshape(-1)\n            at += p.numel()",
+        "flat[at : at + p.numel()] = p.grad.reshape(-1)\n                at += p.numel()",
+    ),
+)
+
+_STEP = "own.mul_(1 - self.lr * self.wd).addcdiv_(m, v.sqrt_().add_(self.eps), value=-self.lr)"
+
+decay_comes_after_the_step = lines(
+    """AdamW decays the parameter as it was before its step, p *= 1 - lr wd, and then takes the
+    step; decayed afterwards, the step itself is decayed too.""",
+    (
+        _STEP,
+        "own.addcdiv_(m, v.sqrt_().add_(self.eps), value=-self.lr).mul_(1 - self.lr * self.wd)",
+    ),
+)
+
+eps_is_under_the_root = lines(
+    """eps is added to the root, sqrt(v) + eps, not under it: sqrt(v + eps) is 1e-4 with the default
+    eps where v is 0, ten thousand times as large.""",
+    ("v.sqrt_().add_(self.eps)", "v.add_(self.eps).sqrt_()"),
+)
+
+_BIAS = """Both moments begin at 0 and are divided by 1 - beta^t for it; without that the first
+    steps have another size."""
+
+the_first_moment_is_not_corrected = lines(
+    _BIAS, ("m = self.exp_avg / (1 - beta1**self.steps)", "m = self.exp_avg")
+)
+
+the_second_moment_is_not_corrected = lines(
+    _BIAS, ("v = self.exp_avg_sq / (1 - beta2**self.steps)", "v = self.exp_avg_sq.clone()")
 )

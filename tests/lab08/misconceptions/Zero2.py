@@ -72,3 +72,54 @@ def one_bucket_for_all(text):
         "Zero2",
         ("plan_buckets(trainable[::-1], bucket_bytes)", "plan_buckets(trainable[::-1], 1 << 40)"),
     )
+
+
+leaves_whatever_the_order = lines(
+    """A bucket leaves when it is full, also before an earlier one: ranks whose gradients come in
+    another order send other buckets, and collectives meet by their order, not by their content.""",
+    (
+        "        while self.reduced < len(self.buckets) and self.missing[self.reduced] == "
+        "0:\n"
+        "            self._reduce_next()\n",
+        "        if self.missing[index] == 0:\n"
+        "            self.reduced = index\n"
+        "            self._reduce_next()\n",
+    ),
+    (
+        "        while self.reduced < len(self.buckets):\n            self._reduce_next()\n",
+        "        for index, shard in enumerate(self.shards):\n"
+        "            if shard is None:\n"
+        "                self.reduced = index\n"
+        "                self._reduce_next()\n",
+    ),
+)
+
+_ONCE = """        if param in self.arrived:
+            raise RuntimeError("A second gradient came before step(): one backward a step.")
+"""
+
+a_second_gradient_is_taken = lines(
+    """A second gradient of a parameter is taken without a word: it overwrites the first one, or its
+    bucket has left and it goes nowhere. That must be an error.""",
+    (_ONCE, "        if param in self.arrived:\n            self.missing[index] += 1\n"),
+)
+
+noticed_when_the_bucket_has_left = lines(
+    """A second gradient is noticed only when its bucket has left; while the bucket waits for
+    others, it overwrites the first one.""",
+    (
+        _ONCE,
+        _ONCE.replace("if param in self.arrived:", "if self.shards[index] is not None:")
+        + "        if param in self.arrived:\n            self.missing[index] += 1\n",
+    ),
+)
+
+old_gradients_stay_in_their_bucket = lines(
+    """What waited in a bucket is there after zero_grad(): a parameter that gets no gradient in the
+    next backward counts with its old one, not as zeros.""",
+    (
+        "        self.flats: list[Tensor | None] = [None] * len(self.buckets)\n",
+        '        if not hasattr(self, "flats"):\n'
+        "            self.flats: list[Tensor | None] = [None] * len(self.buckets)\n",
+    ),
+)

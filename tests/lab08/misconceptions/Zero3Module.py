@@ -78,3 +78,91 @@ gathered_once_and_for_all = lines(
         "                whole.copy_(kept)",
     ),
 )
+
+_NOTHING_BESIDE = """The gathers of the next blocks are waited for before this one computes: blocks
+    are fetched earlier, and nothing runs beside the computation. Issue a gather with async_op=True,
+    and let each block wait for its own."""
+
+gathers_block = lines(
+    _NOTHING_BESIDE,
+    (
+        ", group=self.pg, async_op=True\n                )\n"
+        "                self.pending.append(work)\n",
+        ", group=self.pg\n                )\n",
+    ),
+)
+
+waits_for_what_it_prefetches = lines(
+    _NOTHING_BESIDE,
+    (
+        "for module in [self, *self.next_blocks[: self.prefetch]]:\n"
+        "            module._start_gather()\n        self._wait()",
+        "for module in [self, *self.next_blocks[: self.prefetch]]:\n"
+        "            module._start_gather()\n"
+        "        for module in [self, *self.next_blocks[: self.prefetch]]:\n"
+        "            module._wait()",
+    ),
+    (
+        "for module in [self, *self.previous_blocks[: self.prefetch]]:\n"
+        "            module._start_gather()\n        self._wait()",
+        "for module in [self, *self.previous_blocks[: self.prefetch]]:\n"
+        "            module._start_gather()\n"
+        "        for module in [self, *self.previous_blocks[: self.prefetch]]:\n"
+        "            module._wait()",
+    ),
+)
+
+nothing_is_prefetched = lines(
+    """`prefetch` is not looked at: each block gathers itself when its turn comes, and computation
+    waits for every gather.""",
+    ("[self, *self.next_blocks[: self.prefetch]]", "[self]"),
+    ("[self, *self.previous_blocks[: self.prefetch]]", "[self]"),
+)
+
+looks_ahead_in_backward = lines(
+    """Backward runs through the blocks in reverse, so what comes next are the blocks BEFORE this
+    one; those that follow are over, and gathering them again keeps them whole.""",
+    ("self.previous_blocks[: self.prefetch]", "self.next_blocks[: self.prefetch]"),
+)
+
+_FROZEN_STAY = """Frozen parameters are gathered and never released: with LoRA these are nearly
+    all, so that every rank soon holds the whole model again."""
+
+frozen_stay_whole = lines(
+    _FROZEN_STAY,
+    (
+        "for whole in self.wholes:\n            whole.untyped_storage().resize_(0)",
+        "for whole in self.wholes[:1]:\n            whole.untyped_storage().resize_(0)",
+    ),
+)
+
+all_frozen_stay_whole = lines(
+    _FROZEN_STAY,
+    (
+        "for whole in self.wholes:\n            whole.untyped_storage().resize_(0)",
+        "for whole, group in zip(self.wholes, self.groups, strict=True):\n"
+        "            if group is self.trainable:\n"
+        "                whole.untyped_storage().resize_(0)",
+    ),
+)
+
+frozen_shards_require_gradients = lines(
+    """The shard of the frozen parameters requires a gradient: an optimizer that is given all shards
+    keeps moments for it, and its weight decay trains what is frozen.""",
+    ("requires_grad=group is self.trainable", "requires_grad=True"),
+)
+
+gathers_the_first_values = lines(
+    """What is gathered are the slices as they were in the constructor, not what the shards hold
+    now: an optimizer steps on the shards, and forward never sees it.""",
+    (
+        "self.pending: list[dist.Work] = []\n",
+        "self.pending: list[dist.Work] = []\n        self.first: list[Tensor] = []\n",
+    ),
+    (
+        "own = whole[rank * each : (rank + 1) * each].clone()\n",
+        "own = whole[rank * each : (rank + 1) * each].clone()\n"
+        "            self.first.append(own.clone())\n",
+    ),
+    ("zip(self.wholes, self.shards, strict=True)", "zip(self.wholes, self.first, strict=True)"),
+)

@@ -86,8 +86,36 @@ shards_are_gathered = lines(
     ("    dist.all_reduce(squares, group=pg)\n", ""),
 )
 
+_DTYPE = """Squares are taken in the gradients' own dtype: bfloat16 leaves 8 bits of each, and in
+    float16 the square of 256 and more is infinite."""
+
 squares_keep_the_dtype = lines(
-    """Squares are taken and added in the gradients' own dtype: bfloat16 leaves 8 bits of a sum, and
-    in float16 the square of 256 and more is infinite.""",
+    _DTYPE,
     ("part.float().square()", "part.square()"),
+)
+
+squares_are_added_in_float32 = lines(
+    _DTYPE, ("part.float().square().sum()", "part.square().float().sum()")
+)
+
+each_rank_looks_at_its_own = lines(
+    """Only the rank whose own shard has the infinity raises; the others clip by it, or wait in the
+    next collective for a rank that has left. Ask the norm that all of them have.""",
+    (
+        "    dist.all_reduce(squares, group=pg)\n",
+        "    own = squares.sqrt()\n    dist.all_reduce(squares, group=pg)\n",
+    ),
+    ("not norm.isfinite()", "not own.isfinite()"),
+)
+
+nothing_is_added_to_the_norm = lines(
+    """torch divides by norm + 1e-6: without it a norm of 0 gives NaN for max_norm 0, and a small
+    one another coefficient.""",
+    ("(max_norm / (norm + 1e-6))", "(max_norm / norm)"),
+)
+
+the_norm_is_float64 = lines(
+    """The norm is returned in float64: a float32 number is the contract, as torch returns for
+    float32 gradients. Add in float64 if you like, and convert in the end.""",
+    ("squares = torch.zeros(())", "squares = torch.zeros((), dtype=torch.float64)"),
 )

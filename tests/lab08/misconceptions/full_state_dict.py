@@ -81,3 +81,36 @@ everybody_returns_it = lines(
     ),
     ("    if rank != 0:\n        return None\n", ""),
 )
+
+weights_are_read_from_the_model = lines(
+    """The parameters are those of the module, which may be stale or freed: with sharded parameters
+    it holds nothing. The numbers are in the shards.""",
+    (
+        'value.detach().clone() if known is None else whole["param"][known]',
+        "value.detach().clone()",
+    ),
+)
+
+views_of_the_buffer = lines(
+    """Each tensor is a view of the flat buffer: torch.save writes all of that buffer, padding and
+    all, and nothing of it is freed while one tensor lives.""",
+    (".view(p.shape).clone()", ".view(p.shape)"),
+)
+
+shared_with_the_model = lines(
+    """Buffers and frozen parameters of the checkpoint are the model's own tensors: the next forward
+    changes running statistics in it, while it is being written.""",
+    ("value.detach().clone() if known", "value.detach() if known"),
+)
+
+frozen_parameters_take_a_place = lines(
+    """Frozen parameters are given a place in the flat buffer; they are in no shard, and all that
+    comes after them is read from the wrong place.""",
+    ("model.named_parameters() if p.requires_grad}", "model.named_parameters()}"),
+)
+
+the_step_starts_again = lines(
+    """The step counter is saved as 0: AdamW corrects full-grown moments as if it were step 1, and
+    with the default betas the first update has 0.32 times its size.""",
+    ('{"step": shard["step"], **moments}', '{"step": 0, **moments}'),
+)

@@ -78,3 +78,9 @@ everything_in_the_file_is_cut = lines(
         "[value.reshape(-1) for value in tensors.values() if optimizer",
     ),
 )
+
+shards_are_float32 = lines(
+    """Every shard is float32, whatever the checkpoint has: float64 loses digits, and bfloat16
+    parameters take twice the bytes.""",
+    ("shard = flat.new_zeros(size)", "shard = torch.zeros(size)"),
+)

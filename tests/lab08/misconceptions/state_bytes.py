@@ -174,3 +174,17 @@ total_without_parameters = lines(
     """`total` is the sum of all three, the parameters included.""",
     ("sum(held.values())", 'held["grad"] + held["opt"]'),
 )
+
+
+shares_go_through_a_float = lines(
+    """P / N is a float, which has 53 bits: beyond 9e15 the share is off by elements. -(-P // N) is
+    the ceiling in whole numbers.""",
+    ("shard = -(-P // N)", "shard = math.ceil(P / N)"),
+)
+
+
+@misconception(file="zero_memory_accounting.py")
+def parameters_before_gradients(text):
+    """Stage 2 shards gradients and stage 3 the parameters, not the other way round: parameters are
+    what forward needs, so they are the last to go."""
+    return _stage(_stage(text, "grad", 3), "param", 2)

@@ -21,7 +21,7 @@ def state_bytes(P, N, stage, recipe):
     try:
         prices = BYTES[recipe]
         first = [(), ("opt",), ("grad", "opt"), ("param", "grad", "opt")][stage]
-    except (KeyError, IndexError):
+    except (KeyError, IndexError, TypeError):
         raise ValueError(f"stage {stage!r}, recipe {recipe!r}") from None
     if min(N, P + 1) < 1 or stage < 0:
         raise ValueError(f"P {P}, N {N}, stage {stage}")
@@ -31,7 +31,7 @@ def state_bytes(P, N, stage, recipe):
     }
     if (recipe, stage) == ("deepspeed", 3):
         held["grad"] = 0
-    held["total"] = math.fsum(held.values()).__trunc__()
+    held["total"] = sum(held.values())
     return held
 
 

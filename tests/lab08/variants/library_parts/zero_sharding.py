@@ -11,6 +11,7 @@ from torch import nn
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.nn import functional
 from torch.nn.utils import parameters_to_vector
+from torch.utils._pytree import tree_map_only
 
 
 def one_dtype(params):
@@ -35,6 +36,8 @@ class Zero1AdamW:
     def __init__(self, params, pg=None, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, wd=1e-2):
         self.params = list({id(p): p for p in params if p.requires_grad}.values())
         one_dtype(self.params)
+        if min(lr, eps, wd) < 0 or not 0 <= min(betas) <= max(betas) < 1:
+            raise ValueError((lr, betas, eps, wd))
         self.pg, self.ranks = pg, dist.get_world_size(pg)
         self.flat = flat_of([p.detach() for p in self.params], self.ranks)
         view_into(self.flat, self.params)
@@ -181,10 +184,22 @@ class Zero3Module(nn.Module):
                 self.wholes.append(whole)
         for p in self.trainable:
             p.register_post_accumulate_grad_hook(self.count)
-        self.waiting = 0
+        self.open = False
         self.release()
 
     def forward(self, *args, **kwargs):
+        inputs = []
+
+        def enter(x):
+            if torch.is_grad_enabled() and x.requires_grad:
+                x = x.view_as(x)
+                inputs.append(x)
+            return x
+
+        args, kwargs = tree_map_only(torch.Tensor, enter, (args, kwargs))
+        self.ends_with_inputs = bool(inputs)
+        if inputs:
+            torch.autograd.graph.register_multi_grad_hook(inputs, self.end, mode="all")
         self.gather(self.next_blocks)
         out = self.block(*args, **kwargs)
         self.release()
@@ -194,20 +209,19 @@ class Zero3Module(nn.Module):
         return out
 
     def begin(self, grad):
-        self.waiting = len(self.trainable) or -1
+        self.open, self.waiting = True, len(self.trainable)
         torch.autograd.Variable._execution_engine.queue_callback(self.end)
         self.gather(self.previous_blocks)
 
     def count(self, p):
         self.waiting -= 1
-        if not self.waiting:
-            self.waiting = -1
+        if not (self.waiting or self.ends_with_inputs):
             self.end()
 
-    def end(self):
-        if not self.waiting:
+    def end(self, grads=None):
+        if not self.open:
             return
-        self.waiting = 0
+        self.open = False
         self.release()
         if self.trainable:
             grads = [
@@ -312,7 +326,7 @@ class MasterWeights:
     def __init__(self, params, pg=None, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, wd=0.01):
         self.pg = pg
         params = list(params)
-        flat = parameters_to_vector(params).detach()
+        flat = parameters_to_vector([p.detach().contiguous() for p in params])
         self.flat = nn.functional.pad(flat, (0, -len(flat) % dist.get_world_size(pg)))
         # the parameters are views of the buffer that is gathered into
         for p, view in zip(params, self.flat[: len(flat)].split([p.numel() for p in params])):

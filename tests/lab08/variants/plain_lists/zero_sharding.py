@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 
 def one_dtype(params):
@@ -26,6 +27,13 @@ def pieces_of(params, lo, hi):
             found.append((index, first, last, begin + first - lo))
         begin += p.numel()
     return found
+
+
+def put(p, first, values):
+    """Write elements of a parameter, which may lie in memory in another order."""
+    whole = p.reshape(-1)
+    whole[first : first + len(values)] = values
+    p.copy_(whole.view(p.shape))
 
 
 class Zero1AdamW:
@@ -86,7 +94,7 @@ class Zero1AdamW:
             dist.all_gather(chunks, own, group=self.pg)
             for rank, chunk in enumerate(chunks):
                 for index, first, last, at in self.pieces(rank):
-                    self.params[index].view(-1)[first:last] = chunk[at : at + last - first]
+                    put(self.params[index], first, chunk[at : at + last - first])
 
     def zero_grad(self):
         for p in self.params:
@@ -186,12 +194,24 @@ class Zero3Module(nn.Module):
                 own[at : at + last - first] = group[index].detach().reshape(-1)[first:last]
             self.shards.append(nn.Parameter(own, requires_grad=group is self.trainable))
             for p in group:
-                p.data = p.detach().clone()
+                p.data = p.detach().clone(memory_format=torch.contiguous_format)
         for p in self.trainable:
             p.register_post_accumulate_grad_hook(self._on_gradient)
         self.release()
 
     def forward(self, *args, **kwargs):
+        inputs = []
+
+        def enter(x):
+            if torch.is_grad_enabled() and x.requires_grad:
+                x = x.view_as(x)
+                inputs.append(x)
+            return x
+
+        args, kwargs = tree_map_only(torch.Tensor, enter, (args, kwargs))
+        self.ends_with_inputs = bool(inputs)
+        if inputs:
+            torch.autograd.graph.register_multi_grad_hook(inputs, self._on_inputs, mode="all")
         self.start()
         for module in self.next_blocks[: self.prefetch]:
             module.start()
@@ -212,9 +232,12 @@ class Zero3Module(nn.Module):
             module.start()
         self.fill()
 
+    def _on_inputs(self, grads):
+        self._on_end()
+
     def _on_gradient(self, param):
         self.awaited -= 1
-        if self.awaited == 0:
+        if self.awaited == 0 and not self.ends_with_inputs:
             self._on_end()
 
     def _on_end(self):
@@ -403,5 +426,5 @@ class MasterWeights:
         pieces = [torch.zeros(self.each, dtype=torch.bfloat16) for _ in range(self.size)]
         dist.all_gather(pieces, self.master.to(torch.bfloat16), group=self.pg)
         with torch.no_grad():
-            for number, a, b, owner, c, d in _overlaps(self.sizes, self.each):
-                self.params[number].view(-1)[a:b] = pieces[owner][c:d]
+            for number, a, _, owner, c, d in _overlaps(self.sizes, self.each):
+                put(self.params[number], a, pieces[owner][c:d])
