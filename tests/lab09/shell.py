@@ -993,7 +993,7 @@ class _Walk:
             fields[-1][0] += text
             fields[-1][1] += bare
 
-        for piece in pieces:
+        for piece in self._replaced(pieces):
             if piece.kind in ("bare", "quoted"):
                 add(piece.text, "" if piece.kind == "quoted" else piece.text)
                 continue
@@ -1016,8 +1016,24 @@ class _Walk:
                     open_ = False
         found = [Argument(text, line, bare) for text, bare in fields]
         # A quoted empty word is a word; a bare variable that is empty is none.
-        quoted = any(p.quoted or p.kind == "quoted" for p in pieces)
+        quoted = any(p.quoted or p.kind == "quoted" for p in self._replaced(pieces))
         return found if quoted else [argument for argument in found if argument.text]
+
+    def _replaced(self, pieces: Sequence[Piece]) -> list[Piece]:
+        """An unquoted `${name:-word}` gives way to the pieces of its word, quoted ones among
+        them."""
+        out: list[Piece] = []
+        for piece in pieces:
+            if piece.quoted or piece.operator not in ("-", ":-", "+", ":+"):
+                out.append(piece)
+                continue
+            value = self._value(piece.text)
+            absent = not value if piece.operator[0] == ":" else value is None
+            if absent is (piece.operator[-1] == "-"):
+                out += self._replaced(piece.word)
+            elif not absent:
+                out.append(Piece("variable", piece.text) if piece.operator[-1] == "-" else piece)
+        return out
 
     def _values(self, piece: Piece) -> list[str]:
         """What a variable or an expression stands for: one text, or several of "$@"."""

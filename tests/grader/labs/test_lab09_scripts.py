@@ -124,15 +124,16 @@ SCRIPTS = {
     "arithmetic": "A=3; (( A == 3 )) && nsys $(( A * 20 )) $((A**2)) $((-7 / 2)) $((7 % -3)); "
     "(( A > 3 || !A )) || ncu no; (( A += 4 )); nsys $A $(( $A ? 1 : 2 )) $((1<<4 | 3)) $((010))",
     "cond": "A=03 B=; [[ $A == 0? && -z $B ]] && nsys 1; [[ $A =~ ^0[0-9]$ ]] && nsys 2; "
-    '[[ ! ( $A -eq 4 || $A != 03 ) ]] && nsys 3; [[ $A == "0?" ]] || nsys 4; [[ a < b ]] && nsys 5; '
-    "[[ -n $B ]] || nsys 6; [[ $A -lt 4 ]] && nsys 7; [[ -v A ]] && nsys 8",
+    '[[ ! ( $A -eq 4 || $A != 03 ) ]] && nsys 3; [[ $A == "0?" ]] || nsys 4; [[ a < b ]] && nsys 5;'
+    " [[ -n $B ]] || nsys 6; [[ $A -lt 4 ]] && nsys 7; [[ -v A ]] && nsys 8",
     "test": 'A=1; [ $A = 1 ] && nsys 1; [ ! $A -ge 2 ] && nsys 2; test -z "$B" && nsys 3; '
     "[ $A -eq 1 -a -n x ] && nsys 4; [ \"$A\" = '*' ] || nsys 5; if ! [ $A = 2 ]; then nsys 6; fi",
     "if": "A=2; if (( A == 1 )); then nsys 1; elif [[ $A == 2 ]]; then nsys 2; else nsys 3; fi; "
     "if false; then a\nfi\nncu",
-    "case": "for A in 0 3 ab 'x*'; do case $A in 0|1) nsys low;; (a*) nsys a ;; 'x*') nsys star ;;\n"
-    "*) nsys other ;; esac; done",
-    "for": "for A in a 'b c' {1..2}; do nsys -r $A x; ncu \"$A\"\ndone; for B\nin 1\ndo nsys $B; done",
+    "case": "for A in 0 3 ab 'x*'; do case $A in 0|1) nsys low;; (a*) nsys a ;; "
+    "'x*') nsys star ;;\n*) nsys other ;; esac; done",
+    "for": "for A in a 'b c' {1..2}; do nsys -r $A x; ncu \"$A\"\ndone; "
+    "for B\nin 1\ndo nsys $B; done",
     "and_or": "false && nsys 1 || nsys 2; true && nsys 3; ! false && nsys 4; : ; nsys 5 & wait",
     "exec": "(exec nsys 1; ncu no); if true; then exec nsys 2; fi; ncu no",
     "exit": "nsys 1; (exit 0); nsys 2; exit 0; nsys 3",
@@ -140,7 +141,8 @@ SCRIPTS = {
     "pipe": "nsys a | ncu b; nsys c 2>&1 > x.log; nsys d &> y.log; nsys e >> z.log 2> w.log",
     "fronts": "env A=1 nsys 1; nohup nsys 2; timeout 60 nsys 3; nice -n 5 nsys 4; command nsys 5; "
     "env -u A B=2 nsys 6; exec nsys 7",
-    "bash": "export A=4; bash -euc 'B=3; nsys $A $B'; sh -c \"nsys '$A'\"; bash -o pipefail -c 'ncu 1'",
+    "bash": "export A=4; bash -euc 'B=3; nsys $A $B'; sh -c \"nsys '$A'\"; "
+    "bash -o pipefail -c 'ncu 1'",
     "quotes": 'nsys $\'a\\nb\' "a\'b" \'a"b\' "a\\\\b" a\\\nb \'\' "" "$Z" $Z',
     "here_string": "nsys a <<< 'text' b",
     "nested": 'A=\'x y\'; nsys "${B:-"$A"}" "${B:-${A:-z}}" ${B:-\'p q\'}',
