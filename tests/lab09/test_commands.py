@@ -95,7 +95,11 @@ def test_torch_profiler_has_a_schedule(student):
     """wait, warmup, active; step() in the loop; a trace written.
     Oracle: the signatures of torch.profiler.profile and schedule; Python's own parser."""
     because = "the profiler records steps that its schedule names, and only step() moves it"
-    _keep(profilers.torch_profiler, student, because)
+
+    def rule(script):
+        return profilers.torch_profiler(script, student.probe.python_text)
+
+    _keep(rule, student, because)
 
 
 @task("commands")

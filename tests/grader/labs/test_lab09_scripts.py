@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import shutil
@@ -194,3 +195,260 @@ def test_the_reader_refuses_what_bash_refuses(unreadable: Any, profilers: Any, t
     assert run.returncode != 0
     with pytest.raises(unreadable):
         profilers.read(text)
+
+
+# -- answers that are right, and answers that are not ----------------------------------------------
+
+REFERENCE = (ROOT / "solutions/lab09/profile_commands.sh").read_text()
+NSYS = REFERENCE[REFERENCE.index("nsys profile \\") : REFERENCE.index("# 2. Eight")]
+JOB = REFERENCE[REFERENCE.index("torchrun --standalone") : REFERENCE.index("# 3. The same")]
+TABLES = REFERENCE[REFERENCE.index("nsys export --") : REFERENCE.index("# 4. Why")]
+PYTHON = REFERENCE[REFERENCE.index("python -c '") : REFERENCE.index("# 6. In this")]
+BOXES = REFERENCE[REFERENCE.index("# [ ] the symptom") : REFERENCE.index("# END")]
+CLOCKS = REFERENCE[REFERENCE.index("# Clocks are left") : REFERENCE.index("METRICS=dram")]
+SUMS = "cuda_gpu_kern_sum cuda_api_sum cuda_gpu_mem_time_sum nvtx_sum"
+STEPS = "    for _ in range(30):\n        train.step()\n        prof.step()\n"
+READY = '    on_trace_ready=lambda p: p.export_chrome_trace("trace.json.gz"),\n'
+WHERE = 'if [ "$LOCAL_RANK" = 0 ]'
+PROGRAM = "    python train.py\n\n# 2"
+CAPTURE = "--capture-range=cudaProfilerApi"
+OUTPUT = "--force-overwrite=true --output=timeline \\"
+FIRST = "    timeline.nsys-rep\n\n# 4"
+SKIP, COUNT = "--launch-skip 60", "--launch-count 12"
+
+
+def stats(*words: str) -> str:
+    return TABLES[: TABLES.index("nsys stats")] + "\n".join(words) + "\n\n"
+
+
+RIGHT: dict[str, list[tuple[str, str]]] = {
+    "as_it_is": [],
+    "report_after_report": [
+        (TABLES, stats("nsys stats -f csv -r " + " -r ".join(SUMS.split()) + " timeline.nsys-rep"))
+    ],
+    "a_stats_each": [
+        (TABLES, stats(*(f"nsys stats -f csv -r {r} timeline.nsys-rep" for r in SUMS.split())))
+    ],
+    "stats_in_a_loop": [
+        (TABLES, stats(f'for r in {SUMS}; do nsys stats -f csv -r "$r" timeline.nsys-rep; done'))
+    ],
+    "stats_of_the_export": [(FIRST, FIRST.replace("nsys-rep", "sqlite"))],
+    "stats_into_files": [("--format csv", "--format csv --output . --force-export=true")],
+    "two_formats": [("--format csv", "--format column --format csv --report osrt_sum")],
+    "arithmetic_condition": [(WHERE, "if (( LOCAL_RANK == 0 ))")],
+    "double_brackets": [(WHERE, 'if [[ $LOCAL_RANK -eq 0 && "$WORLD_SIZE" == 8 ]]')],
+    "default_rank": [(WHERE, 'if [[ "${LOCAL_RANK:-0}" == "0" ]]')],
+    "rank_three": [(WHERE, "if [ $(( RANK % 8 )) = 3 ]")],
+    "metrics_appended": [
+        ("METRICS=$METRICS,sm__th", "METRICS+=,sm__th"),
+        ("METRICS=$METRICS,dram", "METRICS+=,dram"),
+    ],
+    "supported_activities": [
+        (
+            "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+            "activities=torch.profiler.supported_activities()",
+        )
+    ],
+    "activities_by_default": [
+        ("    activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],\n", "")
+    ],
+    "numbers_from_shell": [
+        ("python -c '", "SKIP=20\npython -c '"),
+        ("skip_first=20", "skip_first='$SKIP'"),
+    ],
+    "numbers_from_environment": [
+        ("python -c '", "SKIP=20 python -c '\nimport os"),
+        ("skip_first=20", 'skip_first=int(os.environ["SKIP"])'),
+    ],
+    "numbers_from_python": [
+        ("with profile(", "WAIT, WARM, ACTIVE = 22, 1, 3\nPLAN = dict(wait=WAIT, warmup=WARM)\n"
+         "with profile("),
+        ("wait=2, warmup=1, active=3, repeat=1, skip_first=20", "**PLAN, active=ACTIVE"),
+        ("range(30)", "range(WAIT + WARM + ACTIVE)"),
+    ],
+    "a_function_that_writes": [
+        ("with profile(", "def save(p):\n    p.export_chrome_trace(f\"{p.step_num}.json\")\n\n"
+         "with profile("),
+        (READY, "    on_trace_ready=save,\n"),
+    ],
+    "written_at_the_end": [
+        (READY, ""), (STEPS, STEPS + 'prof.export_chrome_trace("trace.json")\n')
+    ],
+    "start_and_stop": [
+        ("with profile(", "prof = profile("),
+        (") as prof:\n", ")\nprof.start()\n"),
+        (STEPS, "while train.step() < 40:\n    prof.step()\nprof.stop()\n"),
+    ],
+    "python_module": [(PROGRAM, "    python -u -m train\n\n# 2")],
+    "through_bash": [(PROGRAM, "    bash -c 'python3.12 train.py --lr 1'\n\n# 2")],
+    "half_and_half": [(SKIP, "--launch-skip-before-match 1800 --launch-skip 30")],
+    "all_before": [(SKIP, "--launch-skip-before-match 3600")],
+    "fifty": [(COUNT, "-c 50")],
+    "the_last_one": [(f"{SKIP} {COUNT}", "-s 599 -c 1")],
+    "by_number": [
+        (f"--kernel-name 'regex:gemm|conv' {SKIP} {COUNT}", "--kernel-id ::regex:'gemm|conv':61")
+    ],
+    "brackets": [("'regex:gemm|conv'", "regex:'.*(gemm|conv).*'")],
+    "delayed_by_range": [(SKIP, "--profile-from-start off")],
+    "one_box_more": [(BOXES, BOXES + "# [ ] the result is written where the team will find it\n")],
+    "a_folder": [
+        ("--output=timeline \\", "--output=out/timeline \\"),
+        (TABLES, TABLES.replace("timeline.", "out/timeline.")),
+    ],
+    "into_the_folder": [
+        (TABLES, "cd out\n" + TABLES), ("--output=timeline \\", "--output=out/timeline \\")
+    ],
+    "nvtx": [
+        (CAPTURE, "--capture-range=nvtx --nvtx-capture=measure"),
+        ("nsys profile \\", "export NSYS_NVTX_PROFILER_REGISTER_ONLY=0\nnsys profile \\"),
+    ],
+    "nvtx_by_option": [
+        (CAPTURE, "-c nvtx -p measure@* -e NSYS_NVTX_PROFILER_REGISTER_ONLY=0")
+    ],
+    "kept_alive": [(f"{CAPTURE} --capture-range-end=stop", f"{CAPTURE} --kill=none")],
+    "another_small_text": [("set -euo pipefail", "set -euo pipefail\npython -c 'print(1)'")],
+    "ready_made_handler": [
+        (READY, '    on_trace_ready=torch.profiler.tensorboard_trace_handler("runs"),\n')
+    ],
+}  # fmt: skip
+WRONG: dict[str, tuple[str, list[tuple[str, str]]]] = {
+    "tables_first": ("too early", [(TABLES, ""), (NSYS, TABLES + NSYS)]),
+    "stats_first": ("too early", [
+        (TABLES, stats()), (NSYS, TABLES[TABLES.index("nsys stats") :] + NSYS)
+    ]),
+    "stats_of_an_export_to_come": ("too early", [
+        (TABLES, TABLES[TABLES.index("nsys stats") :].replace("nsys-rep", "sqlite")
+         + TABLES[: TABLES.index("nsys stats")])
+    ]),
+    "the_ranks_report": ("other report", [
+        ("timeline.sqlite timeline.nsys-rep", "timeline.sqlite timeline_rank0.nsys-rep")
+    ]),
+    "the_ranks_sums": ("no cuda_gpu_kern_sum", [
+        (FIRST, FIRST.replace("timeline", "timeline_rank0"))
+    ]),
+    "one_name": ("one name for two reports", [("timeline_rank0", "timeline")]),
+    "another_folder": ("input", [("--output=timeline \\", "--output=out/timeline \\")]),
+    "a_table_is_printed": ("no trace", [
+        (READY, "    on_trace_ready=lambda p: print(p.key_averages().table(row_limit=10)),\n")
+    ]),
+    "no_trace": ("no trace", [(READY, "")]),
+    "written_too_early": ("python AssertionError", [
+        (READY, ""),
+        (STEPS, '    prof.export_chrome_trace("trace.json")\n' + STEPS),
+    ]),
+    "words_alone": ("bare words", [
+        (BOXES, "# [ ] symptom\n# [ ] timeline\n# [ ] counter\n# [ ] change\n# [ ] gain\n")
+    ]),
+    "boxes_alone": ("bare words", [(BOXES, "# [ ]\n" * 6)]),
+    "an_empty_box": ("bare words", [
+        ("# [ ] the timeline says when the GPU is idle, and for how many us a step", "# [ ]")
+    ]),
+    "all_on_one_line": ("early the timeline", [
+        (BOXES, "# [ ] look at this with great care\n" * 5
+         + "# [ ] symptom, timeline, counter, one change, measured again\n")
+    ]),
+    "gain_before_change": ("early the gain, measured again", [
+        (BOXES, "".join(BOXES.splitlines(True)[index] for index in (0, 1, 2, 3, 5, 4))
+         .replace("with the gain in us predicted beforehand", "and no second one beside it"))
+    ]),
+    "no_python": ("no python", [(PROGRAM, "    train.py\n\n# 2")]),
+    "named_python": ("no python", [
+        ("--output=timeline \\\n    python train.py", "-o python train.py"),
+        (TABLES, TABLES.replace("timeline.", "python.")),
+    ]),
+    "echoed": ("other program", [(PROGRAM, "    echo python train.py\n\n# 2")]),
+    "other_ranks_echo": ("ranks left out", [
+        ("        exec python train.py", "        echo python train.py")
+    ]),
+    "another_script": ("other program", [(PROGRAM, "    python test.py train.py\n\n# 2")]),
+    "any_kernel": ("regex catches", [("'regex:gemm|conv'", "'regex:gemm|conv|.*'")]),
+    "most_kernels": ("regex catches", [("'regex:gemm|conv'", "'regex:gem|con'")]),
+    "everything_with_an_m": ("regex catches", [("'regex:gemm|conv'", "'regex:m|v'")]),
+    "gemm_alone": ("regex misses", [("'regex:gemm|conv'", "'regex:gemm'")]),
+    "at_the_beginning": ("regex misses", [("'regex:gemm|conv'", "'regex:^gemm|^conv'")]),
+    "fifty_one": ("launch count", [(COUNT, "-c 51")]),
+    "none": ("launch count", [(COUNT, "-c 0")]),
+    "one_too_few": ("ncu warm-up", [(SKIP, "-s 59")]),
+    "none_is_left": ("skips all", [(SKIP, "-s 600")]),
+    "none_is_left_before": ("skips all", [(SKIP, "--launch-skip-before-match 36000")]),
+    "none_is_left_of_the_range": ("skips all", [(SKIP, "--profile-from-start off -s 60")]),
+    "half_of_the_warm_up": ("skips little", [
+        (SKIP, "--launch-skip-before-match 1800 --launch-skip 29")
+    ]),
+    "another_range": ("no nvtx range", [(SKIP, "--nvtx --nvtx-include forward/")]),
+    "not_exported": ("registered strings", [
+        (CAPTURE, "--capture-range=nvtx --nvtx-capture=measure"),
+        ("nsys profile \\", "NSYS_NVTX_PROFILER_REGISTER_ONLY=0\nnsys profile \\"),
+    ]),
+    "clocks_six_words": ("clocks unexplained", [
+        (CLOCKS, "# clocks clocks: none of the base here, please\n")
+    ]),
+    "clocks_without_a_cost": ("clocks unexplained", [
+        (CLOCKS, "# Clocks are left alone: these are the durations of production.\n")
+    ]),
+    "clocks_without_a_gain": ("clocks unexplained", [
+        (CLOCKS, "# Clocks are left alone, so no two runs take the same: they vary with heat.\n")
+    ]),
+    "recorded_warm_up": ("records warm-up", [(", skip_first=20", "")]),
+    "one_step_too_early": ("records warm-up", [("skip_first=20", "skip_first=16")]),
+    "loop_too_short": ("too few steps", [("range(30)", "range(20)")]),
+    "loop_cut_short": ("steps do not fit", [("range(30)", "range(25)")]),
+    "stepped_twice": ("steps do not fit", [
+        (STEPS, STEPS.replace("range(30)", "range(60)") + "        prof.step()\n"),
+        ("skip_first=20", "skip_first=40"),
+    ]),
+    "every_other_step": ("steps do not fit", [
+        (STEPS, STEPS.replace("range(30)", "range(60)").replace("     prof", "     _ % 2 or prof"))
+    ]),
+    "the_program_never_steps": ("no steps", [("        train.step()\n", "")]),
+    "misspelt_keyword": ("python TypeError", [("record_shapes", "record_shape")]),
+    "misspelt_schedule": ("python TypeError", [("warmup=1", "warm_up=1")]),
+    "cpu_alone": ("activities", [(", ProfilerActivity.CUDA]", "]")]),
+    "no_warm_up": ("no warm-up step", [("warmup=1", "warmup=0")]),
+    "a_schedule_of_ones_own": ("no schedule", [
+        ("schedule=schedule(wait=2, warmup=1, active=3, repeat=1, skip_first=20)",
+         "schedule=lambda step: torch.profiler.ProfilerAction(3 if step == 25 else 0)")
+    ]),
+    "csv_of_some": ("not csv", [("--format csv", "--format csv,column")]),
+    "no_counters": ("no gpu__time_duration.sum", [
+        ("dram__bytes.sum,gpu__time_duration.sum", "dram__bytes.sum")
+    ]),
+    "the_program_is_killed": ("duration", [(OUTPUT, "--duration=60 --output=timeline \\")]),
+    "four_ranks": ("ranks", [("--nproc-per-node=8", "--nproc-per-node=4")]),
+    "import_first": ("too early", [
+        ("METRICS=dram", "ncu --import gemm.ncu-rep --csv\nMETRICS=dram")
+    ]),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def python_text() -> Any:
+    path = ROOT / "tests/lab09/probes.py"
+    spec = importlib.util.spec_from_file_location("lab09_probes", path)
+    assert spec is not None
+    assert spec.loader is not None
+    probes = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(probes)
+    return lambda *args: probes.python_text(None, *args)
+
+
+def faults_of(profilers: Any, python_text: Any, changes: list[tuple[str, str]]) -> list[str]:
+    text = REFERENCE
+    for old, new in changes:
+        assert text.count(old) == 1, f"{old!r} stands {text.count(old)} times"
+        text = text.replace(old, new)
+    script = profilers.read(text)
+    rules = ("readable", "options", "timeline", "one_rank", "reports", "few_launches", "counters")
+    found = [f.key for rule in (*rules, "checklist") for f in getattr(profilers, rule)(script)]
+    return found + [fault.key for fault in profilers.torch_profiler(script, python_text)]
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_scripts_have_no_fault(profilers: Any, python_text: Any, name: str) -> None:
+    assert faults_of(profilers, python_text, RIGHT[name]) == []
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_scripts_have_their_fault(profilers: Any, python_text: Any, name: str) -> None:
+    key, changes = WRONG[name]
+    assert key in faults_of(profilers, python_text, changes)
