@@ -448,20 +448,25 @@ def diagnose(trace: Trace, peers: Sequence[Trace] = ()) -> list[Finding]:
     peers: traces of other ranks of the same run. The span goes from the first start of GPU work to
     the last end; the GPU is idle where no work runs, on any stream, and busy otherwise. Evidence:
 
-    - input: idle time while the host is in an annotation that begins with LOADER_PREFIX
+    - input: idle time while a thread of the host is in an `ANNOTATION` whose name begins with
+      LOADER_PREFIX
     - host_sync: other idle time from the beginning of a call in SYNC_CALLS to the beginning of the
-      first GPU work that the same thread launches after that call has returned (to the call's end
-      if there is none)
-    - tiny_kernels: other idle time of a gap that ends with a kernel of at most TINY_US
+      work of its thread's next launch, the first one that begins after that call has returned; to
+      the call's end if that thread launches nothing any more
+    - tiny_kernels: other idle time of a gap that ends with a kernel, of whatever kind, of at most
+      TINY_US
     - launch_bound: all other idle time
-    - pageable_copy: copies from pageable memory to the device (`HtoD`, `Pageable`) while nothing
-      computes
+    - pageable_copy: copies from pageable memory to the device (`HtoD` and `Pageable` in the name)
+      while nothing computes
     - straggler: only with peers. A collective ends for all ranks when the last one has come, and
       until then those that came earlier communicate with nothing beside it. Evidence is what this
       rank's communication while nothing computes is longer than that of the peer with the least
-    - exposed_comm: communication while nothing computes, without what is a straggler's
+    - exposed_comm: communication while nothing computes, other work or not, without what is a
+      straggler's
 
-    The first four are shares of the span, the last three of the busy time. What has a share below
+    Time that is two of them is the earlier one's in this list, except that a copy beside
+    communication is both. The first four are shares of the span, the last three of the busy time.
+    What has a share below
     SHARE_AT_LEAST is no finding: every trace has a little of everything. A trace without a finding,
     or without GPU work, gives an empty list. `fix` says in a few words what to do.
     """
@@ -474,7 +479,11 @@ def diagnose(trace: Trace, peers: Sequence[Trace] = ()) -> list[Finding]:
     idle = [(end, start) for (_, end), (start, _) in itertools.pairwise(busy)]
 
     loading = _union(
-        _intervals(event for event in trace.events if event.name.startswith(LOADER_PREFIX))
+        _intervals(
+            event
+            for event in trace.events
+            if event.cat == ANNOTATION and event.name.startswith(LOADER_PREFIX)
+        )
     )
     waiting = _union(_waits(trace, work))
     tiny_starts = {e.ts_us for e in work if e.cat == "kernel" and e.dur_us <= TINY_US}
@@ -550,8 +559,11 @@ def _without(left: list[Interval], right: list[Interval]) -> list[Interval]:
 
 
 def _waits(trace: Trace, work: list[Ev]) -> Iterator[Interval]:
-    """Each sync of the host, up to the first work that its thread launches afterwards."""
-    started = {event.corr: event.ts_us for event in work if event.corr is not None}
+    """Each sync of the host, up to the work of the next launch of its thread."""
+    started: dict[int | None, float] = {}
+    for event in work:
+        started.setdefault(event.corr, event.ts_us)
+    started.pop(None, None)
     calls = [event for event in trace.events if event.cat in LAUNCH_CATEGORIES]
     for sync in calls:
         if sync.name in SYNC_CALLS:

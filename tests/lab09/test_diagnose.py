@@ -15,6 +15,7 @@ ALEXNET = "hta_alexnet.json.gz"
 RANK0, RANK1 = "hta_sampled_rank-0.json.gz", "hta_sampled_rank-1.json.gz"
 # Strengths are drawn away from the threshold of 5 %, on both sides, and evidence may be 15 % off.
 FAR_BELOW, FAR_ABOVE, MARGIN = 0.035, 0.075, 0.15
+WORDS = oracles.by_its_words()
 ALONE = [cause for cause in traces.CAUSES if cause != "straggler"]
 
 
@@ -142,6 +143,36 @@ def test_what_is_hidden_costs_nothing(student, rng):
     got = student.diagnose(scene.trace)
     because = "a name is a hint; without microseconds that were lost there is nothing to find"
     _agree(got, [], because)
+
+
+def _exactly(findings, want, because):
+    """The causes in their order, each with its microseconds and its share."""
+    _agree(findings, [cause for cause, _, _ in want], because)
+    for finding, (cause, us, share) in zip(findings, want, strict=True):
+        what = f"{cause}: evidence_us"
+        expect.close(finding.evidence_us, us, because, floor=1e-3, what=what, unit="us")
+        expect.close(finding.share, share, because, floor=1e-6, what=f"{cause}: share")
+
+
+@task("diagnose")
+@pytest.mark.parametrize("case", WORDS)
+def test_each_cause_as_it_is_defined(student, case):
+    """A gap, a copy or a collective whose cause one clause decides.
+    Oracle: a few times by hand; each stretch is a round number of us."""
+    trace, peers, want, because = WORDS[case]
+    _exactly(student.diagnose(trace, peers), [(c, us, us / of) for c, us, of in want], because)
+
+
+@task("diagnose")
+@pytest.mark.parametrize("peers", [0, 2, 3])
+def test_causes_on_a_raster(student, rng, peers):
+    """Stretches drawn at random: several causes at once, with threads that wait, load and launch,
+    and other ranks of unequal communication.   Oracle: a row of boxes, one a us, painted."""
+    rows = [oracles.rastered(rng, peers) for _ in range(12)]
+    because = "each idle microsecond has one cause, the first in the list that fits"
+    answers = student.map("diagnose", [(trace, others) for trace, others, _ in rows])
+    for findings, (_, _, want) in zip(answers, rows, strict=True):
+        _exactly(findings, want, because)
 
 
 @task("diagnose", gate=False)
