@@ -578,6 +578,57 @@ def two_streams(path):
     return made.write(path)
 
 
+def _row(made, start, end, name, stream=7):
+    names = (made.string(full_name(name)), made.string(name))
+    row = (0, 1, stream, None, 0, *names, 32, 8, 1, 1, 128, 1, 1, 0, None)
+    made.add("CUPTI_ACTIVITY_KIND_KERNEL", start, end, *row)
+
+
+def other_tables(path):
+    """A database that has nothing to do with nsys but a table of strings."""
+    made = nsys_db.Database()
+    made.string("nothing")
+    return made.write(path)
+
+
+def equal_gaps(path):
+    """Work from 1 ms on: [0, 1), [3, 7), [12, 16), [18, 22), [24, 27), [28, 32), [34, 35) us."""
+    made = nsys_db.Database()
+    spans = [(0, 1), (3, 7), (12, 16), (18, 22), (24, 27), (28, 32), (34, 35)]
+    for index, (start, end) in enumerate(spans):
+        first, last = (1_000_000 + 1000 * at for at in (start, end))
+        if index == 2:
+            where = (0, 1, 9, None, 0)
+            made.add("CUPTI_ACTIVITY_KIND_MEMSET", first, last, *where, 0, 64, 2)
+        elif index == 4:
+            where = (0, 1, 9, None, 0)
+            made.add("CUPTI_ACTIVITY_KIND_MEMCPY", first, last, *where, 64, 8, 2, 2)
+        else:
+            _row(made, first, last, f"k{index}")
+    for index in (7, 8):
+        _row(made, 1_024_000, 1_025_000, f"k{index}", stream=11)
+    return made.write(path)
+
+
+def many_ranges(path):
+    """Pushed ranges with a text, an empty text and a registered one; one that is still open; and
+    ranges that were started and ended."""
+    made = nsys_db.Database()
+    load = made.string("load")
+    for start, end, kind, text, number in (
+        (0, 5000, 59, "step", None),
+        (6000, 6500, 59, "step", None),
+        (7000, 10_000, 59, "", load),
+        (8000, 8250, 59, None, load),
+        (9000, None, 59, "open", None),
+        (0, 90_000, 60, "training", None),
+        (0, 90_000, 60, "step", None),
+    ):
+        row = (start, end, kind, None, None, None, text, 7, None, number, 0)
+        made.add("NVTX_EVENTS", *row)
+    return made.write(path)
+
+
 # -- kernels from their shapes --------------------------------------------------------------------
 
 

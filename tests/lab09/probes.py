@@ -13,6 +13,7 @@ import tempfile
 import traceback
 import types
 from collections import Counter
+from pathlib import Path
 
 
 def refusal(student, path):
@@ -22,6 +23,24 @@ def refusal(student, path):
     except ValueError as error:
         return str(error)
     return None
+
+
+def of_a_generator(student, intervals):
+    """busy_time of intervals that can be gone through once."""
+    return student.busy_time(interval for interval in intervals)
+
+
+def of_an_absent_file(student, name):
+    """(what nsys_queries raises for a path without a file, or "", the files in its folder then)."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            student.nsys_queries(Path(folder) / name)
+            said = ""
+        except ValueError as error:
+            said = f"ValueError: {error}"
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+        return said, sorted(os.listdir(folder))
 
 
 def counted(student, path):

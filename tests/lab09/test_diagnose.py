@@ -55,7 +55,19 @@ def _evidence(finding, us, share, because):
     expect.within(finding.share, (1 - MARGIN) * share, (1 + MARGIN) * share, because, what)
 
 
-@task("diagnose")
+@task(
+    "diagnose",
+    holds=(
+        "idle",
+        "span",
+        "input",
+        "host_sync",
+        "tiny",
+        "launch_bound",
+        "pageable",
+        "exposed_comm",
+    ),
+)
 @pytest.mark.parametrize("cause", ALONE)
 def test_the_planted_cause_is_named_and_measured(student, rng, cause):
     """A simulated training run that loses time for one reason.
@@ -69,7 +81,7 @@ def test_the_planted_cause_is_named_and_measured(student, rng, cause):
     _evidence(got[0], us, share, "evidence is the time that nothing else could have used")
 
 
-@task("diagnose")
+@task("diagnose", holds=("straggler", "peers"))
 def test_a_straggler_is_seen_across_ranks(student, rng):
     """Two ranks, one of them slow: the other waits for it in every collective.
     Oracle: the simulation's exposed communication of both ranks."""
@@ -85,7 +97,7 @@ def test_a_straggler_is_seen_across_ranks(student, rng):
     _evidence(got[0], us, us / truths[fast].busy_us, because)
 
 
-@task("diagnose")
+@task("diagnose", holds=("threshold", "nothing"))
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_clean_trace_has_no_finding(student, rng, ranks):
     """A run with a little of everything, and nothing worth a word.
@@ -96,7 +108,7 @@ def test_a_clean_trace_has_no_finding(student, rng, ranks):
     _agree(got, [], because)
 
 
-@task("diagnose")
+@task("diagnose", holds=("by_share", "wholes"))
 def test_all_causes_come_by_share(student, rng):
     """Three causes at once: all three, the largest share first.
     Oracle: stretches of drawn lengths, added up."""
@@ -113,7 +125,7 @@ def test_all_causes_come_by_share(student, rng):
             _evidence(finding, us, scene.share(finding.cause), "each cause has its own time")
 
 
-@task("diagnose")
+@task("diagnose", holds=("threshold",))
 @pytest.mark.parametrize("cause", ALONE)
 def test_strengths_on_both_sides_of_the_threshold(student, rng, cause):
     """The same cause at 2 % and at 9 to 40 %.   Oracle: stretches of drawn lengths, added up."""
@@ -128,7 +140,7 @@ def test_strengths_on_both_sides_of_the_threshold(student, rng, cause):
             _evidence(finding, scene.evidence[cause], scene.share(cause), because)
 
 
-@task("diagnose")
+@task("diagnose", holds=("idle", "pageable", "exposed_comm"))
 def test_what_is_hidden_costs_nothing(student, rng):
     """Communication and copies beside computation, a loader that waits while the GPU works, names
     that sound bad: no finding.   Oracle: a GPU that computes without a pause."""
@@ -154,7 +166,23 @@ def _exactly(findings, want, because):
         expect.close(finding.share, share, because, floor=1e-6, what=f"{cause}: share")
 
 
-@task("diagnose")
+@task(
+    "diagnose",
+    holds=(
+        "input",
+        "other_annotations",
+        "host_sync",
+        "no_launch",
+        "tiny",
+        "beyond_tiny",
+        "launch_bound",
+        "pageable",
+        "straggler",
+        "exposed_comm",
+        "both",
+        "in_order",
+    ),
+)
 @pytest.mark.parametrize("case", WORDS)
 def test_each_cause_as_it_is_defined(student, case):
     """A gap, a copy or a collective whose cause one clause decides.
@@ -163,7 +191,7 @@ def test_each_cause_as_it_is_defined(student, case):
     _exactly(student.diagnose(trace, peers), [(c, us, us / of) for c, us, of in want], because)
 
 
-@task("diagnose")
+@task("diagnose", holds=("in_order", "wholes", "peers", "only_with_peers", "by_share"))
 @pytest.mark.parametrize("peers", [0, 2, 3])
 def test_causes_on_a_raster(student, rng, peers):
     """Stretches drawn at random: several causes at once, with threads that wait, load and launch,
@@ -175,7 +203,7 @@ def test_causes_on_a_raster(student, rng, peers):
         _exactly(findings, want, because)
 
 
-@task("diagnose", gate=False)
+@task("diagnose", gate=False, holds=("nothing",))
 def test_a_trace_without_gpu_work_has_no_finding(student):
     """An empty trace, and one of the host alone.   Oracle: the contract."""
     scene = oracles.Scene()
@@ -184,7 +212,7 @@ def test_a_trace_without_gpu_work_has_no_finding(student):
         _agree(student.diagnose(trace), [], "no GPU work, nothing lost")
 
 
-@task("diagnose", gate=False)
+@task("diagnose", gate=False, holds=("fix",))
 def test_every_finding_says_what_to_do(student, rng):
     """A fix of three words or more, another one for each cause.   Oracle: counted words."""
     fixes = {}
