@@ -592,7 +592,7 @@ def other_tables(path):
 
 
 def equal_gaps(path):
-    """Work from 1 ms on: [0, 1), [3, 7), [12, 16), [18, 22), [24, 27), [28, 32), [34, 35) us."""
+    """Work from 1 ms on: [0, 1), [3, 7), [12, 16), [18, 22), [24, 27), [28, 32), [34, 35), [35.001, 35.4) us."""
     made = nsys_db.Database()
     spans = [(0, 1), (3, 7), (12, 16), (18, 22), (24, 27), (28, 32), (34, 35)]
     for index, (start, end) in enumerate(spans):
@@ -607,6 +607,7 @@ def equal_gaps(path):
             _row(made, first, last, f"k{index}")
     for index in (7, 8):
         _row(made, 1_024_000, 1_025_000, f"k{index}", stream=11)
+    _row(made, 1_035_001, 1_035_400, "k9")  # a nanosecond later
     return made.write(path)
 
 

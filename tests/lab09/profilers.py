@@ -381,7 +381,7 @@ def _recorded(call: Call) -> Iterator[Fault]:
             text = f"`nsys profile` does not trace {wanted}: {why} are missing (--trace)"
             yield Fault(f"no {wanted}", call.line, text)
     yield from _range(call)
-    if "--output" not in call.options:
+    if not call.value("--output"):
         text = "`nsys profile` is given no name for its report (--output), so nothing can read it"
         yield Fault("no output", call.line, text)
 

@@ -119,7 +119,10 @@ def test_timestamps_of_a_real_trace(student, rng):
 def test_an_interval_that_ends_before_it_starts_is_refused(student):
     """(5, 3) is no interval; a file with one is broken.
     Oracle: the contract."""
-    for wrong in ([(5.0, 3.0)], [(0.0, 10.0), (5.0, 3.0)], [(9.0, 2.0), (0.0, 10.0)]):
+    for wrong in (
+        *([(5.0, 3.0)], [(0.0, 10.0), (5.0, 3.0)], [(9.0, 2.0), (0.0, 10.0)]),
+        *([(5.0, 4.999)], [(2.0, 9.0), (7.0, 6.5)]),
+    ):
         with expect.raises(ValueError, "an interval that ends before it starts hides a mistake"):
             student.busy_time(wrong)
 
@@ -328,7 +331,8 @@ def test_ids_are_ints_however_they_are_written(student, tmp_path):
         | {"tid": value, "args": {"stream": value, "correlation": value}}
         for i, value in enumerate(written)
     ]
-    rows.append({"ph": "X", "cat": "cpu_op", "name": "7", "ts": 20, "dur": 1, "pid": "1", "tid": 2})
+    row = {"ph": "X", "cat": "cpu_op", "name": "7", "ts": 20, "dur": 1, "pid": "1", "tid": 2.5}
+    rows.append(row)
     got = _events(student.load_trace(_write(tmp_path, "ids.json", {"traceEvents": rows}, False)))
     expect.equal([e.name for e in got], list("01234567"), "every one of them is an event", "names")
     want = [57541, 57541, 57541, None, None, None, None, None]
@@ -341,6 +345,7 @@ def test_ids_are_ints_however_they_are_written(student, tmp_path):
     why = "threads are compared: 7 and '7' are one"
     expect.equal([e.tid for e in got[:5]], want, why, "tid")
     expect.equal(got[7].pid, 1, "a process is a number, also as text", "pid")
+    expect.equal(got[7].tid, "2.5", "what is no whole number stays a text", "tid")
 
 
 @task("load_trace", holds=("in_order", "longer_first"))
@@ -375,6 +380,12 @@ def test_a_file_that_is_cut_off_is_named(student, rng, tmp_path, gz):
         expect.equal(got, "a ValueError", why, "what came of the half of it")
         why = "who loads 128 ranks must read in the sentence which file it was"
         expect.true(name in said, why, said)
+    if gz:  # its length is right, and a byte in the middle is not
+        for at in (len(whole) // 3, len(whole) // 2, 20):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+            said = student.probe.refusal(path)
+            why = "a damaged file is refused with a ValueError that says which"
+            expect.true(said is not None and name in said, why, said or "a trace")
 
 
 @task("load_trace", gate=False, holds=("complete",))
@@ -445,12 +456,12 @@ def test_what_is_no_trace_is_refused(student, tmp_path):
 @task("load_trace", gate=False, holds=("base_exact",))
 def test_a_base_of_any_number_is_exact(student, tmp_path):
     """Bases of 19 digits, none of them a float.   Oracle: integers."""
-    for base in (1_711_964_646_000_000_001, 1_711_964_646_123_456_789, 7):
+    for base in (1_711_964_646_000_000_001, 1_711_964_646_123_456_789, 7, 7.0):
         row = {"ph": "X", "name": "k", "ts": 1.5, "dur": 1, "pid": 0, "tid": 0}
         content = {"baseTimeNanoseconds": base, "traceEvents": [row]}
         got = student.load_trace(_write(tmp_path, "base.json", content, False))
         why = "base_ns is an int and exact; through a float it would be up to 128 ns off"
-        expect.equal(got.base_ns, base, why, "base_ns")
+        expect.equal([format.kind(got.base_ns), got.base_ns], ["int", int(base)], why, "base_ns")
 
 
 @task("load_trace", gate=False, holds=("as_floats", "no_place"))
@@ -696,6 +707,10 @@ def test_who_belongs_to_the_last_step(student):
     events += [work("gemm", 300, 64, 7, None), work("gemm", 400, 128, 7, 77)]
     events += [call("cudaLaunchKernel", 150, 3, MAIN, 4), work("gemm", 600, 256, 7, 4)]
     events.append(host("cudaLaunchKernel", 5, 3, MAIN, "cpu_op"))
+    late = [call("cudaLaunchKernel", 90, 3, MAIN, 5), work("gemm", 1020, 4, 7, 5)]
+    got = student.temporal_breakdown(in_order(events + late), include_last_step=False)
+    because = "however late it runs, work belongs to the step in which it was launched"
+    _breakdown(got, {"idle": 976, "compute": 28, "non_compute": 0}, because)
     got = student.temporal_breakdown(in_order(events), include_last_step=False)
     why = (
         "launched at 10 and 99 us, work of 8 and 16 us is not the last step's (100 us); "
@@ -1001,6 +1016,7 @@ def test_the_innermost_owns_and_its_own_thread_comes_first(student):
         host("late", 200, 50, LOADER),
         host("later", 210, 20, 9),
         host("nothing", 70, 0, MAIN),
+        work("gemm", -500, 128, 7, None),
     ]
     launches = (
         *((1, 0, 1, MAIN), (2, 70, 2, MAIN), (3, 70, 4, AUTOGRAD), (4, 80, 8, 5)),
@@ -1015,7 +1031,7 @@ def test_the_innermost_owns_and_its_own_thread_comes_first(student):
         "of two that begin together the shorter is inner; a thread's own range comes before "
         "a later one of another thread; without an own one, the one that began last"
     )
-    _owners(got, want | {"<unattributed>": 0}, why)
+    _owners(got, want | {"<unattributed>": 128}, why)
 
 
 STAGES = ("## forward ##", "## backward ##", "## optimizer ##")
