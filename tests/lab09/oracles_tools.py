@@ -592,7 +592,8 @@ def other_tables(path):
 
 
 def equal_gaps(path):
-    """Work from 1 ms on: [0, 1), [3, 7), [12, 16), [18, 22), [24, 27), [28, 32), [34, 35), [35.001, 35.4) us."""
+    """Work from 1 ms on: [0, 1), [3, 7), [12, 16), [18, 22), [24, 27), [28, 32), [34, 35) and
+    [35.001, 35.4) us."""
     made = nsys_db.Database()
     spans = [(0, 1), (3, 7), (12, 16), (18, 22), (24, 27), (28, 32), (34, 35)]
     for index, (start, end) in enumerate(spans):

@@ -164,8 +164,8 @@ def test_a_database_of_something_else_is_an_empty_report(student, tmp_path):
 
 @task("nsys_queries", holds=("since_the_first", "equal_gaps", "top", "default"))
 def test_gaps_are_told_from_the_first_work(student, tmp_path):
-    """Work begins 1 ms into the file; gaps of 2, 5, 2, 2, 1, 2 and 0.001 us, some ended by a memset or a
-    copy.   Oracle: a few rows by hand."""
+    """Work begins 1 ms into the file; gaps of 2, 5, 2, 2, 1, 2 and 0.001 us, one ended by a
+    memset, one by a copy.   Oracle: a few rows by hand."""
     path = oracles.equal_gaps(tmp_path / "gaps.sqlite")
     want = [(7.0, 5.0), (1.0, 2.0), (16.0, 2.0), (22.0, 2.0), (32.0, 2.0), (27.0, 1.0)]
     want.append((35.0, 0.001))
@@ -277,7 +277,7 @@ def test_tensor_cores_are_not_in_these_counters(student):
     expect.equal(got.bound, "memory", because, what="bound")
 
 
-@task("roofline", gate=False, holds=("both_ways",))
+@task("roofline", holds=("both_ways",))
 def test_reads_and_writes_add_up_to_the_traffic(student, rng):
     """Rows with dram__bytes_read.sum and dram__bytes_write.sum alone.   Oracle: their sum."""
     read, written = (int(rng.integers(1, 10**9)) for _ in range(2))

@@ -453,7 +453,7 @@ def test_what_is_no_trace_is_refused(student, tmp_path):
         expect.true(said is not None and "config.json" in said, why, said or "load_trace returned")
 
 
-@task("load_trace", gate=False, holds=("base_exact",))
+@task("load_trace", holds=("base_exact",))
 def test_a_base_of_any_number_is_exact(student, tmp_path):
     """Bases of 19 digits, none of them a float.   Oracle: integers."""
     for base in (1_711_964_646_000_000_001, 1_711_964_646_123_456_789, 7, 7.0):
@@ -993,7 +993,7 @@ def test_nothing_is_lost_and_nothing_counted_twice(student, rng):
     _owners(got, {"<unattributed>": total}, "without a range nobody owns anything")
 
 
-@task("attribute", gate=False, holds=("half_open",))
+@task("attribute", holds=("half_open",))
 def test_a_range_ends_where_the_next_begins(student):
     """A launch at the very time at which one range ends and another begins belongs to the second.
     Oracle: the contract, start <= t < end."""
