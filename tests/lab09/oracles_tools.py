@@ -261,6 +261,7 @@ def by_its_words():
     other = _gap().says("DataLoader warm-up", 1000, 1300, LOADER_THREAD)
     other.says(f"my {LOADING}", 1000, 1300).says("data loading", 990, 1290)
     other.says(LOADING, 1000, 1300, 7, "gpu_user_annotation")
+    other.sync(950, 1250, cat="user_annotation").sync(990, 1290, cat="cpu_op")
     case(
         "other_annotations",
         other,
@@ -592,8 +593,8 @@ def other_tables(path):
 
 
 def equal_gaps(path):
-    """Work from 1 ms on: [0, 1), [3, 7), [12, 16), [18, 22), [24, 27), [28, 32), [34, 35) and
-    [35.001, 35.4) us."""
+    """Work from 1 ms on: [0, 1), [3, 7), [12, 16), [18, 22), [24, 27), [28, 32), [34, 35),
+    [35.001, 35.4) and [36, 36.1) us."""
     made = nsys_db.Database()
     spans = [(0, 1), (3, 7), (12, 16), (18, 22), (24, 27), (28, 32), (34, 35)]
     for index, (start, end) in enumerate(spans):
@@ -606,9 +607,10 @@ def equal_gaps(path):
             made.add("CUPTI_ACTIVITY_KIND_MEMCPY", first, last, *where, 64, 8, 2, 2)
         else:
             _row(made, first, last, f"k{index}")
-    for index in (7, 8):
+    for index in (8, 7):
         _row(made, 1_024_000, 1_025_000, f"k{index}", stream=11)
     _row(made, 1_035_001, 1_035_400, "k9")  # a nanosecond later
+    _row(made, 1_036_000, 1_036_100, "k91")
     return made.write(path)
 
 

@@ -164,18 +164,24 @@ def test_a_database_of_something_else_is_an_empty_report(student, tmp_path):
 
 @task("nsys_queries", holds=("since_the_first", "equal_gaps", "top", "default"))
 def test_gaps_are_told_from_the_first_work(student, tmp_path):
-    """Work begins 1 ms into the file; gaps of 2, 5, 2, 2, 1, 2 and 0.001 us, one ended by a
-    memset, one by a copy.   Oracle: a few rows by hand."""
+    """Work begins 1 ms into the file; gaps of 2, 5, 2, 2, 1, 2, 0.6 and 0.001 us, one ended
+    by a memset, one by a copy.   Oracle: a few rows by hand."""
     path = oracles.equal_gaps(tmp_path / "gaps.sqlite")
     want = [(7.0, 5.0), (1.0, 2.0), (16.0, 2.0), (22.0, 2.0), (32.0, 2.0), (27.0, 1.0)]
-    want.append((35.0, 0.001))
+    want += [(35.4, 0.6), (35.0, 0.001)]
     because = "us since the first GPU work began; the longest first, of equal ones the earlier"
-    for got, count in ((student.nsys_queries(path), 5), (student.nsys_queries(path, 9), 7)):
+    for got, count in ((student.nsys_queries(path), 5), (student.nsys_queries(path, 9), 8)):
         mine = [(gap.start_us, gap.length_us) for gap in got.gaps]
         expect.close(mine, want[:count], because, n=4, scale=40.0, what="gaps", unit="us")
-        expect.close(got.idle_us, 14.001, because, n=4, scale=40.0, what="idle_us", unit="us")
+        expect.close(got.idle_us, 14.601, because, n=4, scale=40.0, what="idle_us", unit="us")
+    rows = [(f"k{name}", 4.0) for name in (1, 3, 5)] + [(f"k{name}", 1.0) for name in (0, 6, 7, 8)]
+    rows = [(oracles.full_name(name), 1, us) for name, us in [*rows, ("k9", 0.399), ("k91", 0.1)]]
+    _same_kernels(
+        student.nsys_queries(path, 9), rows, "of kernels with equal times the name decides"
+    )
+    expect.equal(got.h2d_bytes, 0, "none of the copies is to the device", what="h2d_bytes")
     counts = [len(student.nsys_queries(path).kernels), len(student.nsys_queries(path, 9).kernels)]
-    expect.equal(counts, [5, 8], "at most top kernels, 5 unless told otherwise", "kernels")
+    expect.equal(counts, [5, 9], "at most top kernels, 5 unless told otherwise", "kernels")
 
 
 @task("nsys_queries", holds=("pushed", "empty_text", "no_end"))

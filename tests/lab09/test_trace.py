@@ -705,6 +705,7 @@ def test_who_belongs_to_the_last_step(student):
         events.append(work("gemm", start, length, 7, corr))
     events.append(call("cudaStreamSynchronize", 50, 3, MAIN, None))
     events += [work("gemm", 300, 64, 7, None), work("gemm", 400, 128, 7, 77)]
+    events.append(work("gemm", 4, 2, 7, 78))
     events += [call("cudaLaunchKernel", 150, 3, MAIN, 4), work("gemm", 600, 256, 7, 4)]
     events.append(host("cudaLaunchKernel", 5, 3, MAIN, "cpu_op"))
     late = [call("cudaLaunchKernel", 90, 3, MAIN, 5), work("gemm", 1020, 4, 7, 5)]
