@@ -304,8 +304,8 @@ def nsys_queries(path: Path, top: int = 5) -> Report:
     memsets, one without kernels none of kernels. An NVTX range has its name in `text`, or `text` is
     NULL and `textId` says it; only eventType 59 (pushed and popped) is a range here, and one with
     neither is called `<unnamed>`; an empty text is a name. A range without an end is left out. A
-    kernel whose id is not in StringIds is called `<id>`, the number in angle brackets. Nothing else is
-    left out because its name is missing.
+    kernel whose id is not in StringIds is called `<id>`, the number in angle brackets. Nothing else
+    is left out because its name is missing.
 
     A kernel's name is its demangledName. The GPU is idle where no kernel, copy or memset runs, on
     any stream, between the first start and the last end. A kernel whose launch is not in the file
