@@ -331,7 +331,7 @@ def test_ids_are_ints_however_they_are_written(student, tmp_path):
         | {"tid": value, "args": {"stream": value, "correlation": value}}
         for i, value in enumerate(written)
     ]
-    row = {"ph": "X", "cat": "cpu_op", "name": "7", "ts": 20, "dur": 1, "pid": "1", "tid": 2.5}
+    row = {"ph": "X", "cat": "cpu_op", "name": "7", "ts": 20, "dur": 1, "pid": "1", "tid": 2}
     rows.append(row)
     got = _events(student.load_trace(_write(tmp_path, "ids.json", {"traceEvents": rows}, False)))
     expect.equal([e.name for e in got], list("01234567"), "every one of them is an event", "names")
@@ -345,7 +345,6 @@ def test_ids_are_ints_however_they_are_written(student, tmp_path):
     why = "threads are compared: 7 and '7' are one"
     expect.equal([e.tid for e in got[:5]], want, why, "tid")
     expect.equal(got[7].pid, 1, "a process is a number, also as text", "pid")
-    expect.equal(got[7].tid, "2.5", "what is no whole number stays a text", "tid")
 
 
 @task("load_trace", holds=("in_order", "longer_first"))
@@ -456,7 +455,7 @@ def test_what_is_no_trace_is_refused(student, tmp_path):
 @task("load_trace", holds=("base_exact",))
 def test_a_base_of_any_number_is_exact(student, tmp_path):
     """Bases of 19 digits, none of them a float.   Oracle: integers."""
-    for base in (1_711_964_646_000_000_001, 1_711_964_646_123_456_789, 7, 7.0):
+    for base in (1_711_964_646_000_000_001, 1_711_964_646_123_456_789, 7):
         row = {"ph": "X", "name": "k", "ts": 1.5, "dur": 1, "pid": 0, "tid": 0}
         content = {"baseTimeNanoseconds": base, "traceEvents": [row]}
         got = student.load_trace(_write(tmp_path, "base.json", content, False))
