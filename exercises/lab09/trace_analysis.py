@@ -76,12 +76,14 @@ def load_trace(path: Path) -> Trace:
       of a microsecond apart there. A dur that is missing, null or NaN is 0.0.
     - cat: "" where missing. args: {} where missing. stream, corr: from `args`; an int, also where
       the file has 7.0 or "7"; None where missing, and a correlation of 0 is none.
-    - pid, tid: an int for a whole number (7, 7.0 or "7"), otherwise the text ("Spans").
+    - pid, tid: an int for a whole number (7, 7.0 or "7"), otherwise the text ("Spans"), "" where
+      missing.
 
     Events are in order of ts_us, of two that begin together the longer first. JSON's NaN, which
     Python writes and reads, may stand in `args`.
+    `Trace.rank` and `Trace.world_size` are those of `distributedInfo`, None where it says nothing.
     Raises ValueError with the file's name for a file that is cut off, is no JSON or holds no list
-    of events, or in it what is no event, and says what to do.
+    of events, or in it what is no event: no object, or a complete one without a time.
     Source: the Trace Event Format; the traces of torch.profiler.
     """
     # TODO(lab09.load_trace): A trace file as events
@@ -111,8 +113,8 @@ def temporal_breakdown(trace: Trace, *, include_last_step: bool = True) -> dict[
 
     include_last_step=False leaves out, as Holistic Trace Analysis does by default, what belongs to
     the last `ProfilerStep#`: only GPU work counts whose launch (the call of `LAUNCH_CATEGORIES`
-    with its correlation id) began before that annotation did. The span shrinks with it. A trace
-    with fewer than two steps is counted whole.
+    with its correlation id) began before that annotation did; work whose launch is not in the trace
+    is left out, too. The span shrinks with it. A trace with fewer than two steps is counted whole.
     Source: Holistic Trace Analysis 0.5.0, get_temporal_breakdown.
     """
     # TODO(lab09.temporal_breakdown): Idle, compute, non-compute
@@ -182,14 +184,16 @@ def nsys_queries(path: Path, top: int = 5) -> Report:
     **A table is created when its first row needs it**: a program without a memset has no table of
     memsets, one without kernels none of kernels. An NVTX range has its name in `text`, or `text` is
     NULL and `textId` says it; only eventType 59 (pushed and popped) is a range here, and one with
-    neither is called `<unnamed>`. A kernel whose id is not in StringIds is called `<id>`, the
-    number in angle brackets. Nothing is left out because its name is missing.
+    neither is called `<unnamed>`; an empty text is a name. A range without an end is left out. A
+    kernel whose id is not in StringIds is called `<id>`, the number in angle brackets. Nothing else
+    is left out because its name is missing.
 
     A kernel's name is its demangledName. The GPU is idle where no kernel, copy or memset runs, on
     any stream, between the first start and the last end. A kernel whose launch is not in the file
     has no latency. Returns a `Report` with at most `top` kernels and `top` gaps, in us; from a file
     without any table a report of nothing.
-    Raises ValueError for a file that is no database, with its name, and for a `top` below 1.
+    Raises ValueError for a file that is no database or not there, with its name, and for a `top`
+    below 1. The file stays as it is; none is made.
     Source: Nsight Systems, "Exporter SQLite Schema Reference".
     """
     # TODO(lab09.nsys_queries): An export of nsys, queried
@@ -234,20 +238,25 @@ def diagnose(trace: Trace, peers: Sequence[Trace] = ()) -> list[Finding]:
     peers: traces of other ranks of the same run. The span goes from the first start of GPU work to
     the last end; the GPU is idle where no work runs, on any stream, and busy otherwise. Evidence:
 
-    - input: idle time while the host is in an annotation that begins with LOADER_PREFIX
+    - input: idle time while a thread of the host is in an `ANNOTATION` whose name begins with
+      LOADER_PREFIX
     - host_sync: other idle time from the beginning of a call in SYNC_CALLS to the beginning of the
-      first GPU work that the same thread launches after that call has returned (to the call's end
-      if there is none)
-    - tiny_kernels: other idle time of a gap that ends with a kernel of at most TINY_US
+      work of its thread's next launch, the first one that begins after that call has returned; to
+      the call's end if that thread launches nothing any more
+    - tiny_kernels: other idle time of a gap that ends with a kernel, of whatever kind, of at most
+      TINY_US
     - launch_bound: all other idle time
-    - pageable_copy: copies from pageable memory to the device (`HtoD`, `Pageable`) while nothing
-      computes
+    - pageable_copy: copies from pageable memory to the device (`HtoD` and `Pageable` in the name)
+      while nothing computes
     - straggler: only with peers. A collective ends for all ranks when the last one has come, and
       until then those that came earlier communicate with nothing beside it. Evidence is what this
       rank's communication while nothing computes is longer than that of the peer with the least
-    - exposed_comm: communication while nothing computes, without what is a straggler's
+    - exposed_comm: communication while nothing computes, other work or not, without what is a
+      straggler's
 
-    The first four are shares of the span, the last three of the busy time. What has a share below
+    Time that is two of them is the earlier one's in this list, except that a copy beside
+    communication is both. The first four are shares of the span, the last three of the busy time.
+    What has a share below
     SHARE_AT_LEAST is no finding: every trace has a little of everything. A trace without a finding,
     or without GPU work, gives an empty list. `fix` says in a few words what to do.
     """

@@ -85,12 +85,14 @@ def load_trace(path: Path) -> Trace:
       of a microsecond apart there. A dur that is missing, null or NaN is 0.0.
     - cat: "" where missing. args: {} where missing. stream, corr: from `args`; an int, also where
       the file has 7.0 or "7"; None where missing, and a correlation of 0 is none.
-    - pid, tid: an int for a whole number (7, 7.0 or "7"), otherwise the text ("Spans").
+    - pid, tid: an int for a whole number (7, 7.0 or "7"), otherwise the text ("Spans"), "" where
+      missing.
 
     Events are in order of ts_us, of two that begin together the longer first. JSON's NaN, which
     Python writes and reads, may stand in `args`.
+    `Trace.rank` and `Trace.world_size` are those of `distributedInfo`, None where it says nothing.
     Raises ValueError with the file's name for a file that is cut off, is no JSON or holds no list
-    of events, or in it what is no event, and says what to do.
+    of events, or in it what is no event: no object, or a complete one without a time.
     Source: the Trace Event Format; the traces of torch.profiler.
     """
     # BEGIN SOLUTION load_trace
@@ -177,8 +179,8 @@ def temporal_breakdown(trace: Trace, *, include_last_step: bool = True) -> dict[
 
     include_last_step=False leaves out, as Holistic Trace Analysis does by default, what belongs to
     the last `ProfilerStep#`: only GPU work counts whose launch (the call of `LAUNCH_CATEGORIES`
-    with its correlation id) began before that annotation did. The span shrinks with it. A trace
-    with fewer than two steps is counted whole.
+    with its correlation id) began before that annotation did; work whose launch is not in the trace
+    is left out, too. The span shrinks with it. A trace with fewer than two steps is counted whole.
     Source: Holistic Trace Analysis 0.5.0, get_temporal_breakdown.
     """
     # BEGIN SOLUTION temporal_breakdown
@@ -301,19 +303,23 @@ def nsys_queries(path: Path, top: int = 5) -> Report:
     **A table is created when its first row needs it**: a program without a memset has no table of
     memsets, one without kernels none of kernels. An NVTX range has its name in `text`, or `text` is
     NULL and `textId` says it; only eventType 59 (pushed and popped) is a range here, and one with
-    neither is called `<unnamed>`. A kernel whose id is not in StringIds is called `<id>`, the
-    number in angle brackets. Nothing is left out because its name is missing.
+    neither is called `<unnamed>`; an empty text is a name. A range without an end is left out. A
+    kernel whose id is not in StringIds is called `<id>`, the number in angle brackets. Nothing else
+    is left out because its name is missing.
 
     A kernel's name is its demangledName. The GPU is idle where no kernel, copy or memset runs, on
     any stream, between the first start and the last end. A kernel whose launch is not in the file
     has no latency. Returns a `Report` with at most `top` kernels and `top` gaps, in us; from a file
     without any table a report of nothing.
-    Raises ValueError for a file that is no database, with its name, and for a `top` below 1.
+    Raises ValueError for a file that is no database or not there, with its name, and for a `top`
+    below 1. The file stays as it is; none is made.
     Source: Nsight Systems, "Exporter SQLite Schema Reference".
     """
     # BEGIN SOLUTION nsys_queries
     if top < 1:
         raise ValueError(f"top is {top}: at least one kernel is asked for.")
+    if not path.is_file():
+        raise ValueError(f"{path.name} is not there: export the report with nsys first.")
     database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
         rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
@@ -448,20 +454,25 @@ def diagnose(trace: Trace, peers: Sequence[Trace] = ()) -> list[Finding]:
     peers: traces of other ranks of the same run. The span goes from the first start of GPU work to
     the last end; the GPU is idle where no work runs, on any stream, and busy otherwise. Evidence:
 
-    - input: idle time while the host is in an annotation that begins with LOADER_PREFIX
+    - input: idle time while a thread of the host is in an `ANNOTATION` whose name begins with
+      LOADER_PREFIX
     - host_sync: other idle time from the beginning of a call in SYNC_CALLS to the beginning of the
-      first GPU work that the same thread launches after that call has returned (to the call's end
-      if there is none)
-    - tiny_kernels: other idle time of a gap that ends with a kernel of at most TINY_US
+      work of its thread's next launch, the first one that begins after that call has returned; to
+      the call's end if that thread launches nothing any more
+    - tiny_kernels: other idle time of a gap that ends with a kernel, of whatever kind, of at most
+      TINY_US
     - launch_bound: all other idle time
-    - pageable_copy: copies from pageable memory to the device (`HtoD`, `Pageable`) while nothing
-      computes
+    - pageable_copy: copies from pageable memory to the device (`HtoD` and `Pageable` in the name)
+      while nothing computes
     - straggler: only with peers. A collective ends for all ranks when the last one has come, and
       until then those that came earlier communicate with nothing beside it. Evidence is what this
       rank's communication while nothing computes is longer than that of the peer with the least
-    - exposed_comm: communication while nothing computes, without what is a straggler's
+    - exposed_comm: communication while nothing computes, other work or not, without what is a
+      straggler's
 
-    The first four are shares of the span, the last three of the busy time. What has a share below
+    Time that is two of them is the earlier one's in this list, except that a copy beside
+    communication is both. The first four are shares of the span, the last three of the busy time.
+    What has a share below
     SHARE_AT_LEAST is no finding: every trace has a little of everything. A trace without a finding,
     or without GPU work, gives an empty list. `fix` says in a few words what to do.
     """
@@ -474,7 +485,11 @@ def diagnose(trace: Trace, peers: Sequence[Trace] = ()) -> list[Finding]:
     idle = [(end, start) for (_, end), (start, _) in itertools.pairwise(busy)]
 
     loading = _union(
-        _intervals(event for event in trace.events if event.name.startswith(LOADER_PREFIX))
+        _intervals(
+            event
+            for event in trace.events
+            if event.cat == ANNOTATION and event.name.startswith(LOADER_PREFIX)
+        )
     )
     waiting = _union(_waits(trace, work))
     tiny_starts = {e.ts_us for e in work if e.cat == "kernel" and e.dur_us <= TINY_US}
@@ -550,8 +565,11 @@ def _without(left: list[Interval], right: list[Interval]) -> list[Interval]:
 
 
 def _waits(trace: Trace, work: list[Ev]) -> Iterator[Interval]:
-    """Each sync of the host, up to the first work that its thread launches afterwards."""
-    started = {event.corr: event.ts_us for event in work if event.corr is not None}
+    """Each sync of the host, up to the work of the next launch of its thread."""
+    started: dict[int | None, float] = {}
+    for event in work:
+        started.setdefault(event.corr, event.ts_us)
+    started.pop(None, None)
     calls = [event for event in trace.events if event.cat in LAUNCH_CATEGORIES]
     for sync in calls:
         if sync.name in SYNC_CALLS:

@@ -8,6 +8,7 @@ counted on a raster. Kernels with counters are made from their shapes.
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -186,6 +187,345 @@ def scene(rng, strengths, steps=3):
     return made
 
 
+# -- traces by hand, and traces on a raster -------------------------------------------------------
+
+AUTOGRAD, LOADER_THREAD = 812, 905
+LOADING = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+TO_HOST = "Memcpy DtoH (Device -> Pageable)"
+ON_DEVICE = "Memcpy DtoD (Device -> Device)"
+
+
+@dataclass
+class Timeline:
+    """GPU work and calls at times that are given; a launch is 8 us before its work."""
+
+    events: list[Ev] = field(default_factory=list)
+    number: int = 100
+
+    def gpu(self, name, start, end, stream=7, launch=None, thread=THREAD, works=1):
+        """Work in [start, end), launched then; `works` begin at once, as of a graph."""
+        self.number += 1
+        cat = "gpu_memcpy" if name.startswith("Memcpy") else "kernel"
+        call = "cudaMemcpyAsync" if cat == "gpu_memcpy" else "cudaLaunchKernel"
+        at = float(start - 8 if launch is None else launch)
+        self.events.append(Ev(call, "cuda_runtime", at, 2.0, PID, thread, None, self.number))
+        for index in range(works):
+            where = (DEVICE, stream + index, stream + index, self.number)
+            self.events.append(Ev(name, cat, float(start), float(end - start), *where))
+            start = end + 5 if works > 1 else start
+            end = start + 5 if works > 1 else end
+        return self
+
+    def sync(self, start, end, thread=THREAD, name="cudaStreamSynchronize", cat="cuda_runtime"):
+        self.number += 1
+        length = float(end - start)
+        where = (PID, thread, None, self.number)
+        self.events.append(Ev(name, cat, float(start), length, *where))
+        return self
+
+    def says(self, name, start, end, thread=THREAD, cat="user_annotation"):
+        self.events.append(Ev(name, cat, float(start), float(end - start), PID, thread))
+        return self
+
+    @property
+    def trace(self):
+        return Trace(sorted(self.events, key=lambda event: (event.ts_us, -event.dur_us)))
+
+
+def _gap(then=GEMM, end=1300, length=900):
+    """Computation in [0, 1000), nothing until `end`, then work, and computation until 2,800 us."""
+    line = Timeline().gpu(GEMM, 0, 1000, launch=-50).gpu(then, end, end + length)
+    return line.gpu(GEMM, end + length, 2800, launch=end + length - 60)
+
+
+def _peer(exposed):
+    """A rank with that much communication beside which nothing computes."""
+    line = Timeline().gpu(GEMM, 0, 1000)
+    return line.gpu(NCCL, 900, 1000 + exposed, stream=20).trace if exposed else line.trace
+
+
+def by_its_words():
+    """name: (trace, peers, [(cause, us, of how many us)], what decides)."""
+    lost, span = 300.0, 2800.0
+    cases = {}
+
+    def case(name, line, want, why, peers=()):
+        cases[name] = (line.trace, [_peer(us) for us in peers], want, why)
+
+    case(
+        "a_plain_gap",
+        _gap(),
+        [("launch_bound", lost, span)],
+        "nobody loads, waits or is tiny: the launch came late",
+    )
+    other = _gap().says("DataLoader warm-up", 1000, 1300, LOADER_THREAD)
+    other.says(f"my {LOADING}", 1000, 1300).says("data loading", 990, 1290)
+    other.says(LOADING, 1000, 1300, 7, "gpu_user_annotation")
+    other.sync(950, 1250, cat="user_annotation").sync(990, 1290, cat="cpu_op")
+    case(
+        "other_annotations",
+        other,
+        [("launch_bound", lost, span)],
+        "only a user_annotation that begins with LOADER_PREFIX is the loader's",
+    )
+    case(
+        "a_loader_on_any_thread",
+        _gap().says(LOADING, 900, 1300, LOADER_THREAD),
+        [("input", lost, span)],
+        "the loader's time counts where the GPU is idle",
+    )
+    both = _gap(end=1500, length=700).sync(900, 1350).says(LOADING, 1100, 1300, LOADER_THREAD)
+    case(
+        "a_loader_inside_of_a_sync",
+        both,
+        [("host_sync", 300.0, span), ("input", 200.0, span)],
+        "input comes before host_sync in the list, so what is both is input",
+    )
+    case(
+        "a_sync_with_no_launch_behind_it",
+        _gap(end=1500, length=700).sync(950, 1250, AUTOGRAD),
+        [("host_sync", 250.0, span), ("launch_bound", 250.0, span)],
+        "that thread launches nothing any more: the sync counts to its own end",
+    )
+    late = Timeline().gpu(GEMM, 0, 1000).sync(900, 1050)
+    late.gpu(GEMM, 1100, 1500, launch=1060, thread=AUTOGRAD)
+    late.gpu(GEMM, 1800, 2800, launch=1790)
+    case(
+        "another_thread_launches_first",
+        late,
+        [("host_sync", 400.0, span)],
+        "the thread that waited launches next at 1,790 us; until its work begins, it is its sync",
+    )
+    copies = Timeline().gpu(GEMM, 0, 1000).sync(900, 1050)
+    copies.gpu(ON_DEVICE, 1100, 1104, launch=880).gpu(GEMM, 1400, 2800, launch=1390)
+    case(
+        "work_launched_before_the_sync",
+        copies,
+        [("host_sync", 396.0, span)],
+        "work that was launched before the sync does not end its wait",
+    )
+    graph = Timeline().gpu(GEMM, 0, 1000).sync(900, 1050)
+    graph.gpu(GEMM, 1200, 1600, launch=1100, works=2).gpu(GEMM, 1640, 2800, launch=1500)
+    case(
+        "a_graph_behind_a_sync",
+        graph,
+        [("host_sync", 200.0, span)],
+        "a launch of many kernels has begun with the first of them",
+    )
+    for name, us, cause in (
+        ("a_kernel_of_five", 5, "tiny_kernels"),
+        ("a_kernel_of_six", 6, "launch_bound"),
+        ("a_kernel_of_nine", 9, "launch_bound"),
+    ):
+        case(
+            name,
+            _gap(length=us),
+            [(cause, lost, span)],
+            f"a kernel is tiny up to TINY_US, and this one takes {us} us",
+        )
+    behind = Timeline().gpu(GEMM, 0, 996).gpu("tiny", 996, 1000, launch=900)
+    case(
+        "behind_a_tiny_kernel",
+        behind.gpu(GEMM, 1300, 2800),
+        [("launch_bound", lost, span)],
+        "a gap belongs to the kernel that ends it, not to the one before it",
+    )
+    case(
+        "a_tiny_collective",
+        _gap(NCCL, length=3),
+        [("tiny_kernels", lost, span)],
+        "a kernel is a kernel, whatever it does",
+    )
+    case(
+        "a_tiny_copy",
+        _gap(ON_DEVICE, length=3),
+        [("launch_bound", lost, span)],
+        "a copy is no kernel",
+    )
+    line = Timeline().gpu(GEMM, 0, 1000).gpu(GEMM, 1400, 2800, launch=900)
+    line.gpu(NCCL, 1000, 1400, stream=20).gpu(ON_DEVICE, 950, 1450, stream=30)
+    case(
+        "a_copy_beside_communication",
+        line,
+        [("exposed_comm", 400.0, span)],
+        "only computation hides communication; a copy does not",
+    )
+    line = Timeline().gpu(GEMM, 0, 1000).gpu(GEMM, 1400, 2800, launch=900)
+    line.gpu(NCCL, 1000, 1400, stream=20).gpu(PAGEABLE, 1000, 1300, stream=30)
+    case(
+        "communication_beside_a_copy",
+        line,
+        [("exposed_comm", 400.0, span), ("pageable_copy", 300.0, span)],
+        "only computation hides a copy; communication does not",
+    )
+    for name, copy in (("pinned", PINNED), ("to_the_host", TO_HOST), ("on_the_device", ON_DEVICE)):
+        line = Timeline().gpu(GEMM, 0, 1000).gpu(copy, 1000, 1400, launch=980)
+        case(
+            f"a_copy_{name}",
+            line.gpu(GEMM, 1400, 2800, launch=990),
+            [],
+            "pageable_copy is from pageable memory to the device, and no other copy",
+        )
+    line = Timeline().gpu(PAGEABLE, 0, 400, stream=30).gpu(GEMM, 100, 2000)
+    line.gpu(PAGEABLE, 2000, 2300).gpu(PAGEABLE, 2100, 2500, stream=30)
+    case(
+        "two_copies_at_once",
+        line,
+        [("pageable_copy", 600.0, 2500.0)],
+        "two copies at once are one time, and what computation hides costs nothing",
+    )
+    why = "evidence is what this rank has beyond the peer with the least"
+    for name, peers, waits in (
+        ("least_first", (200, 400), 300.0),
+        ("least_last", (350, 250, 200), 300.0),
+        ("least_between", (300, 0, 450), 500.0),
+        ("one_peer", (200,), 300.0),
+    ):
+        line = Timeline().gpu(GEMM, 0, 1000).gpu(NCCL, 1000, 1500, stream=20)
+        line.gpu(GEMM, 1500, 2500, launch=900)
+        want = [("straggler", waits, 2500.0), ("exposed_comm", 500.0 - waits, 2500.0)]
+        want = [row for row in want if row[1]]
+        case(f"peers_{name}", line, sorted(want, key=lambda row: -row[1]), why, peers)
+    line = Timeline().gpu(GEMM, 0, 1000).gpu(NCCL, 1000, 1500, stream=20)
+    case(
+        "peers_with_more",
+        line.gpu(GEMM, 1500, 2500, launch=900),
+        [("exposed_comm", 500.0, 2500.0)],
+        "a peer that shows more waits for this rank, not the other way round",
+        (600, 800),
+    )
+    return cases
+
+
+def rastered(rng, peers=0):
+    """(trace, traces of peers, [(cause, us, share)]): stretches drawn at random, with calls and
+    annotations on three threads; what each microsecond is, is painted and counted. Drawn anew while
+    a share is near the threshold, or two are alike."""
+    while True:
+        made = _drawn(rng)
+        if made is None:
+            continue
+        others = [_drawn(rng, calm=True) for _ in range(peers)]
+        if None in others:
+            continue
+        evidence, whole = _evidence(made)
+        least = min([evidence["exposed_comm"], *(_evidence(o)[0]["exposed_comm"] for o in others)])
+        evidence["straggler"] = evidence["exposed_comm"] - least
+        evidence["exposed_comm"] = least
+        shares = {cause: us / whole[cause] for cause, us in evidence.items()}
+        found = sorted((share for share in shares.values() if share > 0.045), reverse=True)
+        near = any(0.045 < share < 0.055 for share in found)
+        alike = any(a - b < 0.002 for a, b in itertools.pairwise(found))
+        if near or alike or len(found) < 2:
+            continue
+        want = [(c, float(evidence[c]), shares[c]) for c in shares if shares[c] > 0.05]
+        want.sort(key=lambda row: -row[2])
+        return made[0].trace, [other[0].trace for other in others], want
+
+
+_KINDS = (
+    *((GEMM, (20, 90), 5), ("small", (6, 12), 2), ("tiny", (1, 5), 4), (NCCL, (20, 160), 3)),
+    *((NCCL, (2, 5), 1), (PAGEABLE, (20, 150), 2), (PINNED, (10, 60), 1), (TO_HOST, (3, 40), 1)),
+)
+
+
+def _drawn(rng, calm=False):
+    """(timeline, works, syncs, loads, launches) on whole microseconds; None if it is ambiguous."""
+    line = Timeline()
+    works, syncs, loads, launches = [], [], [], []
+    odds = [weight for _, _, weight in _KINDS]
+    now = 400
+    threads = (THREAD, AUTOGRAD)
+    for _ in range(12 if calm else 26):
+        gap = int(rng.integers(0, 70)) * int(rng.integers(0, 2)) * (not calm)
+        kind = _KINDS[int(rng.choice(len(_KINDS), p=[w / sum(odds) for w in odds]))]
+        start, end = now + gap, now + gap + int(rng.integers(kind[1][0], kind[1][1] + 1))
+        thread = int(rng.choice(threads))
+        launch = start - int(rng.integers(1, 90)) if gap else start - int(rng.integers(40, 300))
+        line.gpu(kind[0], start, end, 7, launch, thread)
+        works.append((kind[0], start, end))
+        launches.append((thread, launch, start))
+        if rng.random() < 0.3:  # something beside it
+            beside = str(rng.choice((GEMM, NCCL, PAGEABLE, PINNED)))
+            at = start + int(rng.integers(1, max(2, end - start)))
+            until = at + int(rng.integers(5, 80))
+            line.gpu(beside, at, until, 20, at - 30, AUTOGRAD)
+            works.append((beside, at, until))
+            launches.append((AUTOGRAD, at - 30, at))
+            end = max(end, until)
+        if gap > 5 and rng.random() < 0.45:
+            waits = int(rng.choice((*threads, LOADER_THREAD)))
+            first, last = now - int(rng.integers(0, 30)), now + int(rng.integers(1, gap))
+            name = str(rng.choice(("cudaStreamSynchronize", "cudaDeviceSynchronize")))
+            line.sync(first, last, waits, name)
+            syncs.append((waits, first, last))
+        if gap > 5 and rng.random() < 0.35:
+            first, last = now - int(rng.integers(0, 30)), now + int(rng.integers(1, gap + 20))
+            line.says(LOADING, first, last, int(rng.choice((*threads, LOADER_THREAD))))
+            loads.append((first, last))
+        if gap and rng.random() < 0.2:
+            line.says("DataLoader: collate", now - 5, now + gap)
+        now = end
+    for waits, _, last in syncs:
+        times = [at for thread, at, _ in launches if thread == waits]
+        if last in times or len(set(times)) < len(times):
+            return None
+    starts = {}
+    for name, start, end in works:
+        if not name.startswith("Memcpy"):
+            starts.setdefault(start, set()).add(end - start <= 5)
+    if any(len(kinds) > 1 for kinds in starts.values()):
+        return None
+    return line, works, syncs, loads, launches
+
+
+def _evidence(made):
+    """({cause: us}, {cause: us of the whole}): boxes of a microsecond, painted and counted."""
+    import numpy as np
+
+    _, works, syncs, loads, launches = made
+    boxes = max(end for _, _, end in works) + 400
+
+    def painted(spans):
+        row = np.zeros(boxes, bool)
+        for start, end in spans:
+            row[max(0, start) : max(0, end)] = True
+        return row
+
+    named = {name: painted([(a, b) for n, a, b in works if n == name]) for name, _, _ in works}
+    nothing = painted([])
+    computes = named.get(GEMM, nothing) | named.get("small", nothing) | named.get("tiny", nothing)
+    busy = np.logical_or.reduce(list(named.values()))
+    first, last = int(busy.argmax()), boxes - int(busy[::-1].argmax())
+    idle = ~busy
+    idle[:first] = idle[last:] = False
+    loading = painted(loads)
+    waiting = nothing.copy()
+    for thread, start, end in syncs:
+        later = sorted((at, work) for t, at, work in launches if t == thread and at > end)
+        waiting |= painted([(start, max(end, later[0][1]) if later else end)])
+    tiny = nothing.copy()
+    small = {a for name, a, b in works if not name.startswith("Memcpy") and b - a <= 5}
+    for box in range(1, boxes):
+        if idle[box - 1] and not idle[box] and box in small:
+            at = box - 1
+            while idle[at]:
+                tiny[at] = True
+                at -= 1
+    own = idle & ~loading & ~waiting
+    cells = {
+        "input": idle & loading,
+        "host_sync": idle & waiting & ~loading,
+        "tiny_kernels": own & tiny,
+        "launch_bound": own & ~tiny,
+        "pageable_copy": named.get(PAGEABLE, nothing) & ~computes,
+        "exposed_comm": named.get(NCCL, nothing) & ~computes,
+    }
+    evidence = {cause: int(found.sum()) for cause, found in cells.items()}
+    whole = {c: last - first if c in OF_THE_SPAN else int(busy.sum()) for c in evidence}
+    return evidence, whole | {"straggler": int(busy.sum())}
+
+
 # -- exports --------------------------------------------------------------------------------------
 
 
@@ -236,6 +576,60 @@ def two_streams(path):
         name = made.string(full_name("gemm"))
         row = (0, 1, stream, None, 0, name, name, 32, 8, 1, 1, 128, 1, 1, 0, None)
         made.add("CUPTI_ACTIVITY_KIND_KERNEL", start, end, *row)
+    return made.write(path)
+
+
+def _row(made, start, end, name, stream=7):
+    names = (made.string(full_name(name)), made.string(name))
+    row = (0, 1, stream, None, 0, *names, 32, 8, 1, 1, 128, 1, 1, 0, None)
+    made.add("CUPTI_ACTIVITY_KIND_KERNEL", start, end, *row)
+
+
+def other_tables(path):
+    """A database that has nothing to do with nsys but a table of strings."""
+    made = nsys_db.Database()
+    made.string("nothing")
+    return made.write(path)
+
+
+def equal_gaps(path):
+    """Work from 1 ms on: [0, 1), [3, 7), [12, 16), [18, 22), [24, 27), [28, 32), [34, 35),
+    [35.001, 35.4) and [36, 36.1) us."""
+    made = nsys_db.Database()
+    spans = [(0, 1), (3, 7), (12, 16), (18, 22), (24, 27), (28, 32), (34, 35)]
+    for index, (start, end) in enumerate(spans):
+        first, last = (1_000_000 + 1000 * at for at in (start, end))
+        if index == 2:
+            where = (0, 1, 9, None, 0)
+            made.add("CUPTI_ACTIVITY_KIND_MEMSET", first, last, *where, 0, 64, 2)
+        elif index == 4:
+            where = (0, 1, 9, None, 0)
+            made.add("CUPTI_ACTIVITY_KIND_MEMCPY", first, last, *where, 64, 8, 2, 2)
+        else:
+            _row(made, first, last, f"k{index}")
+    for index in (8, 7):
+        _row(made, 1_024_000, 1_025_000, f"k{index}", stream=11)
+    _row(made, 1_035_001, 1_035_400, "k9")  # a nanosecond later
+    _row(made, 1_036_000, 1_036_100, "k91")
+    return made.write(path)
+
+
+def many_ranges(path):
+    """Pushed ranges with a text, an empty text and a registered one; one that is still open; and
+    ranges that were started and ended."""
+    made = nsys_db.Database()
+    load = made.string("load")
+    for start, end, kind, text, number in (
+        (0, 5000, 59, "step", None),
+        (6000, 6500, 59, "step", None),
+        (7000, 10_000, 59, "", load),
+        (8000, 8250, 59, None, load),
+        (9000, None, 59, "open", None),
+        (0, 90_000, 60, "training", None),
+        (0, 90_000, 60, "step", None),
+    ):
+        row = (start, end, kind, None, None, None, text, 7, None, number, 0)
+        made.add("NVTX_EVENTS", *row)
     return made.write(path)
 
 

@@ -1,5 +1,7 @@
 """What a script that starts profilers must do, rule by rule: each rule gives its faults, with a
 line and a sentence. The script is read (`shell.py`), never run; options are those of `flags.json`.
+The text of `python -c` is run beside the learner's code, with stand-ins for torch and train
+(`probes.py`), and judged by what it would have recorded.
 
 The program of the task: 200 steps, of which the first 20 warm up; a step launches 180 kernels, 3 of
 them with gemm or conv in their names; the profiler's range is steps 20 to 24.
@@ -10,6 +12,7 @@ from __future__ import annotations
 import ast
 import difflib
 import json
+import posixpath
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -24,9 +27,34 @@ RANKS = 8
 PROFILED = (
     "ampere_sgemm_32x32_sliced1x4_tn",
     "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64",
+    "cutlass_80_tensorop_s1688gemm_128x64_16x6_nn_align1",
+    "gemmk1_kernel",
+    "conv2d_grouped_direct_kernel",
+    "cudnn_infer_ampere_scudnn_winograd_convolve_tile",
     "implicit_convolve_sgemm",
 )
-LEFT_OUT = ("vectorized_elementwise_kernel", "softmax_warp_forward", "reduce_kernel")
+LEFT_OUT = (
+    "vectorized_elementwise_kernel",
+    "softmax_warp_forward",
+    "reduce_kernel",
+    "gemv2T_kernel_val",
+    "multi_tensor_apply_kernel",
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+    "vectorized_layer_norm_kernel",
+    "CatArrayBatchedCopy_contig",
+    "flash_fwd_kernel",
+    "nchwToNhwcKernel",
+    "max_pool_forward_nchw",
+    "indexSelectLargeIndex",
+    "fused_dropout_kernel_vec",
+    "triton_poi_fused_add_relu_0",
+    "DeviceReduceSingleTileKernel",
+    "cunn_ClassNLLCriterion_updateOutput_kernel",
+    "unrolled_elementwise_kernel",
+    "bn_fw_tr_1C11_singleread",
+    "compute_grad_weight",
+    "distribution_elementwise_grid_stride_kernel",
+)
 METRICS = (
     "dram__throughput.avg.pct_of_peak_sustained_elapsed",
     "sm__throughput.avg.pct_of_peak_sustained_elapsed",
@@ -35,8 +63,8 @@ METRICS = (
 REPORTS = ("cuda_gpu_kern_sum", "cuda_api_sum", "cuda_gpu_mem_time_sum")
 PROGRAMS = ("nsys", "ncu", "python", "python3", "torchrun")
 _TOOLS = {"tee", "grep", "head", "tail", "ls", "rm", "cp", "mv", "gzip", "cat", "sleep", "sort"}
-_TOOLS |= {"sqlite3", "nvidia-smi", "column", "date", "test"}
-_ASKED = "clocks not locked, and a comment"  # in the file's head, which is not the learner's
+_TOOLS |= {"sqlite3", "nvidia-smi", "column", "date", "test", "touch", "which", "awk", "sed", "jq"}
+_HEAD_ENDS = "The text of `python -c` is tried, with stand-ins"  # up to it nothing is the learner's
 _BOOLEANS = {"true", "false", "yes", "no", "on", "off", "0", "1"}
 
 
@@ -86,9 +114,15 @@ class Script:
 
     starts: list[shell.Start]
     notes: list[tuple[int, str]]
+    moves: bool  # it changes its folder, so names of files are compared without theirs
     jobs: list[tuple[shell.Start, list[tuple[int, shell.Start]]]]
     calls: list[Call]
     faults: list[Fault]
+
+    @property
+    def programs(self) -> list[shell.Start]:
+        """What runs once, or as rank 0 of a job."""
+        return [start for _, job in self.jobs for rank, start in job if rank == 0]
 
     def of(self, tool: str, verb: str = "") -> list[Call]:
         return [call for call in self.calls if call.tool == tool and verb in ("", call.verb)]
@@ -103,7 +137,10 @@ def read(text: str) -> Script:
         starts = shell.starts(shell.parse(text), {"HOME": "/home/you", "PWD": "/home/you"})
     except RecursionError:
         raise shell.Unreadable(1, "brackets or conditions are nested too deeply") from None
-    script = Script(starts, notes, [], [], [])
+    head = [line for line, note in notes if _HEAD_ENDS in note]
+    notes = [(line, note) for line, note in notes if line > max(head, default=0)]
+    moves = re.search(r"(?m)(^|[;&|({]|\b(then|do|else))[ \t]*(cd|pushd)[ \t]", text) is not None
+    script = Script(starts, notes, moves, [], [], [])
     for start in starts:
         script.jobs.append((start, list(shell.ranks(start))))
     for _, job in script.jobs:
@@ -167,11 +204,14 @@ def _call(start: shell.Start) -> tuple[Call, list[Fault]]:
             text = f"`{name}` needs a value, and nothing follows it"
             faults.append(Fault("no value", word.line, text))
             break
+        faults += _value(tool, verb, long, argument, row)
         if long in call.options and not row.get("repeat"):
             text = f"`{long}` stands twice in one command; {tool} takes one"
             faults.append(Fault("option twice", word.line, text))
+        elif long in call.options:  # as if it had been one list
+            both = f"{call.options[long].text},{argument.text}"
+            argument = shell.Argument(both, argument.line, argument.bare)
         call.options[long] = argument
-        faults += _value(tool, verb, long, argument, row)
     call.rest = arguments[at:]
     return call, faults
 
@@ -213,6 +253,10 @@ def _value(tool: str, verb: str, name: str, argument: shell.Argument, row: dict)
         for item in items:
             bare = item.partition(row["suffix"])[0] if row.get("suffix") else item
             if bare in allowed:
+                continue
+            if item != item.strip() and item.strip():
+                text = f"a blank stands beside `{item.strip()}` in the list of `{name}`"
+                yield Fault("space in list", line, text)
                 continue
             newer = TABLE["obsolete"]["reports"].get(bare) if name == "--report" else None
             if newer:
@@ -274,9 +318,10 @@ def readable(script: Script) -> Iterator[Fault]:
             )
             yield Fault("stray option", start.line, text)
         before = start
-    for start in [start for _, job in script.jobs for rank, start in job if rank == 0]:
+    for start in script.programs:
         name = start.program
-        if name in PROGRAMS or name in _TOOLS or start.piped or start.words[0].startswith("-"):
+        known = name in PROGRAMS or name in _TOOLS or _PYTHON.fullmatch(name)
+        if known or start.piped or start.words[0].startswith("-"):
             continue
         newer = TABLE["obsolete"]["programs"].get(name)
         if newer:
@@ -298,6 +343,13 @@ def timeline(script: Script) -> Iterator[Fault]:
     single = [c for c in single if _ranks_of(c) == 1]
     if not single:
         yield Fault("no timeline", 0, "no `nsys profile ... python train.py` is in the script")
+    names: dict[str, int] = {}
+    for call in script.of("nsys", "profile"):
+        name = _report(call)
+        if name and "%" not in name and name in names:
+            text = f"two commands write {name}.nsys-rep (the other in line {names[name]})"
+            yield Fault("one name for two reports", call.line, text)
+        names[name] = call.line
     for call in single:
         yield from _recorded(call)
         yield from _program(call)
@@ -329,7 +381,7 @@ def _recorded(call: Call) -> Iterator[Fault]:
             text = f"`nsys profile` does not trace {wanted}: {why} are missing (--trace)"
             yield Fault(f"no {wanted}", call.line, text)
     yield from _range(call)
-    if "--output" not in call.options:
+    if not call.value("--output"):
         text = "`nsys profile` is given no name for its report (--output), so nothing can read it"
         yield Fault("no output", call.line, text)
 
@@ -338,7 +390,7 @@ def _range(call: Call) -> Iterator[Fault]:
     kind = call.value("--capture-range")
     end = call.value("--capture-range-end") or "stop-shutdown"
     if kind in ("", "none"):
-        if call.number("--delay") > 0 and call.number("--duration") > 0:
+        if call.number("--delay") > 0:
             text = (
                 "a delay in seconds is a guess about when warm-up ends; the program marks its "
                 "measured steps, so use --capture-range"
@@ -370,6 +422,9 @@ def _range(call: Call) -> Iterator[Fault]:
                 "are none: set NSYS_NVTX_PROFILER_REGISTER_ONLY=0, or nothing is ever recorded"
             )
             yield Fault("registered strings", call.line, text)
+    if call.number("--duration") > 0 and call.value("--kill") != "none":
+        text = "--duration ends the program with the recording: leave it out, or say --kill=none"
+        yield Fault("duration", call.line, text)
     if "shutdown" in end and call.value("--kill") != "none":
         text = (
             f"at the end of the range `{end}` closes the session and ends the program with it, and "
@@ -385,6 +440,9 @@ def _environment(call: Call) -> str:
     return ",".join(f"{key}={value}" for key, value in call.start.environment.items())
 
 
+_PYTHON = re.compile(r"python[0-9.]*")
+
+
 def _program(call: Call) -> Iterator[Fault]:
     words = [a.text for a in call.rest]
     if not words:
@@ -396,9 +454,34 @@ def _program(call: Call) -> Iterator[Fault]:
             "ended the list before it"
         )
         yield Fault("space in list", call.rest[0].line, text)
-    elif "train.py" not in " ".join(words):
-        text = f"`{call.tool}` runs `{' '.join(words[:3])}`, not train.py"
+    elif posixpath.basename(words[0]) == "train.py":
+        text = f"`{call.tool}` runs `{words[0]}` itself, which is a text: python runs it"
+        yield Fault("no python", call.line, text)
+    elif not _trains(shell.Start(call.rest, call.start.environment, call.line)):
+        text = f"`{call.tool}` runs `{' '.join(words[:3])}`, not python train.py"
         yield Fault("other program", call.line, text)
+
+
+def _trains(start: shell.Start) -> bool:
+    """Whether a command runs train.py with python, itself or through `bash -c` or torchrun."""
+    try:
+        children = [child for rank, child in shell.ranks(start) if rank == 0]
+    except shell.Unreadable:
+        return False
+    return any(_runs(child.words) for child in children)
+
+
+def _runs(words: list[str]) -> bool:
+    if not _PYTHON.fullmatch(posixpath.basename(words[0])):
+        return False
+    at = 1
+    while at < len(words) and words[at].startswith("-"):
+        if words[at] == "-m":
+            return words[at + 1 : at + 2] == ["train"]
+        if words[at] in ("-c", "-"):
+            return False
+        at += 2 if words[at] in ("-X", "-W") else 1
+    return at < len(words) and posixpath.basename(words[at]) == "train.py"
 
 
 def one_rank(script: Script) -> Iterator[Fault]:
@@ -426,16 +509,22 @@ def _job(start: shell.Start, job: list[tuple[int, shell.Start]]) -> Iterator[Fau
         text = f"the job has {RANKS} ranks, this starts {count}: --nproc-per-node={RANKS}"
         yield Fault("ranks", start.line, text)
         return
-    watched = sorted({rank for rank, s in job if s.words[:2] == ["nsys", "profile"]})
-    for rank in range(count):
-        mine = [" ".join(s.words) for r, s in job if r == rank]
-        if sum("train.py" in text for text in mine) != 1:
-            did = (
-                f"starts {' and '.join(f'`{text}`' for text in mine)}" if mine else "starts nothing"
-            )
-            text = f"every rank must run train.py once, and rank {rank} {did}"
+    calls = {rank: [] for rank in range(count)}
+    for rank, child in job:
+        watches = child.program == "nsys" and child.words[1:2] == ["profile"]
+        call = _call(child)[0] if watches else None
+        rest = shell.Start(call.rest, child.environment, child.line) if call else child
+        if rest.arguments and _trains(rest):
+            calls[rank].append(call)
+    for rank, mine in calls.items():
+        if len(mine) != 1:
+            words = [" ".join(s.words) for r, s in job if r == rank]
+            did = " and ".join(f"`{text[:80]}`" for text in words)
+            did = f"starts {did}" if words else "starts nothing"
+            text = f"every rank must run python train.py once, and rank {rank} {did}"
             yield Fault("ranks left out", start.line, text)
             return
+    watched = [rank for rank, mine in calls.items() if mine[0]]
     if not watched:
         text = "no rank of this job is profiled: let one of them start under nsys"
         yield Fault("no rank", start.line, text)
@@ -446,55 +535,139 @@ def _job(start: shell.Start, job: list[tuple[int, shell.Start]]) -> Iterator[Fau
         )
         yield Fault("many ranks", start.line, text)
     else:
-        call, _ = _call(next(s for r, s in job if r == watched[0] and s.program == "nsys"))
-        yield from _recorded(call)
+        yield from _recorded(calls[watched[0]][0])
 
 
 def reports(script: Script) -> Iterator[Fault]:
-    """The report is exported to SQLite and summed as CSV."""
-    written = {name for c in script.of("nsys", "profile") for name in _written(c)}
+    """The first report is exported to SQLite and summed as CSV, once it is there."""
+    made = _Files(script)
+    single = [c for c in script.of("nsys", "profile") if not _under_launcher(script, c)]
+    first = {made.name(_report(call)) for call in single if _ranks_of(call) == 1}
+    faults: list[Fault] = []
+    exported, tables, plain, stats = False, set(), {}, None
+    for call in [c for c in script.calls if c.tool == "nsys"]:
+        if call.verb == "profile":
+            made.profiled(call)
+        elif call.verb in ("export", "stats"):
+            found = list(made.reads(call))
+            faults += found
+            of_first = not found and any(made.same(one, made.stem(call)) for one in first)
+            if call.verb == "export":
+                exported = exported or (of_first and call.value("--type") == "sqlite")
+                if call.value("--type") != "sqlite":
+                    text = "`nsys export` needs --type=sqlite: that is what `nsys_queries` reads"
+                    faults.append(Fault("not sqlite", call.line, text))
+                made.exported(call)
+                continue
+            stats = stats or call
+            for name, form in _sums(call):
+                if of_first and form == "csv":
+                    tables.add(name)
+                elif of_first:
+                    plain[name] = call
+            made.exported(call)
     for verb, what in (("export", "exported to SQLite"), ("stats", "summed up")):
-        calls = script.of("nsys", verb)
-        if not calls:
+        if not script.of("nsys", verb):
             yield Fault(f"no {verb}", 0, f"no report is {what}: `nsys {verb}` is missing")
-        for call in calls:
-            yield from _input(call, written)
-    for call in script.of("nsys", "export"):
-        if call.value("--type") != "sqlite":
-            text = "`nsys export` needs --type=sqlite here: that is what `nsys_queries` reads"
-            yield Fault("not sqlite", call.line, text)
-    for call in script.of("nsys", "stats"):
-        names = [item.partition(":")[0] for item in call.items("--report")]
-        for wanted in REPORTS:
-            if wanted not in names:
-                text = f"`nsys stats` is not asked for {wanted} (--report)"
-                yield Fault(f"no {wanted}", call.line, text)
-        if not any(name.startswith("nvtx_") for name in names):
-            text = "`nsys stats` sums no NVTX ranges: add nvtx_sum or nvtx_gpu_proj_sum"
-            yield Fault("no nvtx report", call.line, text)
-        if not call.value("--format").startswith("csv"):
-            text = "`nsys stats` prints a table for people; a script reads --format csv"
-            yield Fault("not csv", call.line, text)
-
-
-def _written(call: Call) -> list[str]:
-    name = call.value("--output").rpartition("/")[2].removesuffix(".nsys-rep")
-    return [name] if name else []
-
-
-def _input(call: Call, written: set[str]) -> Iterator[Fault]:
-    files = [a.text for a in call.rest]
-    if len(files) != 1:
-        text = f"`nsys {call.verb}` takes one file, after its options; here stand {len(files)}"
-        yield Fault("input", call.line, text)
+    yield from faults
+    if faults:
         return
-    name = files[0].rpartition("/")[2]
-    stem = re.sub(r"\.(nsys-rep|sqlite)$", "", name)
-    if stem == name:
-        text = f"`nsys {call.verb}` reads {name!r}; a report ends in .nsys-rep"
-        yield Fault("input", call.line, text)
-    elif stem not in written and not any("%" in other for other in written):
-        known = ", ".join(f"{other}.nsys-rep" for other in sorted(written)) or "no report"
+    if script.of("nsys", "export") and first and not exported:
+        line = script.of("nsys", "export")[0].line
+        text = "`nsys export` reads another report than that of the run on one GPU"
+        yield Fault("other report", line, text)
+    if stats is None:
+        return
+    for name in [*REPORTS, "nvtx_"]:
+        if any(_sums_up(name, one) for one in tables):
+            continue
+        late = next((call for one, call in plain.items() if _sums_up(name, one)), None)
+        if late is not None:
+            text = "`nsys stats` prints a table for people; a script reads --format csv"
+            yield Fault("not csv", late.line, text)
+            return
+        if name == "nvtx_":
+            text = "`nsys stats` sums no NVTX ranges: add nvtx_sum or nvtx_gpu_proj_sum"
+            yield Fault("no nvtx report", stats.line, text)
+        else:
+            text = f"no `nsys stats` of the run on one GPU is asked for {name} (--report)"
+            yield Fault(f"no {name}", stats.line, text)
+
+
+def _sums_up(wanted: str, name: str) -> bool:
+    if wanted == "nvtx_":
+        return name.startswith("nvtx_") and name.endswith("_sum")
+    return name == wanted
+
+
+def _sums(call: Call) -> list[tuple[str, str]]:
+    """(report, format) of `nsys stats`: the last format goes with all reports that are left."""
+    forms = [item.partition(":")[0] for item in call.items("--format")] or ["column"]
+    names = [item.partition(":")[0] for item in call.items("--report")]
+    return [(name, forms[min(at, len(forms) - 1)]) for at, name in enumerate(names)]
+
+
+def _report(call: Call) -> str:
+    name = call.value("--output").removesuffix(".nsys-rep")
+    return posixpath.normpath(name) if name else ""
+
+
+@dataclass
+class _Files:
+    """The files that have been written so far."""
+
+    script: Script
+    reports: list[str] = field(default_factory=list)
+    databases: list[str] = field(default_factory=list)
+
+    def name(self, path: str) -> str:
+        path = posixpath.normpath(path)
+        return posixpath.basename(path) if self.script.moves else path
+
+    def stem(self, call: Call) -> str:
+        return self.name(re.sub(r"\.(nsys-rep|sqlite)$", "", call.rest[0].text))
+
+    def same(self, written: str, read: str) -> bool:
+        """Whether the file that is read is the one written; nsys puts numbers for its %p, %h."""
+        parts = re.split(r"(%q\{\w+\}|%[a-zA-Z])", written)
+        regex = "".join(".+" if at % 2 else re.escape(part) for at, part in enumerate(parts))
+        return written == read or (len(parts) <= 9 and re.fullmatch(regex, read) is not None)
+
+    def profiled(self, call: Call) -> None:
+        name = self.name(_report(call))
+        self.reports.append(name)
+        wanted = call.value("--stats").lower() in ("true", "yes", "on", "1")
+        if wanted or "sqlite" in call.items("--export"):
+            self.databases.append(name)
+
+    def exported(self, call: Call) -> None:
+        if len(call.rest) != 1:
+            return
+        output = call.value("--output") if call.verb == "export" else call.value("--sqlite")
+        self.databases.append(self.name(output.removesuffix(".sqlite") or self.stem(call)))
+
+    def reads(self, call: Call) -> Iterator[Fault]:
+        files = [a.text for a in call.rest]
+        if len(files) != 1:
+            text = f"`nsys {call.verb}` takes one file, after its options; here stand {len(files)}"
+            yield Fault("input", call.line, text)
+            return
+        name, stem = posixpath.basename(files[0]), self.stem(call)
+        database = name.endswith(".sqlite") and call.verb == "stats"
+        if not name.endswith(".nsys-rep") and not database:
+            text = f"`nsys {call.verb}` reads {name!r}; a report ends in .nsys-rep"
+            yield Fault("input", call.line, text)
+            return
+        if any(self.same(one, stem) for one in (self.databases if database else self.reports)):
+            return
+        later = [self.name(_report(c)) for c in self.script.of("nsys", "profile")]
+        if database:
+            later += [self.stem(c) for c in self.script.of("nsys", "export") if len(c.rest) == 1]
+        if any(self.same(one, stem) for one in later if one != "."):
+            text = f"`nsys {call.verb}` reads {name} before there is one: a later command writes it"
+            yield Fault("too early", call.line, text)
+            return
+        known = ", ".join(f"{one}.nsys-rep" for one in sorted({*later} - {"."})) or "no report"
         text = f"`nsys {call.verb}` reads {name}, but the script writes {known}"
         yield Fault("input", call.line, text)
 
@@ -504,6 +677,15 @@ def few_launches(script: Script) -> Iterator[Fault]:
     calls = [c for c in script.of("ncu") if "--import" not in c.options]
     if not calls:
         yield Fault("no ncu", 0, "no `ncu ... python train.py` is in the script")
+    written: set[str] = set()
+    for call in script.of("ncu"):
+        if "--import" in call.options:
+            name = posixpath.basename(call.value("--import")).removesuffix(".ncu-rep")
+            if name not in written and not any("%" in one for one in written):
+                text = f"`ncu --import` reads {call.value('--import')} before a command writes it"
+                yield Fault("too early", call.line, text)
+        elif name := posixpath.basename(call.value("--export")).removesuffix(".ncu-rep"):
+            written.add(name)
     for call in calls:
         yield from _program(call)
         yield from _names(call)
@@ -570,42 +752,48 @@ def _limits(call: Call) -> Iterator[Fault]:
         text = f"--launch-count is {count}; a few launches, 1 to 50, tell it all"
         yield Fault("launch count", call.line, text)
     by_range = call.value("--profile-from-start").lower() in ("off", "no", "false", "0")
-    by_nvtx = "--nvtx" in call.options and "measure" in call.value("--nvtx-include")
-    skip = call.number("--launch-skip")
-    before = call.number("--launch-skip-before-match")
-    single = call.value("--filter-mode") == "per-launch-config"
+    by_range = by_range and "--disable-profiler-start-stop" not in call.options
+    includes = call.items("--nvtx-include")
+    by_nvtx = "--nvtx" in call.options and any("measure" in one for one in includes)
     if "--nvtx-include" in call.options and "--nvtx" not in call.options:
         yield Fault("no --nvtx", call.line, "--nvtx-include does nothing without --nvtx")
+    elif includes and not by_nvtx:
+        text = f"the program has no range {call.value('--nvtx-include')!r}; it is called measure"
+        yield Fault("no nvtx range", call.line, text)
     if by_nvtx and not set(call.value("--nvtx-include")) & set("/[]"):
         text = (
             "--nvtx-include measure means a range that is started and ended; one that is pushed "
             "and popped, as PyTorch's are, is called measure/"
         )
         yield Fault("nvtx slash", call.line, text)
-    if single:
+    if call.value("--filter-mode") == "per-launch-config":
         text = (
             "--filter-mode per-launch-config counts for each grid and block apart, and how many "
             "of those there are nobody has said; use --launch-skip as it is"
         )
         yield Fault("filter mode", call.line, text)
         return
-    if skip >= STEPS * MATCHING and not (by_range or by_nvtx):
+    # Launches that match and are left out: those of whole steps, and those that are counted.
+    before = 0 if by_range or by_nvtx else call.number("--launch-skip-before-match")
+    steps = 5 if by_range or by_nvtx else STEPS
+    skip = before // LAUNCHES * MATCHING + call.number("--launch-skip")
+    warm = 0 if by_range or by_nvtx else WARM_STEPS * MATCHING
+    if skip >= steps * MATCHING or nth_launch > steps * MATCHING:
         text = (
-            f"--launch-skip counts launches that match, and the whole run has {STEPS * MATCHING} "
-            f"of them: after {skip:,} nothing is left to profile"
+            f"--launch-skip counts launches that match, and the {'run' if warm else 'range'} "
+            f"has {steps * MATCHING} of them: after {max(skip, nth_launch - 1):,} nothing is left "
+            "to profile"
         )
         yield Fault("skips all", call.line, text)
-    elif before and before < WARM_STEPS * LAUNCHES and skip < WARM_STEPS * MATCHING:
+    elif before and skip < warm:
         text = (
             f"--launch-skip-before-match counts every launch, {LAUNCHES} a step: {before:,} of "
             f"them are no {WARM_STEPS} steps"
         )
         yield Fault("skips little", call.line, text)
-    elif not (by_range or by_nvtx or before) and skip < WARM_STEPS * MATCHING:
-        if nth_launch > WARM_STEPS * MATCHING:
-            return
+    elif skip < warm and nth_launch <= warm:
         text = (
-            f"the first {WARM_STEPS * MATCHING} matching launches are warm-up, and --launch-skip "
+            f"the first {warm} matching launches are warm-up, and --launch-skip "
             f"leaves out {skip}: autotuning and cold caches would be what you measure"
         )
         yield Fault("ncu warm-up", call.line, text)
@@ -627,33 +815,58 @@ def counters(script: Script) -> Iterator[Fault]:
                 "durations are not those of your run"
             )
             yield Fault("clocks locked", call.line, text)
-        elif not any(_is_about_clocks(note) for _, note in script.notes):
-            text = (
-                "--clock-control none has a price, and no comment says it: write what it buys and "
-                "what it costs"
-            )
-            yield Fault("clocks unexplained", call.line, text)
-        if not ({"--export", "--log-file", "--csv"} & set(call.options)):
-            text = "what ncu finds goes nowhere: give --export, or --csv --page raw"
+        else:
+            yield from _clocks(script, call)
+        if not call.value("--export") and "--csv" not in call.options:
+            text = "what ncu finds is only printed, as a table for people: add --export, or --csv"
             yield Fault("no ncu output", call.line, text)
 
 
-def _is_about_clocks(note: str) -> bool:
-    """Whether a comment says something of clocks, and is not the sentence that asks for it."""
-    words = note.lower().split()
-    return "clock" in note.lower() and len(words) >= 6 and _ASKED not in note
+_BUYS = (
+    r"\b(real|true|actual|honest|product|own\b|normal|natural|user|deploy"
+    r"|as (it|they) (is|are|run))"
+)
+_COSTS = (
+    r"\b(var(y|ies|ia)|differ|repeat|reproduc|nois|wander|drift|fluctuat|jitter|temperatur|thermal|"
+    r"power|compar|stabl|unstabl|boost|chang|spread|scatter|less (exact|precise)|steady)"
+)
 
 
-def torch_profiler(script: Script) -> Iterator[Fault]:
+def _clocks(script: Script, call: Call) -> Iterator[Fault]:
+    """A comment of adjacent lines speaks of clocks, what free ones buy and what they cost."""
+    blocks: list[str] = []
+    last = -1
+    for line, note in script.notes:
+        if line == last + 1:
+            blocks[-1] += f" {note.lower()}"
+        else:
+            blocks.append(note.lower())
+        last = line
+    blocks = [block for block in blocks if "clock" in block and len(set(block.split())) >= 6]
+    if not blocks:
+        text = (
+            "--clock-control none has a price, and no comment on clocks says it: write what it "
+            "buys and what it costs"
+        )
+        yield Fault("clocks unexplained", call.line, text)
+    elif not any(re.search(_BUYS, block) for block in blocks):
+        text = "the comment on clocks does not say what free ones buy: whose durations are these?"
+        yield Fault("clocks unexplained", call.line, text)
+    elif not any(re.search(_BUYS, block) and re.search(_COSTS, block) for block in blocks):
+        text = "the comment on clocks does not say what free ones cost: do two runs agree?"
+        yield Fault("clocks unexplained", call.line, text)
+
+
+# -- torch.profiler -------------------------------------------------------------------------------
+
+Run = Callable[[str, list[str], dict[str, str]], dict]
+
+
+def torch_profiler(script: Script, run: Run) -> Iterator[Fault]:
     """A schedule with a warm-up, stepped, and a trace that is written."""
-    found = [s for s in script.starts if s.program.startswith("python") and "-c" in s.words[1:3]]
-    if not found:
-        yield Fault("no python -c", 0, "no `python -c '...'` with torch.profiler is in the script")
-    for start in found:
-        at = start.words.index("-c") + 1
-        if at >= len(start.words):
-            yield Fault("no python -c", start.line, "`python -c` is given no text")
-            continue
+    found = [(start, at) for start in script.programs if (at := _text_at(start))]
+    judged: list[list[Fault]] = []
+    for start, at in found:
         argument = start.arguments[at]
         try:
             tree = ast.parse(argument.text)
@@ -661,137 +874,123 @@ def torch_profiler(script: Script) -> Iterator[Fault]:
             line = argument.line + (getattr(error, "lineno", None) or 1) - 1
             said = getattr(error, "msg", "it cannot be read")
             text = f"the text of `python -c` is no Python ({said}); mind the quotes inside it"
-            yield Fault("python syntax", line, text)
+            judged.append([Fault("python syntax", line, text)])
             continue
-        yield from _profile(tree, argument.line - 1)
+        names = _identifiers(tree)
+        if not names & {"profile", "profiler"} and "train" not in names:
+            continue  # another small thing that Python does
+        seen = run(argument.text, start.words[at + 1 :], start.environment)
+        judged.append(list(_profile(names, seen, argument.line - 1)))
+    if not judged:
+        yield Fault("no python -c", 0, "no `python -c '...'` with torch.profiler is in the script")
+    for faults in judged:
+        yield from faults
 
 
-def _name(node: ast.expr) -> str:
-    return ast.unparse(node).rpartition(".")[2]
+def _text_at(start: shell.Start) -> int:
+    """Where the text of `python -c` stands among the words; 0 without one."""
+    words = start.words
+    if not _PYTHON.fullmatch(start.program):
+        return 0
+    at = 1
+    while at < len(words) and words[at].startswith("-"):
+        if words[at] == "-c":
+            return at + 1 if at + 1 < len(words) else 0
+        if words[at] == "-m":
+            return 0
+        at += 2 if words[at] in ("-X", "-W") else 1
+    return 0
 
 
-def _profile(tree: ast.Module, base: int) -> Iterator[Fault]:
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
-    profiles = [c for c in calls if _name(c.func) == "profile"]
-    if not profiles:
-        yield Fault(
-            "no profile", base + 1, "the text of `python -c` opens no torch.profiler.profile"
-        )
+def _identifiers(tree: ast.Module) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {part for alias in node.names for part in alias.name.split(".")}
+            names |= set((getattr(node, "module", None) or "").split("."))
+    return names
+
+
+def _profile(names: set[str], seen: dict, base: int) -> Iterator[Fault]:
+    if seen["error"]:
+        kind, line, said = seen["error"]
+        text = f"the text of `python -c` ends in {kind}: {said}"
+        yield Fault(f"python {kind}", base + max(1, line), text)
         return
-    call = profiles[0]
-    line = base + call.lineno
-    keywords = {k.arg: k.value for k in call.keywords if k.arg}
-    for name in keywords:
-        if name not in TABLE["torch.profiler"]["profile"]:
-            near = _near(name, TABLE["torch.profiler"]["profile"])
-            yield Fault("profile keyword", line, f"profile() has no argument {name!r}{near}")
-    if "use_cuda" in keywords:
+    if not seen["profiles"] or "profile" not in names:
+        text = "the text of `python -c` opens no torch.profiler.profile"
+        yield Fault("no profile", base + 1, text)
+        return
+    if not seen["steps"]:
+        yield Fault("no steps", base + 1, "the text of `python -c` never calls train.step()")
+        return
+    for profile in seen["profiles"]:
+        yield from _one_profile(profile, seen["steps"], base + max(1, profile["line"]))
+
+
+def _one_profile(profile: dict, steps: int, line: int) -> Iterator[Fault]:
+    if profile["use_cuda"]:
         text = (
             "use_cuda is an old spelling: activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
         )
         yield Fault("obsolete", line, text)
-    if "activities" in keywords:
-        shown = ast.unparse(keywords["activities"])
-        if "CUDA" not in shown or "CPU" not in shown:
-            text = "activities leaves out the CPU or the GPU: launches and kernels belong together"
-            yield Fault("activities", line, text)
-    total = yield from _schedule(keywords.get("schedule"), calls, line, base)
-    yield from _steps(tree, call, total, base)
-    saved = "on_trace_ready" in keywords or any(
-        _name(c.func) in ("export_chrome_trace", "tensorboard_trace_handler") for c in calls
-    )
-    if not saved:
-        text = "the trace is written nowhere: on_trace_ready, or export_chrome_trace at the end"
-        yield Fault("no trace", line, text)
-
-
-def _schedule(
-    given: ast.expr | None, calls: list[ast.Call], line: int, base: int
-) -> Iterator[Fault]:
-    if given is None:
+    if not {"CPU", "CUDA"} <= set(profile["activities"]):
+        text = "activities leaves out the CPU or the GPU: launches and kernels belong together"
+        yield Fault("activities", line, text)
+    plan = profile["schedule"]
+    if plan is None:
         text = (
             "profile() has no schedule: it records from the first step on, warm-up included, and "
             "keeps every event of the run in memory"
         )
         yield Fault("no schedule", line, text)
-        return 0
-    made = given if isinstance(given, ast.Call) else None
-    if made is None:
-        made = next((c for c in calls if _name(c.func) == "schedule"), None)
-    if made is None or _name(made.func) != "schedule":
+        return
+    if not plan:
         yield Fault("no schedule", line, "schedule= is not made by torch.profiler.schedule(...)")
-        return 0
-    line = base + made.lineno
-    if made.args:
-        yield Fault("schedule keyword", line, "schedule() takes its numbers by name only")
-        return 0
-    values: dict[str, int] = {}
-    for keyword in made.keywords:
-        if keyword.arg not in TABLE["torch.profiler"]["schedule"]:
-            near = _near(keyword.arg or "", TABLE["torch.profiler"]["schedule"])
-            text = f"schedule() has no argument {keyword.arg!r}{near}"
-            yield Fault("schedule keyword", line, text)
-        elif isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, int):
-            values[keyword.arg] = keyword.value.value
-        else:
-            text = f"schedule's {keyword.arg} is {ast.unparse(keyword.value)}; write the number"
-            yield Fault("schedule number", line, text)
-    for name in ("wait", "warmup", "active"):
-        if name not in values:
-            yield Fault("schedule keyword", line, f"schedule() needs {name}=")
-            return 0
-    if values["warmup"] < 1:
+        return
+    if plan["warmup"] < 1:
         text = (
             "warmup=0: the profiler's own start falls into the first recorded step, which looks "
             "slower than it is"
         )
         yield Fault("no warm-up step", line, text)
-    if values["active"] < 1:
-        yield Fault("no active step", line, "active=0 records no step at all")
-    if values["wait"] + values.get("skip_first", 0) + values["warmup"] < 2:
-        text = "the program's first steps are not typical: let some pass with wait= or skip_first="
-        yield Fault("no wait", line, text)
-    return values.get("skip_first", 0) + values["wait"] + values["warmup"] + values["active"]
-
-
-def _steps(tree: ast.Module, call: ast.Call, total: int, base: int) -> Iterator[Fault]:
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.With):
-            for item in node.items:
-                if item.context_expr is call and isinstance(item.optional_vars, ast.Name):
-                    names.add(item.optional_vars.id)
-        if isinstance(node, ast.Assign) and node.value is call:
-            names |= {t.id for t in node.targets if isinstance(t, ast.Name)}
-    loops = [n for n in ast.walk(tree) if isinstance(n, ast.For | ast.While)]
-    stepped = [
-        loop
-        for loop in loops
-        for c in ast.walk(loop)
-        if isinstance(c, ast.Call)
-        and isinstance(c.func, ast.Attribute)
-        and c.func.attr == "step"
-        and isinstance(c.func.value, ast.Name)
-        and c.func.value.id in names
-    ]
-    if not stepped:
+    recorded = [window for window in profile["recorded"] if window]
+    begins = plan["skip_first"] + plan["wait"] + plan["warmup"]
+    if not profile["steps"]:
         text = (
-            "the profiler's own step() is not called in a loop: without it the schedule never "
-            "moves, and nothing is recorded"
+            "the profiler's own step() is never called: without it the schedule does not move, "
+            "and nothing is recorded"
         )
-        yield Fault("no step", base + call.lineno, text)
-        return
-    for loop in stepped:
-        inner = loop.iter if isinstance(loop, ast.For) else None
-        if isinstance(inner, ast.Call) and _name(inner.func) == "range" and len(inner.args) == 1:
-            count = inner.args[0]
-            steps = count.value if isinstance(count, ast.Constant) else total
-            if isinstance(steps, int) and steps < total:
-                text = (
-                    f"the loop makes {steps} steps, and the schedule is complete after {total}: "
-                    "nothing is written"
-                )
-                yield Fault("too few steps", base + loop.lineno, text)
+        yield Fault("no step", line, text)
+    elif not recorded:
+        text = (
+            f"the loop makes {steps} steps, and the schedule records from its step {begins} on: "
+            "nothing is written"
+        )
+        yield Fault("too few steps", line, text)
+    elif min(map(min, recorded)) < WARM_STEPS:
+        text = (
+            f"step {min(map(min, recorded))} of the program is recorded, and its first "
+            f"{WARM_STEPS} warm up: let them pass with skip_first= or wait="
+        )
+        yield Fault("records warm-up", line, text)
+    elif len(recorded[0]) != plan["active"]:
+        text = (
+            f"active={plan['active']}, and {len(recorded[0])} of the program's steps are recorded: "
+            "the profiler's step() belongs once behind each train.step(), until the schedule is "
+            "complete"
+        )
+        yield Fault("steps do not fit", line, text)
+    elif not any(len(window) == plan["active"] for window in profile["written"]):
+        text = (
+            "no Chrome trace of the recorded steps is written: on_trace_ready= gets a function "
+            "that writes one, or export_chrome_trace comes at the end; a table is no trace"
+        )
+        yield Fault("no trace", line, text)
 
 
 STAGES = (
@@ -808,29 +1007,35 @@ STAGES = (
 
 def checklist(script: Script) -> Iterator[Fault]:
     """Boxes, from the symptom to the measured gain."""
-    rows = [
-        (line, match[1])
+    boxes = [
+        (line, match[1].strip(), match[2])
         for line, note in script.notes
-        if (match := re.match(r"\[ ?\]\s*(.*)", note))
+        if (match := re.match(r"\[([ xX]?)\]\s*(.*)", note))
     ]
-    ticked = [line for line, note in script.notes if re.match(r"\[[xX]\]", note)]
+    ticked = [line for line, mark, _ in boxes if mark]
     if ticked:
         yield Fault("ticked", ticked[0], "the box is ticked already; a checklist begins as `# [ ]`")
+    rows = [(line, text.lower()) for line, _, text in boxes]
     if len(rows) < len(STAGES):
         text = f"the checklist has {len(rows)} lines `# [ ] ...`; five steps are the least"
         yield Fault("short checklist", rows[0][0] if rows else 0, text)
         return
-    at = 0
+    for line, said in rows:
+        if len(set(re.findall(r"[a-z]{2,}", said))) < 3:
+            text = f"`[ ] {said[:40]}` says too little: who has only this line must know what to do"
+            yield Fault("bare words", line, text)
+            return
+    at = -1
     for what, pattern in STAGES:
-        places = [i for i, (_, text) in enumerate(rows) if re.search(pattern, text.lower())]
+        places = [i for i, (_, text) in enumerate(rows) if re.search(pattern, text)]
         if not places:
             yield Fault(f"no {what}", rows[0][0], f"no line of the checklist is about {what}")
             return
-        later = [place for place in places if place >= at]
+        later = [place for place in places if place > at]
         if not later:
             text = (
-                f"{what} comes too early: first the symptom as a number, then the timeline, a "
-                "counter, one change, and the gain measured again"
+                f"{what} comes too early, or has no line of its own: first the symptom as a "
+                "number, then the timeline, a counter, one change, and the gain measured again"
             )
             yield Fault(f"early {what}", rows[places[-1]][0], text)
             return

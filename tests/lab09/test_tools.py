@@ -33,7 +33,10 @@ def _same_kernels(got, want, because):
         expect.close(us, right, because, n=100, what=name[:40], unit="us")
 
 
-@task("nsys_queries")
+@task(
+    "nsys_queries",
+    holds=("kernels", "latency", "bytes", "ranges", "in_ns", "ids", "demangled", "idle"),
+)
 @pytest.mark.parametrize("cause", ["pageable_copy", "exposed_comm"])
 def test_an_export_says_what_its_trace_says(student, rng, tmp_path, cause):
     """Kernels, launch latency, bytes, idle time and ranges of a training run on three streams.
@@ -70,7 +73,7 @@ def _ranges(got, want):
         expect.close(got.ranges[name], us, because, n=10_000, what=name, unit="us")
 
 
-@task("nsys_queries")
+@task("nsys_queries", holds=("absent", "no_latency", "equal_kernels", "empty", "copy_kinds"))
 @pytest.mark.parametrize("case", nsys_db.EDGES)
 def test_absent_tables_are_empty_tables(student, tmp_path, case):
     """Exports in which tables are missing, launches without kernels, kernels without launches.
@@ -89,7 +92,7 @@ def test_absent_tables_are_empty_tables(student, tmp_path, case):
     expect.close(got.idle_us, sum(lengths), because, n=4, scale=10.0, what="idle_us", unit="us")
 
 
-@task("nsys_queries")
+@task("nsys_queries", holds=("text", "unnamed", "no_string", "nothing_left_out"))
 def test_names_may_be_missing(student, tmp_path):
     """No StringIds, a NULL text, an id that nothing names: all of it is still counted.
     Oracle: databases of a few rows, summed up by hand."""
@@ -102,7 +105,7 @@ def test_names_may_be_missing(student, tmp_path):
     _ranges(student.nsys_queries(path), want)
 
 
-@task("nsys_queries")
+@task("nsys_queries", holds=("idle",))
 def test_gaps_are_those_of_the_whole_gpu(student, tmp_path):
     """Two streams that take turns, and a long kernel that covers short ones.
     Oracle: 2 us of 31 are idle, those from 12 to 14 us: by hand."""
@@ -113,7 +116,7 @@ def test_gaps_are_those_of_the_whole_gpu(student, tmp_path):
     expect.close(mine, [(12.0, 2.0)], because, n=4, what="gaps", unit="us")
 
 
-@task("nsys_queries", gate=False)
+@task("nsys_queries", gate=False, holds=("top", "equal_kernels"))
 def test_top_is_the_longest_list(student, tmp_path):
     """top=1 and top=2 cut the lists, not the sums.   Oracle: the same database by hand."""
     path, _ = nsys_db.EDGES["graph_launch"](tmp_path / "edge.sqlite")
@@ -124,17 +127,73 @@ def test_top_is_the_longest_list(student, tmp_path):
         expect.close(got.idle_us, 0.5, "idle time is that of all gaps", scale=3.0, unit="us")
 
 
-@task("nsys_queries", gate=False)
+@task("nsys_queries", gate=False, holds=("no_database", "below_one"))
 def test_what_is_no_export_is_refused_by_name(student, tmp_path):
-    """A text file, and a top of 0.   Oracle: the contract."""
+    """A text file, a path without a file, and a top of 0 and less.   Oracle: the contract."""
     path = tmp_path / "run.nsys-rep"
     path.write_bytes(b"not a database, whatever its name " * 60)
     refused = "only the exported .sqlite can be queried"
-    with expect.raises(ValueError, because=refused):
+    with expect.raises(ValueError, because=refused, names=("run.nsys-rep",)):
         student.nsys_queries(path)
     good, _ = nsys_db.EDGES["only_kernels"](tmp_path / "edge.sqlite")
-    with expect.raises(ValueError, because="at least one kernel is asked for"):
-        student.nsys_queries(good, 0)
+    for top in (0, -1):
+        with expect.raises(ValueError, because="at least one kernel is asked for"):
+            student.nsys_queries(good, top)
+
+
+@task("nsys_queries", gate=False, holds=("not_there", "none_made"))
+def test_a_file_that_is_not_there_is_not_made(student):
+    """A misspelt path.   Oracle: the sentence, and the folder's list of files."""
+    said, files = student.probe.of_an_absent_file("rank-7.sqlite")
+    refused = said.startswith("ValueError") and "rank-7.sqlite" in said
+    because = "a path without a file is a ValueError with its name, not an empty report"
+    expect.true(refused, because, said or "a report")
+    expect.equal(files, [], "whoever only reads makes no file", what="files made")
+
+
+@task("nsys_queries", gate=False, holds=("empty",))
+def test_a_database_of_something_else_is_an_empty_report(student, tmp_path):
+    """A file of no byte, and one with other tables.   Oracle: the contract."""
+    (tmp_path / "empty.sqlite").write_bytes(b"")
+    for path in (tmp_path / "empty.sqlite", oracles.other_tables(tmp_path / "other.sqlite")):
+        got = student.nsys_queries(path)
+        mine = (_kernels(got), got.launch_latency_us, got.h2d_bytes, got.idle_us, got.gaps)
+        because = "no table is a report of nothing"
+        expect.equal((*mine, got.ranges), ([], 0.0, 0, 0.0, [], {}), because, what="report")
+
+
+@task("nsys_queries", holds=("since_the_first", "equal_gaps", "top", "default"))
+def test_gaps_are_told_from_the_first_work(student, tmp_path):
+    """Work begins 1 ms into the file; gaps of 2, 5, 2, 2, 1, 2, 0.6 and 0.001 us, one ended
+    by a memset, one by a copy.   Oracle: a few rows by hand."""
+    path = oracles.equal_gaps(tmp_path / "gaps.sqlite")
+    want = [(7.0, 5.0), (1.0, 2.0), (16.0, 2.0), (22.0, 2.0), (32.0, 2.0), (27.0, 1.0)]
+    want += [(35.4, 0.6), (35.0, 0.001)]
+    because = "us since the first GPU work began; the longest first, of equal ones the earlier"
+    for got, count in ((student.nsys_queries(path), 5), (student.nsys_queries(path, 9), 8)):
+        mine = [(gap.start_us, gap.length_us) for gap in got.gaps]
+        expect.close(mine, want[:count], because, n=4, scale=40.0, what="gaps", unit="us")
+        expect.close(got.idle_us, 14.601, because, n=4, scale=40.0, what="idle_us", unit="us")
+    rows = [(f"k{name}", 4.0) for name in (1, 3, 5)] + [(f"k{name}", 1.0) for name in (0, 6, 7, 8)]
+    rows = [(oracles.full_name(name), 1, us) for name, us in [*rows, ("k9", 0.399), ("k91", 0.1)]]
+    _same_kernels(
+        student.nsys_queries(path, 9), rows, "of kernels with equal times the name decides"
+    )
+    expect.equal(got.h2d_bytes, 0, "none of the copies is to the device", what="h2d_bytes")
+    counts = [len(student.nsys_queries(path).kernels), len(student.nsys_queries(path, 9).kernels)]
+    expect.equal(counts, [5, 9], "at most top kernels, 5 unless told otherwise", "kernels")
+
+
+@task("nsys_queries", holds=("pushed", "empty_text", "no_end"))
+def test_ranges_are_those_that_were_pushed(student, tmp_path):
+    """Ranges of type 60, one without an end, an empty text, and names that come twice.
+    Oracle: a few rows by hand."""
+    got = student.nsys_queries(oracles.many_ranges(tmp_path / "ranges.sqlite"))
+    because = "eventType 59 alone is a range here, with its text, empty or not, or its textId's"
+    expect.equal(sorted(got.ranges), sorted(["", "step", "load"]), because, what="names of ranges")
+    want = {"": 3.0, "step": 5.5, "load": 0.25}
+    for name, us in want.items():
+        expect.close(got.ranges[name], us, because, n=10, what=repr(name), unit="us")
 
 
 @task("nsys_queries", extra=(f"data:{NCCL}",))
@@ -151,7 +210,7 @@ def test_the_export_of_a_real_trace(student, tmp_path):
 # -- roofline -------------------------------------------------------------------------------------
 
 
-@task("roofline")
+@task("roofline", holds=("in_order", "flops", "fma", "halves", "bytes", "not_asked"))
 def test_flops_and_bytes_of_known_kernels(student, rng):
     """Element-wise kernels, matrix products and packed halves.
     Oracle: what the kernels compute and move, from their shapes."""
@@ -168,7 +227,7 @@ def test_flops_and_bytes_of_known_kernels(student, rng):
         expect.close(point.intensity, flops / moved, because, n=16, what=what)
 
 
-@task("roofline")
+@task("roofline", holds=("ridge",))
 @pytest.mark.parametrize("row", oracles.PUBLISHED.values(), ids=lambda row: row["id"])
 def test_the_bound_changes_at_the_published_ridge(student, row):
     """With a peak as the only roof, kernels turn from memory to compute bound at the ridge.
@@ -185,7 +244,7 @@ def test_the_bound_changes_at_the_published_ridge(student, row):
     expect.equal(turns, 1, because, what="changes of the bound")
 
 
-@task("roofline")
+@task("roofline", holds=("bound",))
 def test_each_precision_has_a_peak_of_its_own(student, rng):
     """Doubles at 9.7 TFLOP/s bind where floats at 19.5 do not; mixed kernels add their times.
     Oracle: seconds of FLOPs and of bytes, compared as fractions."""
@@ -211,7 +270,7 @@ def test_each_precision_has_a_peak_of_its_own(student, rng):
     expect.equal(got, want, because, what="bounds")
 
 
-@task("roofline")
+@task("roofline", holds=("tensor",))
 def test_tensor_cores_are_not_in_these_counters(student):
     """A bf16 GEMM of 4096^3 counts 0.1 % of its FLOPs here and looks memory bound.
     Oracle: 2 x 4096^3 FLOPs, and the scalar epilogue that the counters see."""
@@ -224,7 +283,7 @@ def test_tensor_cores_are_not_in_these_counters(student):
     expect.equal(got.bound, "memory", because, what="bound")
 
 
-@task("roofline", gate=False)
+@task("roofline", holds=("both_ways",))
 def test_reads_and_writes_add_up_to_the_traffic(student, rng):
     """Rows with dram__bytes_read.sum and dram__bytes_write.sum alone.   Oracle: their sum."""
     read, written = (int(rng.integers(1, 10**9)) for _ in range(2))
@@ -235,7 +294,7 @@ def test_reads_and_writes_add_up_to_the_traffic(student, rng):
     expect.close(got.bytes, read + written, "traffic goes both ways", n=4, what="bytes")
 
 
-@task("roofline", gate=False)
+@task("roofline", gate=False, holds=("corners",))
 def test_corners_of_the_plane(student):
     """No byte, no FLOP, neither.   Oracle: the contract: inf, 0.0, 0.0."""
     rows = [oracles.launch(name, moved, fadd=n) for name, moved, n in _CORNERS]
@@ -249,7 +308,7 @@ def test_corners_of_the_plane(student):
 _CORNERS = [("registers only", 0, 10**6), ("copy", 10**6, 0), ("empty", 0, 0)]
 
 
-@task("roofline", gate=False)
+@task("roofline", gate=False, holds=("without", "none_of_nine", "lanes", "no_peak"))
 def test_what_cannot_be_placed_is_refused(student):
     """No counters, no bytes, no peak, half_lanes of 4.   Oracle: the contract."""
     good = oracles.launch("k", 100, fadd=5)
@@ -264,6 +323,55 @@ def test_what_cannot_be_placed_is_refused(student):
     ):
         with expect.raises(ValueError, because=because):
             student.roofline([row], peaks)
+
+
+@task("roofline", gate=False, holds=("named", "without", "lanes", "no_peak"))
+def test_a_refused_row_is_named(student):
+    """Of three rows the second is wrong: which, and for what.   Oracle: names in the sentence."""
+    good = oracles.launch("fine_kernel", 100, fadd=5)
+    parts = {k: v for k, v in good.counters.items() if k != "dram__bytes.sum"}
+    read, write = {"dram__bytes_read.sum": 5.0}, {"dram__bytes_write.sum": 5.0}
+    double = oracles.launch("odd_kernel", 100, dadd=5).counters
+    no_double = Peaks("GPU", {"f": 1e12}, 1e12)
+    for counters, lanes, peaks, because in (
+        (parts, 1, A100, "bytes that nobody counted are not 0"),
+        (parts | read, 1, A100, "what was read is half of the traffic"),
+        (parts | write, 1, A100, "what was written is half of the traffic"),
+        ({"dram__bytes.sum": 100.0}, 1, A100, "FLOPs that nobody counted are not 0"),
+        (good.counters, 0, A100, "an instruction holds one half or two"),
+        (good.counters, 3, A100, "an instruction holds one half or two"),
+        (double, 1, no_double, "doubles need the peak of doubles"),
+        (double, 1, Peaks("GPU", {"f": 1e12, "d": 0.0}, 1e12), "a peak of 0 is none"),
+        (double, 1, Peaks("GPU", {"f": 1e12, "d": -1.0}, 1e12), "a peak below 0 is none"),
+    ):
+        row = KernelCounters("odd_kernel", counters, lanes)
+        with expect.raises(ValueError, because=because, names=("odd_kernel",)):
+            student.roofline([good, row, good], peaks)
+
+
+@task("roofline", holds=("absent_is_zero", "bytes", "halves", "as_long"))
+def test_what_is_enough_to_place_a_kernel(student):
+    """One counter of the nine, a peak that nobody needs, both ways of counting bytes, packed code
+    without halves, a kernel on the ridge.   Oracle: a few numbers by hand."""
+    counter = FLOP_COUNTER.format
+    one = KernelCounters("one", {counter("d", "fma"): 4.0, "dram__bytes.sum": 16.0})
+    both = {counter("f", "add"): 6.0, "dram__bytes.sum": 3.0}
+    both |= {"dram__bytes_read.sum": 50.0, "dram__bytes_write.sum": 50.0}
+    packed = {counter("f", "mul"): 8.0, counter("h", "add"): 1.0, "dram__bytes.sum": 5.0}
+    rows = [one, KernelCounters("both", both), KernelCounters("packed", packed, 2)]
+    got = student.roofline(rows, A100)
+    because = "a counter that is not in the row is 0; dram__bytes.sum comes first; halves pack"
+    mine = [(point.flops, point.bytes) for point in got]
+    expect.close(mine, [(8.0, 16.0), (6.0, 3.0), (10.0, 5.0)], because, n=4, what="(flops, bytes)")
+    got = student.roofline(
+        [oracles.launch("on the ridge", 4096, fadd=8192)], Peaks("", {"f": 2.0}, 1.0)
+    )
+    because = "compute is what takes longer than the bytes, not as long"
+    expect.equal(got[0].bound, "memory", because, what="bound on the ridge")
+    no_floats = Peaks("", {"d": 1.0}, 1.0)
+    got = student.roofline([one], no_floats)
+    expect.equal(got[0].bound, "memory", "only a precision with FLOPs needs its peak", what="bound")
+    expect.equal(student.roofline([], A100), [], "no row, no point", what="points")
 
 
 @task("roofline", extra=(f"data:{COUNTERS}",))

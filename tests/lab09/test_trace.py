@@ -40,7 +40,7 @@ BY_HAND = {
 }
 
 
-@task("busy_time")
+@task("busy_time", holds=("union", "any_order", "overlap", "gaps"))
 @pytest.mark.parametrize("case", BY_HAND)
 def test_intervals_counted_by_hand(student, case):
     """A microsecond in which two streams work is one busy microsecond.
@@ -52,7 +52,7 @@ def test_intervals_counted_by_hand(student, case):
     )
 
 
-@task("busy_time")
+@task("busy_time", holds=("union", "overlap"))
 def test_busy_time_is_what_painting_covers(student, rng):
     """Random work on several streams is busy where painting it leaves colour.
     Oracle: a row of boxes, one a microsecond, painted and counted."""
@@ -66,7 +66,7 @@ def test_busy_time_is_what_painting_covers(student, rng):
         )
 
 
-@task("busy_time", gate=False)
+@task("busy_time", gate=False, holds=("any_order", "overlap"))
 def test_cutting_and_repeating_change_nothing(student):
     """The order, a cut in two, a repeated interval: the same busy time. What lies apart adds up.
     Oracle: these laws, and a painted row."""
@@ -95,7 +95,7 @@ def test_cutting_and_repeating_change_nothing(student):
     laws()
 
 
-@task("busy_time", gate=False)
+@task("busy_time", gate=False, holds=("nothing",))
 def test_no_interval_is_no_time(student):
     """An empty list is busy for 0 us, and so are intervals without length.
     Oracle: the contract."""
@@ -103,7 +103,7 @@ def test_no_interval_is_no_time(student):
     expect.close(got, [0.0, 0.0, 2.0], "nothing ran, so nothing was busy", floor=NS, unit="us")
 
 
-@task("busy_time", gate=False)
+@task("busy_time", gate=False, holds=("large_times",))
 def test_timestamps_of_a_real_trace(student, rng):
     """Times of 4.5e12 us with three decimals, as new traces have them.
     Oracle: the same in whole nanoseconds, painted; a float there is 1 ns from the next."""
@@ -115,13 +115,31 @@ def test_timestamps_of_a_real_trace(student, rng):
     expect.close(got, want, "subtract first, add then: times are large", floor=floor, unit="us")
 
 
-@task("busy_time", gate=False)
+@task("busy_time", gate=False, holds=("backwards",))
 def test_an_interval_that_ends_before_it_starts_is_refused(student):
     """(5, 3) is no interval; a file with one is broken.
     Oracle: the contract."""
-    for wrong in ([(5.0, 3.0)], [(0.0, 10.0), (5.0, 3.0)], [(9.0, 2.0), (0.0, 10.0)]):
+    for wrong in (
+        *([(5.0, 3.0)], [(0.0, 10.0), (5.0, 3.0)], [(9.0, 2.0), (0.0, 10.0)]),
+        *([(5.0, 4.999)], [(2.0, 9.0), (7.0, 6.5)]),
+    ):
         with expect.raises(ValueError, "an interval that ends before it starts hides a mistake"):
             student.busy_time(wrong)
+
+
+@task("busy_time", gate=False, holds=("iterable",))
+def test_intervals_may_come_one_by_one(student):
+    """A generator of intervals is as good as a list.   Oracle: sums done by hand."""
+    rows = [(5.0, 9.0), (0.0, 6.0), (20.0, 21.5)]
+    got = student.probe.of_a_generator(rows)
+    expect.close(got, 10.5, "intervals may be any iterable: go through it once", unit="us")
+
+
+@task("busy_time", gate=False, holds=("below_zero",))
+def test_times_below_zero_are_times(student):
+    """Intervals before the trace's zero.   Oracle: sums done by hand."""
+    got = student.map("busy_time", [([(-9.0, -4.0), (-5.0, 1.0)],), ([(-3.0, -2.0)],)])
+    expect.close(got, [10.0, 1.0], "zero is a time like any other", unit="us")
 
 
 # -- load_trace -----------------------------------------------------------------------------------
@@ -243,7 +261,7 @@ FILES = {
 }
 
 
-@task("load_trace")
+@task("load_trace", holds=("complete", "gzipped", "both_ways"))
 @pytest.mark.parametrize("form", FILES)
 def test_only_complete_events_have_a_duration(student, rng, tmp_path, form):
     """Events with ph X come back with their times and ids, the other phases do not.
@@ -257,7 +275,7 @@ def test_only_complete_events_have_a_duration(student, rng, tmp_path, form):
     _same_fields(got, events, ("name", "cat", "pid", "tid", "stream", "corr", "args"))
 
 
-@task("load_trace")
+@task("load_trace", holds=("base",))
 def test_the_base_is_kept_apart(student, rng, tmp_path):
     """`baseTimeNanoseconds` comes back exactly, and no nanosecond of an event is lost to it.
     Oracle: integers; a float of 1.7e15 us is 250 ns from the next."""
@@ -278,7 +296,7 @@ def test_the_base_is_kept_apart(student, rng, tmp_path):
     expect.equal(got.base_ns, base, "an event's time since 1970 is base_ns + 1000 * ts_us")
 
 
-@task("load_trace")
+@task("load_trace", holds=("no_dur", "no_cat", "no_args"))
 def test_what_is_missing_has_a_default(student, tmp_path):
     """An event without cat, dur or args is still an event.
     Oracle: the contract, field by field."""
@@ -303,7 +321,7 @@ def test_what_is_missing_has_a_default(student, tmp_path):
     expect.equal(got.base_ns, 0, "without baseTimeNanoseconds, base_ns is 0", "base_ns")
 
 
-@task("load_trace")
+@task("load_trace", holds=("ids", "places"))
 def test_ids_are_ints_however_they_are_written(student, tmp_path):
     """7, 7.0 and "7" are one stream, and a correlation of 0 is none.
     Oracle: the contract, id by id."""
@@ -313,7 +331,8 @@ def test_ids_are_ints_however_they_are_written(student, tmp_path):
         | {"tid": value, "args": {"stream": value, "correlation": value}}
         for i, value in enumerate(written)
     ]
-    rows.append({"ph": "X", "cat": "cpu_op", "name": "7", "ts": 20, "dur": 1, "pid": "1", "tid": 2})
+    row = {"ph": "X", "cat": "cpu_op", "name": "7", "ts": 20, "dur": 1, "pid": "1", "tid": 2}
+    rows.append(row)
     got = _events(student.load_trace(_write(tmp_path, "ids.json", {"traceEvents": rows}, False)))
     expect.equal([e.name for e in got], list("01234567"), "every one of them is an event", "names")
     want = [57541, 57541, 57541, None, None, None, None, None]
@@ -328,7 +347,7 @@ def test_ids_are_ints_however_they_are_written(student, tmp_path):
     expect.equal(got[7].pid, 1, "a process is a number, also as text", "pid")
 
 
-@task("load_trace")
+@task("load_trace", holds=("in_order", "longer_first"))
 def test_events_are_in_order(student, rng, tmp_path):
     """Files have their events thread by thread; a Trace has them by time.
     Oracle: sorted numbers."""
@@ -342,7 +361,7 @@ def test_events_are_in_order(student, rng, tmp_path):
     expect.equal(mine, want, why, f"(ts_us - {zero:.0f}, dur_us)")
 
 
-@task("load_trace")
+@task("load_trace", holds=("cut_off",))
 @pytest.mark.parametrize("gz", [True, False], ids=["gzipped", "plain"])
 def test_a_file_that_is_cut_off_is_named(student, rng, tmp_path, gz):
     """A whole file is read; half of it is a ValueError that says which file.
@@ -360,9 +379,15 @@ def test_a_file_that_is_cut_off_is_named(student, rng, tmp_path, gz):
         expect.equal(got, "a ValueError", why, "what came of the half of it")
         why = "who loads 128 ranks must read in the sentence which file it was"
         expect.true(name in said, why, said)
+    if gz:  # its length is right, and a byte in the middle is not
+        for at in (len(whole) // 3, len(whole) // 2, 20):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+            said = student.probe.refusal(path)
+            why = "a damaged file is refused with a ValueError that says which"
+            expect.true(said is not None and name in said, why, said or "a trace")
 
 
-@task("load_trace", gate=False)
+@task("load_trace", gate=False, holds=("complete",))
 @pytest.mark.parametrize("style", ["floats", "integers", "sampled"])
 def test_a_whole_job_is_read(student, rng, tmp_path, style):
     """Every kernel, copy and memset of a training job in each of three ways of writing.
@@ -377,7 +402,7 @@ def test_a_whole_job_is_read(student, rng, tmp_path, style):
     expect.equal(base_ns, want, "the base is kept as an int", "base_ns")
 
 
-@task("load_trace", gate=False)
+@task("load_trace", gate=False, holds=("bare_list",))
 def test_a_bare_list_is_a_trace(student, rng, tmp_path):
     """The Trace Event Format allows the list of events without anything around it.
     Oracle: the events from which the file was written."""
@@ -388,7 +413,7 @@ def test_a_bare_list_is_a_trace(student, rng, tmp_path):
     expect.equal(header, (0, None, None), "a list has no header", "(base_ns, rank, world_size)")
 
 
-@task("load_trace", gate=False)
+@task("load_trace", gate=False, holds=("nan",))
 def test_a_nan_among_the_args(student, rng, tmp_path):
     """NaN and Infinity are no JSON, but are written.
     Oracle: the events from which the file was written."""
@@ -399,7 +424,7 @@ def test_a_nan_among_the_args(student, rng, tmp_path):
     _same_times(student.load_trace(_write(tmp_path, "nan.json.gz", content, True)), events)
 
 
-@task("load_trace", gate=False)
+@task("load_trace", gate=False, holds=("job",))
 def test_the_rank_comes_with_it(student, rng, tmp_path):
     """`distributedInfo` says which rank of how many.
     Oracle: the numbers that were written."""
@@ -417,7 +442,7 @@ def test_the_rank_comes_with_it(student, rng, tmp_path):
         expect.equal(got, want, "what the file does not say is None", "(rank, world_size)")
 
 
-@task("load_trace", gate=False)
+@task("load_trace", gate=False, holds=("no_list",))
 def test_what_is_no_trace_is_refused(student, tmp_path):
     """Other JSON is refused with its name.
     Oracle: the file's name in the sentence."""
@@ -425,6 +450,46 @@ def test_what_is_no_trace_is_refused(student, tmp_path):
         said = student.probe.refusal(_write(tmp_path, "config.json", content, False))
         why = "what holds no list of events is a ValueError that says which file"
         expect.true(said is not None and "config.json" in said, why, said or "load_trace returned")
+
+
+@task("load_trace", holds=("base_exact",))
+def test_a_base_of_any_number_is_exact(student, tmp_path):
+    """Bases of 19 digits, none of them a float.   Oracle: integers."""
+    for base in (1_711_964_646_000_000_001, 1_711_964_646_123_456_789, 7):
+        row = {"ph": "X", "name": "k", "ts": 1.5, "dur": 1, "pid": 0, "tid": 0}
+        content = {"baseTimeNanoseconds": base, "traceEvents": [row]}
+        got = student.load_trace(_write(tmp_path, "base.json", content, False))
+        why = "base_ns is an int and exact; through a float it would be up to 128 ns off"
+        expect.equal([format.kind(got.base_ns), got.base_ns], ["int", int(base)], why, "base_ns")
+
+
+@task("load_trace", gate=False, holds=("as_floats", "no_place"))
+def test_times_are_floats_and_places_have_a_default(student, tmp_path):
+    """Whole microseconds come back as floats; an event without pid and tid has "".
+    Oracle: the contract, field by field."""
+    rows = [
+        {"ph": "X", "name": "a", "ts": 10, "dur": 4},
+        {"ph": "X", "name": "b", "ts": 12, "dur": 4, "pid": "Spans", "tid": 7.0},
+    ]
+    got = student.load_trace(_write(tmp_path, "ints.json", {"traceEvents": rows}, False))
+    events = _events(got)
+    kinds = [[format.kind(event.ts_us), format.kind(event.dur_us)] for event in events]
+    expect.equal(kinds, [["float"] * 2] * 2, "ts_us and dur_us are floats", "types")
+    places = [[event.pid, event.tid] for event in events]
+    expect.equal(places, [["", ""], ["Spans", 7]], 'a missing place is ""', "[pid, tid]")
+
+
+@task("load_trace", gate=False, holds=("no_event",))
+def test_what_is_no_event_is_refused(student, tmp_path):
+    """Rows that are a number, a text, null, or a complete event without a time.
+    Oracle: the file's name in the sentence."""
+    good = {"ph": "X", "name": "k", "ts": 1, "dur": 1, "pid": 0, "tid": 0}
+    late = {key: value for key, value in good.items() if key != "ts"}
+    for row in (7, "X", None, [good], late, good | {"ts": "soon"}, good | {"ts": None}):
+        path = _write(tmp_path, "broken.json", {"traceEvents": [good, row]}, False)
+        said = student.probe.refusal(path)
+        why = "a row that is no event is a ValueError with the file's name: the file is broken"
+        expect.true(said is not None and "broken.json" in said, why, said or "load_trace returned")
 
 
 COUNTED = {
@@ -512,7 +577,7 @@ def _same_parts(got, want, why, floor):
         expect.equal(got, want, why, unit="us")
 
 
-@task("temporal_breakdown")
+@task("temporal_breakdown", holds=("parts", "compute", "non_compute", "idle", "gpu_work"))
 def test_a_breakdown_by_hand(student):
     """40 us: 20 of them compute, 18 communication or copies alone, 2 idle.
     Oracle: counted on the fingers, from eight intervals."""
@@ -521,7 +586,7 @@ def test_a_breakdown_by_hand(student):
     _breakdown(got, want, RUNS)
 
 
-@task("temporal_breakdown")
+@task("temporal_breakdown", holds=("span", "compute", "gpu_work", "classes"))
 def test_a_breakdown_is_what_painting_shows(student, rng):
     """Work of three classes on 2, 4 and 6 streams, with names of every kind.
     Oracle: a row of boxes for each class, painted and counted."""
@@ -531,7 +596,7 @@ def test_a_breakdown_is_what_painting_shows(student, rng):
         _breakdown(got, made.whole.breakdown, "where computation runs it is compute")
 
 
-@task("temporal_breakdown")
+@task("temporal_breakdown", holds=("last_step", "shrinks", "default"))
 def test_the_last_step_can_be_left_out(student, rng):
     """Without the last step there is no work that it launched, and all that earlier ones did.
     Oracle: the work of those steps, by how the trace was made, painted and counted."""
@@ -558,7 +623,7 @@ def test_the_breakdown_of_a_whole_job(student, rng, style):
     _breakdown(got, truth.without_last, "without what the last step launched", floor)
 
 
-@task("temporal_breakdown", gate=False)
+@task("temporal_breakdown", gate=False, holds=("one_step",))
 def test_one_step_is_counted_whole(student, rng):
     """With one step, or none, nothing is left out.
     Oracle: the same trace, painted and counted."""
@@ -570,7 +635,7 @@ def test_one_step_is_counted_whole(student, rng):
         _breakdown(got, made.whole.breakdown, "without its only step a trace would be empty")
 
 
-@task("temporal_breakdown", gate=False)
+@task("temporal_breakdown", gate=False, holds=("no_work",))
 def test_no_work_is_no_time(student):
     """A trace of the host alone has three parts of 0 us.
     Oracle: the contract."""
@@ -581,7 +646,7 @@ def test_no_work_is_no_time(student):
     _breakdown(got, {"idle": 0, "compute": 4, "non_compute": 0}, "one kernel is never idle")
 
 
-@task("temporal_breakdown", gate=False)
+@task("temporal_breakdown", gate=False, holds=("add_up",))
 def test_the_parts_add_up_to_the_span(student):
     """idle + compute + non_compute is the time from the first start to the last end, and no part is
     below 0.   Oracle: this law of conservation; a rounding error for each event is allowed."""
@@ -605,6 +670,53 @@ def test_the_parts_add_up_to_the_span(student):
         expect.at_least(min(got.values()), -floor, "a part of a time is not negative", unit="us")
 
     adds_up()
+
+
+NAMES = {
+    "ncclDevKernel_AllReduce": "communication",
+    "void fused::NCCLSendRecv(float*)": "communication",
+    "Memcpy by nccl": "communication",
+    "Memcpy HtoD (Pageable -> Device)": "memory",
+    "Memset (Device)": "memory",
+    "void at::native::memcpy_like_kernel<float>(int)": "computation",
+    "memset_kernel": "computation",
+    "triton_poi_fused_copy_relu_0": "computation",
+    "": "computation",
+}
+
+
+@task("temporal_breakdown", holds=("classes",))
+def test_each_name_has_its_class(student):
+    """nccl in capitals or not, Memcpy and Memset as they are written, the rest.
+    Oracle: the rule, name by name."""
+    got = student.map("kernel_class", [(name,) for name in NAMES])
+    for name, kind in zip(NAMES, got, strict=True):
+        expect.equal(kind, NAMES[name], f"the class of {name!r}", "kernel_class")
+
+
+@task("temporal_breakdown", holds=("launched_before", "no_launch"))
+def test_who_belongs_to_the_last_step(student):
+    """Launched just before the last step, at its very beginning, within it, or nowhere.
+    Oracle: counted on the fingers."""
+    events = [host("ProfilerStep#3", 0, 100, MAIN), host("ProfilerStep#4", 100, 100, MAIN)]
+    for corr, at, start, length in ((1, 10, 20, 8), (2, 99, 120, 16), (3, 100, 150, 32)):
+        events.append(call("cudaLaunchKernel", at, 3, MAIN, corr))
+        events.append(work("gemm", start, length, 7, corr))
+    events.append(call("cudaStreamSynchronize", 50, 3, MAIN, None))
+    events += [work("gemm", 300, 64, 7, None), work("gemm", 400, 128, 7, 77)]
+    events.append(work("gemm", 4, 2, 7, 78))
+    events += [call("cudaLaunchKernel", 150, 3, MAIN, 4), work("gemm", 600, 256, 7, 4)]
+    events.append(host("cudaLaunchKernel", 5, 3, MAIN, "cpu_op"))
+    late = [call("cudaLaunchKernel", 90, 3, MAIN, 5), work("gemm", 1020, 4, 7, 5)]
+    got = student.temporal_breakdown(in_order(events + late), include_last_step=False)
+    because = "however late it runs, work belongs to the step in which it was launched"
+    _breakdown(got, {"idle": 976, "compute": 28, "non_compute": 0}, because)
+    got = student.temporal_breakdown(in_order(events), include_last_step=False)
+    why = (
+        "launched at 10 and 99 us, work of 8 and 16 us is not the last step's (100 us); "
+        "what was launched then, later, or nowhere in the trace is left out"
+    )
+    _breakdown(got, {"idle": 92, "compute": 24, "non_compute": 0}, why)
 
 
 def _percent(parts):
@@ -656,7 +768,7 @@ def _two(got):
     return got
 
 
-@task("overlap")
+@task("overlap", holds=("pair", "ratio", "memory"))
 def test_an_overlap_by_hand(student):
     """20 us of communication, 10 of them beside computation: half is hidden, 10 us are exposed.
     Oracle: counted on the fingers. A copy runs beside 4 of the others, and hides nothing."""
@@ -664,7 +776,7 @@ def test_an_overlap_by_hand(student):
     _pair(got, (0.5, 10), RUNS)
 
 
-@task("overlap")
+@task("overlap", holds=("one_time", "memory"))
 def test_two_communications_at_once_are_one_time(student):
     """Two all-reduces on two streams, 30 us together, 10 of them at once; 12 us are hidden.
     Oracle: counted on the fingers: 12 of 30 is 0.4."""
@@ -681,7 +793,7 @@ def test_two_communications_at_once_are_one_time(student):
     _pair(got, (0.4, 18), why)
 
 
-@task("overlap")
+@task("overlap", holds=("ratio", "exposed"))
 def test_an_overlap_is_what_painting_shows(student, rng):
     """Communication on 2, 4 and 6 streams, with names of every kind.
     Oracle: a row of boxes for communication and one for computation, painted and counted."""
@@ -708,7 +820,7 @@ def test_the_overlap_of_a_whole_job(student, rng, style):
     expect.close(exposed, truth.exposed_us, why, floor=floor, what="exposed_us", unit="us")
 
 
-@task("overlap", gate=False)
+@task("overlap", gate=False, holds=("none",))
 def test_without_communication_nothing_is_exposed(student):
     """No communication is (0.0, 0.0); all of it hidden is 1, none of it 0.
     Oracle: the contract."""
@@ -721,7 +833,7 @@ def test_without_communication_nothing_is_exposed(student):
     _pair(student.overlap(in_order([gemm, alone])), (0.0, 5.0), "none of it is hidden")
 
 
-@task("overlap", gate=False)
+@task("overlap", gate=False, holds=("ratio", "exposed"))
 def test_a_ratio_lies_between_0_and_1(student):
     """Whatever runs, 0 <= ratio <= 1, and the exposed part is what the ratio leaves of the time.
     Oracle: these laws; a rounding error for each event is allowed."""
@@ -827,7 +939,10 @@ def _owners(got, want, why, floor=NS):
     _same_parts(got, want, why, floor)
 
 
-@task("attribute")
+@task(
+    "attribute",
+    holds=("names", "from_the_launch", "by_correlation", "graph", "others", "unattributed", "zero"),
+)
 def test_a_step_attributed_by_hand(student):
     """Ten launches in and around four ranges; each piece of work has another power of two of us.
     Oracle: read off the table from which the trace is made."""
@@ -842,7 +957,7 @@ def test_a_step_attributed_by_hand(student):
     _owners(got, want, why)
 
 
-@task("attribute")
+@task("attribute", holds=("annotations", "others", "innermost", "unattributed"))
 def test_planted_owners_are_found(student, rng):
     """Three steps with ranges on three threads; the GPU runs all of it later.
     Oracle: who launched it was decided before any time was drawn."""
@@ -864,7 +979,7 @@ def test_the_owners_of_a_whole_job(student, rng, style):
     _owners(got, truth.attributed, "work belongs to the range in which it was launched", floor)
 
 
-@task("attribute", gate=False)
+@task("attribute", gate=False, holds=("one_owner",))
 def test_nothing_is_lost_and_nothing_counted_twice(student, rng):
     """Whatever is asked for, the values add up to the durations of all GPU work.
     Oracle: this law of conservation, for five choices of names."""
@@ -878,7 +993,7 @@ def test_nothing_is_lost_and_nothing_counted_twice(student, rng):
     _owners(got, {"<unattributed>": total}, "without a range nobody owns anything")
 
 
-@task("attribute", gate=False)
+@task("attribute", holds=("half_open",))
 def test_a_range_ends_where_the_next_begins(student):
     """A launch at the very time at which one range ends and another begins belongs to the second.
     Oracle: the contract, start <= t < end."""
@@ -888,6 +1003,35 @@ def test_a_range_ends_where_the_next_begins(student):
         events.append(work("gemm", 200 + at, length, 7, corr))
     want = {"forward": 1, "backward": 2, "<unattributed>": 4}
     _owners(student.attribute(in_order(events), ["forward", "backward"]), want, "start <= t < end")
+
+
+@task("attribute", holds=("own_first", "innermost", "together", "sequence"))
+def test_the_innermost_owns_and_its_own_thread_comes_first(student):
+    """Ranges that begin together, a later one on another thread, and one without length.
+    Oracle: the contract, launch by launch; each duration is another power of two."""
+    events = [
+        host("outer", 0, 100, MAIN),
+        host("inner", 0, 50, MAIN),
+        host("elsewhere", 60, 30, AUTOGRAD),
+        host("late", 200, 50, LOADER),
+        host("later", 210, 20, 9),
+        host("nothing", 70, 0, MAIN),
+        work("gemm", -500, 128, 7, None),
+    ]
+    launches = (
+        *((1, 0, 1, MAIN), (2, 70, 2, MAIN), (3, 70, 4, AUTOGRAD), (4, 80, 8, 5)),
+        *((5, 215, 16, MAIN), (6, 240, 32, MAIN), (7, 95, 64, AUTOGRAD)),
+    )
+    for corr, at, length, thread in launches:
+        events.append(call("cudaLaunchKernel", at, 5, thread, corr))
+        events.append(work("gemm", 400 + 100 * corr, length, 7, corr))
+    want = {"outer": 2 + 64, "inner": 1, "elsewhere": 4 + 8, "late": 32, "later": 16, "nothing": 0}
+    got = student.attribute(in_order(events), tuple(want))
+    why = (
+        "of two that begin together the shorter is inner; a thread's own range comes before "
+        "a later one of another thread; without an own one, the one that began last"
+    )
+    _owners(got, want | {"<unattributed>": 128}, why)
 
 
 STAGES = ("## forward ##", "## backward ##", "## optimizer ##")

@@ -195,3 +195,13 @@ the_host_time_of_a_range = lines(
         "    for span in wanted:\n        total[span.name] += span.dur_us\n",
     ),
 )
+
+open_at_its_very_end = lines(
+    """A range is not open any more at the moment at which it ends: start <= t < end.""",
+    ("span.ts_us <= launch.ts_us < span.end_us", "span.ts_us <= launch.ts_us <= span.end_us"),
+)
+
+the_longer_of_two = lines(
+    """Of two ranges that began together the *shorter* one is the inner one.""",
+    ("key=lambda s: (s.ts_us, -s.dur_us)", "key=lambda s: (s.ts_us, s.dur_us)"),
+)

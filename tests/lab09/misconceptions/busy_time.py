@@ -1,4 +1,4 @@
-from grader.suite import misconception
+from grader.suite import lines, misconception
 
 
 @misconception()
@@ -104,3 +104,10 @@ def alone_only(intervals):
             busy += time - since
         depth, since = depth + step, time
     return busy
+
+
+sorted_by_their_ends = lines(
+    """The intervals are gone through by their *ends* here, so of a long one the part before a short
+    one's end is lost; sort them by their starts.""",
+    ("in sorted(intervals):", "in sorted(intervals, key=lambda pair: pair[1]):"),
+)

@@ -179,3 +179,55 @@ counters_first = lines(
         "# [ ] the idle time or the longest kernels have a name: a gap's cause, a range, a copy",
     ),
 )
+
+
+@misconception(file="profile_commands.sh")
+def tables_before_the_report(text):
+    """A shell runs one command after another: here the tables are asked for before there is a
+    report to read."""
+    first, last = text.index("# 3. The same report"), text.index("# 4. Why is")
+    tables = text[first:last]
+    start = text.index("# 1. When is the GPU idle?")
+    return text[:start] + tables + text[start:first] + text[last:]
+
+
+the_report_of_the_rank = lines(
+    """The report that is exported is that of the job; the first one, of the run on one GPU, is what
+    the tables are about.""",
+    ("timeline.sqlite timeline.nsys-rep", "timeline.sqlite timeline_rank0.nsys-rep"),
+)
+
+the_text_alone = lines(
+    """train.py is a text, which no profiler can start: the program is python, and train.py is its
+    argument.""",
+    ("--output=timeline \\\n    python train.py", "--output=timeline \\\n    train.py"),
+)
+
+a_table_is_no_trace = lines(
+    """on_trace_ready gets the profiler when the schedule is complete. A table that is printed is no
+    trace: nothing of the timeline is left.""",
+    ('p.export_chrome_trace("trace.json.gz")', "print(p.key_averages().table())"),
+)
+
+nothing_is_written = lines(
+    """The profiler keeps what it records in memory, and nobody asks for it: without on_trace_ready
+    or export_chrome_trace no trace is written.""",
+    ('    on_trace_ready=lambda p: p.export_chrome_trace("trace.json.gz"),\n', ""),
+)
+
+the_programs_warm_up_is_recorded = lines(
+    """The schedule's own wait is short, and the program's first 20 steps warm up: let them pass
+    with skip_first= or a longer wait=.""",
+    (", skip_first=20", ""),
+)
+
+all_kernels_with_an_m = lines(
+    """The expression is shorter than it may be, and matches kernels that nobody asked about; each
+    of them takes one of the few launches.""",
+    ("'regex:gemm|conv'", "'regex:gem|con'"),
+)
+
+one_name_for_two_reports = lines(
+    """Both commands write one file: the second report takes the place of the first.""",
+    ("-o timeline_rank0", "-o timeline"),
+)

@@ -119,3 +119,140 @@ gaps_of_one_stream = lines(
         "    idle = [(end, start) for (_, end), (start, _) in itertools.pairwise(compute)]\n",
     ),
 )
+
+the_kernel_before_the_gap = lines(
+    """A gap is put down to tiny kernels here because the work *before* it was tiny. What the GPU
+    waited for is the kernel that ends the gap.""",
+    ("tiny_starts = {e.ts_us for", "tiny_starts = {e.end_us for"),
+    ("if gap[1] in tiny_starts", "if gap[0] in tiny_starts"),
+)
+
+tiny_up_to_ten = lines(
+    """A kernel is tiny up to TINY_US, 5 us; up to 10 it is short, and not the reason.""",
+    ("e.dur_us <= TINY_US", "e.dur_us <= 2 * TINY_US"),
+)
+
+below_tiny = lines(
+    """A kernel of exactly TINY_US is tiny, too: at most, not below.""",
+    ("e.dur_us <= TINY_US", "e.dur_us < TINY_US"),
+)
+
+tiny_if_it_computes = lines(
+    """A gap that ends with a tiny kernel is one of tiny kernels whatever that kernel does, also if
+    it communicates.""",
+    (
+        'if e.cat == "kernel" and e.dur_us',
+        'if e.cat == "kernel" and kernel_class(e.name) == "computation" and e.dur_us',
+    ),
+)
+
+tiny_copies_too = lines(
+    """A copy or a memset that ends a gap is no kernel, however short it is.""",
+    ('if e.cat == "kernel" and e.dur_us', "if e.dur_us"),
+)
+
+all_shares_of_the_span = lines(
+    """Copies, communication and stragglers are shares of the *busy* time here; only what is lost
+    while the GPU idles is a share of the span.""",
+    ("compute)), busy_us)", "compute)), span_us)"),
+    (
+        '"straggler": (exposed_us - least_us, busy_us)',
+        '"straggler": (exposed_us - least_us, span_us)',
+    ),
+    ('"exposed_comm": (least_us, busy_us)', '"exposed_comm": (least_us, span_us)'),
+)
+
+waiting_counts_twice = lines(
+    """What is a straggler's is taken off exposed_comm: the same microseconds are no evidence for
+    both.""",
+    ('"exposed_comm": (least_us, busy_us)', '"exposed_comm": (exposed_us, busy_us)'),
+)
+
+the_mean_of_the_peers = lines(
+    """The peers' mean says little: what no rank can avoid is what the rank with the *least* exposed
+    communication shows.""",
+    (
+        "least_us = min([exposed_us, *(overlap(peer)[1] for peer in peers)])",
+        "shown = [overlap(peer)[1] for peer in peers]\n"
+        "    least_us = min(exposed_us, statistics.mean(shown)) if shown else exposed_us",
+    ),
+)
+
+the_first_peer_alone = lines(
+    """Only the first of the peers is looked at; any of them may be the one with the least exposed
+    communication.""",
+    ("*(overlap(peer)[1] for peer in peers)", "*(overlap(peer)[1] for peer in peers[:1])"),
+)
+
+the_loaders_time_again = lines(
+    """Idle time in the loader is looked at again for syncs, tiny kernels and launches here: input
+    comes first in the list, and what is its own is nobody else's.""",
+    ("busy_time(_common(_without(idle, loading), waiting))", "busy_time(_common(idle, waiting))"),
+    ("other = _without(_without(idle, loading), waiting)", "other = _without(idle, waiting)"),
+)
+
+syncs_before_the_loader = lines(
+    """Where a thread loads and another one waits, the time is the loader's: input comes before
+    host_sync in the list.""",
+    ("(busy_time(_common(idle, loading)), span_us)",
+     "(busy_time(_common(_without(idle, waiting), loading)), span_us)"),
+    ("busy_time(_common(_without(idle, loading), waiting))", "busy_time(_common(idle, waiting))"),
+)  # fmt: skip
+
+whatever_says_dataloader = lines(
+    """Any event with DataLoader in its name is taken for the wait for a batch; that is an
+    annotation of the host which *begins* with LOADER_PREFIX.""",
+    (
+        "if event.cat == ANNOTATION and event.name.startswith(LOADER_PREFIX)",
+        'if "DataLoader" in event.name',
+    ),
+)
+
+any_thread_ends_the_wait = lines(
+    """Another thread's launch does not end this one's wait: the host's next step is the next launch
+    of the thread that waited.""",
+    ("if call.tid == sync.tid and call.ts_us", "if call.ts_us"),
+)
+
+the_next_work_ends_the_wait = lines(
+    """Whatever the GPU ran next is not what the host did next: such work may have been launched
+    before the sync, or by another thread.""",
+    (
+        "                started[call.corr]\n"
+        "                for call in calls\n"
+        "                if call.tid == sync.tid and call.ts_us >= sync.end_us"
+        " and call.corr in started",
+        "                event.ts_us for event in work if event.ts_us >= sync.end_us",
+    ),
+)
+
+no_launch_no_sync = lines(
+    """A thread that waits and launches nothing afterwards has waited all the same: its sync counts
+    to the call's end.""",
+    (
+        "            yield sync.ts_us, max(sync.end_us, next(later, sync.end_us))",
+        "            at = next(later, None)\n"
+        "            if at is not None:\n"
+        "                yield sync.ts_us, max(sync.end_us, at)",
+    ),
+)
+
+copies_hide_communication_too = lines(
+    """Copies beside it do not hide communication: only computation is what the step is waiting
+    for.""",
+    (
+        "    exposed_us = overlap(trace)[1]\n",
+        "    kinds = {True: [], False: []}\n"
+        "    for e in work:\n"
+        '        kinds[kernel_class(e.name) == "communication"].append(e)\n'
+        "    exposed_us = busy_time(\n"
+        "        _without(_union(_intervals(kinds[True])), _union(_intervals(kinds[False])))\n"
+        "    )\n",
+    ),
+)
+
+pinned_copies_too = lines(
+    """Copies from pinned memory are no finding here: pageable_copy is about those that the driver
+    must stage, and their names say Pageable.""",
+    ('if "HtoD" in e.name and "Pageable" in e.name', 'if "HtoD" in e.name'),
+)

@@ -170,3 +170,12 @@ the_gpu_only = lines(
     is an event, of whatever category.""",
     (ONLY_X, 'if raw.get("ph") != "X" or raw.get("cat") not in GPU_CATEGORIES:'),
 )
+
+the_base_through_a_float = lines(
+    """A float has 53 bits, and nanoseconds since 1970 need 61: through one the base is up to 128 ns
+    off. It is an int in the file, and stays one.""",
+    (
+        'base_ns = int(header.get("baseTimeNanoseconds", 0))',
+        'base_ns = int(float(header.get("baseTimeNanoseconds", 0)))',
+    ),
+)

@@ -72,3 +72,33 @@ the_mean_latency = lines(
     as it likes; the contract says median.""",
     ("statistics.median(latencies)", "statistics.fmean(latencies)"),
 )
+
+idle_of_the_top = lines(
+    """idle_us is all gaps together; `top` cuts the list of the longest, not the sum.""",
+    (
+        "idle_us=math.fsum(gap.length_us for gap in gaps)",
+        "idle_us=math.fsum(gap.length_us for gap in gaps[:top])",
+    ),
+)
+
+gaps_since_the_session = lines(
+    """A gap's start is counted from the first GPU work on; these are the file's own times, which
+    begin with the session.""",
+    ("Gap((covered_until - first) / 1000", "Gap(covered_until / 1000"),
+)
+
+the_later_gap_first = lines(
+    """Of gaps of the same length the earlier comes first.""",
+    ("(-gap.length_us, gap.start_us)", "(-gap.length_us, -gap.start_us)"),
+)
+
+started_and_ended_too = lines(
+    """Ranges that are started and ended (eventType 60) may lie anywhere on any thread; only those
+    that are pushed and popped (59) are ranges here.""",
+    ("WHERE eventType = 59", "WHERE eventType IN (59, 60)"),
+)
+
+an_empty_text_is_none = lines(
+    """An empty text is a text: only where it is NULL does textId say the name.""",
+    ("COALESCE(text, value, '<unnamed>')", "COALESCE(NULLIF(text, ''), value, '<unnamed>')"),
+)

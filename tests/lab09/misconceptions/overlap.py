@@ -152,3 +152,12 @@ annotations_of_nccl_run = lines(
         "            spans[",
     ),
 )
+
+streams_add_up = lines(
+    """Communication on two streams at once is one time: as a sum, the whole is too large and the
+    ratio too small.""",
+    (
+        '    communication = busy_time(spans["communication"])\n',
+        '    communication = sum(end - start for start, end in spans["communication"])\n',
+    ),
+)

@@ -46,3 +46,18 @@ intensity_upside_down = lines(
     """Intensity is FLOPs a byte; bytes a FLOP is its inverse, and falls where it should rise.""",
     ("intensity = flops / moved if moved", "intensity = moved / flops if flops and moved"),
 )
+
+the_largest_peak_for_all = lines(
+    """Each precision's FLOPs take their time at their own peak; doubles at the peak of halves are
+    eight times too fast.""",
+    ("                seconds += done / peak\n",
+     "                seconds += done / max(peaks.flops_per_s.values())\n"),
+)  # fmt: skip
+
+what_was_read_alone = lines(
+    """Traffic goes both ways: what was written counts as what was read does.""",
+    (
+        'moved = counters["dram__bytes_read.sum"] + counters["dram__bytes_write.sum"]',
+        'moved = counters["dram__bytes_read.sum"]',
+    ),
+)

@@ -175,3 +175,29 @@ launched_by_the_runtime_only = lines(
     dropped with the last step; look for launches in both LAUNCH_CATEGORIES.""",
     ("if event.cat in LAUNCH_CATEGORIES and event.ts_us < last", RUNTIME),
 )
+
+at_the_very_beginning = lines(
+    """What is launched at the moment at which the last step begins belongs to that step.""",
+    ("event.ts_us < last", "event.ts_us <= last"),
+)
+
+without_a_launch_it_stays = lines(
+    """Work whose launch is not in the trace belongs to no step that anyone knows; with the last
+    step left out, it is left out, too.""",
+    (
+        "if event.corr is not None and event.corr in early]",
+        "if event.corr in early or event.corr not in {\n"
+        "            e.corr for e in trace.events\n"
+        "            if e.cat in LAUNCH_CATEGORIES and e.corr is not None\n"
+        "        }]",
+    ),
+)
+
+memory_in_any_letters = lines(
+    """Memcpy and Memset are the profiler's own names, with a capital; a kernel called memcpy_like
+    is a kernel, and computes.""",
+    (
+        'if "Memcpy" in name or "Memset" in name:',
+        'if "memcpy" in name.lower() or "memset" in name.lower():',
+    ),
+)

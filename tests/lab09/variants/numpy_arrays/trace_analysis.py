@@ -50,6 +50,10 @@ def load_trace(path):
     rows = content if isinstance(content, list) else header.get("traceEvents")
     if not isinstance(rows, list):
         raise ValueError(f"{path.name}: no trace events in it, export a Chrome trace")
+    for row in rows:
+        timed = isinstance(row, dict) and isinstance(row.get("ts", 0), int | float)
+        if not timed or (row.get("ph") == "X" and "ts" not in row):
+            raise ValueError(f"{path.name}: {row!r} is no event")
     rows = [row for row in rows if row.get("ph") == "X"]
     lengths = np.array([row.get("dur") for row in rows], dtype=np.float64)
     lengths = np.nan_to_num(lengths, nan=0.0)
@@ -61,7 +65,7 @@ def load_trace(path):
         return int(text) if text.lstrip("-").isdigit() else None
 
     def name(value):
-        return value if whole(value) is None else whole(value)
+        return (value or "") if whole(value) is None else whole(value)
 
     events = []
     for i in order:
@@ -177,6 +181,8 @@ def nsys_queries(path, top=5):
     """Columns are fetched as they are; numpy joins and sums."""
     if top < 1:
         raise ValueError("top must be positive")
+    if not path.exists():
+        raise ValueError(f"no export at {path}")
     db = sqlite3.connect(path)
     try:
         pre = "CUPTI_ACTIVITY_KIND_"
@@ -272,7 +278,7 @@ def diagnose(trace, peers=()):
     gpu = [e for e in trace.events if e.cat in ("kernel", "gpu_memcpy", "gpu_memset")]
     if not gpu:
         return []
-    landing = {e.corr: e.ts_us for e in gpu if e.corr}
+    landing = {e.corr: e.ts_us for e in reversed(gpu) if e.corr}
     runtime = [e for e in trace.events if e.cat in ("cuda_runtime", "cuda_driver")]
     waits = []
     for e in runtime:
@@ -287,7 +293,13 @@ def diagnose(trace, peers=()):
         "comm": table(nccl),
         "compute": table([e for e in gpu if e not in nccl and e not in memory]),
         "pageable": table([e for e in memory if "Memcpy HtoD (Pageable" in e.name]),
-        "input": table([e for e in trace.events if e.name.startswith("enumerate(DataLoader)")]),
+        "input": table(
+            [
+                e
+                for e in trace.events
+                if e.cat == "user_annotation" and e.name.startswith("enumerate(DataLoader)")
+            ]
+        ),
         "sync": np.array(waits, dtype=float).reshape(-1, 2),
     }
     work = labels["work"]

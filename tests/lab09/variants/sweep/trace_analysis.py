@@ -48,13 +48,15 @@ def load_trace(path):
 
     def place(text):
         value = number(text)
-        return text if value is None else value
+        return text or "" if value is None else value
 
     def row(item):
         if "ph" not in item or "ts" not in item:
             return item
         if item["ph"] != "X":
-            return None
+            return other
+        if not isinstance(item["ts"], int | float):
+            return item
         args = item.get("args", {})
         dur = item.get("dur")
         if not isinstance(dur, int | float) or not isfinite(dur):
@@ -64,6 +66,7 @@ def load_trace(path):
         name, cat = item["name"], item.get("cat", "")
         return Ev(name, cat, item["ts"] * 1.0, dur * 1.0, *where, None if corr == 0 else corr, args)
 
+    other = object()
     try:
         with path.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
@@ -76,7 +79,9 @@ def load_trace(path):
         content = {"traceEvents": content}
     if not isinstance(content, dict) or not isinstance(content.get("traceEvents"), list):
         raise ValueError(f"{path} is no trace: it needs a list `traceEvents`")
-    events = [event for event in content["traceEvents"] if event is not None]
+    events = [event for event in content["traceEvents"] if event is not other]
+    if not all(isinstance(event, Ev) for event in events):
+        raise ValueError(f"{path}: what is no event stands among its events")
     events.sort(key=lambda event: event.dur_us, reverse=True)
     events.sort(key=lambda event: event.ts_us)
     job = content.get("distributedInfo", {})
@@ -183,6 +188,8 @@ def nsys_queries(path, top=5):
     """All in SQL; what is absent becomes an empty table of this connection's own."""
     if top < 1:
         raise ValueError("top")
+    if not path.exists():
+        raise ValueError(f"{path.name} is missing")
     db = sqlite3.connect(":memory:")
     try:
         db.execute("ATTACH ? AS export", (str(path),))
@@ -231,7 +238,7 @@ def roofline(rows, peaks):
     points = []
     for row in rows:
         if row.half_lanes not in {1, 2}:
-            raise ValueError("half_lanes")
+            raise ValueError(f"{row.name}: half_lanes")
         by_precision = defaultdict(float)
         seen = False
         for name, value in row.counters.items():
@@ -241,18 +248,18 @@ def roofline(rows, peaks):
             seen = True
             by_precision[tail[0]] += value * (1 + (tail[1:4] == "fma"))
         if not seen:
-            raise ValueError("no FLOP counters")
+            raise ValueError(f"{row.name}: no FLOP counters")
         by_precision["h"] *= row.half_lanes
         moved = row.counters.get("dram__bytes.sum")
         if moved is None:
             try:
                 moved = sum(row.counters[f"dram__bytes_{way}.sum"] for way in ("read", "write"))
             except KeyError:
-                raise ValueError("no bytes") from None
+                raise ValueError(f"{row.name}: no bytes") from None
         took = 0.0
         for precision, flops in by_precision.items():
             if flops and not peaks.flops_per_s.get(precision, 0) > 0:
-                raise ValueError("no peak")
+                raise ValueError(f"{row.name}: no peak")
             took += flops / peaks.flops_per_s[precision] if flops else 0.0
         flops = sum(by_precision.values())
         intensity = flops / moved if moved else (inf if flops else 0.0)
@@ -280,7 +287,7 @@ def diagnose(trace, peers=()):
             labelled += [("work", e.ts_us, e.end_us), (kind, e.ts_us, e.end_us)]
             if e.cat == "kernel" and e.dur_us <= 5.0:
                 small.add(e.ts_us)
-        elif e.name.startswith("enumerate(DataLoader)"):
+        elif e.cat == "user_annotation" and e.name.startswith("enumerate(DataLoader)"):
             labelled.append(("input", e.ts_us, e.end_us))
         elif e.cat.startswith("cuda_") and e.name.endswith("Synchronize"):
             after = [lands[c.corr] for c in calls if c.tid == e.tid and c.ts_us >= e.end_us]
