@@ -27,6 +27,17 @@ PLANS = {
     ),
     "a layout by hand": (SMALL, Plan(2, 4, 1, 2, 1, 32, layout=(5, 8, 7, 4))),
     "two matrices": (replace(SMALL, gated=False), Plan(2, 2, 1, 2, 1, 32)),
+    "zero 2": (SMALL, Plan(2, 2, 2, 4, 1, 32, zero=2)),
+    "FSDP": (SMALL, Plan(1, 1, 1, 8, 1, 32, zero=3)),
+    "FSDP on four stages, one of a single layer": (
+        SMALL,
+        Plan(2, 4, 2, 4, 1, 32, zero=3, layout=(1, 8, 8, 7)),
+    ),
+    "HSDP": (SMALL, Plan(2, 2, 2, 8, 1, 32, zero=3, shard=4)),
+    "a shard with zero 1": (SMALL, Plan(2, 2, 1, 8, 1, 32, shard=2)),
+    "a shard with zero 2": (SMALL, Plan(2, 2, 1, 8, 1, 32, zero=2, shard=4)),
+    "experts, zero 2": (TINY_MOE, Plan(2, 2, 2, 4, 1, 32, ep=4, zero=2)),
+    "experts, FSDP": (TINY_MOE, Plan(1, 2, 2, 8, 1, 32, ep=4, zero=3)),
     "experts, EP 4": (TINY_MOE, Plan(2, 2, 1, 8, 1, 32, ep=4)),
     "experts, EP 8 over tensor ranks": (TINY_MOE, Plan(2, 2, 2, 4, 1, 32, ep=8, etp=1)),
     "experts, no EP, zero 0": (TINY_MOE, Plan(2, 3, 1, 4, 1, 32, zero=0)),
@@ -47,8 +58,9 @@ def test_states_of_every_stage(student, case):
     got = student.memory(plan, model)
     expect.equal(len(got), plan.pp, "one StageBytes for each pipeline stage", "stages")
     why = (
-        f"{ODD}; 2 bytes a weight",
-        f"{ODD}; 4 bytes a gradient, which is fp32 and not sharded",
+        f"{ODD}; 2 bytes a weight, shared by its replicas with zero 3, and two units gathered",
+        f"{ODD}; 4 bytes a gradient, which is fp32; with zero 2 and 3 it is shared by the replicas, "
+        "and one unit is whole",
         "12 bytes of optimizer are shared by all GPUs that hold the same weight: dp * cp of them, "
         "for an expert tp * cp * dp / (etp * ep)",
     )

@@ -32,7 +32,7 @@ def _cost(plan, model, cluster):
 
 def _described(plan):
     """A plan in a line."""
-    names = ("tp", "pp", "cp", "dp", "ep", "etp", "vpp", "micro")
+    names = ("tp", "pp", "cp", "dp", "ep", "etp", "vpp", "micro", "zero", "shard")
     sizes = " ".join(f"{name} {getattr(plan, name)}" for name in names if getattr(plan, name))
     return f"{sizes} {plan.recompute}"
 
@@ -102,15 +102,15 @@ def test_the_front_is_that_of_brute_force(student, case):
 
 @task("plan_search")
 def test_the_published_plan_is_close_to_the_best(student):
-    """Llama-3-70B on 64 GPUs: TP 4 PP 4 CP 2 is among the plans that fit, and the best is at most
-    10 % faster.   Oracle: Megatron-LM's parallelism guide; the second planner's times."""
+    """Llama-3-70B on 64 GPUs: TP 4 PP 4 CP 2 is among the plans that fit, and takes at most 15 %
+    longer than the best.   Oracle: Megatron-LM's parallelism guide; the second planner's times."""
     published = Plan(4, 4, 2, 2, 1, 128)
     seconds, held = _cost(published, LLAMA3_70B, H100_64)
     plans = _plans(student.plan_search(LLAMA3_70B, H100_64, 128))
     expect.at_least(len(plans), 1, "there are plans that fit", "plans", None)
     fastest = oracle.step(plans[0], LLAMA3_70B, H100_64).total_s
     because = "the front's first plan is the fastest, and a published one is no poor plan"
-    expect.within(seconds / fastest, 1.0, 1.10, because, "the published plan's time", None)
+    expect.within(seconds / fastest, 1.0, 1.15, because, "the published plan's time", None)
     beats = [
         plan
         for plan in plans
@@ -189,6 +189,8 @@ SWITCHES = (
     "swiglu",
     "account-for-embedding-in-pipeline-split",
     "account-for-loss-in-pipeline-split",
+    "use-megatron-fsdp",
+    "no-gradient-accumulation-fusion",
 )
 NUMBERS = (
     "tensor-model-parallel-size",
@@ -210,8 +212,12 @@ NUMBERS = (
     "moe-router-topk",
     "moe-ffn-hidden-size",
     "recompute-num-layers",
+    "num-distributed-optimizer-instances",
 )
-WORDS = ("recompute-granularity", "recompute-method", "normalization", "position-embedding-type")
+WORDS = (
+    "data-parallel-sharding-strategy",
+    *("recompute-granularity", "recompute-method", "normalization", "position-embedding-type"),
+)
 
 
 class _Refused(Exception):
@@ -284,9 +290,17 @@ def _wanted(plan, model):
         "normalization": "RMSNorm",
         "position-embedding-type": "rope",
         "sequence-parallel": plan.sp and plan.tp > 1,
-        "use-distributed-optimizer": plan.zero == 1,
+        "use-distributed-optimizer": plan.zero >= 1,
         "overlap-grad-reduce": True,
-        "overlap-param-gather": plan.zero == 1,
+        "overlap-param-gather": plan.zero >= 1,
+        "use-megatron-fsdp": plan.zero >= 2,
+        "no-gradient-accumulation-fusion": plan.zero >= 2,
+        "data-parallel-sharding-strategy": (None, None, "optim_grads", "optim_grads_params")[
+            plan.zero
+        ],
+        "num-distributed-optimizer-instances": (
+            plan.dp * plan.cp // plan.shard if plan.shard else None
+        ),
         "bf16": True,
         "disable-bias-linear": True,
         "untie-embeddings-and-output-weights": True,
@@ -313,6 +327,10 @@ COMMANDS = {
         Model(96, 12288, 96, 96, 4 * 12288, 51200, 2048, gated=False),
         H100_64,
     ),
+    "zero 2": (Plan(8, 1, 2, 4, 1, 64, zero=2), LLAMA3_70B, H100_64),
+    "FSDP": (Plan(1, 1, 1, 64, 2, 256, zero=3), LLAMA3_8B, H100_64),
+    "HSDP": (Plan(2, 1, 4, 8, 1, 64, zero=3, shard=4), LLAMA3_8B, H100_64),
+    "two optimizers": (Plan(4, 4, 1, 4, 1, 64, shard=2), LLAMA3_70B, H100_64),
     "ends counted": (
         Plan(8, 16, 1, 1, 1, 64, count_embedding=True, count_loss=True),
         LLAMA31_405B,

@@ -51,6 +51,15 @@ BROKEN = {
         (MIXTRAL_8X7B, replace(MOE, etp=0)),
         (LLAMA3_70B, replace(DENSE, recompute="some")),
         (LLAMA3_70B, replace(DENSE, zero=4)),
+        (LLAMA3_70B, replace(DENSE, zero=-1)),
+        (LLAMA3_70B, replace(DENSE, shard=0)),
+    ],
+    "shard": [
+        (LLAMA3_70B, replace(DENSE, zero=3, shard=3)),
+        (LLAMA3_70B, replace(DENSE, zero=3, shard=8)),
+        (LLAMA3_70B, replace(DENSE, zero=0, shard=2)),
+        (LLAMA3_70B, replace(DENSE, zero=0, shard=4)),
+        (MIXTRAL_8X7B, replace(MOE, zero=3, shard=4)),
     ],
     "gpus": [(LLAMA3_70B, replace(DENSE, dp=4)), (MIXTRAL_8X7B, replace(MOE, dp=4))],
     "tp_heads": [(replace(LLAMA3_70B, heads=42, kv_heads=2), DENSE)],
@@ -98,6 +107,8 @@ WHY = {
     "ep_experts": "each expert-parallel rank holds equally many experts",
     "expert_grid": "the experts' grid etp * ep lies on the tp * cp * dp ranks of a stage",
     "cp_seq": "each context rank takes an early and a late piece of the sequence",
+    "shard": "a shard is an equal part of the dp * cp replicas, of a model without experts, and with "
+    "zero 0 nothing is sharded",
     "sp_ep": "with tp and ep, tokens are sharded before they go to the experts",
 }
 NOTHING = "this plan is one that people train with"
@@ -168,6 +179,12 @@ def test_what_looks_forbidden_and_is_not(student):
         (LLAMA3_70B, Plan(8, 1, 1, 8, 1, 128, sp=False), "TP without EP, sp off"),
         (replace(LLAMA3_70B, seq=8191), Plan(4, 4, 1, 4, 1, 128), "an odd sequence without CP"),
         (LLAMA3_70B, replace(DENSE, layout=(17, 21, 21, 21)), "stages written by hand"),
+        (LLAMA3_70B, replace(DENSE, zero=2), "sharded gradients"),
+        (LLAMA3_70B, replace(DENSE, zero=3), "FSDP beside a pipeline"),
+        (LLAMA3_70B, replace(DENSE, zero=3, shard=2), "HSDP over half of the replicas"),
+        (LLAMA3_70B, replace(DENSE, zero=1, shard=4), "a shard of all replicas"),
+        (LLAMA3_70B, replace(DENSE, zero=2, shard=1), "shards of one rank"),
+        (MIXTRAL_8X7B, replace(MOE, zero=3), "FSDP with experts"),
         (LLAMA3_70B, replace(DENSE, etp=3), "etp of a model without experts"),
     ]
     rows = [(plan, model, H100_64) for model, plan, _what in fine]
@@ -202,6 +219,8 @@ def test_drawn_plans(student, rng):
             sp=bool(rng.random() < 0.7),
             count_embedding=bool(rng.random() < 0.3),
             count_loss=bool(rng.random() < 0.3),
+            zero=int(rng.integers(0, 4)),
+            shard=None if rng.random() < 0.8 else int(rng.choice([1, 2, 4])),
         )
         rows.append((plan, models[i % len(models)], H100_64))
     for (plan, model, cluster), found in zip(rows, student.map("validate", rows), strict=True):
@@ -228,6 +247,7 @@ def test_messages_give_the_numbers(student):
         "expert_grid": ("4", "8", "16"),
         "cp_seq": ("8190", "2"),
         "sp_ep": ("2", "4"),
+        "shard": ("3", "4"),
     }
     for rule, numbers in wanted.items():
         model, plan = BROKEN[rule][0]
