@@ -6,7 +6,7 @@ suite's second planner in the same process, and whether both find the same front
 and step time of the model against published end-to-end rows. Its errors are figures, not limits.
 Each machine has one number, `reach`, the share of its peak that large products reach: it is set by
 one run of such a machine that is not in the table, and by nothing else. `--write` puts both into `benchmarks/results/planner.md`. Exit status 1: the fronts differ, or a search of 4,096
-GPUs took 2 s or more.
+GPUs took 4 s or more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import results_page
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "planner.md"
 GIB = 1024**3
-LIMIT_S = 2.0
+LIMIT_S = 4.0
 sys.path[:0] = [str(ROOT), str(ROOT / "solutions/lab12"), str(ROOT / "exercises/lab12")]
 
 cases: Any = importlib.import_module("cases_lab12")

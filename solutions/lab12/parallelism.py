@@ -684,18 +684,20 @@ def plan_search(model: Model, cluster: Cluster, gbs: int, objective: str = "time
                 shard = node // tp
                 if not (model.experts or node % tp or dp * cp % max(shard, 1)):
                     kept += [(3, shard)] if 1 < shard < dp * cp else []
-                for (ep, etp), micro, recompute in itertools.product(grids, sizes, kinds):
+                for (ep, etp), micro in itertools.product(grids, sizes):
                     for vpp in chunks if pp > 1 else [1]:
-                        one = Plan(tp, pp, cp, dp, micro, gbs, ep, etp, vpp, recompute=recompute)
+                        one = Plan(tp, pp, cp, dp, micro, gbs, ep, etp, vpp)
                         if validate(one, model, cluster):
                             continue
-                        m = gbs // (dp * micro)
-                        least = m * sum(beat(one, model, cluster)) * (1 + (pp - 1) / (vpp * m))
-                        for zero, part in kept:
-                            plan = replace(one, zero=zero, shard=part)
-                            held = fullest(plan)
-                            if held <= cluster.hbm_bytes:
-                                fits.append((least, held, plan))
+                        bubble = 1 + (pp - 1) / (vpp * (gbs // (dp * micro)))
+                        for recompute in kinds:
+                            again = replace(one, recompute=recompute)
+                            kernels_s = gbs // (dp * micro) * sum(beat(again, model, cluster))
+                            for zero, part in kept:
+                                plan = replace(again, zero=zero, shard=part)
+                                held = fullest(plan)
+                                if held <= cluster.hbm_bytes:
+                                    fits.append((kernels_s * bubble, held, plan))
 
     fits.sort(key=lambda row: row[:2])
     front: list[tuple[float, float, Plan]] = []  # seconds, bytes, plan

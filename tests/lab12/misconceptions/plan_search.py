@@ -24,11 +24,10 @@ experts_need_gpus_of_their_own = lines(
     """EP is multiplied into the number of GPUs here; EP re-uses the DP x CP x TP ranks, so the plan
     takes an ep-th of the cluster.""",
     (
-        "                        one = Plan(tp, pp, cp, dp, micro, gbs, ep, etp, vpp, "
-        "recompute=recompute)\n                        if validate(one, model, cluster):\n",
+        "                        one = Plan(tp, pp, cp, dp, micro, gbs, ep, etp, vpp)\n"
+        "                        if validate(one, model, cluster):\n",
         "                        if dp % ep:\n                            continue\n"
-        "                        one = Plan(tp, pp, cp, dp // ep, micro, gbs, ep, etp, vpp, "
-        "recompute=recompute)\n"
+        "                        one = Plan(tp, pp, cp, dp // ep, micro, gbs, ep, etp, vpp)\n"
         "                        said = {v.rule for v in validate(one, model, cluster)}\n"
         '                        if said - {"gpus"}:\n',
     ),
