@@ -5,8 +5,9 @@ and on 4,096 GPUs, in processor time of this process; beside it, at 64 GPUs, bru
 suite's second planner in the same process, and whether both find the same front. The second: memory
 and step time of the model against published end-to-end rows. Its errors are figures, not limits.
 Each machine has one number, `reach`, the share of its peak that large products reach: it is set by
-one run of such a machine that is not in the table, and by nothing else. `--write` puts both into `benchmarks/results/planner.md`. Exit status 1: the fronts differ, or a search of 4,096
-GPUs took 4 s or more.
+one run of such a machine that is not in the table, and by nothing else. `--write` puts both into
+`benchmarks/results/planner.md`. Exit status 1: the fronts differ, or a search of 4,096 GPUs took
+4 s or more.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def alone() -> dict[str, tuple[str, Any, Any, Any, float]]:
     """By machine: the run that sets its reach: (what, plan, model, cluster, tokens/s of a GPU)."""
     mpt, gpt = _gpt(80, 8192, 64, 50368), _gpt(128, 25600, 160)
     # SC21 counts recompute: 96 B s l h^2 (1 + s/6h + V/16lh) FLOPs a step.
-    counted = 96 * gpt.L * gpt.h**2 * (1 + gpt.seq / (6 * gpt.h) + gpt.vocab / (16 * gpt.L * gpt.h))
+    counted = 96 * gpt.L * gpt.h**2 * (1 + gpt.seq / 6 / gpt.h + gpt.vocab / 16 / gpt.L / gpt.h)
     return {
         "DGX H100": (
             "MPT-70B, 64 GPUs, FSDP, full recompute (llm-foundry, table of H100 in bf16)",

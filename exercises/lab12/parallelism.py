@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import os
+import sys
 from dataclasses import replace
 
 from kernels_lab12 import kernel_times
@@ -57,8 +59,9 @@ def expert_groups(
     "edp" and "pp", or several joined by "-". The experts' grid is etp, ep, edp, pp on the same
     world, edp being what is left; its axes stand in `order` where tp, ep, dp and pp stand, and cp
     has no place in it. Groups come as in `rank_groups`.
-    Raises ValueError where etp * ep does not divide tp * cp * dp, for another token, and where the
-    two grids would have other pipeline groups (which an order that ends in pp never does).
+    Raises ValueError for an ep or etp below 1, where etp * ep does not divide tp * cp * dp, for
+    another token or one that comes twice, and where the two grids would have other pipeline groups
+    (which an order that ends in pp never does).
     Source: Megatron-LM, megatron/core/parallel_state.py, initialize_model_parallel.
     """
     # TODO(lab12.expert_groups): The experts' own grid
@@ -98,7 +101,8 @@ def coll_time(op: str, nbytes: float, n: int, per_node: int, cluster: Cluster) -
 
 def validate(plan: Plan, model: Model, cluster: Cluster) -> list[Violation]:
     """Every rule that `plan` breaks, at most one Violation for each; a plan that can be started
-    has none. Each message gives the numbers that do not go together.
+    has none. Each message gives the numbers that do not go together, in digits: what is dealt out
+    and to how many ("gpus": the plan's product and the cluster's; "sp_ep": tp and ep).
 
     rule "value": a size (tp, pp, cp, dp, micro, gbs, ep, vpp, etp, shard) is 1 at least, recompute
         is "none", "selective" or "full", zero is 0, 1, 2 or 3. Where one is broken, nothing else is
@@ -143,8 +147,9 @@ def memory(plan: Plan, model: Model) -> list[StageBytes]:
 
     Parameters of a layer on one GPU, with t = tp and a head of h / heads:
         q and output projections      2 * h * h / t
-        k and v                       2 * h * (h / heads) * max(kv_heads / t, 1): where there are
-                                      more tensor ranks than heads, each holds a copy of one head
+        k and v                       2 * h * kv, with kv = (h / heads) * max(kv_heads / t, 1):
+                                      where there are more tensor ranks than heads, each holds a
+                                      copy of one head
         dense MLP                     3 (gated) or 2 matrices of h * ffn / t
         experts instead               3 or 2 matrices of h * moe_ffn / etp for each of the
                                       experts / ep here, and a router h * experts, not split
@@ -160,9 +165,10 @@ def memory(plan: Plan, model: Model) -> list[StageBytes]:
 
     Activations of a layer for one micro-batch, with n = seq / cp * micro tokens:
         10 * n * h, divided by t with sp: inputs and norms
-        n * (4 * h / t + 4 * k and v values here): q, k, v, and what the output projection reads
+        n * (4 * h / t + 4 * kv): q, k and v, and what the output projection reads
         n * 4 * ffn / t, gated 6: inside of a dense MLP
-        n * topk * (2 * h + 4 or 6 * moe_ffn) / t instead: experts, tokens spread evenly
+        n * topk * (2 * h + 4 or 6 * moe_ffn) / t instead: experts, tokens spread evenly (over all
+            ranks of the stage, so neither ep nor etp changes it)
         5 * heads * n * seq / t: scores, with recompute "none" only
     With "full" recompute only its input is kept, 2 * n * h, divided by t with sp.
     Stage s (0 is the first) of p holds them for as many micro-batches as are in flight at once:
@@ -192,7 +198,8 @@ def simulate_pipeline(schedule: str, p: int, m: int, v: int, tf: float, tb: floa
         interleaved    the same with warm-up min(m * v, 2 * (p - s - 1) + (v - 1) * p) chunks.
                        Forwards go through chunks 0 to v - 1 for p micro-batches, then for the next
                        p, and so on; backwards the same with chunks v - 1 to 0.
-    Returns the slots and what follows from them (PipelineRun).
+    Returns the slots, rank by rank, and what follows from them (PipelineRun). At most 128 ranks
+    with 512 micro-batches are asked for, 131,072 slots: look at each of them once.
     Raises ValueError for another schedule, for sizes below 1, for v > 1 outside of "interleaved",
     and there for p or v below 2 and for an m that is no multiple of p.
     Source: Narayanan et al. 2021, section 2.2; Megatron-LM, pipeline_parallel/schedules.py.
@@ -403,7 +410,11 @@ def main() -> None:
             print(f"{step_time(plan, model, H100_64).total_s:8.3f} s {peak:6.1f} GB  {plan}")
     else:
         show(Plan(gbs=gbs, **values), model, H100_64)
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BrokenPipeError:  # `--search | head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

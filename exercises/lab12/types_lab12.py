@@ -181,11 +181,12 @@ class Op:
     """One kind of message that a GPU takes part in.
 
     kind: "all_reduce", "all_gather", "reduce_scatter", "all_to_all" or "send", as `coll_time` has
-    them. axis: "tp", "cp", "pp", "dp-cp" and "replicate" of the dense grid; "ep", "etp" and "edp" of the
-    experts' grid. bytes: the size of one, as `coll_time` wants it. count_per_step: how often in one
-    training step. spans_nodes: whether any of the axis's groups has ranks on two nodes. ranks: how
-    many a group has (2 for a send). per_node: how many of them are on each node, as `coll_time`
-    wants it; 1 where that is not the same for all nodes and groups.
+    them. axis: "tp", "cp", "pp", "dp-cp" and "replicate" of the dense grid; "ep", "etp" and "edp"
+    of the experts' grid. bytes: the size of one, as `coll_time` wants it. count_per_step: how often
+    in one training step. spans_nodes: whether any of the axis's groups has ranks on two nodes.
+    ranks: how many a group has (2 for a send). per_node: how many of them are on each node, as
+    `coll_time` wants it; 1 where that is not the same for all nodes and groups. Of a send per_node
+    is 2 where no group of the axis leaves its node, and 1 otherwise.
     """
 
     kind: str

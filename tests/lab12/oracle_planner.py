@@ -171,7 +171,9 @@ def peak_bytes(plan: Plan, model: Model) -> float:
         bytes_ = 0.0
         for part, each in ((1, 12), (2, 4), (3, 2)):
             bytes_ += each * (dense / ways[part] + experts / copies[part])
-        whole = sorted(sum(shards[name]) for name in ["layer", "layer"][:layers] + _of_stage(plan, s))
+        whole = sorted(
+            sum(shards[name]) for name in ["layer", "layer"][:layers] + _of_stage(plan, s)
+        )
         bytes_ += 4 * whole[-1] if plan.zero >= 2 else 0
         bytes_ += 2 * sum(whole[-2:]) if plan.zero == 3 else 0
         behind = plan.pp - 1 - s
@@ -265,7 +267,11 @@ def traffic(plan: Plan, model: Model, cluster: Cluster) -> dict[tuple[str, str],
     boundary = 2.0 * model.seq // plan.cp * plan.micro * model.h / cut
     said["send", "pp", boundary] += most * m
     dense, experts = max(stage_params(plan, model), key=sum)
-    kinds = {"sum": ("all_reduce", 4), "scatter": ("reduce_scatter", 4), "gather": ("all_gather", 2)}
+    kinds = {
+        "sum": ("all_reduce", 4),
+        "scatter": ("reduce_scatter", 4),
+        "gather": ("all_gather", 2),
+    }
     for when, times in Counter(_of_batch(plan, i, m) for i in range(m)).items():
         for word in (word for pass_ in when for word in pass_):
             for axis, n in (("dp-cp", dense), ("edp", experts)):
@@ -335,7 +341,7 @@ def step(plan: Plan, model: Model, cluster: Cluster) -> Parts:
     there_s, back_s, core_s = 0.0, 0.0, 0.0
     for s, layers in enumerate(layers_of(plan, model)):
         there, back, core = 0.0, 0.0, 0.0
-        for _layer_ in range(layers):
+        for _i in range(layers):
             there += run.layer_s
             back += run.layer_back_s
             core += 3 * run.attention_s

@@ -72,14 +72,14 @@ def collective_seconds(op: str, nbytes: int, n: int, per_node: int, cluster: Clu
         link = intra if per_node == n else inter
         return float((nbytes / link + lat) if n > 1 else 0)
     if op == "all_to_all":
-        each = Fraction(nbytes, n)
+        each = Fraction(nbytes) / n
         others = [each / (intra if rank < per_node else inter) + lat for rank in range(1, n)]
         return float(sum(others))
     stages = []  # (operation, ranks, bytes, link)
     if op in ("reduce_scatter", "all_reduce"):
         stages.append(("reduce_scatter", per_node, Fraction(nbytes), intra))
     far = {"all_reduce": ("reduce_scatter", "all_gather")}.get(op, (op,))
-    stages += [(part, n // per_node, Fraction(nbytes, per_node), inter) for part in far]
+    stages += [(part, n // per_node, Fraction(nbytes) / per_node, inter) for part in far]
     if op in ("all_gather", "all_reduce"):
         stages.append(("all_gather", per_node, Fraction(nbytes), intra))
     total = Fraction(0)

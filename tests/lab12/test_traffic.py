@@ -16,7 +16,9 @@ from . import oracle_planner as oracle
 from . import oracles
 
 LLAMA3_8B = replace(LLAMA3_8B_LONG, seq=8192)
+TWELVE = Model(12, 1536, 12, 6, 4096, 32000, 4096)
 LLAMA31_405B = Model(126, 16384, 128, 8, 53248, 128256, 8192)
+SLOW = replace(H100_64, intra_Bps=45e9, inter_Bps=2e9)  # nothing hides behind anything
 # Every operation has its place in one of these. Sizes are such that no two axes are alike.
 PLANS = {
     "llama tp4 pp4 cp2": (LLAMA3_70B, Plan(4, 4, 2, 2, 1, 128), H100_64),
@@ -42,16 +44,41 @@ PLANS = {
     "mixtral etp2": (MIXTRAL_8X7B, Plan(4, 2, 2, 4, 1, 256, ep=4, etp=2), H100_64),
     "mixtral tp4 etp1": (MIXTRAL_8X7B, Plan(4, 1, 1, 16, 2, 128, ep=8, etp=1), H100_64),
     "mixtral without sp": (MIXTRAL_8X7B, Plan(2, 2, 1, 16, 1, 64, sp=False), H100_64),
+    "stages by hand": (
+        LLAMA3_70B,
+        Plan(2, 4, 1, 8, 1, 64, layout=(18, 26, 18, 18), recompute="none"),
+        H100_64,
+    ),
+    "a large head behind one layer": (
+        Model(4, 1024, 8, 8, 4096, 40_000, 2048),
+        Plan(1, 2, 1, 32, 1, 64, layout=(3, 1), recompute="full"),
+        H100_64,
+    ),
+    "ring longer than attention": (LLAMA3_8B, Plan(8, 1, 8, 1, 1, 8), H100_64),
+    "three stages": (TWELVE, Plan(2, 3, 1, 4, 1, 24, vpp=2), Cluster(nodes=3)),
+    "tp 3 on nodes of 8": (TWELVE, Plan(3, 2, 2, 2, 1, 8), Cluster(nodes=3)),
+    "one node": (TWELVE, Plan(2, 2, 2, 2, 1, 8, zero=3), Cluster(nodes=1, gpus=16)),
+    "experts of two matrices": (
+        replace(MIXTRAL_8X7B, gated=False),
+        Plan(2, 4, 1, 8, 1, 128, ep=4),
+        H100_64,
+    ),
+    "experts, no tp, no sp": (
+        MIXTRAL_8X7B,
+        Plan(1, 4, 1, 16, 1, 64, ep=4, sp=False, recompute="full"),
+        H100_64,
+    ),
     "8B, FSDP": (LLAMA3_8B, Plan(1, 1, 1, 64, 2, 256, zero=3), H100_64),
     "8B, HSDP": (LLAMA3_8B, Plan(1, 1, 2, 32, 1, 128, zero=3, shard=8), H100_64),
-    "llama zero 2 on stages": (LLAMA3_70B, Plan(4, 4, 2, 2, 1, 16, zero=2), H100_64),
+    "8B, HSDP, slow": (LLAMA3_8B, Plan(1, 1, 2, 32, 1, 128, zero=3, shard=16), SLOW),
+    "llama zero 2 on stages": (LLAMA3_70B, Plan(4, 4, 2, 2, 1, 16, zero=2), SLOW),
     "llama FSDP, tp 4, full": (
         LLAMA3_70B,
         Plan(4, 1, 2, 8, 1, 32, zero=3, recompute="full"),
         H100_64,
     ),
-    "a shard with zero 1": (LLAMA3_70B, Plan(4, 2, 1, 8, 1, 32, zero=1, shard=2), H100_64),
-    "a shard with zero 2": (LLAMA3_70B, Plan(2, 2, 2, 8, 1, 32, zero=2, shard=4), H100_64),
+    "a shard with zero 1": (LLAMA3_70B, Plan(4, 2, 1, 8, 1, 32, zero=1, shard=2), SLOW),
+    "a shard with zero 2": (LLAMA3_70B, Plan(2, 2, 2, 8, 1, 32, zero=2, shard=4), SLOW),
     "mixtral FSDP": (MIXTRAL_8X7B, Plan(1, 2, 2, 16, 1, 64, ep=8, zero=3), H100_64),
     "mixtral zero 0, full": (
         MIXTRAL_8X7B,
@@ -125,7 +152,32 @@ def _drawn(rng, count):
 # -- comm -----------------------------------------------------------------------------------------
 
 
-@task("comm")
+@task(
+    "comm",
+    holds=(
+        "tp",
+        "cp",
+        "ep",
+        "etp",
+        "pp",
+        "dp_zero0",
+        "dp_scatter",
+        "dp_gather",
+        "largest_stage",
+        "shards",
+        "replicate",
+        "edp",
+        "most_layers",
+        "placed",
+        "bf16",
+        "clocks",
+        "passes",
+        "alone",
+        "routed",
+        "no_sp_experts",
+        "m",
+    ),
+)
 @pytest.mark.parametrize("case", PLANS)
 def test_every_operation_of_a_plan(student, case):
     """Kind, axis, bytes, count and place of each operation.
@@ -134,7 +186,18 @@ def test_every_operation_of_a_plan(student, case):
     _judge(student.comm(plan, model, cluster), plan, model, cluster)
 
 
-@task("comm")
+@task(
+    "comm",
+    holds=(
+        "tp",
+        "cp",
+        "pp",
+        "dp_scatter",
+        "dp_gather",
+        "shards",
+        "replicate",
+    ),
+)
 def test_drawn_plans(student, rng):
     """Forty plans that fit, drawn from all of them.   Oracle: as above."""
     rows = _drawn(rng, 20)
@@ -142,7 +205,7 @@ def test_drawn_plans(student, rng):
         _judge(ops, *row)
 
 
-@task("comm")
+@task("comm", holds=("tp",))
 def test_what_a_layer_sends_over_tp(student):
     """A GPU sends 8 bsh (t-1)/t elements a layer and micro-batch, with sp or without; Llama-3-70B
     on TP 8 has 320 all-reduces of 134 MB for one sequence of 8,192 tokens, 0.167 s at 450 GB/s.
@@ -162,7 +225,7 @@ def test_what_a_layer_sends_over_tp(student):
     expect.equal(sum(op.count_per_step for op in ops), 320, because, "count_per_step")
 
 
-@task("comm", gate=False)
+@task("comm", gate=False, holds=("placed",))
 def test_where_the_axes_stand(student):
     """TP 4 x CP 2 fills a node: tp and cp stay in it, dp-cp touches two, pp four, and with TP 16
     every layer's messages leave the node.   Oracle: the ranks of the groups, by hand."""
@@ -180,7 +243,7 @@ def test_where_the_axes_stand(student):
     expect.equal((gather.axis, gather.spans_nodes, gather.per_node), ("tp", True, 8), because)
 
 
-@task("comm", gate=False)
+@task("comm", gate=False, holds=("m",))
 def test_micro_batches_change_only_what_is_per_micro_batch(student):
     """Twice as many micro-batches of half the size: the same bytes over tp and pp, and gradients
     as often as before.   Oracle: conservation of bytes."""
@@ -255,7 +318,27 @@ RULES = {
 }
 
 
-@task("step_time")
+@task(
+    "step_time",
+    holds=(
+        "given_kernels",
+        "stage",
+        "again",
+        "compute",
+        "tp_s",
+        "ep_s",
+        "pp_s",
+        "cp_s",
+        "bubble",
+        "exposed",
+        "hide01",
+        "hide2",
+        "hide3",
+        "copies",
+        "total",
+        "mfu",
+    ),
+)
 @pytest.mark.parametrize("case", PLANS)
 def test_every_part_of_a_step(student, case):
     """All nine figures.   Oracle: a second planner: FLOPs off a list of matrices, time of each
@@ -265,7 +348,19 @@ def test_every_part_of_a_step(student, case):
     oracle.same_parts(got, oracle.step(plan, model, cluster), RULES)
 
 
-@task("step_time")
+@task(
+    "step_time",
+    holds=(
+        "tp_s",
+        "cp_s",
+        "exposed",
+        "hide01",
+        "hide2",
+        "hide3",
+        "copies",
+        "never_below",
+    ),
+)
 def test_drawn_steps(student, rng):
     """Forty plans that fit, on links fast and slow, so that everything is exposed once.
     Oracle: as above."""
@@ -285,7 +380,15 @@ GPT = {  # Korthikanti et al. 2022, table 3: layers, hidden, heads; TP, PP; GPUs
 }
 
 
-@task("step_time")
+@task(
+    "step_time",
+    holds=(
+        "mfu",
+        "flops",
+        "token",
+        "thrice",
+    ),
+)
 @pytest.mark.parametrize("size", GPT)
 def test_mfu_counts_what_the_papers_count(student, size):
     """mfu times the time is the model's FLOPs, so a measured time gives the published MFU.
@@ -297,7 +400,7 @@ def test_mfu_counts_what_the_papers_count(student, size):
     expect.published(100 * got.mfu * got.total_s / seconds, oracles.PUBLISHED[f"korth_mfu_{size}"])
 
 
-@task("step_time", gate=False)
+@task("step_time", gate=False, holds=("bubble",))
 def test_schedules_rank_as_measured(student):
     """Interleaved beats 1F1B (128 tokens a second a GPU against 100 on 512 H100), and a sequence
     twice as long on twice the CP costs a third to three fifths of them (3,890, 2,540, 1,071, 548
@@ -324,7 +427,14 @@ def test_schedules_rank_as_measured(student):
         expect.within(after / before, 0.4, 0.8, because, "tokens a second, over half the CP", None)
 
 
-@task("step_time", gate=False)
+@task(
+    "step_time",
+    gate=False,
+    holds=(
+        "total",
+        "never_below",
+    ),
+)
 def test_faster_is_never_slower(student):
     """The parts add up; mfu stays below what kernels reach; and neither faster links, shorter
     latency nor faster GPUs make a step longer.   Oracle: conservation and monotonicity."""
@@ -338,6 +448,8 @@ def test_faster_is_never_slower(student):
     def holds(index, by, what):
         model, plan, cluster = cases[index]
         name = ("intra_Bps", "inter_Bps", "lat_s", "flops")[what]
+        if name == "flops" and plan.cp > 1:
+            name = "intra_Bps"  # ring and gradients hide behind the same kernels, each in full
         value = getattr(cluster, name)
         better = replace(cluster, **{name: value / by if name == "lat_s" else value * by})
         slow, fast = student.map("step_time", [(plan, model, c) for c in (cluster, better)])

@@ -381,7 +381,7 @@ def claimed(design: Design) -> list[tuple[str, Any, Callable[[Any], bool], str, 
         (
             "bubble",
             claims["bubble"],
-            near(bubble, 0.03, 0.0003),
+            near(bubble, 0.0, 0.0001),
             f"{bubble:.4f}",
             "(pp - 1) / (vpp x m) of the work is a smaller part of the whole step",
         ),

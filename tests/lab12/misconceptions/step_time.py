@@ -145,8 +145,8 @@ nothing_is_done_again = lines(
 )
 
 fsdp_hides_once_a_step = lines(
-    """FSDP's gathers of all micro-batches hide behind one; each micro-batch has only its own forward
-    and backward to hide them.""",
+    """FSDP's gathers of all micro-batches hide behind one; each micro-batch has only its own
+    forward and backward to hide them.""",
     ("        weights /= 2 * m\n        behind += weights\n", "        weights /= 2\n"),
     ("(m if plan.zero >= 3 else 1) * max", "1 * max"),
 )

@@ -124,8 +124,8 @@ one_design_twice = lines(
 )
 
 fsdp_of_small_micro_batches = lines(
-    """FSDP gathers all weights twice for each micro-batch, and a GPU's few tokens do not take as long
-    as that: fewer replicas of the sequence, or more tokens a micro-batch, hide it.""",
+    """FSDP gathers all weights twice for each micro-batch, and a GPU's few tokens do not take as
+    long as that: fewer replicas of the sequence, or more tokens a micro-batch, hide it.""",
     (
         "  tp: 4\n  pp: 1\n  cp: 1\n  dp: 16\n  zero: 3\n",
         "  tp: 1\n  pp: 1\n  cp: 8\n  dp: 8\n  zero: 3\n",

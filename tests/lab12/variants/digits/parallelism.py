@@ -47,7 +47,9 @@ def rank_groups(sizes, order="tp-cp-ep-dp-pp", token="dp"):
 
 def expert_groups(sizes, ep, etp=None, token="ep", order="tp-cp-ep-dp-pp"):
     """The experts' axes keep their own names, in an order that is written in them."""
-    cut = etp or sizes.get("tp", 1)
+    cut = sizes.get("tp", 1) if etp is None else etp
+    if min(ep, cut) < 1 or len(set(token.split("-"))) < len(token.split("-")):
+        raise ValueError(f"ep {ep}, etp {cut}, token {token}")
     left, rest = divmod(sizes.get("tp", 1) * sizes.get("cp", 1) * sizes.get("dp", 1), cut * ep)
     theirs = {"tp": "etp", "dp": "edp"}
     own = "-".join(theirs.get(name, name) for name in order.split("-") if name != "cp")
@@ -463,7 +465,8 @@ def plan_search(model, cluster, gbs, objective="time"):
                         continue
                     ways = [{"zero": 1}, {"zero": 3}]
                     shard, odd = divmod(cluster.gpus, tp)
-                    if not odd and not model.experts and 1 < shard < dp * cp and dp * cp % shard == 0:
+                    even = not odd and dp * cp % shard == 0
+                    if even and not model.experts and 1 < shard < dp * cp:
                         ways.append({"zero": 3, "shard": shard})
                     for way in ways:
                         plan = dataclasses.replace(plan, shard=None, zero=1)

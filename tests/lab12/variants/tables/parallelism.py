@@ -51,6 +51,8 @@ def expert_groups(sizes, ep, etp=None, token="ep", order="tp-cp-ep-dp-pp"):
     parts = token.split("-")
     etp = full["tp"] if etp is None else etp
     stage = full["tp"] * full["cp"] * full["dp"]
+    if etp < 1 or ep < 1 or len(parts) != len(set(parts)):
+        raise ValueError(f"ep {ep}, etp {etp}, token {token}")
     if stage % (etp * ep) or not {"etp", "ep", "edp", "pp"}.issuperset(parts):
         raise ValueError(f"{token}: {etp} x {ep} on {stage}")
     length = {"tp": etp, "ep": ep, "dp": stage // etp // ep, "pp": full["pp"]}
@@ -155,7 +157,7 @@ def validate(plan, model, cluster):
     if not plan.sp and plan.tp != 1 and plan.ep != 1:
         refuse("sp_ep", plan.tp, plan.ep)
     if plan.shard is not None:
-        copies, over = divmod(plan.dp * plan.cp, plan.shard)
+        _copies, over = divmod(plan.dp * plan.cp, plan.shard)
         if over or model.experts or plan.zero < 1:
             refuse("shard", plan.shard, plan.dp * plan.cp, plan.zero, model.experts)
     return found
