@@ -272,6 +272,7 @@ def test_grids_that_do_not_fit_are_refused(student):
         (8, None, "ep", "tp-cp-ep-dp-pp"),
         (3, 1, "ep", "tp-cp-ep-dp-pp"),
         (2, None, "ep", "tp-cp-ep-pp-dp"),
+        (4, 1, "ep", "tp-cp-pp-ep-dp"),
         (2, None, "dp", "tp-cp-ep-dp-pp"),
         (2, None, "tp", "tp-cp-ep-dp-pp"),
         (2, None, "ep-cp", "tp-cp-ep-dp-pp"),

@@ -33,6 +33,12 @@ PLANS = {
         SMALL,
         Plan(2, 4, 2, 4, 1, 32, zero=3, layout=(1, 8, 8, 7)),
     ),
+    "FSDP, a large vocabulary": (replace(SMALL, vocab=30_000), Plan(2, 1, 1, 8, 1, 32, zero=3)),
+    "FSDP, two tables and many layers": (
+        replace(SMALL, vocab=30_000),
+        Plan(2, 2, 1, 8, 1, 32, zero=3),
+    ),
+    "zero 2, a large vocabulary": (replace(SMALL, vocab=30_000), Plan(1, 2, 1, 8, 1, 32, zero=2)),
     "HSDP": (SMALL, Plan(2, 2, 2, 8, 1, 32, zero=3, shard=4)),
     "a shard with zero 1": (SMALL, Plan(2, 2, 1, 8, 1, 32, shard=2)),
     "a shard with zero 2": (SMALL, Plan(2, 2, 1, 8, 1, 32, zero=2, shard=4)),

@@ -403,6 +403,11 @@ def _wanted(plan, model):
 COMMANDS = {
     "llama": (Plan(4, 4, 2, 2, 1, 128, vpp=5), LLAMA3_70B, H100_64),
     "two chunks": (Plan(4, 4, 2, 2, 1, 128, vpp=2), LLAMA3_70B, H100_64),
+    "two heads share one of keys": (
+        Plan(1, 2, 1, 4, 1, 8),
+        Model(4, 128, 2, 1, 512, 1000, 256),
+        Cluster(nodes=1),
+    ),
     "no tp": (Plan(1, 1, 32, 2, 1, 32), LLAMA3_8B_LONG, H100_64),
     "without sp": (
         Plan(8, 8, 1, 1, 2, 16, sp=False, zero=0, recompute="none"),
@@ -536,6 +541,6 @@ def test_a_plan_for_another_number_of_gpus_is_refused(student):
     for zero in (2, 3):
         with expect.raises(ValueError, "Megatron-FSDP is documented with TP, CP and EP, not PP"):
             student.emit(Plan(8, 2, 1, 4, 1, 8, zero=zero), LLAMA3_70B, H100_64)
-    layout = Plan(8, 8, 1, 1, 1, 8, layout=(10,) * 8)
-    with expect.raises(ValueError, "a split by hand has a language of its own"):
-        student.emit(layout, LLAMA3_70B, H100_64)
+    for layout in ((10,) * 8, ()):
+        with expect.raises(ValueError, "a split by hand has a language of its own"):
+            student.emit(Plan(8, 8, 1, 1, 1, 8, layout=layout), LLAMA3_70B, H100_64)

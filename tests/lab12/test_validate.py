@@ -78,6 +78,7 @@ BROKEN = {
         (LLAMA3_70B, replace(DENSE, vpp=3, gbs=96)),
         (LLAMA3_70B, replace(DENSE, layout=(20, 20, 20, 21))),
         (LLAMA3_70B, replace(DENSE, layout=(30, 30, 20))),
+        (LLAMA3_70B, replace(DENSE, layout=())),
         (LLAMA3_70B, replace(DENSE, layout=(0, 30, 30, 20))),
         (LLAMA3_70B, replace(DENSE, layout=(21, 19, 20, 20), vpp=2)),
         (LLAMA3_70B, replace(DENSE, layout=(20, 21, 19, 20), vpp=2)),
