@@ -382,6 +382,7 @@ def simulate_pipeline(schedule: str, p: int, m: int, v: int, tf: float, tb: floa
     free, done = [0.0] * p, [0] * p
     slots: list[list[Slot]] = [[] for _ in range(p)]
     while any(done[s] < len(orders[s]) for s in range(p)):
+        before = sum(done)
         for s in range(p):
             while done[s] < len(orders[s]):
                 kind, i, chunk = orders[s][done[s]]
@@ -396,6 +397,8 @@ def simulate_pipeline(schedule: str, p: int, m: int, v: int, tf: float, tb: floa
                 free[s] = ends[kind, i, stage] = start + (tf if kind == "F" else tb) / v
                 slots[s].append(Slot(s, kind, i, chunk, start, free[s]))
                 done[s] += 1
+        if sum(done) == before:
+            raise RuntimeError("every rank waits for another one: this order cannot be run.")
 
     total, work = max(free), m * (tf + tb)
     peaks = []

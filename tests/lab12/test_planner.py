@@ -50,8 +50,9 @@ def _plans(found):
 # -- plan_search ----------------------------------------------------------------------------------
 
 
-def _judge_front(plans, model, cluster, gbs):
-    """What plan_search found against brute force."""
+def _judge_front(plans, model, cluster, gbs, exact=True):
+    """What plan_search found against brute force. Not exact: plans that differ from each other by
+    rounding alone in time or bytes may be kept or left out."""
     every = oracle.every(model, cluster, gbs)
     for plan in plans:
         said = oracle.broken(plan, model, cluster)
@@ -67,11 +68,12 @@ def _judge_front(plans, model, cluster, gbs):
         )
         expect.equal(plan in every or held > cluster.hbm_bytes, True, because, _described(plan))
     costs = list(every.values())
-    beaten = [
-        _described(plan)
-        for plan in plans
-        if oracle.beaten(_cost(plan, model, cluster), costs, MARGIN)
-    ]
+    beaten = []
+    for plan in plans:
+        s, b = _cost(plan, model, cluster)
+        clearly = any(t < s * (1 - MARGIN) and c < b * (1 - MARGIN) for t, c in costs)
+        if clearly or (exact and oracle.beaten((s, b), costs, MARGIN)):
+            beaten.append(_described(plan))
     said = f"{len(beaten)} of {len(plans)}, the first {beaten[0]}" if beaten else "none"
     because = "another plan is at least as fast and as small, and better in one of them"
     expect.equal(said, "none", because, "plans that another beats")
@@ -87,10 +89,14 @@ def _judge_front(plans, model, cluster, gbs):
                 for a, b in zip(every.get(other, (0.0, 0.0)), cost, strict=True)
             )
         ]
-        exact = [other for other in same if every[other] == cost]
+        limit = [value * (1 + 2 * MARGIN) for value in cost]
+        costs_kept = [every[other] for other in kept if other in every]
+        if not exact and any(t <= limit[0] and c <= limit[1] for t, c in costs_kept):
+            continue
+        equal = [other for other in same if every[other] == cost]
         because = "no other plan is both as fast and as small: it belongs to the front"
         missing = f"{_described(plan)}: {cost[0]:.3f} s, {cost[1] / 1e9:.1f} GB"
-        if exact or not same:
+        if equal or not same:
             expect.equal(missing, "none", because, f"missing among your {len(plans)} plans")
     seconds = [every[plan][0] for plan in plans if plan in every]
     rises = all(a <= b * (1 + MARGIN) for a, b in itertools.pairwise(seconds))
@@ -127,6 +133,7 @@ def test_a_plan_may_fill_memory_to_the_last_byte(student):
     fastest, that plan fits; with one byte less it does not.
     Oracle: the second planner's bytes, which are whole numbers here."""
     whole = Cluster(nodes=1, gpus=4, hbm_bytes=1e12)
+    _judge_front(_plans(student.plan_search(DYADIC, whole, 8)), DYADIC, whole, 8)
     front = oracle.front(DYADIC, whole, 8)
     for _plan, (_seconds, held) in (front[-1], front[len(front) // 2], front[0]):
         for spare in (0.0, -1.0):
@@ -179,7 +186,8 @@ def test_drawn_worlds(student, rng):
         held = sorted(cost[1] for cost in every.values())
         room = held[int(rng.integers(len(held)))] * (1 + 1e-6)
         cluster = replace(cluster, hbm_bytes=float(room))
-        _judge_front(_plans(student.plan_search(model, cluster, gbs)), model, cluster, gbs)
+        plans = _plans(student.plan_search(model, cluster, gbs))
+        _judge_front(plans, model, cluster, gbs, exact=False)
 
 
 @task("plan_search", holds=("valid_and_fits",))
@@ -541,6 +549,6 @@ def test_a_plan_for_another_number_of_gpus_is_refused(student):
     for zero in (2, 3):
         with expect.raises(ValueError, "Megatron-FSDP is documented with TP, CP and EP, not PP"):
             student.emit(Plan(8, 2, 1, 4, 1, 8, zero=zero), LLAMA3_70B, H100_64)
-    for layout in ((10,) * 8, ()):
-        with expect.raises(ValueError, "a split by hand has a language of its own"):
-            student.emit(Plan(8, 8, 1, 1, 1, 8, layout=layout), LLAMA3_70B, H100_64)
+    layout = Plan(8, 8, 1, 1, 1, 8, layout=(10,) * 8)
+    with expect.raises(ValueError, "a split by hand has a language of its own"):
+        student.emit(layout, LLAMA3_70B, H100_64)

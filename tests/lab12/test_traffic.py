@@ -16,7 +16,7 @@ from . import oracle_planner as oracle
 from . import oracles
 
 LLAMA3_8B = replace(LLAMA3_8B_LONG, seq=8192)
-TWELVE = Model(12, 1536, 12, 6, 4096, 32000, 4096)
+TWELVE = Model(12, 1536, 12, 6, 4608, 32000, 6144)
 LLAMA31_405B = Model(126, 16384, 128, 8, 53248, 128256, 8192)
 SLOW = replace(H100_64, intra_Bps=45e9, inter_Bps=2e9)  # nothing hides behind anything
 # Every operation has its place in one of these. Sizes are such that no two axes are alike.
