@@ -286,7 +286,7 @@ def main() -> int:
         "",
         *(f"- {name} {reach(name):.2f}: {row[0]}" for name, row in alone().items()),
         "",
-        "FSDP is zero 3; beside a pipeline torchtitan keeps what it gathered, which is zero 1 here. "
+        "FSDP is zero 3; beside a pipeline torchtitan keeps what it gathered: zero 1 here. "
         "Times are for bf16: rows with float8 products were run on faster ones. Memory is "
         "torchtitan's figure, what its allocator had reserved; its selective recompute keeps other "
         "tensors than this model's, and its loss several copies of the logits.",
