@@ -194,3 +194,15 @@ whole_gradients_between_shards = lines(
     other groups', one shard-th of the bytes.""",
     ("4 * dense / shard, 1)", "4 * dense, 1)"),
 )
+
+attention_is_the_only_block = lines(
+    """A dense layer has two blocks that are cut over TP, attention and MLP, and each of them sends;
+    one block is half of the traffic.""",
+    ("blocks = 1 if routed else 2", "blocks = 1"),
+)
+
+gradients_of_keys_stop_one_hop_short = lines(
+    """The gradients of keys and values have to come home: they make as many hops as there are ranks
+    in the ring, one more than the keys and values themselves.""",
+    ("(passes * (cp - 1) + cp) * layers * m)", "(passes * (cp - 1) + cp - 1) * layers * m)"),
+)

@@ -115,3 +115,9 @@ context_parallelism_cuts_the_scores_twice = lines(
         "act += 5 * model.heads * n * model.seq / plan.cp / t",
     ),
 )
+
+a_stage_of_1f1b_holds_one_micro_batch = lines(
+    """1F1B stage 0 keeps p micro-batches in flight, so PP does not shrink its activations: L / p
+    layers for p micro-batches are L layers.""",
+    ("chunks = p - s if v == 1", "chunks = 1 if v == 1"),
+)
