@@ -24,6 +24,11 @@ SEARCHES = {
     "llama3-70b on 64": (LLAMA3_70B, H100_64, 128),
     "llama3-8b on 3 x 8": (LLAMA3_8B, Cluster(nodes=3), 24),
     "six layers on 2 x 4": (SIX, Cluster(nodes=2, gpus=4, hbm_bytes=2.2e9), 16),
+    "six layers on 3 x 4, slowly": (
+        SIX,
+        Cluster(nodes=3, gpus=4, hbm_bytes=1e9, inter_Bps=1e9),
+        24,
+    ),
     "mixtral on 2 x 4": (MIXTRAL_8X7B, Cluster(nodes=2, gpus=4, hbm_bytes=200e9), 32),
 }
 

@@ -93,10 +93,11 @@ switches_have_values = lines(
 )
 
 expert_tensor_parallelism_left_out = lines(
-    """--expert-tensor-parallel-size is missing where the plan leaves etp open: it is tp then, and the
-    command has to say so.""",
+    """--expert-tensor-parallel-size is missing where the plan leaves etp open: it is tp then, and
+    the command has to say so.""",
     (
-        '            "expert-tensor-parallel-size": plan.tp if plan.etp is None else plan.etp,\n        }\n',
+        '            "expert-tensor-parallel-size": '
+        "plan.tp if plan.etp is None else plan.etp,\n        }\n",
         "        }\n        if plan.etp is not None:\n"
         '            values["expert-tensor-parallel-size"] = plan.etp\n',
     ),
