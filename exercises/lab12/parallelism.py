@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-import operator
+import os
+import sys
+from dataclasses import replace
 
+from kernels_lab12 import kernel_times
 from types_lab12 import (
     DEFAULT_ORDER,
-    EFFICIENCY,
     Breakdown,
     Cluster,
     Model,
@@ -57,8 +59,9 @@ def expert_groups(
     "edp" and "pp", or several joined by "-". The experts' grid is etp, ep, edp, pp on the same
     world, edp being what is left; its axes stand in `order` where tp, ep, dp and pp stand, and cp
     has no place in it. Groups come as in `rank_groups`.
-    Raises ValueError where etp * ep does not divide tp * cp * dp, for another token, and where the
-    two grids would have other pipeline groups (which an order that ends in pp never does).
+    Raises ValueError for an ep or etp below 1, where etp * ep does not divide tp * cp * dp, for
+    another token or one that comes twice, and where the two grids would have other pipeline groups
+    (which an order that ends in pp never does).
     Source: Megatron-LM, megatron/core/parallel_state.py, initialize_model_parallel.
     """
     # TODO(lab12.expert_groups): The experts' own grid
@@ -98,10 +101,12 @@ def coll_time(op: str, nbytes: float, n: int, per_node: int, cluster: Cluster) -
 
 def validate(plan: Plan, model: Model, cluster: Cluster) -> list[Violation]:
     """Every rule that `plan` breaks, at most one Violation for each; a plan that can be started
-    has none. Each message gives the numbers that do not go together.
+    has none. Each message gives the numbers that do not go together, in digits: what is dealt out
+    and to how many ("gpus": the plan's product and the cluster's; "sp_ep": tp and ep).
 
-    rule "value": a size (tp, pp, cp, dp, micro, gbs, ep, vpp, etp) is 1 at least, recompute is
-        "none", "selective" or "full", zero is 0 or 1. Where one is broken, nothing else is judged.
+    rule "value": a size (tp, pp, cp, dp, micro, gbs, ep, vpp, etp, shard) is 1 at least, recompute
+        is "none", "selective" or "full", zero is 0, 1, 2 or 3. Where one is broken, nothing else is
+        judged.
     "gpus": the dense grid tp, pp, cp, dp takes all GPUs of the cluster.
     "tp_heads": each tensor rank has equally many query heads.
     "tp_kv_heads": each has equally many key/value heads, or each head has equally many ranks.
@@ -109,13 +114,17 @@ def validate(plan: Plan, model: Model, cluster: Cluster) -> list[Violation]:
         (count_embedding) and the head (count_loss) are counted as a layer each. With a layout
         instead: pp numbers from 1 on that add up to L, each a multiple of vpp.
     "vpp_pp": virtual stages need a pipeline.
-    "vpp_micro": with vpp > 1 a rank's micro-batches come in whole rounds of pp.
+    "vpp_micro": with vpp > 1 a rank's micro-batches come in whole rounds of pp. It is judged only
+        where "gbs" holds, since there is no number of micro-batches otherwise; the message gives
+        that number.
     "gbs": the global batch is a whole number of micro-batches on each data-parallel rank.
     "ep_experts": each expert-parallel rank has equally many experts (a dense model has no ep).
     "expert_grid": in a model with experts, the etp * ep ranks that share a layer's experts tile the
         tp * cp * dp ranks of a stage.
     "cp_seq": with cp > 1 each rank takes two equal pieces of a sequence, an early and a late one.
     "sp_ep": tp > 1 with ep > 1 needs sp.
+    "shard": a shard is an equal part of the dp * cp replicas, in a model without experts, and zero
+        is not 0: something has to be sharded.
     Source: Megatron-LM, arguments.py and transformer_config.py, and its parallelism guide.
     """
     # TODO(lab12.validate): What cannot be started
@@ -138,21 +147,28 @@ def memory(plan: Plan, model: Model) -> list[StageBytes]:
 
     Parameters of a layer on one GPU, with t = tp and a head of h / heads:
         q and output projections      2 * h * h / t
-        k and v                       2 * h * (h / heads) * max(kv_heads / t, 1): where there are
-                                      more tensor ranks than heads, each holds a copy of one head
+        k and v                       2 * h * kv, with kv = (h / heads) * max(kv_heads / t, 1):
+                                      where there are more tensor ranks than heads, each holds a
+                                      copy of one head
         dense MLP                     3 (gated) or 2 matrices of h * ffn / t
         experts instead               3 or 2 matrices of h * moe_ffn / etp for each of the
                                       experts / ep here, and a router h * experts, not split
         two norms                     2 * h, not split
     The first stage adds the embedding vocab * h / t, the last the head vocab * h / t and a norm h.
-    States of a parameter: 2 bytes weight, 4 gradient, 12 optimizer; with zero 1 the 12 are divided
-    by the number of its replicas, dp * cp, or tp * cp * dp / (etp * ep) for an expert's.
+    States of a parameter: 2 bytes weight, 4 gradient, 12 optimizer. With zero 1 the 12 are divided
+    by the number of its replicas, with zero 2 the 4, too, with zero 3 the 2, too. Replicas are
+    dp * cp, or `shard` where it is set, and for an expert's weight tp * cp * dp / (etp * ep).
+    What zero shards is whole for a moment, by units: a unit is a layer with its experts, the
+    embedding, or the head with its norm. With zero 2 and 3 a stage adds the gradients of its
+    largest unit (4 bytes a parameter), with zero 3 the weights of its two largest (2 bytes): the
+    one that is used and the one that is gathered meanwhile.
 
     Activations of a layer for one micro-batch, with n = seq / cp * micro tokens:
         10 * n * h, divided by t with sp: inputs and norms
-        n * (4 * h / t + 4 * k and v values here): q, k, v, and what the output projection reads
+        n * (4 * h / t + 4 * kv): q, k and v, and what the output projection reads
         n * 4 * ffn / t, gated 6: inside of a dense MLP
-        n * topk * (2 * h + 4 or 6 * moe_ffn) / t instead: experts, tokens spread evenly
+        n * topk * (2 * h + 4 or 6 * moe_ffn) / t instead: experts, tokens spread evenly (over all
+            ranks of the stage, so neither ep nor etp changes it)
         5 * heads * n * seq / t: scores, with recompute "none" only
     With "full" recompute only its input is kept, 2 * n * h, divided by t with sp.
     Stage s (0 is the first) of p holds them for as many micro-batches as are in flight at once:
@@ -182,7 +198,8 @@ def simulate_pipeline(schedule: str, p: int, m: int, v: int, tf: float, tb: floa
         interleaved    the same with warm-up min(m * v, 2 * (p - s - 1) + (v - 1) * p) chunks.
                        Forwards go through chunks 0 to v - 1 for p micro-batches, then for the next
                        p, and so on; backwards the same with chunks v - 1 to 0.
-    Returns the slots and what follows from them (PipelineRun).
+    Returns the slots, rank by rank, and what follows from them (PipelineRun). At most 128 ranks
+    with 512 micro-batches are asked for, 131,072 slots: look at each of them once.
     Raises ValueError for another schedule, for sizes below 1, for v > 1 outside of "interleaved",
     and there for p or v below 2 and for an m that is no multiple of p.
     Source: Narayanan et al. 2021, section 2.2; Megatron-LM, pipeline_parallel/schedules.py.
@@ -219,11 +236,16 @@ def comm(plan: Plan, model: Model, cluster: Cluster) -> list[Op]:
                 bytes
         pp      send: 2 * n * h bytes, divided by tp with sp           2 * m * vpp; with pp 2
                                                                        m * (2 * vpp - 1)
-        dp-cp   zero 1: reduce_scatter of 4 bytes a parameter and      1
-                all_gather of 2; zero 0: all_reduce of 4. Parameters:
-                all but the experts', in the stage where `memory` has
-                the most bytes of weights
-        edp     the same of the experts' parameters in that stage,     1
+        dp-cp   zero 0: all_reduce of 4 bytes a parameter              1
+                zero 1 to 3: reduce_scatter of 4 bytes a parameter     1; m with zero 2 and 3
+                and all_gather of 2                                    1; 2 * m with zero 3
+                Parameters: all but the experts', in the stage that
+                has the most of all. With a shard the groups are
+                `shard` neighbours of the dp-cp ranks
+        replicate    with a shard: all_reduce of what a shard has,     1
+                4 bytes a parameter over `shard`, by the
+                dp * cp / shard ranks that have the same
+        edp     as dp-cp, of the experts' parameters in that stage,
                 over tp * cp * dp / (etp * ep) ranks
 
     With experts the MLP block is ep's and etp's, not tp's, unless tp > 1 runs without sp (then it
@@ -242,30 +264,38 @@ def comm(plan: Plan, model: Model, cluster: Cluster) -> list[Op]:
 def step_time(plan: Plan, model: Model, cluster: Cluster) -> Breakdown:
     """How long a training step takes, and what it is made of, for a plan that `validate` accepts.
 
-    FLOPs of one token's forward: 2 for each weight that it meets and 4 * h * seq for each layer's
-    attention (both halves of the square, as the papers count). It meets all weights of the matrices
-    of a layer (of the experts, topk and the router) and the head; the embedding and norms are
-    free. The backward has twice the forward's; "full" recompute does the forward of all layers
-    again, "selective" that of the attention (4 * h * seq) again. A GPU does 1 / (tp * cp) of the
-    FLOPs of its stage's tokens, at EFFICIENCY * flops a second.
+    How long kernels run is given: `kernel_times` of kernels_lab12.py, for one micro-batch on one
+    GPU. A stage's forward is its layers' and, on the last, the head's. Its backward is theirs, and
+    what is done again: with "selective" recompute each layer's attention, with "full" each layer's
+    forward.
 
-        compute_s     m micro-batches on the stage with the most FLOPs (the last has the head)
+        compute_s     m micro-batches on the stage whose forward and backward take longest
         tp_s          all of tp's operations (`comm`, `coll_time`): nothing hides them
         ep_s          all of ep's and etp's
         pp_s          all of pp's sends
         cp_s          the ring's sends minus the attention of the stage with the most layers, behind
-                      which they hide (its FLOPs in all passes); 0 if that is longer
+                      which they hide (once forward, twice that backward, and once more where it is
+                      done again); 0 if that is longer
         pp_bubble_s   (pp-1) / (vpp * m) of the sum of the five above
-        dp_exposed_s  gradients (reduce_scatter, all_reduce of dp-cp and edp) hide behind the
-                      backward of one micro-batch, weights (all_gather) behind the forward of one:
-                      what is longer than that, each at 0 at least. Forward and backward are
-                      compute_s of one micro-batch, the backward with what it computes again.
+        dp_exposed_s  what is longer than it may hide behind, each at 0 at least, F and B being
+                      compute_s of one micro-batch, forward and backward; "all" is dp-cp and edp:
+                      zero 0, 1   gradients (all reduce_scatter, all_reduce) behind B, and weights
+                                  (all all_gather) behind F, once a step
+                      zero 2      each micro-batch's reduce_scatter behind its B, the weights behind
+                                  one F
+                      zero 3      each micro-batch's first all_gather behind its F, its second and
+                                  its reduce_scatter together behind its B
+                      A shard's all_reduce (replicate) adds to the last micro-batch's gradients
         total_s       the sum of the seven
-        mfu           model FLOPs of the step, 3 times all tokens' forward, without recompute, over
-                      total_s * flops of all GPUs of the plan
+        mfu           model FLOPs of the step over total_s * flops of all GPUs of the plan. A
+                      token's forward takes 2 for each weight that it meets and 4 * h * seq for each
+                      layer's attention (both halves of the square, as the papers count). It meets
+                      all weights of the matrices of a layer (of the experts, topk and the router)
+                      and the head; the embedding and norms are free. The step takes 3 times that,
+                      what is done again left out
 
     These rules are those of a good schedule, not of a program that was measured: compare plans with
-    them, and nothing else.
+    them.
     Source: Narayanan et al. 2021, section 5.1; Korthikanti et al. 2022, appendix A.
     """
     # TODO(lab12.step_time): Where a step's time goes
@@ -280,6 +310,9 @@ def plan_search(model: Model, cluster: Cluster, gbs: int, objective: str = "time
         vpp 1, 2, 3 or 4 that divides L / pp (1 for pp 1), micro 1, 2 or 4, each recompute,
         ep a divisor of experts and etp 1 or tp (for a dense model ep 1 and etp None; with experts
         etp is always a number),
+        zero 1, zero 3, and for a dense model zero 3 with shard gpus / tp, the ranks of one node,
+        where tp divides gpus (a node's) and that shard is above 1 and divides dp * cp, which is
+        larger,
         gbs as given and everything else as Plan has it,
     that `validate` accepts and whose fullest GPU (`memory`) has at most hbm_bytes. One plan beats
     another if it is no worse in both step_time's total_s and the bytes of the fullest GPU, and
@@ -301,10 +334,15 @@ def emit(plan: Plan, model: Model, cluster: Cluster) -> list[str]:
 
         --tensor-model-parallel-size, --pipeline-model-parallel-size, --context-parallel-size,
         --micro-batch-size (a rank's), --global-batch-size (of all ranks together)
-        --sequence-parallel                       where sp is on and tp > 1 (tp 1 is refused)
+        --sequence-parallel                       where sp is on and tp > 1 (with tp 1 it
+                                                  is switched off, with a warning)
         --num-virtual-stages-per-pipeline-rank    where vpp > 1
-        --use-distributed-optimizer, --overlap-grad-reduce, --overlap-param-gather    with zero 1;
-                                                  --overlap-grad-reduce alone with zero 0
+        --use-distributed-optimizer, --overlap-grad-reduce, --overlap-param-gather    with zero 1
+                                                  to 3; --overlap-grad-reduce alone with zero 0
+        --use-megatron-fsdp, --no-gradient-accumulation-fusion and
+        --data-parallel-sharding-strategy         with zero 2 (optim_grads) and 3
+                                                  (optim_grads_params)
+        --num-distributed-optimizer-instances     dp * cp / shard, where shard is set
         --recompute-granularity                   "selective", or "full" together with
                                                   --recompute-method uniform and
                                                   --recompute-num-layers 1; not with "none"
@@ -320,8 +358,9 @@ def emit(plan: Plan, model: Model, cluster: Cluster) -> list[str]:
         --untie-embeddings-and-output-weights     always
 
     Data, tokenizer, learning rate and checkpoints are another matter. Raises ValueError for a plan
-    with a layout, which has a language of its own, and for a plan that does not take all GPUs.
-    Source: Megatron-LM, megatron/training/arguments.py.
+    with a layout, which has a language of its own, for a plan that does not take all GPUs, and for
+    zero 2 or 3 with pp > 1: Megatron-FSDP is documented with TP, CP and EP.
+    Source: Megatron-LM, megatron/training/arguments.py; Megatron Core's guide, "Megatron FSDP".
     """
     # TODO(lab12.emit): The command that starts it
     raise NotImplementedError("lab12.emit")
@@ -360,6 +399,7 @@ def main() -> None:
     for name in ("tp", "pp", "cp", "dp", "micro", "ep", "vpp", "zero"):
         parser.add_argument(f"--{name}", type=int, default=1)
     parser.add_argument("--etp", type=int)
+    parser.add_argument("--shard", type=int)
     parser.add_argument("--recompute", default="selective")
     parser.add_argument("--no-sp", dest="sp", action="store_false")
     values = vars(parser.parse_args())
@@ -370,7 +410,11 @@ def main() -> None:
             print(f"{step_time(plan, model, H100_64).total_s:8.3f} s {peak:6.1f} GB  {plan}")
     else:
         show(Plan(gbs=gbs, **values), model, H100_64)
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BrokenPipeError:  # `--search | head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

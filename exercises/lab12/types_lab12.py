@@ -23,6 +23,7 @@ RULES = (  # what a Violation's `rule` may be
     "expert_grid",
     "cp_seq",
     "sp_ep",
+    "shard",
 )
 
 
@@ -58,7 +59,9 @@ class Cluster:
     intra_Bps: what a GPU sends to its node's others, bytes a second one way (half of what a data
     sheet prints for NVLink). inter_Bps: what its network card sends, bytes a second one way. lat_s:
     seconds that each step of a collective takes before its first byte. flops: dense bf16 peak of a
-    GPU, FLOP/s.
+    GPU, FLOP/s. reach: the share of it that large products reach while a model is trained.
+    hbm_Bps: what a GPU reads and writes of its own memory, bytes a second. sms: its streaming
+    multiprocessors, each of which computes one tile of a product at a time.
     """
 
     nodes: int = 8
@@ -68,6 +71,9 @@ class Cluster:
     inter_Bps: float = 50e9
     lat_s: float = 5e-6
     flops: float = 989e12
+    reach: float = 0.6
+    hbm_Bps: float = 3.35e12
+    sms: int = 132
 
 
 @dataclass(frozen=True)
@@ -79,10 +85,13 @@ class Plan:
     expert parallelism. etp: tensor parallelism inside an expert; None is tp. vpp: virtual stages
     of each pipeline rank, 1 is plain 1F1B. sp: sequence parallelism, in force where tp > 1.
     recompute: "none", "selective" (the attention core, as a fused kernel does) or "full" (every
-    layer from its input). zero: 1 shards the optimizer states over the replicas (Megatron's
-    distributed optimizer), 0 does not. count_embedding, count_loss: the split of the layers counts
-    the embedding (on the first stage), the head and loss (on the last) as a layer each. layout:
-    layers of each stage, pp numbers, where a split is written by hand; None splits evenly.
+    layer from its input). zero: what is sharded over the replicas, 0 nothing, 1 the optimizer
+    states (Megatron's distributed optimizer), 2 gradients, too, 3 weights, too (FSDP). shard: over
+    how many of the dp * cp replicas, neighbours in the order of ranks; None is all of them, fewer
+    is hybrid sharding (HSDP with zero 3): each such group has the whole. count_embedding,
+    count_loss: the split of the layers counts the embedding (on the first stage), the head and loss
+    (on the last) as a layer each. layout: layers of each stage, pp numbers, where a split is
+    written by hand; None splits evenly.
     """
 
     tp: int
@@ -97,6 +106,7 @@ class Plan:
     sp: bool = True
     recompute: str = "selective"
     zero: int = 1
+    shard: int | None = None
     count_embedding: bool = False
     count_loss: bool = False
     layout: tuple[int, ...] | None = None
@@ -114,7 +124,8 @@ class Violation:
 class StageBytes:
     """What one GPU of a pipeline stage holds, in bytes.
 
-    param: weights, bf16. grad: gradients, fp32. opt: fp32 master weights and Adam's two moments.
+    param: weights, bf16, with those that zero 3 has gathered. grad: gradients, fp32, with those
+    that wait to be sharded. opt: fp32 master weights and Adam's two moments.
     act: activations at their peak.
     """
 
@@ -165,21 +176,17 @@ class PipelineRun:
 # -- traffic, time, planner -----------------------------------------------------------------------
 
 
-# The share of `Cluster.flops` that kernels reach where nothing waits for anything. One
-# number for all sizes and machines: with it times can be compared with each other, and no more.
-EFFICIENCY = 0.6
-
-
 @dataclass(frozen=True)
 class Op:
     """One kind of message that a GPU takes part in.
 
     kind: "all_reduce", "all_gather", "reduce_scatter", "all_to_all" or "send", as `coll_time` has
-    them. axis: "tp", "cp", "pp" and "dp-cp" of the dense grid; "ep", "etp" and "edp" of the
-    experts' grid. bytes: the size of one, as `coll_time` wants it. count_per_step: how often in one
-    training step. spans_nodes: whether any of the axis's groups has ranks on two nodes. ranks: how
-    many a group has (2 for a send). per_node: how many of them are on each node, as `coll_time`
-    wants it; 1 where that is not the same for all nodes and groups.
+    them. axis: "tp", "cp", "pp", "dp-cp" and "replicate" of the dense grid; "ep", "etp" and "edp"
+    of the experts' grid. bytes: the size of one, as `coll_time` wants it. count_per_step: how often
+    in one training step. spans_nodes: whether any of the axis's groups has ranks on two nodes.
+    ranks: how many a group has (2 for a send). per_node: how many of them are on each node, as
+    `coll_time` wants it; 1 where that is not the same for all nodes and groups. Of a send per_node
+    is 2 where no group of the axis leaves its node, and 1 otherwise.
     """
 
     kind: str

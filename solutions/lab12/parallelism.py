@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-import operator
+import os
+import sys
+from dataclasses import replace
 
+from kernels_lab12 import kernel_times
 from types_lab12 import (
     DEFAULT_ORDER,
-    EFFICIENCY,
     Breakdown,
     Cluster,
     Model,
@@ -75,8 +77,9 @@ def expert_groups(
     "edp" and "pp", or several joined by "-". The experts' grid is etp, ep, edp, pp on the same
     world, edp being what is left; its axes stand in `order` where tp, ep, dp and pp stand, and cp
     has no place in it. Groups come as in `rank_groups`.
-    Raises ValueError where etp * ep does not divide tp * cp * dp, for another token, and where the
-    two grids would have other pipeline groups (which an order that ends in pp never does).
+    Raises ValueError for an ep or etp below 1, where etp * ep does not divide tp * cp * dp, for
+    another token or one that comes twice, and where the two grids would have other pipeline groups
+    (which an order that ends in pp never does).
     Source: Megatron-LM, megatron/core/parallel_state.py, initialize_model_parallel.
     """
     # BEGIN SOLUTION expert_groups
@@ -148,10 +151,12 @@ def coll_time(op: str, nbytes: float, n: int, per_node: int, cluster: Cluster) -
 
 def validate(plan: Plan, model: Model, cluster: Cluster) -> list[Violation]:
     """Every rule that `plan` breaks, at most one Violation for each; a plan that can be started
-    has none. Each message gives the numbers that do not go together.
+    has none. Each message gives the numbers that do not go together, in digits: what is dealt out
+    and to how many ("gpus": the plan's product and the cluster's; "sp_ep": tp and ep).
 
-    rule "value": a size (tp, pp, cp, dp, micro, gbs, ep, vpp, etp) is 1 at least, recompute is
-        "none", "selective" or "full", zero is 0 or 1. Where one is broken, nothing else is judged.
+    rule "value": a size (tp, pp, cp, dp, micro, gbs, ep, vpp, etp, shard) is 1 at least, recompute
+        is "none", "selective" or "full", zero is 0, 1, 2 or 3. Where one is broken, nothing else is
+        judged.
     "gpus": the dense grid tp, pp, cp, dp takes all GPUs of the cluster.
     "tp_heads": each tensor rank has equally many query heads.
     "tp_kv_heads": each has equally many key/value heads, or each head has equally many ranks.
@@ -159,20 +164,25 @@ def validate(plan: Plan, model: Model, cluster: Cluster) -> list[Violation]:
         (count_embedding) and the head (count_loss) are counted as a layer each. With a layout
         instead: pp numbers from 1 on that add up to L, each a multiple of vpp.
     "vpp_pp": virtual stages need a pipeline.
-    "vpp_micro": with vpp > 1 a rank's micro-batches come in whole rounds of pp.
+    "vpp_micro": with vpp > 1 a rank's micro-batches come in whole rounds of pp. It is judged only
+        where "gbs" holds, since there is no number of micro-batches otherwise; the message gives
+        that number.
     "gbs": the global batch is a whole number of micro-batches on each data-parallel rank.
     "ep_experts": each expert-parallel rank has equally many experts (a dense model has no ep).
     "expert_grid": in a model with experts, the etp * ep ranks that share a layer's experts tile the
         tp * cp * dp ranks of a stage.
     "cp_seq": with cp > 1 each rank takes two equal pieces of a sequence, an early and a late one.
     "sp_ep": tp > 1 with ep > 1 needs sp.
+    "shard": a shard is an equal part of the dp * cp replicas, in a model without experts, and zero
+        is not 0: something has to be sharded.
     Source: Megatron-LM, arguments.py and transformer_config.py, and its parallelism guide.
     """
     # BEGIN SOLUTION validate
     tp, pp, cp, dp, ep, vpp = plan.tp, plan.pp, plan.cp, plan.dp, plan.ep, plan.vpp
     micro, gbs, etp = plan.micro, plan.gbs, tp if plan.etp is None else plan.etp
-    known = plan.recompute in ("none", "selective", "full") and plan.zero in (0, 1)
-    if min(tp, pp, cp, dp, ep, vpp, micro, gbs, etp) < 1 or not known:
+    shard = dp * cp if plan.shard is None else plan.shard
+    known = plan.recompute in ("none", "selective", "full") and plan.zero in (0, 1, 2, 3)
+    if min(tp, pp, cp, dp, ep, vpp, micro, gbs, etp, shard) < 1 or not known:
         return [Violation("value", f"a size below 1, or a setting that is none, in {plan}.")]
 
     found = []
@@ -213,6 +223,9 @@ def validate(plan: Plan, model: Model, cluster: Cluster) -> list[Violation]:
         found.append(Violation("cp_seq", f"{model.seq} tokens in 2 x CP {cp} pieces."))
     if tp > 1 and ep > 1 and not plan.sp:
         found.append(Violation("sp_ep", f"TP {tp} with EP {ep}, and sp is off."))
+    if plan.shard is not None and (dp * cp % shard or model.experts or not plan.zero):
+        message = f"shards of {shard} among {dp * cp} replicas, with zero {plan.zero}"
+        found.append(Violation("shard", f"{message} and {model.experts} experts."))
     return found
     # END SOLUTION
 
@@ -233,21 +246,28 @@ def memory(plan: Plan, model: Model) -> list[StageBytes]:
 
     Parameters of a layer on one GPU, with t = tp and a head of h / heads:
         q and output projections      2 * h * h / t
-        k and v                       2 * h * (h / heads) * max(kv_heads / t, 1): where there are
-                                      more tensor ranks than heads, each holds a copy of one head
+        k and v                       2 * h * kv, with kv = (h / heads) * max(kv_heads / t, 1):
+                                      where there are more tensor ranks than heads, each holds a
+                                      copy of one head
         dense MLP                     3 (gated) or 2 matrices of h * ffn / t
         experts instead               3 or 2 matrices of h * moe_ffn / etp for each of the
                                       experts / ep here, and a router h * experts, not split
         two norms                     2 * h, not split
     The first stage adds the embedding vocab * h / t, the last the head vocab * h / t and a norm h.
-    States of a parameter: 2 bytes weight, 4 gradient, 12 optimizer; with zero 1 the 12 are divided
-    by the number of its replicas, dp * cp, or tp * cp * dp / (etp * ep) for an expert's.
+    States of a parameter: 2 bytes weight, 4 gradient, 12 optimizer. With zero 1 the 12 are divided
+    by the number of its replicas, with zero 2 the 4, too, with zero 3 the 2, too. Replicas are
+    dp * cp, or `shard` where it is set, and for an expert's weight tp * cp * dp / (etp * ep).
+    What zero shards is whole for a moment, by units: a unit is a layer with its experts, the
+    embedding, or the head with its norm. With zero 2 and 3 a stage adds the gradients of its
+    largest unit (4 bytes a parameter), with zero 3 the weights of its two largest (2 bytes): the
+    one that is used and the one that is gathered meanwhile.
 
     Activations of a layer for one micro-batch, with n = seq / cp * micro tokens:
         10 * n * h, divided by t with sp: inputs and norms
-        n * (4 * h / t + 4 * k and v values here): q, k, v, and what the output projection reads
+        n * (4 * h / t + 4 * kv): q, k and v, and what the output projection reads
         n * 4 * ffn / t, gated 6: inside of a dense MLP
-        n * topk * (2 * h + 4 or 6 * moe_ffn) / t instead: experts, tokens spread evenly
+        n * topk * (2 * h + 4 or 6 * moe_ffn) / t instead: experts, tokens spread evenly (over all
+            ranks of the stage, so neither ep nor etp changes it)
         5 * heads * n * seq / t: scores, with recompute "none" only
     With "full" recompute only its input is kept, 2 * n * h, divided by t with sp.
     Stage s (0 is the first) of p holds them for as many micro-batches as are in flight at once:
@@ -269,9 +289,8 @@ def memory(plan: Plan, model: Model) -> list[StageBytes]:
         experts = model.experts / plan.ep * matrices * h * model.moe_ffn / etp
     else:
         dense += matrices * h * model.ffn / t
-    replicas, expert_replicas = plan.dp * plan.cp, t * plan.cp * plan.dp / (etp * plan.ep)
-    if not plan.zero:
-        replicas = expert_replicas = 1
+    replicas = plan.dp * plan.cp if plan.shard is None else plan.shard
+    expert_replicas = t * plan.cp * plan.dp / (etp * plan.ep)
 
     n = model.seq / plan.cp * plan.micro
     split = t if plan.sp else 1
@@ -289,19 +308,24 @@ def memory(plan: Plan, model: Model) -> list[StageBytes]:
     m = plan.gbs // (plan.micro * plan.dp)
     stages = []
     for s, layers in enumerate(stage_layers(plan, model)):
-        params = dense * layers
+        ends = []
         if s == 0:
-            params += model.vocab * h / t
+            ends.append(model.vocab * h / t)
         if s == p - 1:
-            params += model.vocab * h / t + h
+            ends.append(model.vocab * h / t + h)
+        params = dense * layers + sum(ends)
         chunks = p - s if v == 1 else 2 * (p - s - 1) + (v - 1) * p + 1
         in_flight = min(m * v, chunks) / v
         held = act * layers * in_flight
         if s == p - 1:
             held += n * (4 * h / split + 4 * model.vocab / t)
-        total = params + experts * layers
-        opt = 12 * (params / replicas + experts * layers / expert_replicas)
-        stages.append(StageBytes(2 * total, 4 * total, opt, held))
+        whole, shared = params + experts * layers, params / replicas
+        shared += experts * layers / expert_replicas
+        units = sorted([dense + experts] * layers + ends, reverse=True)
+        opt = 12 * (shared if plan.zero >= 1 else whole)
+        grad = 4 * (shared + units[0] if plan.zero >= 2 else whole)
+        param = 2 * (shared + sum(units[:2]) if plan.zero >= 3 else whole)
+        stages.append(StageBytes(param, grad, opt, held))
     return stages
     # END SOLUTION
 
@@ -322,7 +346,8 @@ def simulate_pipeline(schedule: str, p: int, m: int, v: int, tf: float, tb: floa
         interleaved    the same with warm-up min(m * v, 2 * (p - s - 1) + (v - 1) * p) chunks.
                        Forwards go through chunks 0 to v - 1 for p micro-batches, then for the next
                        p, and so on; backwards the same with chunks v - 1 to 0.
-    Returns the slots and what follows from them (PipelineRun).
+    Returns the slots, rank by rank, and what follows from them (PipelineRun). At most 128 ranks
+    with 512 micro-batches are asked for, 131,072 slots: look at each of them once.
     Raises ValueError for another schedule, for sizes below 1, for v > 1 outside of "interleaved",
     and there for p or v below 2 and for an m that is no multiple of p.
     Source: Narayanan et al. 2021, section 2.2; Megatron-LM, pipeline_parallel/schedules.py.
@@ -416,11 +441,16 @@ def comm(plan: Plan, model: Model, cluster: Cluster) -> list[Op]:
                 bytes
         pp      send: 2 * n * h bytes, divided by tp with sp           2 * m * vpp; with pp 2
                                                                        m * (2 * vpp - 1)
-        dp-cp   zero 1: reduce_scatter of 4 bytes a parameter and      1
-                all_gather of 2; zero 0: all_reduce of 4. Parameters:
-                all but the experts', in the stage where `memory` has
-                the most bytes of weights
-        edp     the same of the experts' parameters in that stage,     1
+        dp-cp   zero 0: all_reduce of 4 bytes a parameter              1
+                zero 1 to 3: reduce_scatter of 4 bytes a parameter     1; m with zero 2 and 3
+                and all_gather of 2                                    1; 2 * m with zero 3
+                Parameters: all but the experts', in the stage that
+                has the most of all. With a shard the groups are
+                `shard` neighbours of the dp-cp ranks
+        replicate    with a shard: all_reduce of what a shard has,     1
+                4 bytes a parameter over `shard`, by the
+                dp * cp / shard ranks that have the same
+        edp     as dp-cp, of the experts' parameters in that stage,
                 over tp * cp * dp / (etp * ep) ranks
 
     With experts the MLP block is ep's and etp's, not tp's, unless tp > 1 runs without sp (then it
@@ -447,7 +477,7 @@ def comm(plan: Plan, model: Model, cluster: Cluster) -> list[Op]:
         gpus = cluster.gpus
         if world <= gpus or gpus % (stride * size) == 0:
             near = size  # whole groups fit into a node, side by side
-        elif stride < gpus and gpus % stride == 0 and size % (gpus // stride) == 0:
+        elif gpus % stride == 0 and size % (gpus // stride) == 0:
             near = gpus // stride
         else:
             near = 1
@@ -473,39 +503,51 @@ def comm(plan: Plan, model: Model, cluster: Cluster) -> list[Op]:
     sends = 2 * m * plan.vpp if pp > 2 else m * (2 * plan.vpp - 1)
     add("send", "pp", tp * cp * plan.dp, pp, 2 * n * h / split, sends)
 
-    stages = memory(plan, model)
+    stages = memory(replace(plan, zero=0, shard=None), model)
     heaviest = max(range(pp), key=lambda s: stages[s].param)
     matrices = 3 if model.gated else 2
     experts = model.experts / plan.ep * matrices * h * model.moe_ffn / etp
     experts *= stage_layers(plan, model)[heaviest]
     dense = stages[heaviest].param / 2 - experts
-    replicas = tp * cp * plan.dp // (etp * plan.ep)
+    dp_cp = cp * plan.dp
+    shard = dp_cp if plan.shard is None else plan.shard
+    expert_replicas = tp * dp_cp // (etp * plan.ep)
     for axis, stride, size, params in (
-        ("dp-cp", tp, cp * plan.dp, dense),
-        ("edp", etp * plan.ep, replicas, experts),
+        ("dp-cp", tp, shard, dense),
+        ("edp", etp * plan.ep, expert_replicas, experts),
     ):
         if plan.zero:
-            add("reduce_scatter", axis, stride, size, 4 * params, 1)
-            add("all_gather", axis, stride, size, 2 * params, 1)
+            add("reduce_scatter", axis, stride, size, 4 * params, m if plan.zero >= 2 else 1)
+            add("all_gather", axis, stride, size, 2 * params, 2 * m if plan.zero >= 3 else 1)
         else:
             add("all_reduce", axis, stride, size, 4 * params, 1)
+    add("all_reduce", "replicate", tp * shard, dp_cp // shard, 4 * dense / shard, 1)
     return ops
     # END SOLUTION
 
 
 # BEGIN SOLUTION step_time
-def token_flops(model: Model, recompute: str) -> tuple[float, float, float]:
-    """Forward FLOPs of a token in one layer and in the head, and those of a layer done again."""
+def token_flops(model: Model) -> tuple[float, float]:
+    """Forward FLOPs of a token in one layer and in the head."""
     h, matrices = model.h, 3 if model.gated else 2
     weights = 2 * h * h + 2 * h * (h / model.heads) * model.kv_heads
     if model.experts:
         weights += model.topk * matrices * h * model.moe_ffn + h * model.experts
     else:
         weights += matrices * h * model.ffn
-    core = 4 * h * model.seq
-    layer = 2 * weights + core
-    again = {"none": 0, "selective": core, "full": layer}[recompute]
-    return layer, 2 * model.vocab * h, again
+    return 2 * weights + 4 * h * model.seq, 2 * model.vocab * h
+
+
+def beat(plan: Plan, model: Model, cluster: Cluster) -> tuple[float, float]:
+    """Seconds of one micro-batch's forward and backward on the slowest stage."""
+    run = kernel_times(plan, model, cluster)
+    again = {"none": 0.0, "selective": run.attention_s, "full": run.layer_s}[plan.recompute]
+    layers = stage_layers(plan, model)
+    stages = [[count * run.layer_s, count * (run.layer_back_s + again)] for count in layers]
+    stages[-1][0] += run.head_s
+    stages[-1][1] += run.head_back_s
+    forward_s, backward_s = max(stages, key=sum)
+    return forward_s, backward_s
 
 
 # END SOLUTION
@@ -514,53 +556,53 @@ def token_flops(model: Model, recompute: str) -> tuple[float, float, float]:
 def step_time(plan: Plan, model: Model, cluster: Cluster) -> Breakdown:
     """How long a training step takes, and what it is made of, for a plan that `validate` accepts.
 
-    FLOPs of one token's forward: 2 for each weight that it meets and 4 * h * seq for each layer's
-    attention (both halves of the square, as the papers count). It meets all weights of the matrices
-    of a layer (of the experts, topk and the router) and the head; the embedding and norms are
-    free. The backward has twice the forward's; "full" recompute does the forward of all layers
-    again, "selective" that of the attention (4 * h * seq) again. A GPU does 1 / (tp * cp) of the
-    FLOPs of its stage's tokens, at EFFICIENCY * flops a second.
+    How long kernels run is given: `kernel_times` of kernels_lab12.py, for one micro-batch on one
+    GPU. A stage's forward is its layers' and, on the last, the head's. Its backward is theirs, and
+    what is done again: with "selective" recompute each layer's attention, with "full" each layer's
+    forward.
 
-        compute_s     m micro-batches on the stage with the most FLOPs (the last has the head)
+        compute_s     m micro-batches on the stage whose forward and backward take longest
         tp_s          all of tp's operations (`comm`, `coll_time`): nothing hides them
         ep_s          all of ep's and etp's
         pp_s          all of pp's sends
         cp_s          the ring's sends minus the attention of the stage with the most layers, behind
-                      which they hide (its FLOPs in all passes); 0 if that is longer
+                      which they hide (once forward, twice that backward, and once more where it is
+                      done again); 0 if that is longer
         pp_bubble_s   (pp-1) / (vpp * m) of the sum of the five above
-        dp_exposed_s  gradients (reduce_scatter, all_reduce of dp-cp and edp) hide behind the
-                      backward of one micro-batch, weights (all_gather) behind the forward of one:
-                      what is longer than that, each at 0 at least. Forward and backward are
-                      compute_s of one micro-batch, the backward with what it computes again.
+        dp_exposed_s  what is longer than it may hide behind, each at 0 at least, F and B being
+                      compute_s of one micro-batch, forward and backward; "all" is dp-cp and edp:
+                      zero 0, 1   gradients (all reduce_scatter, all_reduce) behind B, and weights
+                                  (all all_gather) behind F, once a step
+                      zero 2      each micro-batch's reduce_scatter behind its B, the weights behind
+                                  one F
+                      zero 3      each micro-batch's first all_gather behind its F, its second and
+                                  its reduce_scatter together behind its B
+                      A shard's all_reduce (replicate) adds to the last micro-batch's gradients
         total_s       the sum of the seven
-        mfu           model FLOPs of the step, 3 times all tokens' forward, without recompute, over
-                      total_s * flops of all GPUs of the plan
+        mfu           model FLOPs of the step over total_s * flops of all GPUs of the plan. A
+                      token's forward takes 2 for each weight that it meets and 4 * h * seq for each
+                      layer's attention (both halves of the square, as the papers count). It meets
+                      all weights of the matrices of a layer (of the experts, topk and the router)
+                      and the head; the embedding and norms are free. The step takes 3 times that,
+                      what is done again left out
 
     These rules are those of a good schedule, not of a program that was measured: compare plans with
-    them, and nothing else.
+    them.
     Source: Narayanan et al. 2021, section 5.1; Korthikanti et al. 2022, appendix A.
     """
     # BEGIN SOLUTION step_time
     seq, m = model.seq, plan.gbs // (plan.dp * plan.micro)
-    layer, head, again = token_flops(model, plan.recompute)
-    core = 4 * model.h * seq
-    layers = stage_layers(plan, model)
-    forwards = [count * layer for count in layers]
-    forwards[-1] += head
-    share = plan.micro * seq / (plan.tp * plan.cp) / (EFFICIENCY * cluster.flops)
-    both = [
-        (flops * share, (2 * flops + count * again) * share)
-        for flops, count in zip(forwards, layers, strict=True)
-    ]
-    forward_s, backward_s = max(both, key=sum)
+    run = kernel_times(plan, model, cluster)
+    forward_s, backward_s = beat(plan, model, cluster)
     compute_s = m * (forward_s + backward_s)
-    attention_s = m * max(layers) * (core * (4 if again else 3)) * share
+    rounds = 3 if plan.recompute == "none" else 4
+    attention_s = m * max(stage_layers(plan, model)) * rounds * run.attention_s
 
     seconds: dict[str, float] = {}
     for op in comm(plan, model, cluster):
         one = coll_time(op.kind, op.bytes, op.ranks, op.per_node, cluster)
-        axis = {"etp": "ep", "dp-cp": "dp", "edp": "dp"}.get(op.axis, op.axis)
-        if axis == "dp":
+        axis = {"etp": "ep"}.get(op.axis, op.axis)
+        if axis in ("dp-cp", "edp"):
             axis = "weights" if op.kind == "all_gather" else "gradients"
         seconds[axis] = seconds.get(axis, 0.0) + op.count_per_step * one
 
@@ -568,11 +610,24 @@ def step_time(plan: Plan, model: Model, cluster: Cluster) -> Breakdown:
     cp_s = max(0.0, seconds.get("cp", 0.0) - attention_s)
     work = compute_s + tp_s + cp_s + ep_s + pp_s
     bubble_s = work * (plan.pp - 1) / (plan.vpp * m)
-    exposed_s = max(0.0, seconds.get("gradients", 0.0) - backward_s)
-    exposed_s += max(0.0, seconds.get("weights", 0.0) - forward_s)
+
+    gradients, weights = seconds.get("gradients", 0.0), seconds.get("weights", 0.0)
+    last = seconds.get("replicate", 0.0)
+    if plan.zero >= 2:
+        gradients /= m
+    behind = gradients
+    if plan.zero >= 3:
+        weights /= 2 * m
+        behind += weights
+    exposed_s = max(0.0, behind + last - backward_s)
+    if plan.zero >= 2:
+        exposed_s += (m - 1) * max(0.0, behind - backward_s)
+    exposed_s += (m if plan.zero >= 3 else 1) * max(0.0, weights - forward_s)
+
     total = work + bubble_s + exposed_s
-    gpus = plan.tp * plan.pp * plan.cp * plan.dp
+    layer, head = token_flops(model)
     flops = 3 * plan.gbs * seq * (model.L * layer + head)
+    gpus = plan.tp * plan.pp * plan.cp * plan.dp
     mfu = flops / (total * gpus * cluster.flops)
     return Breakdown(compute_s, tp_s, cp_s, ep_s, pp_s, bubble_s, exposed_s, total, mfu)
     # END SOLUTION
@@ -586,6 +641,9 @@ def plan_search(model: Model, cluster: Cluster, gbs: int, objective: str = "time
         vpp 1, 2, 3 or 4 that divides L / pp (1 for pp 1), micro 1, 2 or 4, each recompute,
         ep a divisor of experts and etp 1 or tp (for a dense model ep 1 and etp None; with experts
         etp is always a number),
+        zero 1, zero 3, and for a dense model zero 3 with shard gpus / tp, the ranks of one node,
+        where tp divides gpus (a node's) and that shard is above 1 and divides dp * cp, which is
+        larger,
         gbs as given and everything else as Plan has it,
     that `validate` accepts and whose fullest GPU (`memory`) has at most hbm_bytes. One plan beats
     another if it is no worse in both step_time's total_s and the bytes of the fullest GPU, and
@@ -604,24 +662,20 @@ def plan_search(model: Model, cluster: Cluster, gbs: int, objective: str = "time
         return [d for d in range(1, number + 1) if number % d == 0]
 
     kinds = ("none", "selective", "full")
-    work = {}  # FLOPs of a step, by what is recomputed
-    for recompute in kinds:
-        layer, head, again = token_flops(model, recompute)
-        work[recompute] = gbs * model.seq * (model.L * (3 * layer + again) + 3 * head)
-    gpus = cluster.nodes * cluster.gpus
-    speed = EFFICIENCY * cluster.flops * gpus
-    # Bytes of each stage: the states' depend on the sizes, the activations' not on ep and etp.
+    gpus, node = cluster.nodes * cluster.gpus, cluster.gpus
     states: dict[tuple[object, ...], list[float]] = {}
     acts: dict[tuple[object, ...], list[float]] = {}
 
     def fullest(plan: Plan) -> float:
+        """Bytes of the fullest GPU: states depend on some of the sizes, activations on others."""
         grid = plan.tp, plan.pp, plan.cp
-        sizes, kept = (grid, plan.ep, plan.etp), (grid, plan.micro, plan.recompute, plan.vpp)
+        sizes = grid, plan.ep, plan.etp, plan.zero, plan.shard
+        kept = grid, plan.micro, plan.recompute, plan.vpp
         if sizes not in states or kept not in acts:
             stages = memory(plan, model)
             states[sizes] = [stage.param + stage.grad + stage.opt for stage in stages]
             acts[kept] = [stage.act for stage in stages]
-        return max(map(operator.add, states[sizes], acts[kept]))
+        return max(a + b for a, b in zip(states[sizes], acts[kept], strict=True))
 
     fits: list[tuple[float, float, Plan]] = []  # the least time that it can take, bytes, plan
     for tp in divisors(math.gcd(gpus, model.heads)):
@@ -630,35 +684,34 @@ def plan_search(model: Model, cluster: Cluster, gbs: int, objective: str = "time
                 dp = gpus // (tp * pp * cp)
                 sizes = [micro for micro in (1, 2, 4) if gbs % (dp * micro) == 0]
                 chunks = [vpp for vpp in (1, 2, 3, 4) if model.L // pp % vpp == 0]
-                grids = [(1, None)]
+                grids: list[tuple[int, int | None]] = [(1, None)]
                 if model.experts:
                     grids = list(itertools.product(divisors(model.experts), {1, tp}))
-                for (ep, etp), micro, recompute in itertools.product(grids, sizes, kinds):
+                kept: list[tuple[int, int | None]] = [(1, None), (3, None)]
+                shard = node // tp
+                if not (model.experts or node % tp or dp * cp % max(shard, 1)):
+                    kept += [(3, shard)] if 1 < shard < dp * cp else []
+                for (ep, etp), micro in itertools.product(grids, sizes):
                     for vpp in chunks if pp > 1 else [1]:
-                        plan = Plan(tp, pp, cp, dp, micro, gbs, ep, etp, vpp, recompute=recompute)
-                        if validate(plan, model, cluster):
+                        one = Plan(tp, pp, cp, dp, micro, gbs, ep, etp, vpp)
+                        if validate(one, model, cluster):
                             continue
-                        held = fullest(plan)
-                        if held <= cluster.hbm_bytes:
-                            bubble = (pp - 1) / (vpp * (gbs // (dp * micro)))
-                            fits.append((work[recompute] / speed * (1 + bubble), held, plan))
-                        elif vpp == 1:
-                            break  # with several chunks a rank never holds less
+                        bubble = 1 + (pp - 1) / (vpp * (gbs // (dp * micro)))
+                        for recompute in kinds:
+                            again = replace(one, recompute=recompute)
+                            kernels_s = gbs // (dp * micro) * sum(beat(again, model, cluster))
+                            for zero, part in kept:
+                                plan = replace(again, zero=zero, shard=part)
+                                held = fullest(plan)
+                                if held <= cluster.hbm_bytes:
+                                    fits.append((kernels_s * bubble, held, plan))
 
     fits.sort(key=lambda row: row[:2])
     front: list[tuple[float, float, Plan]] = []  # seconds, bytes, plan
-    without_experts: dict[tuple[object, ...], float] = {}
     for least, held, plan in fits:
-        # What plans that differ in ep and etp alone have in common was worked out for the first.
-        common = (plan.tp, plan.pp, plan.cp, plan.micro, plan.recompute, plan.vpp)
-        least = max(least, without_experts.get(common, 0.0))
         if any(row[0] < least and row[1] <= held for row in front):
             continue  # beaten, even if it sent nothing
-        parts = step_time(plan, model, cluster)
-        seconds = parts.total_s
-        bubble = (plan.pp - 1) / (plan.vpp * (gbs // (plan.dp * plan.micro)))
-        less = parts.ep_s * (1 + bubble) + parts.dp_exposed_s
-        without_experts[common] = (seconds - less) * (1 - 1e-9)  # rounding must not make it more
+        seconds = step_time(plan, model, cluster).total_s
         if any(
             row[0] <= seconds and row[1] <= held and row[:2] != (seconds, held) for row in front
         ):
@@ -683,10 +736,15 @@ def emit(plan: Plan, model: Model, cluster: Cluster) -> list[str]:
 
         --tensor-model-parallel-size, --pipeline-model-parallel-size, --context-parallel-size,
         --micro-batch-size (a rank's), --global-batch-size (of all ranks together)
-        --sequence-parallel                       where sp is on and tp > 1 (tp 1 is refused)
+        --sequence-parallel                       where sp is on and tp > 1 (with tp 1 it
+                                                  is switched off, with a warning)
         --num-virtual-stages-per-pipeline-rank    where vpp > 1
-        --use-distributed-optimizer, --overlap-grad-reduce, --overlap-param-gather    with zero 1;
-                                                  --overlap-grad-reduce alone with zero 0
+        --use-distributed-optimizer, --overlap-grad-reduce, --overlap-param-gather    with zero 1
+                                                  to 3; --overlap-grad-reduce alone with zero 0
+        --use-megatron-fsdp, --no-gradient-accumulation-fusion and
+        --data-parallel-sharding-strategy         with zero 2 (optim_grads) and 3
+                                                  (optim_grads_params)
+        --num-distributed-optimizer-instances     dp * cp / shard, where shard is set
         --recompute-granularity                   "selective", or "full" together with
                                                   --recompute-method uniform and
                                                   --recompute-num-layers 1; not with "none"
@@ -702,8 +760,9 @@ def emit(plan: Plan, model: Model, cluster: Cluster) -> list[str]:
         --untie-embeddings-and-output-weights     always
 
     Data, tokenizer, learning rate and checkpoints are another matter. Raises ValueError for a plan
-    with a layout, which has a language of its own, and for a plan that does not take all GPUs.
-    Source: Megatron-LM, megatron/training/arguments.py.
+    with a layout, which has a language of its own, for a plan that does not take all GPUs, and for
+    zero 2 or 3 with pp > 1: Megatron-FSDP is documented with TP, CP and EP.
+    Source: Megatron-LM, megatron/training/arguments.py; Megatron Core's guide, "Megatron FSDP".
     """
     # BEGIN SOLUTION emit
     if plan.layout is not None:
@@ -711,6 +770,8 @@ def emit(plan: Plan, model: Model, cluster: Cluster) -> list[str]:
     world, gpus = plan.tp * plan.pp * plan.cp * plan.dp, cluster.nodes * cluster.gpus
     if world != gpus:
         raise ValueError(f"the plan takes {world} GPUs and the cluster has {gpus}.")
+    if plan.zero >= 2 and plan.pp > 1:
+        raise ValueError(f"zero {plan.zero} on PP {plan.pp}: Megatron-FSDP has no pipeline here.")
     values: dict[str, object] = {
         "tensor-model-parallel-size": plan.tp,
         "pipeline-model-parallel-size": plan.pp,
@@ -734,6 +795,12 @@ def emit(plan: Plan, model: Model, cluster: Cluster) -> list[str]:
     switches.append("overlap-grad-reduce")
     if plan.zero:
         switches += ["use-distributed-optimizer", "overlap-param-gather"]
+    if plan.zero >= 2:
+        switches += ["use-megatron-fsdp", "no-gradient-accumulation-fusion"]
+        kind = {2: "optim_grads", 3: "optim_grads_params"}[plan.zero]
+        values["data-parallel-sharding-strategy"] = kind
+    if plan.shard is not None:
+        values["num-distributed-optimizer-instances"] = plan.dp * plan.cp // plan.shard
     if plan.recompute != "none":
         values["recompute-granularity"] = plan.recompute
     if plan.recompute == "full":
@@ -796,6 +863,7 @@ def main() -> None:
     for name in ("tp", "pp", "cp", "dp", "micro", "ep", "vpp", "zero"):
         parser.add_argument(f"--{name}", type=int, default=1)
     parser.add_argument("--etp", type=int)
+    parser.add_argument("--shard", type=int)
     parser.add_argument("--recompute", default="selective")
     parser.add_argument("--no-sp", dest="sp", action="store_false")
     values = vars(parser.parse_args())
@@ -806,7 +874,11 @@ def main() -> None:
             print(f"{step_time(plan, model, H100_64).total_s:8.3f} s {peak:6.1f} GB  {plan}")
     else:
         show(Plan(gbs=gbs, **values), model, H100_64)
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BrokenPipeError:  # `--search | head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -14,7 +14,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-from types_lab12 import EFFICIENCY, Cluster, Model, Plan
+from kernels_lab12 import kernel_times
+from types_lab12 import Cluster, Model, Plan
 
 from grader.suite import expect
 
@@ -49,9 +50,20 @@ def expert_tp(plan: Plan) -> int:
     return plan.tp if plan.etp is None else plan.etp
 
 
+def shard_of(plan: Plan) -> int:
+    """How many ranks share one copy of the states."""
+    return plan.dp * plan.cp if plan.shard is None else plan.shard
+
+
+def _sharded(plan: Plan) -> tuple[int, ...]:
+    mine = shard_of(plan)
+    return plan.pp, plan.dp * plan.cp // mine, mine, plan.tp
+
+
 _AXES = {
     "pp": (_dense, (0,)),
-    "dp-cp": (_dense, (1, 2)),
+    "replicate": (_sharded, (1,)),
+    "dp-cp": (_sharded, (2,)),
     "cp": (_dense, (2,)),
     "tp": (_dense, (3,)),
     "edp": (_experts, (1,)),
@@ -149,13 +161,21 @@ def peak_bytes(plan: Plan, model: Model) -> float:
         per_token = [2 * model.h / cut]
     one_layer = tokens * sum(per_token)
     m = plan.gbs // (plan.micro * plan.dp)
-    replicas = plan.dp * plan.cp if plan.zero else 1
-    copies = _experts(plan)[1] if plan.zero else 1
+    ways = {part: shard_of(plan) if plan.zero >= part else 1 for part in (1, 2, 3)}
+    copies = {part: _experts(plan)[1] if plan.zero >= part else 1 for part in (1, 2, 3)}
+    shards = _shards(model, plan.tp, expert_tp(plan) * plan.ep)
     most = 0.0
     for s, (layers, (dense, experts)) in enumerate(
         zip(layers_of(plan, model), stage_params(plan, model), strict=True)
     ):
-        bytes_ = dense * (6 + 12 / replicas) + experts * (6 + 12 / copies)
+        bytes_ = 0.0
+        for part, each in ((1, 12), (2, 4), (3, 2)):
+            bytes_ += each * (dense / ways[part] + experts / copies[part])
+        whole = sorted(
+            sum(shards[name]) for name in ["layer", "layer"][:layers] + _of_stage(plan, s)
+        )
+        bytes_ += 4 * whole[-1] if plan.zero >= 2 else 0
+        bytes_ += 2 * sum(whole[-2:]) if plan.zero == 3 else 0
         behind = plan.pp - 1 - s
         if plan.vpp == 1:
             alive = float(min(m, behind + 1))
@@ -215,6 +235,23 @@ def _layer(plan: Plan, model: Model) -> Counter[tuple[str, str, float]]:
     return said
 
 
+@functools.cache
+def _of_batch(plan: Plan, i: int, m: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What weights and gradients do around micro-batch i's forward, and around its backward."""
+    there, back, last = [], [], i == m - 1
+    if plan.zero == 3 or (plan.zero and i == 0):
+        there.append("gather")
+    if plan.zero == 3:
+        back.append("gather")
+    if plan.zero >= 2 or (plan.zero and last):
+        back.append("scatter")
+    if not plan.zero and last:
+        back.append("sum")
+    if plan.shard is not None and last:
+        back.append("replicas")
+    return tuple(there), tuple(back)
+
+
 def traffic(plan: Plan, model: Model, cluster: Cluster) -> dict[tuple[str, str], Traffic]:
     """(kind, axis) to what `comm` is to say of it."""
     m = plan.gbs // plan.micro // plan.dp
@@ -230,12 +267,19 @@ def traffic(plan: Plan, model: Model, cluster: Cluster) -> dict[tuple[str, str],
     boundary = 2.0 * model.seq // plan.cp * plan.micro * model.h / cut
     said["send", "pp", boundary] += most * m
     dense, experts = max(stage_params(plan, model), key=sum)
-    for axis, n in (("dp-cp", dense), ("edp", experts)):
-        if not plan.zero:
-            said["all_reduce", axis, 4 * n] += 1
-        else:
-            said["reduce_scatter", axis, 4 * n] += 1
-            said["all_gather", axis, 2 * n] += 1
+    kinds = {
+        "sum": ("all_reduce", 4),
+        "scatter": ("reduce_scatter", 4),
+        "gather": ("all_gather", 2),
+    }
+    for when, times in Counter(_of_batch(plan, i, m) for i in range(m)).items():
+        for word in (word for pass_ in when for word in pass_):
+            for axis, n in (("dp-cp", dense), ("edp", experts)):
+                if word in kinds:
+                    kind, each = kinds[word]
+                    said[kind, axis, each * n] += times
+            if word == "replicas":
+                said["all_reduce", "replicate", 4 * dense / shard_of(plan)] += times
     found = {}
     for (kind, axis, nbytes), count in said.items():
         sizes, along = _AXES[axis]
@@ -291,30 +335,48 @@ class Parts:
 
 
 def step(plan: Plan, model: Model, cluster: Cluster) -> Parts:
-    """A step's time, piece by piece."""
+    """A step's time, piece by piece, a micro-batch at a time."""
     m = plan.gbs // plan.dp // plan.micro
-    rate = EFFICIENCY * cluster.flops * plan.tp * plan.cp / (plan.micro * model.seq)
-    products, attention, head = token_flops(model)
-    redone = {"none": 0.0, "selective": attention, "full": products + attention}[plan.recompute]
-    stages = []
+    run = kernel_times(plan, model, cluster)
+    there_s, back_s, core_s = 0.0, 0.0, 0.0
     for s, layers in enumerate(layers_of(plan, model)):
-        there = layers * (products + attention) + head * (s == plan.pp - 1)
-        stages.append((there / rate, (2 * there + layers * redone) / rate))
-    there_s, back_s = max(stages, key=sum)
-    core_s = max(layers_of(plan, model)) * attention * (3 + (redone > 0)) / rate
+        there, back, core = 0.0, 0.0, 0.0
+        for _i in range(layers):
+            there += run.layer_s
+            back += run.layer_back_s
+            core += 3 * run.attention_s
+            if plan.recompute == "selective":
+                back += run.attention_s
+            if plan.recompute == "full":
+                back += run.layer_s
+            if plan.recompute != "none":
+                core += run.attention_s
+        if s == plan.pp - 1:
+            there, back = there + run.head_s, back + run.head_back_s
+        if there + back > there_s + back_s:
+            there_s, back_s = there, back
+        core_s = max(core_s, core)
 
     on: Counter[str] = Counter()
+    one: Counter[str] = Counter()  # seconds of one of a kind, dp-cp and edp together
+    words = {"all_reduce": "sum", "reduce_scatter": "scatter", "all_gather": "gather"}
     for what in traffic(plan, model, cluster).values():
-        name = what.axis
-        if name in ("dp-cp", "edp"):
-            name = "weights" if what.kind == "all_gather" else "gradients"
-        on[name] += what.count * seconds(what, cluster)
+        each = seconds(what, cluster)
+        if what.axis == "replicate":
+            one["replicas"] += each
+        elif what.axis in ("dp-cp", "edp"):
+            one[words[what.kind]] += each
+        on[what.axis] += what.count * each
     tp_s, ep_s, pp_s = on["tp"], on["ep"] + on["etp"], on["pp"]
     cp_s = max(on["cp"] - m * core_s, 0.0)
-    one = (m * (there_s + back_s) + tp_s + ep_s + pp_s + cp_s) / m
-    bubble = one * (plan.pp - 1) / plan.vpp
-    exposed = max(on["gradients"] - back_s, 0.0) + max(on["weights"] - there_s, 0.0)
-    total = m * one + bubble + exposed
+    busy = (m * (there_s + back_s) + tp_s + ep_s + pp_s + cp_s) / m
+    bubble = busy * (plan.pp - 1) / plan.vpp
+    exposed = 0.0
+    for when, times in Counter(_of_batch(plan, i, m) for i in range(m)).items():
+        for pass_, hides in zip(when, (there_s, back_s), strict=True):
+            exposed += times * max(sum(one[word] for word in pass_) - hides, 0.0)
+    total = m * busy + bubble + exposed
+    products, attention, head = token_flops(model)
     useful = 3 * (model.L * (products + attention) + head) * plan.gbs * model.seq
     gpus = plan.tp * plan.cp * plan.pp * plan.dp
     mfu = useful / total / (gpus * cluster.flops)
@@ -364,6 +426,13 @@ def broken(plan: Plan, model: Model, cluster: Cluster) -> str:
             return f"tp {plan.tp} with ep {plan.ep} needs sp"
     if plan.cp > 1 and model.seq % (2 * plan.cp):
         return f"{model.seq} tokens do not divide into 2 x cp {plan.cp} pieces"
+    if plan.shard is not None:
+        if not plan.zero:
+            return f"shards of {plan.shard}, and with zero 0 nothing is sharded"
+        if plan.dp * plan.cp % plan.shard:
+            return f"shards of {plan.shard} do not divide the {plan.dp * plan.cp} replicas dp x cp"
+        if model.experts:
+            return f"shards of {plan.shard} replicas are for models without experts"
     return ""
 
 
@@ -392,10 +461,21 @@ def every(model: Model, cluster: Cluster, gbs: int) -> dict[Plan, tuple[float, f
             plan = Plan(tp, pp, cp, dp, micro, gbs, ep, inside, vpp, recompute=recompute)
             if broken(plan, model, cluster):
                 continue
-            held = peak_bytes(plan, model)
-            if held <= cluster.hbm_bytes:
-                found[plan] = (step(plan, model, cluster).total_s, held)
+            for each in _sharded_ways(plan, model, cluster):
+                held = peak_bytes(each, model)
+                if held <= cluster.hbm_bytes:
+                    found[each] = (step(each, model, cluster).total_s, held)
     return found
+
+
+def _sharded_ways(plan: Plan, model: Model, cluster: Cluster) -> list[Plan]:
+    """The plan with zero 1, with FSDP, and with FSDP inside of each node."""
+    ways = [replace(plan, zero=1), replace(plan, zero=3)]
+    for shard in range(2, plan.dp * plan.cp):
+        in_node = shard * plan.tp == cluster.gpus
+        if in_node and plan.dp * plan.cp % shard == 0 and not model.experts:
+            ways.append(replace(plan, zero=3, shard=shard))
+    return ways
 
 
 ROUNDING = 1e-9  # two right planners add up in different orders

@@ -72,14 +72,14 @@ def collective_seconds(op: str, nbytes: int, n: int, per_node: int, cluster: Clu
         link = intra if per_node == n else inter
         return float((nbytes / link + lat) if n > 1 else 0)
     if op == "all_to_all":
-        each = Fraction(nbytes, n)
+        each = Fraction(nbytes) / n
         others = [each / (intra if rank < per_node else inter) + lat for rank in range(1, n)]
         return float(sum(others))
     stages = []  # (operation, ranks, bytes, link)
     if op in ("reduce_scatter", "all_reduce"):
         stages.append(("reduce_scatter", per_node, Fraction(nbytes), intra))
     far = {"all_reduce": ("reduce_scatter", "all_gather")}.get(op, (op,))
-    stages += [(part, n // per_node, Fraction(nbytes, per_node), inter) for part in far]
+    stages += [(part, n // per_node, Fraction(nbytes) / per_node, inter) for part in far]
     if op in ("all_gather", "all_reduce"):
         stages.append(("all_gather", per_node, Fraction(nbytes), intra))
     total = Fraction(0)
@@ -109,8 +109,8 @@ def broken_rules(plan: Plan, model: Model, cluster: Cluster) -> set[str]:
     broken = set()
     etp = plan.etp if plan.etp is not None else plan.tp
     sizes = (plan.tp, plan.pp, plan.cp, plan.dp, plan.micro, plan.gbs, plan.ep, plan.vpp, etp)
-    known = plan.recompute in {"none", "selective", "full"} and plan.zero in {0, 1}
-    if min(sizes) < 1 or not known:
+    known = plan.recompute in {"none", "selective", "full"} and plan.zero in {0, 1, 2, 3}
+    if min(sizes) < 1 or not known or (plan.shard is not None and plan.shard < 1):
         return {"value"}
     seats = len(np.zeros((plan.tp, plan.cp, plan.dp, plan.pp)).ravel())
     if seats != len(np.zeros((cluster.nodes, cluster.gpus)).ravel()):
@@ -145,6 +145,10 @@ def broken_rules(plan: Plan, model: Model, cluster: Cluster) -> set[str]:
         broken.add("cp_seq")
     if plan.tp > 1 and plan.ep > 1 and plan.sp is False:
         broken.add("sp_ep")
+    if plan.shard is not None:
+        even = _equal(_dealt(plan.dp * plan.cp, plan.shard))
+        if not even or model.experts > 0 or plan.zero == 0:
+            broken.add("shard")
     return broken
 
 
@@ -163,7 +167,7 @@ def layers_of(plan: Plan, model: Model) -> list[int]:
 def tensors(plan: Plan, model: Model, stage: int) -> Iterator[tuple[str, Fraction, int]]:
     """The weights of one GPU of a stage: (name, elements, how many GPUs hold the same)."""
     t, width = plan.tp, model.h // model.heads
-    dense = plan.dp * plan.cp
+    dense = plan.shard or plan.dp * plan.cp
     etp = plan.etp if plan.etp is not None else t
     expert = t * plan.cp * plan.dp // (etp * plan.ep)
     kv_here = model.kv_heads // t if model.kv_heads >= t else 1
@@ -193,9 +197,18 @@ def tensors(plan: Plan, model: Model, stage: int) -> Iterator[tuple[str, Fractio
 def states(plan: Plan, model: Model, stage: int) -> tuple[float, float, float]:
     """Bytes of weights, gradients and optimizer, tensor by tensor."""
     rows = list(tensors(plan, model, stage))
-    elements = sum(size for _name, size, _copies in rows)
-    opt = sum(12 * size / (copies if plan.zero else 1) for _name, size, copies in rows)
-    return float(2 * elements), float(4 * elements), float(opt)
+    units: list[Fraction] = []  # what is gathered and scattered at a time
+    for name, size, _copies in rows:
+        if name in ("embedding", "q", "norm"):
+            units.append(Fraction(0))
+        units[-1] += size
+    units.sort(reverse=True)
+    held = []
+    for each, first, whole in ((2, 3, units[:2]), (4, 2, units[:1]), (12, 1, [])):
+        sharded = plan.zero >= first
+        bytes_ = sum(each * size / (copies if sharded else 1) for _name, size, copies in rows)
+        held.append(float(bytes_ + (each * sum(whole) if sharded else 0)))
+    return held[0], held[1], held[2]
 
 
 def layer_activations(plan: Plan, model: Model) -> dict[str, Fraction]:

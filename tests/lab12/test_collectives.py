@@ -1,5 +1,7 @@
 """coll_time: what a collective costs on one link, and over several nodes."""
 
+from dataclasses import replace
+
 import pytest
 from types_lab12 import Cluster
 
@@ -27,7 +29,19 @@ def _all(student, rows, cluster, why=""):
         expect.close(seconds, want, why or WHAT[op], n=8 * n, what=where, unit="s")
 
 
-@task("coll_time")
+@task(
+    "coll_time",
+    holds=(
+        "op",
+        "one_link",
+        "inside",
+        "ring",
+        "halves",
+        "send",
+        "n",
+        "per_node",
+    ),
+)
 @pytest.mark.parametrize("op", [*OPS, "send"])
 def test_a_ring_on_one_link(student, op):
     """2 to 8 ranks inside a node, and 2 to 8 nodes with one rank each.
@@ -37,7 +51,17 @@ def test_a_ring_on_one_link(student, op):
     _all(student, rows, ODD)
 
 
-@task("coll_time")
+@task(
+    "coll_time",
+    holds=(
+        "stages",
+        "rs_stages",
+        "ag_stages",
+        "ar_stages",
+        "a2a_stages",
+        "per_node",
+    ),
+)
 @pytest.mark.parametrize("op", OPS)
 def test_a_group_over_several_nodes(student, op):
     """2 to 8 ranks on each of 2 to 8 nodes: as much as possible stays inside.
@@ -50,7 +74,18 @@ def test_a_group_over_several_nodes(student, op):
     _all(student, rows, ODD, why)
 
 
-@task("coll_time")
+@task("coll_time", holds=("any_bytes",))
+@pytest.mark.parametrize("op", OPS)
+def test_bytes_are_not_rounded(student, op):
+    """1, 7, 1,001 and 0.5 bytes on slow links: what n does not divide is divided all the same.
+    Oracle: exact fractions of a ring that is played."""
+    slow = replace(ODD, intra_Bps=320.0, inter_Bps=20.0, lat_s=0.0)
+    shapes = [(3, 3), (4, 1), (6, 3), (24, 8)]
+    rows = [(op, nbytes, n, g) for nbytes in (1, 7, 1001, 0.5) for n, g in shapes]
+    _all(student, rows, slow, f"{WHAT[op]}, whole bytes or not")
+
+
+@task("coll_time", holds=("one_way",))
 def test_tensor_parallelism_of_llama_3_70b(student):
     """TP 8, 8,192 tokens: 4 all-reduces of 134 MB in 80 layers take 0.167 s at 450 GB/s.
     Oracle: worked by hand, 320 x 7/4 x 134,217,728 / 450e9."""
@@ -67,7 +102,7 @@ def test_tensor_parallelism_of_llama_3_70b(student):
     )
 
 
-@task("coll_time", gate=False)
+@task("coll_time", gate=False, holds=("stages",))
 def test_stages_send_no_byte_twice(student):
     """If both links were equally fast, a group over nodes would take as long as one inside.
     Oracle: the bytes of reduce-scatter, all-reduce and all-gather telescope to those of a ring."""
@@ -77,7 +112,14 @@ def test_stages_send_no_byte_twice(student):
         expect.close(spread, flat, "stages divide the work, they add none", n=64, what=op)
 
 
-@task("coll_time", gate=False)
+@task(
+    "coll_time",
+    gate=False,
+    holds=(
+        "alone",
+        "latency",
+    ),
+)
 def test_limits(student):
     """One rank sends nothing; many ranks send the tensor twice; a small message is all latency.
     Oracle: the limits n = 1, n = 1,000 and 0 bytes."""
@@ -92,13 +134,31 @@ def test_limits(student):
     )
 
 
-@task("coll_time", gate=False)
+@task(
+    "coll_time",
+    gate=False,
+    holds=(
+        "other_op",
+        "below_one",
+        "not_divided",
+        "send_of_three",
+    ),
+)
 def test_groups_that_cannot_stand_are_refused(student):
-    """Another operation, 6 ranks on nodes of 4, no ranks, a send among 4.
-    Oracle: the contract."""
+    """Another operation, 6 ranks on nodes of 4, 4 ranks that stand 8 a node, no ranks, a send among
+    3 and 4.   Oracle: the contract."""
     for op, n, per_node in (
         ("gossip", 4, 4),
+        ("gossip", 1, 1),
         ("all_reduce", 6, 4),
+        ("all_reduce", 4, 8),
+        ("all_gather", 1, 2),
+        ("all_to_all", 2, 8),
+        ("send", 2, 8),
+        ("reduce_scatter", -4, 2),
+        ("reduce_scatter", 4, -2),
+        ("send", 0, 1),
+        ("send", 3, 3),
         ("all_gather", 0, 1),
         ("all_gather", 4, 0),
         ("send", 4, 4),

@@ -12,7 +12,14 @@ MESHES = range(len(oracles.MESH))
 RADIX = "the leftmost axis of the order is the digit that changes fastest"
 
 
-@task("rank_groups")
+@task(
+    "rank_groups",
+    holds=(
+        "radix",
+        "group",
+        "missing",
+    ),
+)
 def test_megatron_s_own_example(student):
     """16 GPUs with TP 2 and PP 4, and 8 with the order tp-pp-dp.
     Oracle: published.json, rank_groups_16; Megatron-LM's docstring of RankGenerator."""
@@ -29,7 +36,14 @@ def test_megatron_s_own_example(student):
     expect.equal(eight, [[0, 4], [1, 5], [2, 6], [3, 7]], RADIX, "dp of 8 ranks, tp-pp-dp")
 
 
-@task("rank_groups")
+@task(
+    "rank_groups",
+    holds=(
+        "radix",
+        "group",
+        "joint",
+    ),
+)
 @pytest.mark.parametrize("case", MESHES)
 def test_sixty_four_ranks_are_grouped_as_by_a_device_mesh(student, case):
     """Every axis, pair and triple of axes of five meshes of 64 ranks.
@@ -42,7 +56,13 @@ def test_sixty_four_ranks_are_grouped_as_by_a_device_mesh(student, case):
         expect.equal(groups, wanted[token], RADIX, f"{token} of {sizes} in order {order}")
 
 
-@task("rank_groups")
+@task(
+    "rank_groups",
+    holds=(
+        "leftmost",
+        "default_order",
+    ),
+)
 def test_another_order_is_another_placement(student):
     """TP 8, PP 4, DP 2: replicas are 8 ranks apart, or 32 if dp is the slowest axis.
     Oracle: published.json, rank_groups_64 (Megatron's RankGenerator, run)."""
@@ -58,7 +78,16 @@ def test_another_order_is_another_placement(student):
     expect.published([*dp, *pp], oracles.PUBLISHED["rank_groups_64"])
 
 
-@task("rank_groups", gate=False)
+@task(
+    "rank_groups",
+    gate=False,
+    holds=(
+        "ascend",
+        "group",
+        "joint",
+        "any_order",
+    ),
+)
 def test_groups_of_any_order_partition_the_ranks(student):
     """Drawn orders, sizes and tokens: every rank in one group, and in Megatron's sequence.
     Oracle: an array with an axis for each digit, transposed and read off."""
@@ -87,7 +116,14 @@ def test_groups_of_any_order_partition_the_ranks(student):
     law()
 
 
-@task("rank_groups", gate=False)
+@task(
+    "rank_groups",
+    gate=False,
+    holds=(
+        "group",
+        "joint",
+    ),
+)
 def test_two_axes_meet_in_one_rank(student):
     """A tensor group and a data group have no or one rank in common; together they are tp-dp.
     Oracle: coordinates along different axes are independent of each other."""
@@ -102,7 +138,17 @@ def test_two_axes_meet_in_one_rank(student):
         expect.equal(len(inside), 4, "tp-dp holds whole tensor groups", f"tp groups in {group}")
 
 
-@task("rank_groups", gate=False)
+@task(
+    "rank_groups",
+    gate=False,
+    holds=(
+        "twice",
+        "unplaced",
+        "size_one",
+        "below_one",
+        "missing",
+    ),
+)
 def test_an_axis_without_a_place_is_refused(student):
     """An axis of size 2 that the order leaves out, an unknown token, an axis twice, a size of 0.
     Oracle: the contract."""
@@ -117,6 +163,10 @@ def test_an_axis_without_a_place_is_refused(student):
         ({"tp": 2}, "tp-dp-tp", "tp"),
         ({"tp": 2, "dp": 2}, "tp-dp", "tp-tp"),
         ({"tp": 0, "dp": 2}, "tp-dp", "tp"),
+        ({"tp": 2, "dp": 0}, "tp-dp", "tp"),
+        ({"tp": 2, "dp": -2}, "tp-dp", "dp"),
+        ({"tp": -1, "dp": -2}, "tp-dp", "dp"),
+        ({"tp": 2, "zp": 0}, "tp-dp", "dp"),
     ):
         with expect.raises(ValueError, f"sizes {sizes}, order {order}, token {token} name no grid"):
             student.rank_groups(sizes, order, token)
@@ -127,7 +177,15 @@ def test_an_axis_without_a_place_is_refused(student):
 SECOND = "experts read the same ranks with a second radix: etp, ep, edp, pp"
 
 
-@task("expert_groups")
+@task(
+    "expert_groups",
+    holds=(
+        "grid",
+        "etp_none",
+        "order",
+        "token",
+    ),
+)
 def test_mixtral_on_64(student):
     """TP 1, PP 4, DP 16, EP 8: an EP group is half a stage, and each expert has two replicas.
     Oracle: Megatron's RankGenerator for its published row, TP 1 PP 4 EP 8."""
@@ -139,7 +197,16 @@ def test_mixtral_on_64(student):
     expect.equal(pp[0], [0, 16, 32, 48], "both grids have one pipeline", "pp")
 
 
-@task("expert_groups")
+@task(
+    "expert_groups",
+    holds=(
+        "grid",
+        "left",
+        "joint",
+        "etp_none",
+        "missing",
+    ),
+)
 @pytest.mark.parametrize(
     ("sizes", "ep", "etp"),
     [
@@ -147,22 +214,31 @@ def test_mixtral_on_64(student):
         ({"tp": 2, "cp": 2, "dp": 4, "pp": 4}, 8, 1),
         ({"tp": 2, "dp": 8, "pp": 4}, 2, 4),
         ({"tp": 4, "cp": 2, "dp": 8}, 16, 1),
+        ({"cp": 2, "dp": 8, "pp": 4}, 4, None),
     ],
 )
 def test_experts_over_tensor_and_context_ranks(student, sizes, ep, etp):
     """64 ranks; EP groups reach over tensor, context and data ranks.
     Oracle: an array with axes pp, edp, ep, etp, transposed and read off."""
-    cut = sizes["tp"] if etp is None else etp
+    cut = sizes.get("tp", 1) if etp is None else etp
     stage = 64 // sizes.get("pp", 1)
     grid = {"etp": cut, "ep": ep, "edp": stage // (cut * ep), "pp": sizes.get("pp", 1)}
-    tokens = ["etp", "ep", "edp", "pp", "etp-ep", "edp-ep"]
+    tokens = ["etp", "ep", "edp", "pp", "etp-ep", "edp-ep", "pp-etp", "etp-ep-edp-pp"]
     got = student.map("expert_groups", [(sizes, ep, etp, token) for token in tokens])
     for token, groups in zip(tokens, got, strict=True):
         want = oracles.groups_from_an_array(grid, "etp-ep-edp-pp", token)
         expect.equal(groups, want, SECOND, f"{token} of {sizes}, EP {ep}, ETP {etp}")
 
 
-@task("expert_groups", gate=False)
+@task(
+    "expert_groups",
+    gate=False,
+    holds=(
+        "order",
+        "no_cp",
+        "keeps_pp",
+    ),
+)
 def test_other_orders_keep_the_pipeline(student):
     """Orders with pp last, and one with dp last where both data axes have one size.
     Oracle: an array with axes in the order's sequence."""
@@ -177,7 +253,17 @@ def test_other_orders_keep_the_pipeline(student):
     expect.equal(same, want, "with EP 1 and ETP = TP both grids are one", "dp last")
 
 
-@task("expert_groups", gate=False)
+@task(
+    "expert_groups",
+    gate=False,
+    holds=(
+        "below_one",
+        "not_divided",
+        "other_token",
+        "twice",
+        "other_pipeline",
+    ),
+)
 def test_grids_that_do_not_fit_are_refused(student):
     """Eight experts' ranks on a stage of 4, an order that tears the pipelines apart, dense tokens.
     Oracle: the contract; Megatron asserts the same pipeline groups."""
@@ -186,7 +272,15 @@ def test_grids_that_do_not_fit_are_refused(student):
         (8, None, "ep", "tp-cp-ep-dp-pp"),
         (3, 1, "ep", "tp-cp-ep-dp-pp"),
         (2, None, "ep", "tp-cp-ep-pp-dp"),
+        (4, 1, "ep", "tp-cp-pp-ep-dp"),
         (2, None, "dp", "tp-cp-ep-dp-pp"),
+        (2, None, "tp", "tp-cp-ep-dp-pp"),
+        (2, None, "ep-cp", "tp-cp-ep-dp-pp"),
+        (2, None, "ep-ep", "tp-cp-ep-dp-pp"),
+        (0, None, "ep", "tp-cp-ep-dp-pp"),
+        (2, 0, "ep", "tp-cp-ep-dp-pp"),
+        (-2, None, "ep", "tp-cp-ep-dp-pp"),
+        (-2, -2, "edp", "tp-cp-ep-dp-pp"),
     ):
         with expect.raises(ValueError, f"EP {ep}, ETP {etp}, token {token}, order {order}"):
             student.expert_groups(good, ep, etp, token, order)

@@ -27,6 +27,23 @@ PLANS = {
     ),
     "a layout by hand": (SMALL, Plan(2, 4, 1, 2, 1, 32, layout=(5, 8, 7, 4))),
     "two matrices": (replace(SMALL, gated=False), Plan(2, 2, 1, 2, 1, 32)),
+    "zero 2": (SMALL, Plan(2, 2, 2, 4, 1, 32, zero=2)),
+    "FSDP": (SMALL, Plan(1, 1, 1, 8, 1, 32, zero=3)),
+    "FSDP on four stages, one of a single layer": (
+        SMALL,
+        Plan(2, 4, 2, 4, 1, 32, zero=3, layout=(1, 8, 8, 7)),
+    ),
+    "FSDP, a large vocabulary": (replace(SMALL, vocab=30_000), Plan(2, 1, 1, 8, 1, 32, zero=3)),
+    "FSDP, two tables and many layers": (
+        replace(SMALL, vocab=30_000),
+        Plan(2, 2, 1, 8, 1, 32, zero=3),
+    ),
+    "zero 2, a large vocabulary": (replace(SMALL, vocab=30_000), Plan(1, 2, 1, 8, 1, 32, zero=2)),
+    "HSDP": (SMALL, Plan(2, 2, 2, 8, 1, 32, zero=3, shard=4)),
+    "a shard with zero 1": (SMALL, Plan(2, 2, 1, 8, 1, 32, shard=2)),
+    "a shard with zero 2": (SMALL, Plan(2, 2, 1, 8, 1, 32, zero=2, shard=4)),
+    "experts, zero 2": (TINY_MOE, Plan(2, 2, 2, 4, 1, 32, ep=4, zero=2)),
+    "experts, FSDP": (TINY_MOE, Plan(1, 2, 2, 8, 1, 32, ep=4, zero=3)),
     "experts, EP 4": (TINY_MOE, Plan(2, 2, 1, 8, 1, 32, ep=4)),
     "experts, EP 8 over tensor ranks": (TINY_MOE, Plan(2, 2, 2, 4, 1, 32, ep=8, etp=1)),
     "experts, no EP, zero 0": (TINY_MOE, Plan(2, 3, 1, 4, 1, 32, zero=0)),
@@ -38,7 +55,30 @@ def _plain(found):
     return [(each.param, each.grad, each.opt) for each in found]
 
 
-@task("memory")
+@task(
+    "memory",
+    holds=(
+        "qo",
+        "kv",
+        "copies",
+        "mlp",
+        "experts",
+        "norms",
+        "ends",
+        "states",
+        "zero1",
+        "zero2",
+        "zero3",
+        "replicas",
+        "shard",
+        "expert_replicas",
+        "units",
+        "unit_grad",
+        "unit_weights",
+        "every_stage",
+        "layout",
+    ),
+)
 @pytest.mark.parametrize("case", PLANS)
 def test_states_of_every_stage(student, case):
     """Weights, gradients and optimizer of each stage.
@@ -47,8 +87,9 @@ def test_states_of_every_stage(student, case):
     got = student.memory(plan, model)
     expect.equal(len(got), plan.pp, "one StageBytes for each pipeline stage", "stages")
     why = (
-        f"{ODD}; 2 bytes a weight",
-        f"{ODD}; 4 bytes a gradient, which is fp32 and not sharded",
+        f"{ODD}; 2 bytes a weight, shared by its replicas with zero 3, and two units gathered",
+        f"{ODD}; 4 bytes a gradient, which is fp32; with zero 2 and 3 it is shared by the "
+        "replicas, and one unit is whole",
         "12 bytes of optimizer are shared by all GPUs that hold the same weight: dp * cp of them, "
         "for an expert tp * cp * dp / (etp * ep)",
     )
@@ -60,7 +101,13 @@ def test_states_of_every_stage(student, case):
             expect.bytes(value, right, reason, f"{name} of stage {stage}, {case}", rel=1e-9)
 
 
-@task("memory")
+@task(
+    "memory",
+    holds=(
+        "ends",
+        "norms",
+    ),
+)
 def test_all_ranks_together_hold_the_model(student):
     """The stages' weights add up to the model, times TP less what is not split.
     Oracle: parameter counts of lab 01 (Hugging Face safetensors metadata), and the norms."""
@@ -90,16 +137,30 @@ def _first(student, plan, model):
     return student.memory(plan, model)[0].act
 
 
-@task("memory")
+@task(
+    "memory",
+    holds=(
+        "tokens",
+        "inputs",
+        "qkv",
+        "inner",
+        "routed",
+        "scores",
+        "full",
+        "sp",
+    ),
+)
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_activations_of_one_layer(student, recompute):
     """GPT, Llama and experts; with TP, with SP, with CP; one micro-batch in flight.
     Oracle: Korthikanti et al., each kept tensor by name; for GPT 34 sbh + 5as/h, divided."""
-    for model in (GPT, replace(SMALL, L=8), replace(TINY_MOE, L=8)):
+    moe = replace(TINY_MOE, L=8)
+    for model in (GPT, replace(SMALL, L=8), moe, replace(moe, gated=False)):
         for tp, cp, sp in ((1, 1, True), (4, 1, False), (4, 1, True), (2, 2, True), (12, 1, True)):
             if model.heads % tp:
                 continue
-            plan = Plan(tp, 8, cp, 1, 2, 2, sp=sp, recompute=recompute)
+            etp = 1 if model.experts and cp == 2 else None
+            plan = Plan(tp, 8, cp, 1, 2, 2, sp=sp, recompute=recompute, etp=etp)
             kept = oracles.layer_activations(plan, model)
             expect.bytes(
                 _first(student, plan, model),
@@ -111,7 +172,48 @@ def test_activations_of_one_layer(student, recompute):
             )
 
 
-@task("memory")
+@task("memory", holds=("spread",))
+@pytest.mark.parametrize("case", [(1, None), (2, None), (4, 1), (8, 1), (8, 2)])
+def test_how_experts_are_dealt_out_changes_no_activation(student, case):
+    """EP 1 to 8 and ETP 1, 2 and TP on TP 4: the same tokens on each GPU.
+    Oracle: the paper's list of kept tensors, tokens spread evenly over the ranks of a stage."""
+    ep, etp = case
+    plan = Plan(4, 8, 1, 8, 1, 8, ep=ep, etp=etp)
+    model = replace(TINY_MOE, L=8)
+    expect.bytes(
+        _first(student, plan, model),
+        float(sum(oracles.layer_activations(plan, model).values())),
+        "each GPU sends its share of the tokens away and gets as many: topk / t of them",
+        f"a layer, TP 4, EP {ep}, ETP {etp}",
+        rel=1e-9,
+    )
+
+
+@task("memory", holds=("logits",))
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_the_last_stage_keeps_the_logits_once(student, recompute):
+    """One layer, norm and head, with sequence parallelism and without; 1 and 3 micro-batches.
+    Oracle: the layer's kept tensors; 4 bytes of hidden state and 4 of logits a token."""
+    for sp, gbs in ((True, 2), (False, 2), (True, 6)):
+        plan = Plan(4, 4, 2, 1, 2, gbs, sp=sp, recompute=recompute)
+        model = replace(SMALL, L=4)
+        kept = sum(oracles.layer_activations(plan, model).values())
+        expect.bytes(
+            student.memory(plan, model)[-1].act,
+            float(kept + oracles.head_activations(plan, model)),
+            "the last stage has one micro-batch in flight, and its logits in fp32",
+            f"last stage, sp {sp}, recompute {recompute}, {gbs // 2} micro-batches",
+            rel=1e-9,
+        )
+
+
+@task(
+    "memory",
+    holds=(
+        "in_flight",
+        "chunks",
+    ),
+)
 @pytest.mark.parametrize(("p", "m", "v"), [(4, 8, 1), (4, 4, 1), (8, 8, 1), (4, 8, 2), (4, 16, 3)])
 def test_micro_batches_in_flight(student, p, m, v):
     """Each stage's activations, in layers of one micro-batch.
@@ -134,7 +236,7 @@ def test_micro_batches_in_flight(student, p, m, v):
         )
 
 
-@task("memory")
+@task("memory", holds=("never_more",))
 def test_fewer_micro_batches_than_stages(student):
     """2 micro-batches on 4 stages, and 4 of them in 3 chunks each.
     Oracle: a stage cannot hold what does not exist."""
@@ -155,7 +257,7 @@ def test_fewer_micro_batches_than_stages(student):
     )
 
 
-@task("memory", gate=False)
+@task("memory", gate=False, holds=("in_flight",))
 def test_pipelining_does_not_shrink_the_first_stage(student):
     """Layers of stage 0 times micro-batches in flight: the whole model's layers, whatever PP.
     Oracle: L / p layers for p micro-batches; with vpp the factor 1 + (p - 1) / (p v)."""
@@ -177,7 +279,14 @@ def test_pipelining_does_not_shrink_the_first_stage(student):
     )
 
 
-@task("memory", gate=False)
+@task(
+    "memory",
+    gate=False,
+    holds=(
+        "replicas",
+        "expert_replicas",
+    ),
+)
 def test_all_ranks_together_hold_one_optimizer(student):
     """Over 64 GPUs the sharded optimizer is 12 bytes a parameter, and norms once a tensor rank.
     Oracle: what is sharded over its replicas is there once."""
@@ -196,7 +305,7 @@ def test_all_ranks_together_hold_one_optimizer(student):
         )
 
 
-@task("memory", gate=False)
+@task("memory", gate=False, holds=("states",))
 @pytest.mark.parametrize(
     ("row", "pp", "dp"),
     [("megatron_llama3_70b_tp8pp4dp2", 4, 2), ("megatron_llama3_70b_tp8pp2dp4", 2, 4)],
@@ -213,7 +322,7 @@ def test_megatron_s_memory_tool_llama_3_70b(student, row, pp, dp):
     expect.published(mine / GIB, oracles.PUBLISHED[row])
 
 
-@task("memory", gate=False)
+@task("memory", gate=False, holds=("logits",))
 def test_megatron_s_memory_tool_activations(student):
     """One stage, and four with and without interleaving: bsh (18 + 4 ffn / h) a layer.
     Oracle: the closed forms of Megatron-LM's theoretical_memory_usage.py."""
@@ -250,7 +359,7 @@ def _gpt_parameters(student, h, L, tp, pp, vocab, seq):
     return count + biases + seq * h
 
 
-@task("memory", gate=False)
+@task("memory", gate=False, holds=("ends",))
 def test_published_sizes_of_megatron_s_models(student):
     """1.7 to 1,008 billion parameters over 1 to 512 GPUs, and the four of the H100 table.
     Oracle: published.json; the older table ties the head to the embedding, the other does not."""

@@ -1,5 +1,7 @@
 """simulate_pipeline: who does what when, and how long nobody does anything."""
 
+import itertools
+
 import pytest
 
 from grader.suite import expect, task
@@ -14,7 +16,18 @@ def _ranks(run, p):
     return [[slot for slot in run.slots if slot.stage == s] for s in range(p)]
 
 
-@task("simulate_pipeline")
+@task(
+    "simulate_pipeline",
+    holds=(
+        "schedules",
+        "both_ascend",
+        "warm_up",
+        "gpipe",
+        "one_f_one_b",
+        "interleaved",
+        "virtual",
+    ),
+)
 @pytest.mark.parametrize("case", RECORDED, ids=lambda case: "-".join(map(str, case)))
 def test_work_is_done_in_torch_s_order(student, case):
     """Each rank's forwards and backwards, by micro-batch and chunk.
@@ -34,7 +47,33 @@ def test_work_is_done_in_torch_s_order(student, case):
         expect.equal(got, want, why, f"rank {s} of {schedule}, p {p}, m {m}, v {v}")
 
 
-@task("simulate_pipeline")
+@task("simulate_pipeline", holds=("rank_by_rank",))
+@pytest.mark.parametrize("case", [("gpipe", 3, 4, 1), ("1f1b", 4, 6, 1), ("interleaved", 2, 4, 3)])
+def test_slots_come_rank_by_rank(student, case):
+    """All of rank 0, then all of rank 1, and so on, each rank's in the order of time.
+    Oracle: 2 m v pieces of work a rank; starts that rise within each."""
+    _schedule, p, m, v = case
+    run = student.simulate_pipeline(*case, 2.0, 3.0)
+    rows = [list(row) for _s, row in itertools.groupby(run.slots, key=lambda slot: slot.stage)]
+    found = [(row[0].stage, len(row)) for row in rows]
+    because = "slots hold all work rank by rank, in the order in which a rank does it"
+    expect.equal(found, [(s, 2 * m * v) for s in range(p)], because, "(rank, its slots in a row)")
+    for row in rows:
+        starts = [slot.start for slot in row]
+        rises = all(a <= b for a, b in itertools.pairwise(starts))
+        expect.equal(rises, True, because, f"starts of rank {row[0].stage} rise")
+
+
+@task(
+    "simulate_pipeline",
+    holds=(
+        "soon",
+        "needs",
+        "chunk_time",
+        "no_sending",
+        "virtual",
+    ),
+)
 @pytest.mark.parametrize("case", SMALL, ids=lambda case: "-".join(map(str, case)))
 def test_work_starts_as_soon_as_it_can(student, case):
     """Every start is the later of two ends: the rank's own work before, and what it waits for.
@@ -64,7 +103,13 @@ def test_work_starts_as_soon_as_it_can(student, case):
             before = slot.end
 
 
-@task("simulate_pipeline")
+@task(
+    "simulate_pipeline",
+    holds=(
+        "bubbles",
+        "total",
+    ),
+)
 def test_bubbles_have_closed_forms(student):
     """Of the ideal time (p - 1) / (v m), whatever tf and tb; of the total that over 1 more.
     Oracle: published.json, bubble_examples; (p - 1) / (v m + p - 1)."""
@@ -92,7 +137,7 @@ def test_bubbles_have_closed_forms(student):
     expect.published([row[0] for row in got[:4]], oracles.PUBLISHED["bubble_examples"])
 
 
-@task("simulate_pipeline")
+@task("simulate_pipeline", holds=("peak",))
 def test_chunks_in_flight(student):
     """GPipe holds m, 1F1B p - s, interleaving 2(p - s - 1) + (v - 1)p + 1 chunks.
     Oracle: forwards less backwards along torch's recorded order."""
@@ -113,7 +158,7 @@ def test_chunks_in_flight(student):
         )
 
 
-@task("simulate_pipeline", gate=False)
+@task("simulate_pipeline", gate=False, holds=("largest",))
 def test_long_pipelines_of_a_paper(student):
     """32 stages with 128 micro-batches and 128 with 512: a quarter of the ideal time again.
     Oracle: published.json, bubble_sc21_fig6: (n - d) / b' with d = 1."""
@@ -122,17 +167,46 @@ def test_long_pipelines_of_a_paper(student):
     expect.published(shares, oracles.PUBLISHED["bubble_sc21_fig6"])
 
 
-@task("simulate_pipeline", gate=False)
+@task(
+    "simulate_pipeline",
+    gate=False,
+    holds=(
+        "few",
+        "times",
+    ),
+)
 def test_fewer_micro_batches_than_ranks(student):
-    """2 micro-batches on 4 ranks, forwards and backwards of other lengths.
+    """1, 2 and 3 micro-batches on 4 ranks, forwards and backwards of other lengths; one rank alone.
     Oracle: the longest chain of dependencies, (m + p - 1)(tf + tb)."""
     for schedule in ("gpipe", "1f1b"):
-        run = student.simulate_pipeline(schedule, 4, 2, 1, 1.0, 3.0)
-        expect.close(run.total, 5 * 4.0, "(m + p - 1)(tf + tb)", n=64, what=f"total, {schedule}")
-        expect.equal(run.peak_in_flight[0], 2, "never more than m", "peak of rank 0")
+        for p, m, tf, tb in (
+            (4, 2, 1.0, 3.0),
+            (4, 1, 3.0, 1.0),
+            (4, 3, 2.0, 3.0),
+            (1, 5, 2.0, 1.0),
+        ):
+            run = student.simulate_pipeline(schedule, p, m, 1, tf, tb)
+            where = f"{schedule}, p {p}, m {m}"
+            want = (m + p - 1) * (tf + tb)
+            expect.close(run.total, want, "(m + p - 1)(tf + tb)", n=64, what=f"total, {where}")
+            most = m if schedule == "gpipe" else min(m, p)
+            expect.equal(
+                run.peak_in_flight[0], most, "never more than m", f"peak of rank 0, {where}"
+            )
+            if m == 1:
+                expect.equal(len(run.slots), 2 * p, "one forward and one backward a rank", "slots")
 
 
-@task("simulate_pipeline", gate=False)
+@task(
+    "simulate_pipeline",
+    gate=False,
+    holds=(
+        "other_schedule",
+        "below_one",
+        "chunks_outside",
+        "interleaved_limits",
+    ),
+)
 def test_pipelines_that_cannot_run_are_refused(student):
     """Another schedule, no ranks, chunks without interleaving, 6 micro-batches in rounds of 4.
     Oracle: the contract."""
@@ -140,6 +214,13 @@ def test_pipelines_that_cannot_run_are_refused(student):
         ("zigzag", 2, 2, 1),
         ("1f1b", 0, 2, 1),
         ("1f1b", 2, 0, 1),
+        ("gpipe", -1, 2, 1),
+        ("1f1b", 2, -2, 1),
+        ("1f1b", 2, 2, 0),
+        ("gpipe", 2, 2, 0),
+        ("interleaved", 2, 2, 0),
+        ("interleaved", 2, 0, 2),
+        ("interleaved", 0, 4, 2),
         ("1f1b", 2, 2, 2),
         ("gpipe", 2, 2, 2),
         ("interleaved", 4, 6, 2),

@@ -18,11 +18,18 @@ from . import oracles
 MARGIN = oracle.ROUNDING
 LLAMA3_8B = replace(LLAMA3_8B_LONG, seq=8192)
 LLAMA31_405B = Model(126, 16384, 128, 8, 53248, 128256, 8192)
+SIX = Model(6, 1024, 8, 8, 4096, 2000, 2048)
 # Small worlds in which many plans fit, and few; 64 GPUs for a dense model.
 SEARCHES = {
     "llama3-70b on 64": (LLAMA3_70B, H100_64, 128),
     "llama3-8b on 3 x 8": (LLAMA3_8B, Cluster(nodes=3), 24),
-    "mixtral on 4 x 4": (MIXTRAL_8X7B, Cluster(nodes=4, gpus=4, hbm_bytes=120e9), 64),
+    "six layers on 2 x 4": (SIX, Cluster(nodes=2, gpus=4, hbm_bytes=2.2e9), 16),
+    "six layers on 3 x 4, slowly": (
+        SIX,
+        Cluster(nodes=3, gpus=4, hbm_bytes=1e9, inter_Bps=1e9),
+        24,
+    ),
+    "mixtral on 2 x 4": (MIXTRAL_8X7B, Cluster(nodes=2, gpus=4, hbm_bytes=200e9), 32),
 }
 
 
@@ -32,7 +39,7 @@ def _cost(plan, model, cluster):
 
 def _described(plan):
     """A plan in a line."""
-    names = ("tp", "pp", "cp", "dp", "ep", "etp", "vpp", "micro")
+    names = ("tp", "pp", "cp", "dp", "ep", "etp", "vpp", "micro", "zero", "shard")
     sizes = " ".join(f"{name} {getattr(plan, name)}" for name in names if getattr(plan, name))
     return f"{sizes} {plan.recompute}"
 
@@ -48,14 +55,10 @@ def _plans(found):
 # -- plan_search ----------------------------------------------------------------------------------
 
 
-@task("plan_search")
-@pytest.mark.parametrize("case", SEARCHES)
-def test_the_front_is_that_of_brute_force(student, case):
-    """Only plans of the search that fit and none beats, and all of those, fastest first.
-    Oracle: brute force with a second planner; ties within rounding may fall either way."""
-    model, cluster, gbs = SEARCHES[case]
+def _judge_front(plans, model, cluster, gbs, exact=True):
+    """What plan_search found against brute force. Not exact: plans that differ from each other by
+    rounding alone in time or bytes may be kept or left out."""
     every = oracle.every(model, cluster, gbs)
-    plans = _plans(student.plan_search(model, cluster, gbs))
     for plan in plans:
         said = oracle.broken(plan, model, cluster)
         because = "a plan that cannot be started is no plan"
@@ -70,11 +73,12 @@ def test_the_front_is_that_of_brute_force(student, case):
         )
         expect.equal(plan in every or held > cluster.hbm_bytes, True, because, _described(plan))
     costs = list(every.values())
-    beaten = [
-        _described(plan)
-        for plan in plans
-        if oracle.beaten(_cost(plan, model, cluster), costs, MARGIN)
-    ]
+    beaten = []
+    for plan in plans:
+        s, b = _cost(plan, model, cluster)
+        clearly = any(t < s * (1 - MARGIN) and c < b * (1 - MARGIN) for t, c in costs)
+        if clearly or (exact and oracle.beaten((s, b), costs, MARGIN)):
+            beaten.append(_described(plan))
     said = f"{len(beaten)} of {len(plans)}, the first {beaten[0]}" if beaten else "none"
     because = "another plan is at least as fast and as small, and better in one of them"
     expect.equal(said, "none", because, "plans that another beats")
@@ -90,27 +94,118 @@ def test_the_front_is_that_of_brute_force(student, case):
                 for a, b in zip(every.get(other, (0.0, 0.0)), cost, strict=True)
             )
         ]
-        exact = [other for other in same if every[other] == cost]
+        limit = [value * (1 + 2 * MARGIN) for value in cost]
+        costs_kept = [every[other] for other in kept if other in every]
+        if not exact and any(t <= limit[0] and c <= limit[1] for t, c in costs_kept):
+            continue
+        equal = [other for other in same if every[other] == cost]
         because = "no other plan is both as fast and as small: it belongs to the front"
         missing = f"{_described(plan)}: {cost[0]:.3f} s, {cost[1] / 1e9:.1f} GB"
-        if exact or not same:
+        if equal or not same:
             expect.equal(missing, "none", because, f"missing among your {len(plans)} plans")
     seconds = [every[plan][0] for plan in plans if plan in every]
     rises = all(a <= b * (1 + MARGIN) for a, b in itertools.pairwise(seconds))
     expect.equal(rises, True, 'objective "time" puts the fastest first', "ascending in time")
 
 
-@task("plan_search")
+@task(
+    "plan_search",
+    holds=(
+        "product",
+        "chunks_micro",
+        "experts_grid",
+        "sharding",
+        "valid_and_fits",
+        "beats",
+        "fastest",
+    ),
+)
+@pytest.mark.parametrize("case", SEARCHES)
+def test_the_front_is_that_of_brute_force(student, case):
+    """Only plans of the search that fit and none beats, and all of those, fastest first.
+    Oracle: brute force with a second planner; ties within rounding may fall either way."""
+    model, cluster, gbs = SEARCHES[case]
+    _judge_front(_plans(student.plan_search(model, cluster, gbs)), model, cluster, gbs)
+
+
+# A world in which all bytes are whole numbers, so that a plan can fill memory to the last one.
+DYADIC = Model(L=4, h=64, heads=4, kv_heads=2, ffn=128, vocab=256, seq=64)
+
+
+@task("plan_search", holds=("at_most",))
+def test_a_plan_may_fill_memory_to_the_last_byte(student):
+    """With exactly the bytes of the smallest plan, of one in the middle of the front and of the
+    fastest, that plan fits; with one byte less it does not.
+    Oracle: the second planner's bytes, which are whole numbers here."""
+    whole = Cluster(nodes=1, gpus=4, hbm_bytes=1e12)
+    _judge_front(_plans(student.plan_search(DYADIC, whole, 8)), DYADIC, whole, 8)
+    front = oracle.front(DYADIC, whole, 8)
+    for _plan, (_seconds, held) in (front[-1], front[len(front) // 2], front[0]):
+        for spare in (0.0, -1.0):
+            cluster = replace(whole, hbm_bytes=held + spare)
+            plans = _plans(student.plan_search(DYADIC, cluster, 8))
+            most = max((oracle.peak_bytes(plan, DYADIC) for plan in plans), default=0.0)
+            because = "a plan fits if its fullest GPU has *at most* hbm_bytes"
+            if spare:
+                expect.at_most(most, held - 1, because, "the fullest of your plans", "bytes")
+            else:
+                expect.equal(
+                    most, held, because, f"bytes of the fullest of your plans, {held:.0f} free"
+                )
+
+
+@task(
+    "plan_search",
+    holds=(
+        "beats",
+        "chunks_micro",
+        "experts_grid",
+        "one_sequence",
+        "sharding",
+    ),
+)
+def test_drawn_worlds(student, rng):
+    """Fourteen small models with and without experts on 2 to 12 GPUs of much and little memory, and
+    batches from one sequence on.   Oracle: brute force with a second planner."""
+    for i in range(14):
+        experts = int(rng.choice([2, 3, 4])) if i % 2 else 0
+        heads = int(rng.choice([4, 6, 12]))
+        model = Model(
+            L=int(rng.choice([2, 6, 12])),
+            h=64 * heads,
+            heads=heads,
+            kv_heads=int(rng.choice([1, 2, heads])),
+            ffn=int(rng.choice([512, 1536])),
+            vocab=int(rng.choice([1000, 32000])),
+            seq=int(rng.choice([512, 2048])),
+            experts=experts,
+            topk=min(experts, 2),
+            moe_ffn=512 if experts else 0,
+            gated=bool(rng.random() < 0.7),
+        )
+        cluster = Cluster(nodes=int(rng.choice([1, 2, 3])), gpus=int(rng.choice([2, 3, 4])))
+        gbs = int(rng.choice([1, 6, 8, 24]))
+        every = oracle.every(model, replace(cluster, hbm_bytes=1e12), gbs)
+        if not every:
+            continue
+        held = sorted(cost[1] for cost in every.values())
+        room = held[int(rng.integers(len(held)))] * (1 + 1e-6)
+        cluster = replace(cluster, hbm_bytes=float(room))
+        plans = _plans(student.plan_search(model, cluster, gbs))
+        _judge_front(plans, model, cluster, gbs, exact=False)
+
+
+@task("plan_search", holds=("valid_and_fits",))
 def test_the_published_plan_is_close_to_the_best(student):
-    """Llama-3-70B on 64 GPUs: TP 4 PP 4 CP 2 is among the plans that fit, and the best is at most
-    10 % faster.   Oracle: Megatron-LM's parallelism guide; the second planner's times."""
+    """Llama-3-70B on 64 GPUs: TP 4 PP 4 CP 2 is among the plans that fit, and takes at most 15 %
+    longer than the best.   Oracle: Megatron-LM's parallelism guide; the second planner's times."""
     published = Plan(4, 4, 2, 2, 1, 128)
     seconds, held = _cost(published, LLAMA3_70B, H100_64)
     plans = _plans(student.plan_search(LLAMA3_70B, H100_64, 128))
     expect.at_least(len(plans), 1, "there are plans that fit", "plans", None)
     fastest = oracle.step(plans[0], LLAMA3_70B, H100_64).total_s
     because = "the front's first plan is the fastest, and a published one is no poor plan"
-    expect.within(seconds / fastest, 1.0, 1.10, because, "the published plan's time", None)
+    expect.within(seconds / fastest, 1.0, 1.15, because, "the published plan's time", None)
     beats = [
         plan
         for plan in plans
@@ -119,7 +214,7 @@ def test_the_published_plan_is_close_to_the_best(student):
     expect.equal(bool(beats) or published in plans, True, "a front beats what is not in it")
 
 
-@task("plan_search", gate=False)
+@task("plan_search", gate=False, holds=("smallest",))
 def test_bytes_put_the_smallest_first(student):
     """The same plans, from the other end.   Oracle: the order of the second planner's costs."""
     by_time, by_bytes = (
@@ -132,7 +227,7 @@ def test_bytes_put_the_smallest_first(student):
     expect.equal(rises, True, "the smallest comes first", "ascending in bytes")
 
 
-@task("plan_search", gate=False)
+@task("plan_search", gate=False, holds=("valid_and_fits",))
 def test_more_memory_never_makes_the_best_slower(student):
     """40, 60, 80 and 160 GB a GPU.   Oracle: monotonicity: a larger card has all plans of a smaller
     one."""
@@ -147,7 +242,7 @@ def test_more_memory_never_makes_the_best_slower(student):
         expect.at_most(after, before * (1 + MARGIN), because, "the best plan's time", "s")
 
 
-@task("plan_search", gate=False)
+@task("plan_search", gate=False, holds=("beats",))
 def test_on_equal_links_nodes_do_not_matter(student):
     """With a network as fast as NVLink and no latency, 8 nodes of 8 are one node of 64: the same
     costs on the front, TP 16 and 32 among what is tried.   Oracle: invariance."""
@@ -163,7 +258,14 @@ def test_on_equal_links_nodes_do_not_matter(student):
     expect.equal(fronts[0], fronts[1], because, "(seconds, bytes) on the front")
 
 
-@task("plan_search", gate=False)
+@task(
+    "plan_search",
+    gate=False,
+    holds=(
+        "objective",
+        "below_one",
+    ),
+)
 def test_nothing_fits(student):
     """70B on one GPU's node of 16 GB: no plan; and an objective that there is not.
     Oracle: 70.6e9 x 18 bytes."""
@@ -189,6 +291,8 @@ SWITCHES = (
     "swiglu",
     "account-for-embedding-in-pipeline-split",
     "account-for-loss-in-pipeline-split",
+    "use-megatron-fsdp",
+    "no-gradient-accumulation-fusion",
 )
 NUMBERS = (
     "tensor-model-parallel-size",
@@ -210,8 +314,12 @@ NUMBERS = (
     "moe-router-topk",
     "moe-ffn-hidden-size",
     "recompute-num-layers",
+    "num-distributed-optimizer-instances",
 )
-WORDS = ("recompute-granularity", "recompute-method", "normalization", "position-embedding-type")
+WORDS = (
+    "data-parallel-sharding-strategy",
+    *("recompute-granularity", "recompute-method", "normalization", "position-embedding-type"),
+)
 
 
 class _Refused(Exception):
@@ -284,9 +392,17 @@ def _wanted(plan, model):
         "normalization": "RMSNorm",
         "position-embedding-type": "rope",
         "sequence-parallel": plan.sp and plan.tp > 1,
-        "use-distributed-optimizer": plan.zero == 1,
+        "use-distributed-optimizer": plan.zero >= 1,
         "overlap-grad-reduce": True,
-        "overlap-param-gather": plan.zero == 1,
+        "overlap-param-gather": plan.zero >= 1,
+        "use-megatron-fsdp": plan.zero >= 2,
+        "no-gradient-accumulation-fusion": plan.zero >= 2,
+        "data-parallel-sharding-strategy": (None, None, "optim_grads", "optim_grads_params")[
+            plan.zero
+        ],
+        "num-distributed-optimizer-instances": (
+            plan.dp * plan.cp // plan.shard if plan.shard else None
+        ),
         "bf16": True,
         "disable-bias-linear": True,
         "untie-embeddings-and-output-weights": True,
@@ -299,6 +415,12 @@ def _wanted(plan, model):
 
 COMMANDS = {
     "llama": (Plan(4, 4, 2, 2, 1, 128, vpp=5), LLAMA3_70B, H100_64),
+    "two chunks": (Plan(4, 4, 2, 2, 1, 128, vpp=2), LLAMA3_70B, H100_64),
+    "two heads share one of keys": (
+        Plan(1, 2, 1, 4, 1, 8),
+        Model(4, 128, 2, 1, 512, 1000, 256),
+        Cluster(nodes=1),
+    ),
     "no tp": (Plan(1, 1, 32, 2, 1, 32), LLAMA3_8B_LONG, H100_64),
     "without sp": (
         Plan(8, 8, 1, 1, 2, 16, sp=False, zero=0, recompute="none"),
@@ -313,6 +435,10 @@ COMMANDS = {
         Model(96, 12288, 96, 96, 4 * 12288, 51200, 2048, gated=False),
         H100_64,
     ),
+    "zero 2": (Plan(8, 1, 2, 4, 1, 64, zero=2), LLAMA3_70B, H100_64),
+    "FSDP": (Plan(1, 1, 1, 64, 2, 256, zero=3), LLAMA3_8B, H100_64),
+    "HSDP": (Plan(2, 1, 4, 8, 1, 64, zero=3, shard=4), LLAMA3_8B, H100_64),
+    "two optimizers": (Plan(4, 4, 1, 4, 1, 64, shard=2), LLAMA3_70B, H100_64),
     "ends counted": (
         Plan(8, 16, 1, 1, 1, 64, count_embedding=True, count_loss=True),
         LLAMA31_405B,
@@ -321,7 +447,28 @@ COMMANDS = {
 }
 
 
-@task("emit")
+@task(
+    "emit",
+    holds=(
+        "torchrun",
+        "words",
+        "no_dp",
+        "sizes",
+        "sp",
+        "vpp",
+        "optimizer",
+        "fsdp",
+        "strategy",
+        "instances",
+        "recompute",
+        "experts",
+        "ends",
+        "model",
+        "gqa",
+        "gated",
+        "always",
+    ),
+)
 @pytest.mark.parametrize("case", COMMANDS)
 def test_the_command_gives_the_plan_back(student, case):
     """Parsed, the options are the plan's and the model's, and dp is what torchrun's ranks leave.
@@ -356,7 +503,7 @@ ROWS = {  # The Llama 3 Herd of Models, table 4: TP, CP, PP, DP, tokens, sequenc
 }
 
 
-@task("emit", gate=False)
+@task("emit", gate=False, holds=("torchrun",))
 def test_published_rows_start_as_many_gpus(student):
     """Llama 3's first two rows: 8,192 and 16,384 GPUs, 16.78 M tokens a step; 430 TFLOP/s are 43 %
     of the peak; Megatron's H100 table: GPUs times TFLOP/s a GPU.
@@ -379,7 +526,15 @@ def test_published_rows_start_as_many_gpus(student):
         expect.published(nodes * gpus * tflops / 1e3, oracles.PUBLISHED[f"h100_agg_{size}"])
 
 
-@task("emit", gate=False)
+@task(
+    "emit",
+    gate=False,
+    holds=(
+        "layout",
+        "other_gpus",
+        "fsdp_pipeline",
+    ),
+)
 def test_a_plan_for_another_number_of_gpus_is_refused(student):
     """Llama 3's third row as printed, TP 8 CP 16 PP 16 DP 4 on 16,384 GPUs, takes half of them;
     with DP 8 both the GPUs and the 16.78 M tokens agree.
@@ -396,6 +551,9 @@ def test_a_plan_for_another_number_of_gpus_is_refused(student):
     tokens = found["global-batch-size"] * found["seq-length"]
     expect.equal(tokens, 2**24, "16 sequences of 131,072 tokens on each of DP 8", "tokens")
     expect.published(nodes * gpus // (8 * 16 * 16), row)
+    for zero in (2, 3):
+        with expect.raises(ValueError, "Megatron-FSDP is documented with TP, CP and EP, not PP"):
+            student.emit(Plan(8, 2, 1, 4, 1, 8, zero=zero), LLAMA3_70B, H100_64)
     layout = Plan(8, 8, 1, 1, 1, 8, layout=(10,) * 8)
     with expect.raises(ValueError, "a split by hand has a language of its own"):
         student.emit(layout, LLAMA3_70B, H100_64)

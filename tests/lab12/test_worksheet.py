@@ -21,13 +21,20 @@ def _designs(student):
     return judged("a plan is made of these keys and types", worksheet_file.designs, blocks)
 
 
-@task("worksheet")
+@task(
+    "worksheet",
+    holds=(
+        "keys",
+        "optional_keys",
+        "one_block",
+    ),
+)
 def test_every_design_is_there(student):
     """Three yaml blocks with known keys and values of their types.   Oracle: PyYAML."""
     _designs(student)
 
 
-@task("worksheet")
+@task("worksheet", holds=("no_rule",))
 @pytest.mark.parametrize("case", CASES)
 def test_a_cluster_could_start_it(student, case):
     """Every size divides what it has to.   Oracle: the rules, one by one, in numbers."""
@@ -35,7 +42,7 @@ def test_a_cluster_could_start_it(student, case):
     judged(because, worksheet_file.starts, _designs(student)[case])
 
 
-@task("worksheet")
+@task("worksheet", holds=("fits",))
 @pytest.mark.parametrize("case", CASES)
 def test_it_fits(student, case):
     """The fullest GPU holds no more than there is.   Oracle: a list of matrices and activations."""
@@ -44,7 +51,7 @@ def test_it_fits(student, case):
     judged("what does not fit needs no clock", worksheet_file.held, design)
 
 
-@task("worksheet")
+@task("worksheet", holds=("nearly",))
 @pytest.mark.parametrize("case", CASES)
 def test_it_is_nearly_as_fast_as_the_best(student, case):
     """At most 10 % longer than the fastest plan that fits.
@@ -57,7 +64,16 @@ def test_it_is_nearly_as_fast_as_the_best(student, case):
     )
 
 
-@task("worksheet")
+@task(
+    "worksheet",
+    holds=(
+        "claims",
+        "peak",
+        "bubble",
+        "exposed",
+        "exposed_s",
+    ),
+)
 @pytest.mark.parametrize("case", CASES)
 def test_the_claims_follow(student, case):
     """Peak memory, bubble and the longest wait are what this plan gives.
@@ -72,7 +88,7 @@ def test_the_claims_follow(student, case):
             raise expect.Failure("property", [text], f"{name} {said}", because)
 
 
-@task("worksheet", gate=False)
+@task("worksheet", gate=False, holds=("why",))
 def test_the_constraint_that_decided_is_named(student):
     """`why` names an axis of the plan, and a number.   Oracle: the page's list of constraints."""
     for design in _designs(student).values():

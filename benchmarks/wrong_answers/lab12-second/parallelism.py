@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-import operator
+from dataclasses import replace
 
 from types_lab12 import (
     DEFAULT_ORDER,
-    EFFICIENCY,
     Breakdown,
     Cluster,
     Model,
@@ -178,8 +177,10 @@ def validate(plan: Plan, model: Model, cluster: Cluster) -> list[Violation]:
     numbers = {name: getattr(p, name) for name in ("tp", "pp", "cp", "dp", "micro", "gbs", "ep", "vpp")}
     if p.etp is not None:
         numbers["etp"] = p.etp
+    if p.shard is not None:
+        numbers["shard"] = p.shard
     small = {name: size for name, size in numbers.items() if size < 1}
-    known = p.recompute in ("none", "selective", "full") and p.zero in (0, 1)
+    known = p.recompute in ("none", "selective", "full") and p.zero in (0, 1, 2, 3)
     if small or not known:
         return [Violation("value", f"{small}, recompute {p.recompute}, zero {p.zero}")]
     world = p.tp * p.pp * p.cp * p.dp
@@ -208,6 +209,9 @@ def validate(plan: Plan, model: Model, cluster: Cluster) -> list[Violation]:
     rule("expert_grid", not model.experts or tiled, f"etp {etp} * ep {p.ep} on {ranks} ranks")
     rule("cp_seq", p.cp == 1 or model.seq % (2 * p.cp) == 0, f"{model.seq} tokens on cp {p.cp}")
     rule("sp_ep", p.sp or p.tp == 1 or p.ep == 1, f"tp {p.tp} and ep {p.ep} without sp")
+    if p.shard is not None:
+        even = p.dp * p.cp % p.shard == 0 and p.zero > 0 and not model.experts
+        rule("shard", even, f"shard {p.shard} of dp {p.dp} * cp {p.cp} = {p.dp * p.cp}")
     return broken
 
 
@@ -265,9 +269,11 @@ def memory(plan: Plan, model: Model) -> list[StageBytes]:
     else:
         dense += mats * model.h * model.ffn / t
     replicas = expert_replicas = 1
-    if plan.zero == 1:
+    if plan.zero:
         replicas = plan.dp * plan.cp
         expert_replicas = t * plan.cp * plan.dp / (etp * plan.ep)
+    if plan.shard is not None:
+        replicas = plan.shard
     n = model.seq / plan.cp * plan.micro
     inner = 6 if model.gated else 4
     act = 10 * n * model.h / sp + n * (4 * model.h / t + 4 * kv)
@@ -298,7 +304,16 @@ def memory(plan: Plan, model: Model) -> list[StageBytes]:
             kept += n * 4 * model.h / sp + n * 4 * model.vocab / t
         both = weights + experts
         opt = 12 * (weights / replicas + experts / expert_replicas)
-        stages.append(StageBytes(param=2 * both, grad=4 * both, opt=opt, act=kept))
+        one = StageBytes(param=2 * both, grad=4 * both, opt=opt, act=kept)
+        table = model.vocab * model.h / t
+        units = [dense + expert] * layers + [table] * (s == 0)
+        units += [table + model.h] * (s == plan.pp - 1)
+        units.sort()
+        if plan.zero >= 2:
+            one = replace(one, grad=opt / 3 + 4 * units[-1])
+        if plan.zero == 3:
+            one = replace(one, param=opt / 6 + 2 * sum(units[-2:]))
+        stages.append(one)
     return stages
 
 
@@ -488,7 +503,7 @@ def comm(plan: Plan, model: Model, cluster: Cluster) -> list[Op]:
     handed = block / t if sp else block
     sends = 2 * m * plan.vpp if plan.pp > 2 else m * (2 * plan.vpp - 1)
     add("send", "pp", handed, sends, rank_groups(dense, token="pp"))
-    stages = memory(plan, model)
+    stages = memory(replace(plan, zero=0, shard=None), model)
     fullest = max(range(plan.pp), key=lambda s: stages[s].param)
     own = 0.0
     if model.experts:
@@ -501,9 +516,17 @@ def comm(plan: Plan, model: Model, cluster: Cluster) -> list[Op]:
             meet = rank_groups(dense, token="dp-cp")
         else:
             meet = expert_groups(dense, plan.ep, etp, "edp")
+        scatters = m if plan.zero >= 2 else 1
+        gathers = 2 * m if plan.zero == 3 else 1
+        if plan.shard is not None and axis == "dp-cp":
+            copies = plan.dp * c // plan.shard
+            hybrid = {"tp": t, "cp": plan.shard, "dp": copies, "pp": plan.pp}
+            meet = rank_groups(hybrid, token="cp")
+            agree = rank_groups(hybrid, token="dp")
+            add("all_reduce", "replicate", 4 * weights / plan.shard, 1, agree)
         if weights and plan.zero:
-            add("reduce_scatter", axis, 4 * weights, 1, meet)
-            add("all_gather", axis, 2 * weights, 1, meet)
+            add("reduce_scatter", axis, 4 * weights, scatters, meet)
+            add("all_gather", axis, 2 * weights, gathers, meet)
         elif weights:
             add("all_reduce", axis, 4 * weights, 1, meet)
     return ops
@@ -601,6 +624,8 @@ def emit(plan: Plan, model: Model, cluster: Cluster) -> list[str]:
         raise ValueError("a layout has a language of its own.")
     if world != cluster.nodes * cluster.gpus:
         raise ValueError(f"the plan takes {world} GPUs of {cluster.nodes * cluster.gpus}.")
+    if plan.zero >= 2 and plan.pp > 1:
+        raise ValueError(f"zero {plan.zero} with a pipeline")
     words = ["torchrun", "--nnodes", cluster.nodes, "--nproc-per-node", cluster.gpus]
     words += ["pretrain_gpt.py", "--tensor-model-parallel-size", plan.tp]
     words += ["--pipeline-model-parallel-size", plan.pp, "--context-parallel-size", plan.cp]
@@ -609,8 +634,14 @@ def emit(plan: Plan, model: Model, cluster: Cluster) -> list[str]:
         words += ["--sequence-parallel"]
     if plan.vpp > 1:
         words += ["--num-virtual-stages-per-pipeline-rank", plan.vpp]
+    if plan.shard is not None:
+        words += ["--num-distributed-optimizer-instances", plan.dp * plan.cp // plan.shard]
+    if plan.zero >= 2:
+        words += ["--use-megatron-fsdp", "--no-gradient-accumulation-fusion"]
+        kind = "optim_grads" if plan.zero == 2 else "optim_grads_params"
+        words += ["--data-parallel-sharding-strategy", kind]
     words += ["--overlap-grad-reduce"]
-    if plan.zero == 1:
+    if plan.zero:
         words += ["--use-distributed-optimizer", "--overlap-param-gather"]
     if plan.recompute != "none":
         words += ["--recompute-granularity", plan.recompute]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-import operator
+from dataclasses import replace
 
 from types_lab12 import (
     DEFAULT_ORDER,
-    EFFICIENCY,
     Breakdown,
     Cluster,
     Model,
@@ -152,10 +151,12 @@ def validate(plan: Plan, model: Model, cluster: Cluster) -> list[Violation]:
     }
     if plan.etp is not None:
         sizes["etp"] = plan.etp
+    if plan.shard is not None:
+        sizes["shard"] = plan.shard
     wrong = [f"{name} {size}" for name, size in sizes.items() if size < 1]
     if plan.recompute not in ("none", "selective", "full"):
         wrong.append(f"recompute {plan.recompute!r}")
-    if plan.zero not in (0, 1):
+    if plan.zero not in (0, 1, 2, 3):
         wrong.append(f"zero {plan.zero}")
     if wrong:
         return [Violation("value", ", ".join(wrong))]
@@ -194,6 +195,9 @@ def validate(plan: Plan, model: Model, cluster: Cluster) -> list[Violation]:
         check("ep_experts", ep == 1, f"ep {ep} in a model of 0 experts")
     check("cp_seq", cp == 1 or model.seq % (2 * cp) == 0, f"{model.seq} tokens, 2 x {cp} pieces")
     check("sp_ep", tp == 1 or ep == 1 or plan.sp, f"tp {tp} and ep {ep} without sp")
+    if plan.shard is not None:
+        even = dp * cp % plan.shard == 0 and not model.experts and plan.zero > 0
+        check("shard", even, f"shards of {plan.shard} on {dp * cp} replicas, zero {plan.zero}")
     return found
 
 
@@ -250,8 +254,8 @@ def memory(plan: Plan, model: Model) -> list[StageBytes]:
         expert_replicas = t * plan.cp * plan.dp / (etp * plan.ep)
     else:
         shared += matrices * h * model.ffn / t
-    if plan.zero == 0:
-        replicas = expert_replicas = 1
+    if plan.shard is not None:
+        replicas = plan.shard
 
     n = model.seq / plan.cp * plan.micro
     cut = t if plan.sp else 1
@@ -279,8 +283,15 @@ def memory(plan: Plan, model: Model) -> list[StageBytes]:
             dense += model.vocab * h / t + h
             act += n * 4 * h / cut + n * 4 * model.vocab / t
         params = dense + experts * layers
-        opt = 12 * (dense / replicas + experts * layers / expert_replicas)
-        stages.append(StageBytes(2 * params, 4 * params, opt, act))
+        part = dense / replicas + experts * layers / expert_replicas
+        units = [shared + experts] * layers
+        units += [model.vocab * h / t] if s == 0 else []
+        units += [model.vocab * h / t + h] if s == p - 1 else []
+        units.sort()
+        opt = 12 * (part if plan.zero else params)
+        grad = 4 * (part + units[-1]) if plan.zero >= 2 else 4 * params
+        param = 2 * (part + sum(units[-2:])) if plan.zero == 3 else 2 * params
+        stages.append(StageBytes(param, grad, opt, act))
     return stages
 
 
@@ -427,6 +438,11 @@ def comm(plan: Plan, model: Model, cluster: Cluster) -> list[Op]:
     if model.experts:
         own = {"etp": etp, "ep": ep, "edp": edp, "pp": pp}
         grids |= {axis: (own, "etp-ep-edp-pp", axis) for axis in ("etp", "ep", "edp")}
+    shard = dp * cp if plan.shard is None else plan.shard
+    if plan.shard is not None:
+        hybrid = {"tp": tp, "cp": shard, "dp": dp * cp // shard, "pp": pp}
+        grids["dp-cp"] = (hybrid, "tp-cp-dp-pp", "cp")
+        grids["replicate"] = (hybrid, "tp-cp-dp-pp", "dp")
     ops: list[Op] = []
 
     def add(kind: str, axis: str, nbytes: float, count: int) -> None:
@@ -469,7 +485,7 @@ def comm(plan: Plan, model: Model, cluster: Cluster) -> list[Op]:
     sends = m * (2 * plan.vpp - 1) if pp == 2 else 2 * m * plan.vpp
     add("send", "pp", 2 * n * h / cut, sends)
 
-    held = [stage.param / 2 for stage in memory(plan, model)]
+    held = [stage.param / 2 for stage in memory(replace(plan, zero=0, shard=None), model)]
     most = held.index(max(held))
     experts = 0.0
     if model.experts:
@@ -479,11 +495,15 @@ def comm(plan: Plan, model: Model, cluster: Cluster) -> list[Op]:
     if model.experts:
         weights["edp"] = experts
     for axis, params in weights.items():
-        if plan.zero == 1:
-            add("reduce_scatter", axis, 4 * params, 1)
-            add("all_gather", axis, 2 * params, 1)
+        if plan.zero:
+            scatters = m if plan.zero >= 2 else 1
+            gathers = 2 * m if plan.zero == 3 else 1
+            add("reduce_scatter", axis, 4 * params, scatters)
+            add("all_gather", axis, 2 * params, gathers)
         else:
             add("all_reduce", axis, 4 * params, 1)
+    if plan.shard is not None:
+        add("all_reduce", "replicate", 4 * weights["dp-cp"] / shard, 1)
     return ops
 
 
@@ -577,6 +597,8 @@ def emit(plan: Plan, model: Model, cluster: Cluster) -> list[str]:
     gpus = cluster.nodes * cluster.gpus
     if plan.layout is not None or plan.tp * plan.pp * plan.cp * plan.dp != gpus:
         raise ValueError(f"a layout, or not all of {gpus} GPUs: {plan}")
+    if plan.zero >= 2 and plan.pp > 1:
+        raise ValueError(f"zero {plan.zero} with a pipeline")
     words: list[str] = ["torchrun", "--nnodes", str(cluster.nodes)]
     words += ["--nproc-per-node", str(cluster.gpus), "pretrain_gpt.py"]
 
@@ -593,7 +615,14 @@ def emit(plan: Plan, model: Model, cluster: Cluster) -> list[str]:
     if plan.vpp > 1:
         add("num-virtual-stages-per-pipeline-rank", plan.vpp)
     add("overlap-grad-reduce")
-    if plan.zero == 1:
+    if plan.zero >= 2:
+        add("use-megatron-fsdp")
+        add("no-gradient-accumulation-fusion")
+        kind = "optim_grads" if plan.zero == 2 else "optim_grads_params"
+        add("data-parallel-sharding-strategy", kind)
+    if plan.shard is not None:
+        add("num-distributed-optimizer-instances", plan.dp * plan.cp // plan.shard)
+    if plan.zero:
         add("use-distributed-optimizer")
         add("overlap-param-gather")
     if plan.recompute != "none":

@@ -58,3 +58,34 @@ an_all_to_all_stays_inside = lines(
         "nbytes * (n - near) / n / cluster.intra_Bps",
     ),
 )
+
+nvlink_s_nine_hundred_for_everything = lines(
+    """The data sheet's 900 GB/s of NVLink4 count both directions together; a ring sends one way, at
+    450 GB/s, so all times inside a node come out half as long.""",
+    ("nbytes / (cluster.intra_Bps if inside", "nbytes / (2 * cluster.intra_Bps if inside"),
+    ("(near - 1) / n / cluster.intra_Bps", "(near - 1) / n / (2 * cluster.intra_Bps)"),
+    ("(near - 1) / near / cluster.intra_Bps", "(near - 1) / near / (2 * cluster.intra_Bps)"),
+)
+
+an_all_gather_alone_is_given_a_share = lines(
+    """`nbytes` of an all-gather is what comes out, of which each rank brings one nth; taken for the
+    share of one rank, the time is n times too long.""",
+    ('halves = ("reduce_scatter", "all_gather")', 'halves = ("reduce_scatter", "reduce_scatter")'),
+    (
+        "near, far = per_node, n // per_node",
+        'near, far = per_node, n // per_node\n    if op == "all_gather":\n        nbytes *= n',
+    ),
+)
+
+a_rank_sends_its_own_share_as_well = lines(
+    """A rank keeps one nth of the bytes: (n-1)/n of them move, and not all; with two ranks that is
+    the half.""",
+    (
+        "moved = nbytes * (near - 1) / near / cluster.intra_Bps",
+        "moved = nbytes * (near > 1) / cluster.intra_Bps",
+    ),
+    (
+        "nbytes / near * (far - 1) / far / cluster.inter_Bps",
+        "nbytes / near * (far > 1) / cluster.inter_Bps",
+    ),
+)

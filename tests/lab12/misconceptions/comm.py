@@ -3,10 +3,7 @@ from grader.suite import lines
 sums_gradients_for_each_micro_batch = lines(
     """Gradients are summed over the replicas for each micro-batch here; they add up on the GPU
     first and are sent once a step, which is why DP may use the slow links.""",
-    (
-        'add("reduce_scatter", axis, stride, size, 4 * params, 1)',
-        'add("reduce_scatter", axis, stride, size, 4 * params, m)',
-    ),
+    ("4 * params, m if plan.zero >= 2 else 1)", "4 * params, m)"),
     (
         'add("all_reduce", axis, stride, size, 4 * params, 1)',
         'add("all_reduce", axis, stride, size, 4 * params, m)',
@@ -16,10 +13,7 @@ sums_gradients_for_each_micro_batch = lines(
 sends_gradients_in_bf16 = lines(
     """Gradients are sent as bf16 here; they are kept and summed in fp32, 4 bytes each, so a step
     sends twice as much as the weights alone would say.""",
-    (
-        'add("reduce_scatter", axis, stride, size, 4 * params, 1)',
-        'add("reduce_scatter", axis, stride, size, 2 * params, 1)',
-    ),
+    ("4 * params, m if plan.zero >= 2 else 1)", "2 * params, m if plan.zero >= 2 else 1)"),
     (
         'add("all_reduce", axis, stride, size, 4 * params, 1)',
         'add("all_reduce", axis, stride, size, 2 * params, 1)',
@@ -30,8 +24,8 @@ gathers_the_weights_in_fp32 = lines(
     """The sharded optimizer's new weights are gathered in fp32 here; only their bf16 copies leave
     the rank that owns them, 2 bytes each.""",
     (
-        'add("all_gather", axis, stride, size, 2 * params, 1)',
-        'add("all_gather", axis, stride, size, 4 * params, 1)',
+        "2 * params, 2 * m if plan.zero >= 3 else 1)",
+        "4 * params, 2 * m if plan.zero >= 3 else 1)",
     ),
 )
 
@@ -110,22 +104,25 @@ places_dp_innermost = lines(
     """The strides are reversed: neighbours are replicas and a TP group is spread over all nodes.
     The leftmost axis of tp-cp-ep-dp-pp has stride 1, so that TP stays in a node.""",
     ('add(kind, "tp", 1, tp, 2', 'add(kind, "tp", cp * plan.dp * pp, tp, 2'),
-    ('("dp-cp", tp, cp * plan.dp, dense)', '("dp-cp", pp, cp * plan.dp, dense)'),
+    ('("dp-cp", tp, shard, dense)', '("dp-cp", pp, shard, dense)'),
     ('add("send", "pp", tp * cp * plan.dp, pp', 'add("send", "pp", 1, pp'),
 )
 
 context_ranks_share_no_gradients = lines(
     """Gradients are summed over dp alone; context-parallel ranks hold the same weights and see
     other tokens, so they are replicas, too: the group is dp-cp.""",
-    ('("dp-cp", tp, cp * plan.dp, dense)', '("dp-cp", tp * cp, plan.dp, dense)'),
+    (
+        '("dp-cp", tp, shard, dense)',
+        '("dp-cp", tp, shard, dense) if plan.shard else ("dp-cp", tp * cp, plan.dp, dense)',
+    ),
 )
 
 experts_have_as_many_replicas = lines(
     """An expert's gradients are summed over the dense replicas dp-cp, where most ranks hold *other*
     experts; its replicas are edp = tp * cp * dp / (etp * ep) ranks.""",
     (
-        "replicas = tp * cp * plan.dp // (etp * plan.ep)",
-        "replicas = cp * plan.dp",
+        "expert_replicas = tp * dp_cp // (etp * plan.ep)",
+        "expert_replicas = dp_cp",
     ),
 )
 
@@ -157,4 +154,55 @@ experts_are_cut_over_tp_as_well = lines(
     """A routed MLP is counted among tp's blocks *and* among ep's: with experts, only attention is
     tp's; their tokens go through ep and etp.""",
     ("blocks = 1 if routed else 2", "blocks = 2"),
+)
+
+fsdp_gathers_once_a_step = lines(
+    """FSDP lets go of a unit's weights when it has computed, so they are gathered again in the
+    backward, and for the next micro-batch: 2 * m times a step, and not once.""",
+    ("2 * m if plan.zero >= 3 else 1", "1"),
+)
+
+fsdp_gathers_in_the_forward_only = lines(
+    """The weights are gone when the backward comes to a unit: with zero 3 they are gathered in both
+    passes of each micro-batch, 2 * m times.""",
+    ("2 * m if plan.zero >= 3 else 1", "m if plan.zero >= 3 else 1"),
+)
+
+full_recompute_gathers_again = lines(
+    """Full recompute runs a unit's forward just before its backward, with the same gathered
+    weights: two gathers a micro-batch, and not three.""",
+    ("2 * m if plan.zero >= 3 else 1", "passes * m if plan.zero >= 3 else 1"),
+)
+
+sharded_gradients_wait_for_the_step = lines(
+    """With zero 2 and 3 nobody has room for whole gradients until the step ends: each micro-batch's
+    are summed and scattered at once, m times.""",
+    ("m if plan.zero >= 2 else 1", "1"),
+)
+
+shards_are_copies = lines(
+    """Groups that hold the same shard have seen other tokens: their gradients are summed over
+    dp * cp / shard ranks, or the copies of the model drift apart.""",
+    (
+        '    add("all_reduce", "replicate", tp * shard, dp_cp // shard, 4 * dense / shard, 1)\n',
+        "",
+    ),
+)
+
+whole_gradients_between_shards = lines(
+    """After the reduce-scatter a rank has its shard of the gradients; only that is summed with the
+    other groups', one shard-th of the bytes.""",
+    ("4 * dense / shard, 1)", "4 * dense, 1)"),
+)
+
+attention_is_the_only_block = lines(
+    """A dense layer has two blocks that are cut over TP, attention and MLP, and each of them sends;
+    one block is half of the traffic.""",
+    ("blocks = 1 if routed else 2", "blocks = 1"),
+)
+
+gradients_of_keys_stop_one_hop_short = lines(
+    """The gradients of keys and values have to come home: they make as many hops as there are ranks
+    in the ring, one more than the keys and values themselves.""",
+    ("(passes * (cp - 1) + cp) * layers * m)", "(passes * (cp - 1) + cp - 1) * layers * m)"),
 )

@@ -91,3 +91,20 @@ switches_have_values = lines(
         'return words + [word for name in switches for word in (f"--{name}", "true")]',
     ),
 )
+
+expert_tensor_parallelism_left_out = lines(
+    """--expert-tensor-parallel-size is missing where the plan leaves etp open: it is tp then, and
+    the command has to say so.""",
+    (
+        '            "expert-tensor-parallel-size": '
+        "plan.tp if plan.etp is None else plan.etp,\n        }\n",
+        "        }\n        if plan.etp is not None:\n"
+        '            values["expert-tensor-parallel-size"] = plan.etp\n',
+    ),
+)
+
+micro_batch_of_all_replicas = lines(
+    """--micro-batch-size is one data-parallel rank's; that of all of them together is dp times too
+    large.""",
+    ('"micro-batch-size": plan.micro,', '"micro-batch-size": plan.micro * plan.dp,'),
+)

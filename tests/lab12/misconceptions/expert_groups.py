@@ -15,3 +15,9 @@ experts_have_gpus_of_their_own = lines(
     tp * cp * dp ranks, and edp is what is left of them.""",
     ('"dp": stage // (etp * ep), "pp"', '"dp": stage // etp, "pp"'),
 )
+
+context_ranks_have_no_experts = lines(
+    """A stage has tp * cp * dp ranks, and experts stand on all of them; without cp the grid is too
+    small for the world.""",
+    ('for name in ("tp", "cp", "dp"))', 'for name in ("tp", "dp"))'),
+)

@@ -28,21 +28,21 @@ context_ranks_are_no_replicas = lines(
     """Context ranks hold the same weights, so the distributed optimizer shards over them as well:
     dp * cp replicas, and not dp.""",
     (
-        "replicas, expert_replicas = plan.dp * plan.cp, t * plan.cp",
-        "replicas, expert_replicas = plan.dp, t * plan.cp",
+        "replicas = plan.dp * plan.cp if plan.shard",
+        "replicas = plan.dp if plan.shard",
     ),
 )
 
 an_expert_has_as_many_replicas_as_a_dense_weight = lines(
     """With EP an expert is on fewer GPUs than the attention beside it: its optimizer is shared by
     tp * cp * dp / (etp * ep) of them, and dense data parallelism makes it too small.""",
-    ("experts * layers / expert_replicas", "experts * layers / replicas"),
+    ("shared += experts * layers / expert_replicas", "shared += experts * layers / replicas"),
 )
 
 the_head_is_forgotten = lines(
     """The last stage has the head, as large as the embedding (they are untied here), and the last
     norm; without them a model of 70B loses a billion parameters.""",
-    ("            params += model.vocab * h / t + h\n", "            params += h\n"),
+    ("ends.append(model.vocab * h / t + h)", "ends.append(h)"),
 )
 
 tensor_parallelism_divides_everything = lines(
@@ -54,13 +54,51 @@ tensor_parallelism_divides_everything = lines(
 gradients_are_bf16 = lines(
     """Megatron sums gradients over micro-batches in fp32, 4 bytes each; a parameter takes 18 bytes
     without the distributed optimizer, and not 16.""",
-    ("StageBytes(2 * total, 4 * total,", "StageBytes(2 * total, 2 * total,"),
+    ("grad = 4 * (shared", "grad = 2 * (shared"),
 )
 
 zero_1_shards_gradients = lines(
     """ZeRO 1 shards the optimizer states only: 6 + 12 / d bytes a parameter. The gradient buffer
     stays whole, for it is what the micro-batches add to.""",
-    ("StageBytes(2 * total, 4 * total,", "StageBytes(2 * total, 4 * total / replicas,"),
+    ("if plan.zero >= 2 else whole)", "if plan.zero >= 2 else shared if plan.zero else whole)"),
+)
+
+fsdp_gathers_nothing = lines(
+    """FSDP holds more than its shard: the unit that computes is gathered whole, and the next one
+    meanwhile, so two units' weights come on top.""",
+    ("2 * (shared + sum(units[:2]) if", "2 * (shared if"),
+)
+
+fsdp_gathers_one_unit = lines(
+    """While one unit computes, the next is gathered, or every layer would wait for its weights: two
+    units' weights are whole at a time.""",
+    ("sum(units[:2])", "sum(units[:1])"),
+)
+
+units_are_layers_only = lines(
+    """The embedding and the head are units, too, and with a vocabulary of 128,256 larger than a
+    layer of an 8B model: the largest units decide.""",
+    ("sorted([dense + experts] * layers + ends, reverse=True)", "[dense + experts] * layers"),
+)
+
+gradients_are_sharded_at_once = lines(
+    """A unit's gradients are whole before they can be summed and scattered: with zero 2 and 3 one
+    unit's are held on top of the shard.""",
+    ("4 * (shared + units[0] if", "4 * (shared if"),
+)
+
+zero_3_shards_weights_alone = lines(
+    """ZeRO 3 is ZeRO 2 and more: optimizer states and gradients are sharded as well as weights.""",
+    ("if plan.zero >= 2 else whole)", "if plan.zero == 2 else whole)"),
+)
+
+hybrid_shards_over_everybody = lines(
+    """With a shard of fewer ranks each group keeps the whole: states are divided by `shard`, not by
+    dp * cp, and that is the price of talking inside the node.""",
+    (
+        "plan.dp * plan.cp if plan.shard is None else plan.shard\n    expert",
+        "plan.dp * plan.cp\n    expert",
+    ),
 )
 
 a_key_value_head_is_cut = lines(
@@ -76,4 +114,10 @@ context_parallelism_cuts_the_scores_twice = lines(
         "act += 5 * model.heads * n * model.seq / t",
         "act += 5 * model.heads * n * model.seq / plan.cp / t",
     ),
+)
+
+a_stage_of_1f1b_holds_one_micro_batch = lines(
+    """1F1B stage 0 keeps p micro-batches in flight, so PP does not shrink its activations: L / p
+    layers for p micro-batches are L layers.""",
+    ("chunks = p - s if v == 1", "chunks = 1 if v == 1"),
 )

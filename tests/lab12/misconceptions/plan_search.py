@@ -24,12 +24,11 @@ experts_need_gpus_of_their_own = lines(
     """EP is multiplied into the number of GPUs here; EP re-uses the DP x CP x TP ranks, so the plan
     takes an ep-th of the cluster.""",
     (
-        "                        plan = Plan(tp, pp, cp, dp, micro, gbs, ep, etp, vpp, "
-        "recompute=recompute)\n                        if validate(plan, model, cluster):\n",
+        "                        one = Plan(tp, pp, cp, dp, micro, gbs, ep, etp, vpp)\n"
+        "                        if validate(one, model, cluster):\n",
         "                        if dp % ep:\n                            continue\n"
-        "                        plan = Plan(tp, pp, cp, dp // ep, micro, gbs, ep, etp, vpp, "
-        "recompute=recompute)\n"
-        "                        said = {v.rule for v in validate(plan, model, cluster)}\n"
+        "                        one = Plan(tp, pp, cp, dp // ep, micro, gbs, ep, etp, vpp)\n"
+        "                        said = {v.rule for v in validate(one, model, cluster)}\n"
         '                        if said - {"gpus"}:\n',
     ),
 )
@@ -37,15 +36,15 @@ experts_need_gpus_of_their_own = lines(
 whatever_divides_can_start = lines(
     """Plans are not validated: sizes whose product is right still leave heads, layers or
     micro-batches that do not divide, and the job ends before its first step.""",
-    ("if validate(plan, model, cluster):\n", "if vpp > 1 and pp == 1:\n"),
+    ("if validate(one, model, cluster):\n", "if vpp > 1 and pp == 1:\n"),
 )
 
 fits_on_average = lines(
     """A plan fits here if the mean of its stages does; the first stage keeps the most micro-batches
     in flight and the job dies on it: the fullest GPU decides.""",
     (
-        "return max(map(operator.add, states[sizes], acts[kept]))",
-        "return sum(map(operator.add, states[sizes], acts[kept])) / plan.pp",
+        "return max(a + b for a, b in zip(states[sizes], acts[kept], strict=True))",
+        "return sum(states[sizes] + acts[kept]) / plan.pp",
     ),
 )
 
@@ -58,7 +57,10 @@ memory_is_no_object = lines(
 states_are_all_that_has_to_fit = lines(
     """Only weights, gradients and optimizer states are counted; activations are often the larger
     half, above all on a pipeline's first stage.""",
-    ("return max(map(operator.add, states[sizes], acts[kept]))", "return max(states[sizes])"),
+    (
+        "return max(a + b for a, b in zip(states[sizes], acts[kept], strict=True))",
+        "return max(states[sizes])",
+    ),
 )
 
 one_kind_of_recompute = lines(
@@ -71,9 +73,9 @@ the_network_is_as_fast_as_nvlink = lines(
     """All links are taken to be NVLink, so TP 16 looks fine: it puts 4 all-reduces a layer on the
     50 GB/s link, nine times slower.""",
     (
-        "parts = step_time(plan, model, cluster)",
-        "parts = step_time(plan, model, Cluster(cluster.nodes, cluster.gpus, "
-        "cluster.hbm_bytes, cluster.intra_Bps, cluster.intra_Bps))",
+        "seconds = step_time(plan, model, cluster).total_s",
+        "seconds = step_time(plan, model, "
+        "replace(cluster, inter_Bps=cluster.intra_Bps)).total_s",
     ),
 )
 
@@ -97,4 +99,19 @@ a_pipeline_has_one_chunk = lines(
     """Virtual stages are not tried; they make the bubble smaller and memory a little larger, so
     they are on the front wherever there is a pipeline.""",
     ("for vpp in chunks if pp > 1 else [1]:", "for vpp in [1]:"),
+)
+
+weights_are_never_sharded = lines(
+    """Zero 3 is not tried: FSDP holds a shard of the weights and gathers the rest while it
+    computes, so that plans fit without a pipeline that did not.""",
+    (
+        "kept: list[tuple[int, int | None]] = [(1, None), (3, None)]",
+        "kept: list[tuple[int, int | None]] = [(1, None)]",
+    ),
+)
+
+fsdp_is_all_or_nothing = lines(
+    """Hybrid sharding is not tried: shards inside of a node cost memory and keep the gathers on
+    NVLink.""",
+    ("if 1 < shard < dp * cp else []", "if False else []"),
 )

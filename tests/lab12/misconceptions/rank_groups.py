@@ -39,3 +39,9 @@ groups_come_in_another_sequence = lines(
     fastest there, too.""",
     ("return list(groups.values())", "return [groups[key] for key in sorted(groups)]"),
 )
+
+the_token_s_digits_are_kept = lines(
+    """A group is the ranks that differ in the token's digits and agree in all others; these groups
+    keep the token's digit and vary the rest.""",
+    ("if name not in along:", "if name in along:"),
+)

@@ -33,18 +33,16 @@ bubble_of_kernels_alone = lines(
 nothing_hides_gradients = lines(
     """All of the gradients' time is added; their buckets are sent while the backward goes on, so
     only what is longer than that is exposed.""",
-    (
-        'exposed_s = max(0.0, seconds.get("gradients", 0.0) - backward_s)',
-        'exposed_s = seconds.get("gradients", 0.0)',
-    ),
+    ("exposed_s = max(0.0, behind + last - backward_s)", "exposed_s = behind + last"),
+    ("(m - 1) * max(0.0, behind - backward_s)", "(m - 1) * behind"),
 )
 
 gradients_hide_behind_the_whole_step = lines(
     """Gradients are hidden behind all micro-batches; they are complete in the *last* one's backward
     only, so no more than that is there to hide them.""",
     (
-        'exposed_s = max(0.0, seconds.get("gradients", 0.0) - backward_s)',
-        'exposed_s = max(0.0, seconds.get("gradients", 0.0) - m * backward_s)',
+        "exposed_s = max(0.0, behind + last - backward_s)",
+        "exposed_s = max(0.0, behind + last - (m if plan.zero < 2 else 1) * backward_s)",
     ),
 )
 
@@ -75,34 +73,27 @@ tensor_parallelism_hides_as_well = lines(
     ),
 )
 
-kernels_at_the_peak = lines(
-    """Kernels run at the data sheet's peak, which no matrix product of a layer reaches; divide by
-    EFFICIENCY * flops.""",
-    (
-        "(plan.tp * plan.cp) / (EFFICIENCY * cluster.flops)",
-        "(plan.tp * plan.cp) / cluster.flops",
-    ),
-)
-
 utilization_of_the_hardware = lines(
     """Recomputed FLOPs count as work done; that is HFU. MFU counts what the model needs, so that
     doing work twice does not look like being faster.""",
     (
         "flops = 3 * plan.gbs * seq * (model.L * layer + head)",
-        "flops = plan.gbs * seq * (model.L * (3 * layer + again) + 3 * head)",
+        "core = 4 * model.h * seq\n"
+        '    again = {"none": 0, "selective": core, "full": layer}[plan.recompute]\n'
+        "    flops = plan.gbs * seq * (model.L * (3 * layer + again) + 3 * head)",
     ),
 )
 
 six_times_the_parameters_is_all = lines(
     """Attention itself is missing: 6 FLOPs a parameter are the matrix products, and 12 * L * h * s
     come on top, which at 128k tokens are most of the work.""",
-    ("    layer = 2 * weights + core\n", "    layer = 2 * weights\n"),
+    ("return 2 * weights + 4 * h * model.seq,", "return 2 * weights,"),
 )
 
 looking_up_an_embedding_is_a_product = lines(
     """The embedding's parameters are counted with 6 FLOPs each, too; looking up a row multiplies
     nothing, only the head does.""",
-    ("return layer, 2 * model.vocab * h, again", "return layer, 4 * model.vocab * h, again"),
+    ("model.seq, 2 * model.vocab * h", "model.seq, 4 * model.vocab * h"),
 )
 
 a_token_meets_all_experts = lines(
@@ -129,20 +120,45 @@ both_ways_at_once = lines(
 stages_are_even = lines(
     """The head is forgotten: the last stage has as many layers as the others *and* the head, so it
     is the slowest, and a pipeline is as fast as that one.""",
-    ("    forwards[-1] += head\n", ""),
+    ("    stages[-1][0] += run.head_s\n    stages[-1][1] += run.head_back_s\n", ""),
 )
 
 a_backward_is_a_forward = lines(
     """A backward takes as long as a forward here; it has two products for each of the forward's,
     one for the input's gradient and one for the weight's.""",
-    ("(2 * flops + count * again) * share", "(flops + count * again) * share"),
+    ("count * (run.layer_back_s + again)", "count * (run.layer_s + again)"),
 )
 
 experts_multiply_the_gpus = lines(
     """MFU is taken over tp * pp * cp * dp * ep GPUs; EP re-uses the ranks of a stage and adds
     none.""",
     (
-        "    gpus = plan.tp * plan.pp * plan.cp * plan.dp\n    flops",
-        "    gpus = plan.tp * plan.pp * plan.cp * plan.dp * plan.ep\n    flops",
+        "    gpus = plan.tp * plan.pp * plan.cp * plan.dp\n",
+        "    gpus = plan.tp * plan.pp * plan.cp * plan.dp * plan.ep\n",
     ),
+)
+
+nothing_is_done_again = lines(
+    """Recompute is free here; what is not kept is computed again in the backward, attention with
+    "selective" and the whole layer with "full": that is what memory is bought with.""",
+    ("(run.layer_back_s + again)", "run.layer_back_s"),
+)
+
+fsdp_hides_once_a_step = lines(
+    """FSDP's gathers of all micro-batches hide behind one; each micro-batch has only its own
+    forward and backward to hide them.""",
+    ("        weights /= 2 * m\n        behind += weights\n", "        weights /= 2\n"),
+    ("(m if plan.zero >= 3 else 1) * max", "1 * max"),
+)
+
+backward_gathers_are_free = lines(
+    """The second gather of FSDP is forgotten: in the backward weights come in while gradients go
+    out, over the same links, and both have one backward to hide behind.""",
+    ("        behind += weights\n", ""),
+)
+
+copies_agree_for_nothing = lines(
+    """The all-reduce between the groups of a hybrid shard is left out of the time; it comes after
+    the last reduce-scatter, and often crosses nodes.""",
+    ('last = seconds.get("replicate", 0.0)', "last = 0.0"),
 )

@@ -4,13 +4,12 @@ from grader.suite import lines, misconception
 
 def _seventy(text, plan, peak, bubble, wait):
     """The worksheet with another plan for Llama-3-70B, and claims that are right for it."""
-    old = "  tp: 4\n  pp: 4\n  cp: 2\n  dp: 2\n  vpp: 4\n  micro: 1\n  recompute: selective\n"
+    old = "  tp: 4\n  pp: 1\n  cp: 1\n  dp: 16\n  zero: 3\n  micro: 1\n  recompute: selective\n"
     return changed(
         text,
         (old, "".join(f"  {line}\n" for line in plan.split(", "))),
-        ("peak_gb: 69.2", f"peak_gb: {peak}"),
-        ("bubble: 0.0116", f"bubble: {bubble}"),
-        ("exposed_s: 1.30", f"exposed_s: {wait}"),
+        ("peak_gb: 70.7\n  bubble: 0\n", f"peak_gb: {peak}\n  bubble: {bubble}\n"),
+        ("exposed_s: 1.22", f"exposed_s: {wait}"),
     )
 
 
@@ -29,10 +28,10 @@ def recomputes_to_be_safe(text):
     collectives, a third more of the step for memory that nobody needs."""
     return _seventy(
         text,
-        "tp: 4, pp: 4, cp: 2, dp: 2, vpp: 4, micro: 1, recompute: full",
-        42.5,
-        0.0116,
-        1.95,
+        "tp: 4, pp: 1, cp: 1, dp: 16, zero: 3, micro: 1, recompute: full",
+        25.7,
+        0,
+        1.83,
     )
 
 
@@ -47,13 +46,13 @@ def a_pipeline_without_micro_batches(text):
 
 three_sequences_at_once = lines(
     """Each replica's share of the batch has to be a whole number of micro-batches: 128 sequences on
-    DP 2 do not divide by 3.""",
+    DP 16 do not divide by 3.""",
     ("  micro: 1\n  recompute", "  micro: 3\n  recompute"),
 )
 
-three_chunks_of_twenty_layers = lines(
-    """A stage's 20 layers do not divide into 3 chunks; pp * vpp has to divide the layers.""",
-    ("  vpp: 4\n", "  vpp: 3\n"),
+three_chunks_of_eight_layers = lines(
+    """A stage's 8 layers do not divide into 3 chunks; pp * vpp has to divide the layers.""",
+    ("ep: 8, vpp: 4", "ep: 8, vpp: 3"),
 )
 
 ep_takes_gpus = lines(
@@ -71,13 +70,13 @@ ep_makes_room_enough = lines(
 one_micro_batch_in_flight = lines(
     """The claimed memory has the activations of one micro-batch; stage 0 of 1F1B keeps pp of them
     in flight (and interleaving some more), so PP does not shrink them.""",
-    ("peak_gb: 69.2", "peak_gb: 46.8"),
+    ("peak_gb: 58.9", "peak_gb: 26.2"),
 )
 
 memory_in_gib = lines(
     """The claimed memory is in GiB, 2^30 bytes; peak_gb is in 10^9 bytes, and the two are 7.4 %
     apart.""",
-    ("peak_gb: 69.2", "peak_gb: 64.4"),
+    ("peak_gb: 70.7", "peak_gb: 65.8"),
 )
 
 bubble_of_the_work = lines(
@@ -100,7 +99,7 @@ the_ring_counts_although_hidden = lines(
 
 the_fence_stays_open = lines(
     """A block that is not closed swallows the rest of the file: end it with three backquotes.""",
-    ("pay for it.\n```\n", "pay for it.\n"),
+    ("what it gathers.\n```\n", "what it gathers.\n"),
 )
 
 a_tab_in_a_block = lines(
@@ -111,15 +110,24 @@ a_tab_in_a_block = lines(
 names_of_its_own = lines(
     """`data_parallel` is no key of the worksheet: a design that is not read is not there. The name
     is dp.""",
-    ("  dp: 2\n  vpp", "  data_parallel: 2\n  vpp"),
+    ("  dp: 16\n  zero", "  data_parallel: 16\n  zero"),
 )
 
 a_unit_behind_a_number = lines(
-    """`69.2 GB` is a text; the unit is in the key, and the value is a number.""",
-    ("peak_gb: 69.2", "peak_gb: 69.2 GB"),
+    """`70.7 GB` is a text; the unit is in the key, and the value is a number.""",
+    ("peak_gb: 70.7", "peak_gb: 70.7 GB"),
 )
 
 one_design_twice = lines(
     """Two blocks have the same design: say which model each one is for.""",
     ("design: llama3-8b-128k", "design: llama3-70b"),
+)
+
+fsdp_of_small_micro_batches = lines(
+    """FSDP gathers all weights twice for each micro-batch, and a GPU's few tokens do not take as
+    long as that: fewer replicas of the sequence, or more tokens a micro-batch, hide it.""",
+    (
+        "  tp: 4\n  pp: 1\n  cp: 1\n  dp: 16\n  zero: 3\n",
+        "  tp: 1\n  pp: 1\n  cp: 8\n  dp: 8\n  zero: 3\n",
+    ),
 )

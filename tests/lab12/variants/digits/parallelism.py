@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import itertools
 from fractions import Fraction
 
+from kernels_lab12 import kernel_times
 from types_lab12 import (
-    EFFICIENCY,
     Breakdown,
     Op,
     PipelineRun,
@@ -46,7 +47,9 @@ def rank_groups(sizes, order="tp-cp-ep-dp-pp", token="dp"):
 
 def expert_groups(sizes, ep, etp=None, token="ep", order="tp-cp-ep-dp-pp"):
     """The experts' axes keep their own names, in an order that is written in them."""
-    cut = etp or sizes.get("tp", 1)
+    cut = sizes.get("tp", 1) if etp is None else etp
+    if min(ep, cut) < 1 or len(set(token.split("-"))) < len(token.split("-")):
+        raise ValueError(f"ep {ep}, etp {cut}, token {token}")
     left, rest = divmod(sizes.get("tp", 1) * sizes.get("cp", 1) * sizes.get("dp", 1), cut * ep)
     theirs = {"tp": "etp", "dp": "edp"}
     own = "-".join(theirs.get(name, name) for name in order.split("-") if name != "cp")
@@ -91,7 +94,7 @@ def validate(plan, model, cluster):
     sizes = [plan.tp, plan.pp, plan.cp, plan.dp, plan.micro, plan.gbs, plan.ep, plan.vpp, etp]
     if min(sizes) < 1 or plan.recompute not in {"none", "selective", "full"}:
         return [Violation("value", f"sizes {sizes}, recompute {plan.recompute}")]
-    if plan.zero not in {0, 1}:
+    if plan.zero not in range(4) or (plan.shard is not None and plan.shard < 1):
         return [Violation("value", f"zero {plan.zero}")]
     batch = Fraction(plan.gbs, plan.micro * plan.dp)
     stage = plan.tp * plan.cp * plan.dp
@@ -116,12 +119,14 @@ def validate(plan, model, cluster):
         "expert_grid": bool(model.experts) and stage % (etp * plan.ep) > 0,
         "cp_seq": plan.cp > 1 and model.seq % (plan.cp + plan.cp) > 0,
         "sp_ep": min(plan.tp, plan.ep) > 1 and not plan.sp,
+        "shard": plan.shard is not None
+        and (plan.zero == 0 or model.experts > 0 or plan.dp * plan.cp % plan.shard > 0),
     }
     extra = plan.count_embedding + plan.count_loss
     numbers = (
         f"{plan}: stage {stage}, world {stage * plan.pp} of {cluster.nodes * cluster.gpus}, "
         f"{model.L + extra} layers, heads {model.heads}/{model.kv_heads}, seq {model.seq}, "
-        f"{model.experts} experts, {batch} micro-batches"
+        f"{model.experts} experts, {batch} micro-batches, {plan.dp * plan.cp} replicas"
     )
     return [Violation(rule, numbers) for rule, broken in table.items() if broken]
 
@@ -147,7 +152,7 @@ def memory(plan, model):
     attention = Fraction(2 * h, t) + 2 * kv
     columns = attention + 2 + (model.experts or Fraction(inner * model.ffn, t))
     expert_columns = experts_here * inner * Fraction(model.moe_ffn, e_tp)
-    shared = (plan.dp * plan.cp, Fraction(stage, e_tp * plan.ep)) if plan.zero else (1, 1)
+    shared = plan.shard or plan.dp * plan.cp, Fraction(stage, e_tp * plan.ep)
 
     s_p = Fraction(1, t) if plan.sp else Fraction(1)
     tokens = Fraction(model.seq * plan.micro, plan.cp)
@@ -172,9 +177,18 @@ def memory(plan, model):
         expert = h * expert_columns * layers
         held = kept * layers * Fraction(chunks, plan.vpp)
         held += tokens * (4 * h * s_p + Fraction(4 * model.vocab, t)) if last else 0
-        optimizer = dense / shared[0] + expert / shared[1]
+        spread = dense / shared[0] + expert / shared[1]
         both = dense + expert
-        rows.append(StageBytes(*map(float, (2 * both, 4 * both, 12 * optimizer, held))))
+        units = [h * (columns + expert_columns)] * layers
+        units += [Fraction(h * model.vocab, t)] * first + [Fraction(h * model.vocab, t) + h] * last
+        units.sort()
+        states = {
+            0: (2 * both, 4 * both, 12 * both),
+            1: (2 * both, 4 * both, 12 * spread),
+            2: (2 * both, 4 * (spread + units[-1]), 12 * spread),
+            3: (2 * (spread + sum(units[-2:])), 4 * (spread + units[-1]), 12 * spread),
+        }
+        rows.append(StageBytes(*map(float, (*states[plan.zero], held))))
     return rows[::-1]
 
 
@@ -268,6 +282,19 @@ def _passes(plan):
     yield "backward"
 
 
+def _step_ends(zero, batches):
+    """What weights and gradients do, in the order of a step's micro-batches."""
+    for i in range(batches):
+        if zero == 3 or (zero and i == 0):
+            yield "gather"
+        if zero == 3:
+            yield "gather"
+        if zero >= 2 or (zero == 1 and i == batches - 1):
+            yield "scatter"
+        if zero == 0 and i == batches - 1:
+            yield "sum"
+
+
 def comm(plan, model, cluster):
     """A walk through a layer, event by event; each event is an entry of its own."""
     etp = plan.etp or plan.tp
@@ -317,8 +344,9 @@ def comm(plan, model, cluster):
     rows.append(("send", "pp", message, busiest * batches))
 
     parts = []
+    plain = dataclasses.replace(plan, zero=0, shard=None)
     for s, (held, layers) in enumerate(
-        zip(memory(plan, model), stage_layers(plan, model), strict=True)
+        zip(memory(plain, model), stage_layers(plan, model), strict=True)
     ):
         own = (
             layers * (model.experts // plan.ep) * (2 + model.gated) * model.h * model.moe_ffn / etp
@@ -326,16 +354,23 @@ def comm(plan, model, cluster):
         parts.append((float(held.param), s, float(held.param) / 2 - own, own))
     _bytes, _s, dense, own = max(parts)
     for axis, count in (("dp-cp", dense), ("edp", own)):
-        if plan.zero == 0:
-            rows.append(("all_reduce", axis, 4 * count, 1))
-        else:
-            rows += [("reduce_scatter", axis, 4 * count, 1), ("all_gather", axis, 2 * count, 1)]
+        for word in _step_ends(plan.zero, batches):
+            if word == "sum":
+                rows.append(("all_reduce", axis, 4 * count, 1))
+            elif word == "scatter":
+                rows.append(("reduce_scatter", axis, 4 * count, 1))
+            else:
+                rows.append(("all_gather", axis, 2 * count, 1))
+    replicas = plan.cp * plan.dp
+    shard = plan.shard or replicas
+    rows.append(("all_reduce", "replicate", 4 * dense / shard, 1))
 
     row = plan.tp * plan.cp * plan.dp
     axes = {
         "tp": (1, plan.tp),
         "cp": (plan.tp, plan.cp),
-        "dp-cp": (plan.tp, plan.cp * plan.dp),
+        "dp-cp": (plan.tp, shard),
+        "replicate": (plan.tp * shard, replicas // shard),
         "pp": (row, plan.pp),
         "etp": (1, etp),
         "ep": (etp, plan.ep),
@@ -365,31 +400,42 @@ def step_time(plan, model, cluster):
         products += gates * model.h * model.ffn
     scores = 4 * model.seq * model.h
     head = 2 * model.h * model.vocab
-    extra = {"none": 0, "selective": scores, "full": products + scores}[plan.recompute]
-    tokens = plan.micro * model.seq / plan.cp / plan.tp
-    second = cluster.flops * EFFICIENCY
+    given = kernel_times(plan, model, cluster)
+    redone = {"selective": given.attention_s, "full": given.layer_s}.get(plan.recompute, 0.0)
 
     def kernels(s, layers):
-        f = layers * (products + scores) + (head if s + 1 == plan.pp else 0)
-        return 3 * f + layers * extra, f
+        last = s + 1 == plan.pp
+        f = layers * given.layer_s + (given.head_s if last else 0)
+        b = layers * (given.layer_back_s + redone) + (given.head_back_s if last else 0)
+        return f + b, f
 
     everything, f = max(itertools.starmap(kernels, enumerate(stage_layers(plan, model))))
-    f, b = f * tokens / second, (everything - f) * tokens / second
+    b = everything - f
 
     took = collections.defaultdict(float)
     for op in comm(plan, model, cluster):
-        key = (op.axis, op.kind == "all_gather") if "dp" in op.axis else op.axis
+        key = (op.axis, op.kind == "all_gather") if op.axis in ("dp-cp", "edp") else op.axis
         took[key] += op.count_per_step * coll_time(
             op.kind, op.bytes, op.ranks, op.per_node, cluster
         )
-    hides = beats * max(stage_layers(plan, model)) * scores * (3 + (plan.recompute != "none"))
-    ring = max(took["cp"] - hides * tokens / second, 0.0)
+    hides = beats * max(stage_layers(plan, model)) * (3 + (plan.recompute != "none"))
+    ring = max(took["cp"] - hides * given.attention_s, 0.0)
     moe = took["ep"] + took["etp"]
     busy = beats * (f + b) + took["tp"] + ring + moe + took["pp"]
     idle = busy / beats * (plan.pp - 1) / plan.vpp
     grads = took["dp-cp", False] + took["edp", False]
     shards = took["dp-cp", True] + took["edp", True]
-    late = max(grads - b, 0.0) + max(shards - f, 0.0)
+    late = 0.0
+    if plan.zero < 2:
+        grads += took["replicate"]
+        late = max(grads - b, 0.0) + max(shards - f, 0.0)
+    else:
+        each, fetch = grads / beats, shards / 2 / beats if plan.zero == 3 else 0.0
+        for i in range(beats):
+            extra = took["replicate"] if i == beats - 1 else 0.0
+            late += max(each + fetch + extra - b, 0.0) + max(fetch - f, 0.0)
+        if plan.zero == 2:
+            late += max(shards - f, 0.0)
     total = busy + idle + late
     needed = 3 * plan.gbs * model.seq * (model.L * (products + scores) + head)
     peak = total * cluster.flops * plan.dp * plan.cp * plan.tp * plan.pp
@@ -417,9 +463,17 @@ def plan_search(model, cluster, gbs, objective="time"):
                     plan = Plan(tp, pp, cp, dp, micro, gbs, ep, etp, vpp, recompute=recompute)
                     if validate(plan, model, cluster):
                         continue
-                    room = max(float(stage.total) for stage in memory(plan, model))
-                    if room <= cluster.hbm_bytes:
-                        costs.append((step_time(plan, model, cluster).total_s, room, plan))
+                    ways = [{"zero": 1}, {"zero": 3}]
+                    shard, odd = divmod(cluster.gpus, tp)
+                    even = not odd and dp * cp % shard == 0
+                    if even and not model.experts and 1 < shard < dp * cp:
+                        ways.append({"zero": 3, "shard": shard})
+                    for way in ways:
+                        plan = dataclasses.replace(plan, shard=None, zero=1)
+                        plan = dataclasses.replace(plan, **way)
+                        room = max(float(stage.total) for stage in memory(plan, model))
+                        if room <= cluster.hbm_bytes:
+                            costs.append((step_time(plan, model, cluster).total_s, room, plan))
     costs.sort(key=lambda cost: cost[:2])
     front, smallest = [], None
     for seconds, room, plan in costs:
@@ -433,6 +487,8 @@ def emit(plan, model, cluster):
     """Option by option."""
     if plan.layout or plan.tp * plan.pp * plan.cp * plan.dp != cluster.nodes * cluster.gpus:
         raise ValueError("a layout, or another number of GPUs")
+    if plan.pp > 1 and plan.zero > 1:
+        raise ValueError(f"zero {plan.zero} with a pipeline")
     words = (
         f"torchrun --nproc-per-node {cluster.gpus} --nnodes {cluster.nodes} pretrain_gpt.py".split()
     )
@@ -474,6 +530,12 @@ def emit(plan, model, cluster):
     say("overlap-grad-reduce")
     say("use-distributed-optimizer", when=plan.zero)
     say("overlap-param-gather", when=plan.zero)
+    say("use-megatron-fsdp", when=plan.zero > 1)
+    say("no-gradient-accumulation-fusion", when=plan.zero > 1)
+    say("data-parallel-sharding-strategy", "optim_grads", plan.zero == 2)
+    say("data-parallel-sharding-strategy", "optim_grads_params", plan.zero == 3)
+    if plan.shard:
+        say("num-distributed-optimizer-instances", plan.cp * plan.dp // plan.shard)
     say("recompute-granularity", plan.recompute, plan.recompute != "none")
     say("recompute-method", "uniform", plan.recompute == "full")
     say("recompute-num-layers", 1, plan.recompute == "full")

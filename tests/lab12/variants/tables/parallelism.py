@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+from kernels_lab12 import kernel_times
 from types_lab12 import (
-    EFFICIENCY,
     Breakdown,
     Op,
     PipelineRun,
@@ -50,6 +51,8 @@ def expert_groups(sizes, ep, etp=None, token="ep", order="tp-cp-ep-dp-pp"):
     parts = token.split("-")
     etp = full["tp"] if etp is None else etp
     stage = full["tp"] * full["cp"] * full["dp"]
+    if etp < 1 or ep < 1 or len(parts) != len(set(parts)):
+        raise ValueError(f"ep {ep}, etp {etp}, token {token}")
     if stage % (etp * ep) or not {"etp", "ep", "edp", "pp"}.issuperset(parts):
         raise ValueError(f"{token}: {etp} x {ep} on {stage}")
     length = {"tp": etp, "ep": ep, "dp": stage // etp // ep, "pp": full["pp"]}
@@ -99,12 +102,12 @@ def validate(plan, model, cluster):
         found.append(Violation(rule, " ".join(map(str, numbers))))
 
     e = plan.tp if plan.etp is None else plan.etp
-    values = {**vars(plan), "etp": e}
-    for name in ("tp", "pp", "cp", "dp", "micro", "gbs", "ep", "vpp", "etp"):
+    values = {**vars(plan), "etp": e, "shard": 1 if plan.shard is None else plan.shard}
+    for name in ("tp", "pp", "cp", "dp", "micro", "gbs", "ep", "vpp", "etp", "shard"):
         if values[name] < 1 and not found:
             refuse("value", name, values[name])
     if not found and (
-        plan.zero not in (0, 1) or plan.recompute not in ("none", "selective", "full")
+        plan.zero not in (0, 1, 2, 3) or plan.recompute not in ("none", "selective", "full")
     ):
         refuse("value", plan.zero, plan.recompute)
     if found:
@@ -153,6 +156,10 @@ def validate(plan, model, cluster):
         refuse("cp_seq", model.seq, 2, plan.cp)
     if not plan.sp and plan.tp != 1 and plan.ep != 1:
         refuse("sp_ep", plan.tp, plan.ep)
+    if plan.shard is not None:
+        _copies, over = divmod(plan.dp * plan.cp, plan.shard)
+        if over or model.experts or plan.zero < 1:
+            refuse("shard", plan.shard, plan.dp * plan.cp, plan.zero, model.experts)
     return found
 
 
@@ -169,7 +176,7 @@ def stage_layers(plan, model):
 def _weights(plan, model, stage, layers):
     """Rows of (elements, replicas)."""
     h, t = model.h, plan.tp
-    dense = plan.dp * plan.cp
+    dense = plan.dp * plan.cp if plan.shard is None else plan.shard
     yield layers * 2 * h * h / t, dense
     copies = t / model.kv_heads if t > model.kv_heads else 1
     yield layers * 2 * h * (h / model.heads) * model.kv_heads * copies / t, dense
@@ -181,7 +188,7 @@ def _weights(plan, model, stage, layers):
         e = plan.etp if plan.etp else t
         yield layers * h * model.experts, dense
         here = layers * matrix * model.moe_ffn * model.experts
-        yield here / (e * plan.ep), dense * t / (e * plan.ep)
+        yield here / (e * plan.ep), plan.dp * plan.cp * t / (e * plan.ep)
     if stage == 0:
         yield model.vocab * h / t, dense
     if stage == plan.pp - 1:
@@ -211,12 +218,18 @@ def memory(plan, model):
     for s, layers in enumerate(stage_layers(plan, model)):
         rows = list(_weights(plan, model, s, layers))
         elements = sum(count for count, _replicas in rows)
-        opt = sum(12 * count / (replicas if plan.zero == 1 else 1) for count, replicas in rows)
+        mine = sum(count / replicas for count, replicas in rows)
+        ends = rows[-1][0] + rows[-2][0] if s + 1 == plan.pp else 0
+        first = model.vocab * h / t if s == 0 else 0
+        units = sorted([*[(elements - ends - first) / layers] * min(layers, 2), ends, first])
+        param = 2 * elements if plan.zero < 3 else 2 * (mine + units[-1] + units[-2])
+        grad = 4 * elements if plan.zero < 2 else 4 * (mine + units[-1])
+        opt = 12 * (elements if plan.zero < 1 else mine)
         warm = 2 * (plan.pp - s - 1) + (plan.vpp - 1) * plan.pp if plan.vpp > 1 else plan.pp - s - 1
         act = kept * layers / plan.vpp * min(warm + 1, m * plan.vpp)
         if s + 1 == plan.pp:
             act += 4 * n * h / by_sp + 4 * n * model.vocab / t
-        answer.append(StageBytes(param=2 * elements, grad=4 * elements, opt=opt, act=act))
+        answer.append(StageBytes(param=param, grad=grad, opt=opt, act=act))
     return answer
 
 
@@ -292,7 +305,8 @@ def _grid(plan, model):
     dense = {
         "tp": (1, plan.tp),
         "cp": (plan.tp, plan.cp),
-        "dp-cp": (plan.tp, plan.cp * plan.dp),
+        "dp-cp": (plan.tp, plan.shard or plan.cp * plan.dp),
+        "replicate": (plan.tp * (plan.shard or 1), plan.cp * plan.dp // (plan.shard or stage)),
         "pp": (stage, plan.pp),
     }
     if not model.experts:
@@ -335,13 +349,19 @@ def comm(plan, model, cluster):
     matrices = model.h * model.moe_ffn * (3 if model.gated else 2)
     weights = max(
         (float(stage.param) / 2, layers * model.experts * matrices / (plan.ep * etp))
-        for stage, layers in zip(memory(plan, model), stage_layers(plan, model), strict=True)
+        for stage, layers in zip(
+            memory(replace(plan, zero=1, shard=None), model), stage_layers(plan, model), strict=True
+        )
     )
     for axis, count in (("dp-cp", weights[0] - weights[1]), ("edp", weights[1])):
         if plan.zero:
-            table += [(axis, "reduce_scatter", 4 * count, 1), (axis, "all_gather", 2 * count, 1)]
+            scatters, gathers = {1: (1, 1), 2: (m, 1), 3: (m, m + m)}[plan.zero]
+            table.append((axis, "reduce_scatter", 4 * count, scatters))
+            table.append((axis, "all_gather", 2 * count, gathers))
         else:
             table.append((axis, "all_reduce", 4 * count, 1))
+    if plan.shard:
+        table.append(("replicate", "all_reduce", 4 * (weights[0] - weights[1]) / plan.shard, 1))
 
     grid, found = _grid(plan, model), []
     for axis, kind, nbytes, times in table:
@@ -366,27 +386,25 @@ def _flops(model):
 def step_time(plan, model, cluster):
     """Rates first, then times."""
     layer, scores, head = _flops(model)
-    redo = {"none": 0, "selective": scores}.get(plan.recompute, layer + scores)
     m = plan.gbs // (plan.dp * plan.micro)
-    gpu = EFFICIENCY * cluster.flops
-    of_a_gpu = plan.micro * model.seq / (plan.tp * plan.cp)
+    k = kernel_times(plan, model, cluster)
+    redo = {"none": 0, "selective": k.attention_s}.get(plan.recompute, k.layer_s)
     layers = stage_layers(plan, model)
-    heads = [0] * (plan.pp - 1) + [head]
+    ends = [(0, 0)] * (plan.pp - 1) + [(k.head_s, k.head_back_s)]
     work = [
-        (3 * (k * (layer + scores) + top) + k * redo, k, top)
-        for k, top in zip(layers, heads, strict=True)
+        (count * k.layer_s + there, count * (k.layer_back_s + redo) + again)
+        for count, (there, again) in zip(layers, ends, strict=True)
     ]
-    flops, k, top = max(work)
-    ahead = (k * (layer + scores) + top) * of_a_gpu / gpu
-    back = flops * of_a_gpu / gpu - ahead
-    seconds = dict.fromkeys(("tp", "cp", "ep", "etp", "pp", "send gradients", "fetch weights"), 0.0)
+    ahead, back = max(work, key=lambda pair: pair[0] + pair[1])
+    axes = ("tp", "cp", "ep", "etp", "pp", "replicate", "send gradients", "fetch weights")
+    seconds = dict.fromkeys(axes, 0.0)
     for op in comm(plan, model, cluster):
         name = op.axis
         if name in ("dp-cp", "edp"):
             name = "fetch weights" if op.kind == "all_gather" else "send gradients"
         each = coll_time(op.kind, op.bytes, op.ranks, op.per_node, cluster)
         seconds[name] += each * op.count_per_step
-    cover = m * max(layers) * scores * (3 if plan.recompute == "none" else 4) * of_a_gpu / gpu
+    cover = m * max(layers) * k.attention_s * (3 if plan.recompute == "none" else 4)
     parts = [
         m * (ahead + back),
         seconds["tp"],
@@ -395,7 +413,13 @@ def step_time(plan, model, cluster):
         seconds["pp"],
     ]
     parts.append(sum(parts) * (plan.pp - 1) / (m * plan.vpp))
-    hidden = ((seconds["send gradients"], back), (seconds["fetch weights"], ahead))
+    sums, weights, last = seconds["send gradients"], seconds["fetch weights"], seconds["replicate"]
+    hidden = {
+        2: [(sums / m, back)] * (m - 1) + [(sums / m + last, back), (weights, ahead)],
+        3: [(weights / (2 * m), ahead)] * m
+        + [(sums / m + weights / (2 * m), back)] * (m - 1)
+        + [(sums / m + weights / (2 * m) + last, back)],
+    }.get(plan.zero, [(sums + last, back), (weights, ahead)])
     parts.append(sum(max(0.0, long - short) for long, short in hidden))
     total = sum(parts)
     gpus = math.prod((plan.tp, plan.pp, plan.cp, plan.dp))
@@ -441,8 +465,16 @@ def plan_search(model, cluster, gbs, objective="time"):
                             vpp=vpp,
                             recompute=recompute,
                         )
-                        if not validate(plan, model, cluster):
-                            rows.append((max(float(s.total) for s in memory(plan, model)), plan))
+                        if validate(plan, model, cluster):
+                            continue
+                        kinds = [plan, replace(plan, zero=3)]
+                        near = cluster.gpus // tp
+                        hybrid = replace(plan, zero=3, shard=near)
+                        whole = near * tp == cluster.gpus and 1 < near < dp * cp
+                        if whole and not validate(hybrid, model, cluster):
+                            kinds.append(hybrid)
+                        for kind in kinds:
+                            rows.append((max(float(s.total) for s in memory(kind, model)), kind))
     rows = [
         (*row, step_time(row[1], model, cluster).total_s)
         for row in rows
@@ -465,6 +497,8 @@ def emit(plan, model, cluster):
         raise ValueError(f"layout {plan.layout}")
     if math.prod((plan.tp, plan.pp, plan.cp, plan.dp)) != cluster.nodes * cluster.gpus:
         raise ValueError(f"{plan} on {cluster.nodes} x {cluster.gpus} GPUs")
+    if plan.zero in (2, 3) and plan.pp != 1:
+        raise ValueError(f"zero {plan.zero} and pp {plan.pp}")
     grouped, moe = model.kv_heads < model.heads, model.experts > 0
     full = plan.recompute == "full"
     everything = {
@@ -475,6 +509,12 @@ def emit(plan, model, cluster):
         "sequence_parallel": plan.sp and plan.tp > 1,
         "micro_batch_size": plan.micro,
         "global_batch_size": plan.gbs,
+        "use_megatron_fsdp": plan.zero in (2, 3),
+        "no_gradient_accumulation_fusion": plan.zero in (2, 3),
+        "data_parallel_sharding_strategy": [None, None, "optim_grads", "optim_grads_params"][
+            plan.zero
+        ],
+        "num_distributed_optimizer_instances": plan.shard and plan.dp * plan.cp // plan.shard,
         "use_distributed_optimizer": bool(plan.zero),
         "overlap_grad_reduce": True,
         "overlap_param_gather": bool(plan.zero),
