@@ -234,7 +234,7 @@ def lint(
     ] = False,
     sample: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(help="with --mutants: only so many of each task"),
+        typer.Option(help="mutants of each task; default: 30, with --mutants all"),
     ] = None,
     stubs: Annotated[
         Optional[Path],  # noqa: UP045
@@ -251,7 +251,8 @@ def lint(
 
         plan = SurveyPlan(sample, jobs, cache)
         raise typer.Exit(mutants_command.run(root, labs or [], plan, stubs))
-    raise typer.Exit(linting.run(root, labs or lab_ids(root), everything, cache, jobs, messages))
+    wanted = labs or lab_ids(root)
+    raise typer.Exit(linting.run(root, wanted, everything, cache, jobs, messages, sample))
 
 
 @app.command("new-lab")

@@ -17,7 +17,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from grader.author.clauses import check_clauses
 from grader.author.lint_report import LintReport, Thoroughness, line, messages_table, table
 from grader.author.lint_runs import VARIANT, SuiteCheck
 from grader.author.lint_sources import static_faults, variants
-from grader.author.mutants.daily import DAILY_SAMPLE, daily_mutants, is_held_to_mutants
+from grader.author.mutants.daily import daily_mutants, is_held_to_mutants
 from grader.errors import LabError
 from grader.lab.manifest import Lab, load_lab
 from grader.suite.model import Suite, load_suite
@@ -42,12 +42,17 @@ def run(
     cache: bool,
     jobs: int,
     messages: Path | None = None,
+    sample: int | None = None,
 ) -> int:
     """Check these labs, print what was found, return the exit status. `messages`: a file for the
-    message that each misconception gives a learner."""
+    message that each misconception gives a learner. `sample`: mutants of each task."""
     if jobs < 1:
         raise LabError(f"--jobs is {jobs}; give at least 1.")
     plan = Thoroughness(everything, cache)
+    if sample is not None:
+        if sample < 0:
+            raise LabError(f"--sample is {sample}; give at least 0.")
+        plan = replace(plan, mutants=sample)
     for lab_id in labs:
         load_lab(root, lab_id)
     reports = _reports(root, labs, plan, cache, jobs)
@@ -250,7 +255,7 @@ def go_on(
             dynamic.in_variant(lab.suite / "variants" / share.removeprefix(VARIANT))
         elif share.startswith(_MUTANTS):
             task = lab.task(share.removeprefix(_MUTANTS))
-            report.mutants, faults = daily_mutants(dynamic.suite, task, plan.cache)
+            report.mutants, faults = daily_mutants(dynamic.suite, task, plan.mutants, plan.cache)
             report.faults += faults
         else:
             task = lab.task(share.removeprefix(_TASK))
@@ -278,6 +283,6 @@ def _shares(suite: Suite, plan: Thoroughness, cost: dict[str, float]) -> dict[st
     for task in suite.lab.tasks:
         own = sum(cost.get(case.id, 0.0) for case in suite.cases_of(task.id))
         shares[f"{_TASK}{task.id}"] = own * len(suite.misconceptions_of(task.id))
-        if is_held_to_mutants(suite.lab):
-            shares[f"{_MUTANTS}{task.id}"] = own * DAILY_SAMPLE
+        if plan.mutants and is_held_to_mutants(suite.lab):
+            shares[f"{_MUTANTS}{task.id}"] = own * plan.mutants
     return shares

@@ -8,15 +8,14 @@ from grader.author.mutants.task_survey import SurveyPlan, judge, survey
 from grader.lab.manifest import Lab, Task
 from grader.suite.model import Suite
 
-DAILY_SAMPLE = 30
-
 
 def is_held_to_mutants(lab: Lab) -> bool:
     return path_of(lab).is_file()
 
 
-def daily_mutants(suite: Suite, task: Task, cache: bool) -> tuple[int, list[str]]:
-    """How many mutants of a task were run, and a sentence for each that shows a fault."""
+def daily_mutants(suite: Suite, task: Task, count: int, cache: bool) -> tuple[int, list[str]]:
+    """How many of `count` mutants of a task there are, and a sentence for each that shows a
+    fault."""
     entries = judged(suite.lab)
-    found = survey(suite, task, entries, SurveyPlan(DAILY_SAMPLE, cache=cache))
+    found = survey(suite, task, entries, SurveyPlan(count, cache=cache))
     return len(found.ran), judge(found, entries).faults
