@@ -80,7 +80,7 @@ def _code(value):
 # -- qparams, quant, dequant ----------------------------------------------------------------------
 
 
-@task("qparams")
+@task("qparams", holds=("shape", "lengths", "channel", "amax_7", "sym_zero"))
 def test_a_scale_for_each_output_channel(student, rng):
     """A weight (N, K) has N scales: the largest size of a row, divided by 7.
     Oracle: exact fractions, rounded once to float32."""
@@ -95,14 +95,29 @@ def test_a_scale_for_each_output_channel(student, rng):
         _same(zero, none, "symmetric codes have no zero point", "zero")
 
 
-@task("qparams")
+@task(
+    "qparams",
+    holds=(
+        "shape",
+        "lengths",
+        "whole",
+        "tensor",
+        "group",
+        "from_low_to_high",
+        "zero_point",
+        "zero_has_a_code",
+        "smallest",
+        "zeros",
+        "sym_zero",
+    ),
+)
 def test_whatever_a_scale_covers(student, rng):
     """Tensor, channel, group, token and tile; 2 to 8 bits; three conventions; with zero point.
     Oracle: a block at a time in exact fractions."""
     rows, told = [], []
     for number, (covers, block) in enumerate(BLOCKS.items()):
         for conv in oracles.STEPS:
-            bits = (4, 8, 2, 3, 5)[number] if conv != "amax/7.5" else 4
+            bits = (4, 8, 2, 3, 5)[number]
             rows.append((_drawn(rng, (12, 24)), bits, True, block, conv))
             told.append(f"one scale for {covers}, {bits} bits, {conv!r}")
         bits = (4, 8, 3, 2, 4)[number]
@@ -128,7 +143,17 @@ def _drawn(rng, shape):
     return (rng.standard_normal(shape) * 2.0 ** rng.integers(-5, 6)).astype(np.float32)
 
 
-@task("qparams")
+@task(
+    "qparams",
+    holds=(
+        "half_to_even",
+        "plus_zero",
+        "signed_codes",
+        "codes_from_0",
+        "what_a_scale_covers",
+        "back",
+    ),
+)
 def test_codes_are_the_nearest_steps(student, rng):
     """quant rounds to the nearest step, half to even, and clamps; dequant is (q - zero) * scale.
     Oracle: float64, with inputs away from the middle of two codes; halves by hand."""
@@ -161,7 +186,84 @@ def test_codes_are_the_nearest_steps(student, rng):
         _same(answer, value, f"(q - zero) * scale; {because}", "values")
 
 
-@task("qparams", gate=False)
+@task("qparams", holds=("quotient", "plus_zero", "half_to_even", "signed_codes", "codes_from_0"))
+def test_halves_of_a_step_are_exact(student):
+    """x is exactly (k + 1/2) scales, with scales from 3 to 199 and odd zero points: the quotient's
+    half goes to the even code before the zero point is added.   Oracle: whole numbers."""
+    size = np.arange(3, 200, 2, dtype=np.float32)[:, None]  # 1 / size is exact for none
+    for bits, zero, sym in ((4, 0, True), (8, 0, True), (4, 7, False), (8, 101, False)):
+        low = -(2 ** (bits - 1)) if sym else -zero
+        halves = np.arange(low, low + 2**bits - 1, dtype=np.float64) + 0.5
+        x = (size * halves).astype(np.float32)
+        zeros = np.full(size.shape, zero, np.int32)
+        want = np.broadcast_to(np.rint(halves) + zero, x.shape)
+        want = want.astype(np.int8 if sym else np.uint8)
+        (got,) = student.probe.many("quant", [(x, size, zeros, bits, sym)])
+        because = "x / scale is a whole number and a half: the even one of its two neighbours"
+        because += f", plus the zero point {zero}" if zero else ""
+        (got,) = _answer((got,), ("codes",), because)
+        _same(got, want, because, f"codes of {bits} bits")
+
+
+@task(
+    "qparams",
+    holds=("amax_7", "amax_7_5", "amax_8", "bits_at_the_ends", "conv_changes_nothing", "float32"),
+)
+def test_each_convention_at_each_bits(student, rng):
+    """2 to 8 bits: 2^(b-1) - 1, (2^b - 1) / 2 and 2^(b-1); with zero point conv changes nothing;
+    bfloat16 is converted first.   Oracle: exact fractions, rounded once to float32."""
+    rows, wants = [], []
+    for bits in range(2, 9):
+        x = _drawn(rng, (5, 9))
+        for conv in oracles.STEPS:
+            rows.append((x, bits, True, (1, -1), conv))
+            told = f"{conv!r} at {bits} bits divides by {oracles.STEPS[conv](bits):g}"
+            wants.append((*oracles.scales(*rows[-1]), told))
+        x, scale, zero = oracles.integer_case(rng, (5, 9), bits, False, (1, -1))
+        for conv in oracles.STEPS:
+            rows.append((x + np.float32(0), bits, False, (1, -1), conv))
+            wants.append((scale, zero, f"with zero point {bits} bits have {2**bits - 1} steps"))
+    raw = (_drawn(rng, (6, 8)).view(np.uint32) >> 16).astype(np.uint16)
+    whole = (raw.astype(np.uint32) << 16).view(np.float32)
+    told = "bfloat16 is converted to float32 before anything is computed"
+    rows += [(("bf16", raw), 4, True, (1, -1)), (("bf16", raw), 4, False, (1, -1))]
+    wants += [(*oracles.scales(whole, 4, True, (1, -1)), told)]
+    wants += [(oracles.scales(whole, 4, False, (1, -1))[0], None, told)]
+    answers = student.probe.many("qparams", rows)
+    for (want, zeros, because), answer in zip(wants, answers, strict=True):
+        scale, zero = _answer(answer, ("scale", "zero"), because)
+        _same(scale, want, because, "scale")
+        if zeros is not None:
+            _same(zero, zeros, because, "zero")
+    scale, none = oracles.scales(whole, 4, True, (1, -1))
+    calm = oracles.calm(whole, scale, np.arange(0, 17) + 0.5, 1e-3)
+    raw = (calm.view(np.uint32) >> 16).astype(np.uint16)
+    whole = (raw.astype(np.uint32) << 16).view(np.float32)
+    (got,) = student.probe.many("quant", [(("bf16", raw), scale, none, 4, True)])
+    (got,) = _answer((got,), ("codes",), told)
+    exact = whole.astype(np.float64) / scale
+    clear = np.abs(exact - np.floor(exact) - 0.5) > 1e-5
+    right = oracles.codes(whole, scale, none, 4, True)
+    expect.equal(got[clear], right[clear], told, "codes")
+
+
+@task("qparams", gate=False, holds=("smallest", "zeros"))
+def test_no_scale_below_the_smallest_normal_number(student):
+    """amax 2^-140, 7 * 2^-127, 7 * 2^-126 and 7 * 2^-125, alone and with a zero point.
+    Oracle: by hand: TINY is 2^-126."""
+    amax = np.array([2.0**-140, 7 * 2.0**-127, 7 * 2.0**-126, 7 * 2.0**-125], np.float32)
+    x = np.zeros((4, 3), np.float32)
+    x[:, 1] = -amax
+    want = (np.array([1, 1, 1, 2]) * 2.0**-126).astype(np.float32)[:, None]
+    (answer,) = student.probe.many("qparams", [(x, 4, True, (1, -1))])
+    scale, _zero = _answer(answer, ("scale", "zero"), "amax / 7, and TINY at least")
+    _same(scale, want, "amax / 7, and TINY at least", "scale")
+    (answer,) = student.probe.many("qparams", [(x / 7 * 3, 2, False, (1, -1))])
+    scale, _zero = _answer(answer, ("scale", "zero"), "the range over 3, and TINY at least")
+    _same(scale, want, "the range over 3, and TINY at least", "scale")
+
+
+@task("qparams", gate=False, holds=("amax_7", "amax_7_5", "amax_8", "signed_codes"))
 def test_three_conventions_of_one_block(student):
     """7.5, -7.5, 3.5 and 0.5 under amax/7.5 (scale 1), 8 and -8 under amax/8: what is clipped.
     Oracle: by hand, with scales that are powers of two."""
@@ -181,7 +283,7 @@ def test_three_conventions_of_one_block(student):
         expect.equal(got, np.array([codes]), f"{conv!r}: the positive end is clipped to 7", "codes")
 
 
-@task("qparams", gate=False)
+@task("qparams", gate=False, holds=("half_to_even", "back", "from_low_to_high"))
 def test_no_error_above_half_a_step(student, rng):
     """Where nothing is clipped, a value comes back within half a scale, at any magnitude.
     Oracle: the definition of rounding."""
@@ -198,7 +300,7 @@ def test_no_error_above_half_a_step(student, rng):
         expect.at_most(float(off.max()), 0.5001 if sym else 1.0001, because)
 
 
-@task("qparams", gate=False)
+@task("qparams", gate=False, holds=("zeros", "smallest"))
 def test_zeros_have_a_scale(student):
     """A block of zeros gives codes and values of 0, not NaN; its neighbours do not notice.
     Oracle: by hand."""
@@ -212,7 +314,7 @@ def test_zeros_have_a_scale(student):
             expect.equal(back, x, "and 7 of 7 steps is exact")
 
 
-@task("qparams", gate=False)
+@task("qparams", gate=False, holds=("channel", "what_a_scale_covers"))
 def test_a_transposed_weight_is_a_weight(student, rng):
     """A view that does not lie in memory row by row has the same scales and codes as a copy of it.
     Oracle: exact fractions, and float64 away from the middle of two codes."""
@@ -226,7 +328,7 @@ def test_a_transposed_weight_is_a_weight(student, rng):
     _same(codes, oracles.codes(x, want, zero, 4, True), because, "codes")
 
 
-@task("qparams", gate=False)
+@task("qparams", gate=False, holds=("group", "amax_7"))
 def test_smaller_groups_are_not_always_better(student):
     """[1, 0, 6/7, 4/7] is exact in one group of four, and off by 0.041 in two groups of two.
     Oracle: by hand: steps of 1/7 hit all four, steps of 6/49 miss 4/7 by 2/49."""
@@ -237,7 +339,7 @@ def test_smaller_groups_are_not_always_better(student):
     expect.close(off[1], 2 / 49, "two groups: 4/7 is 4.67 steps of 6/49", dtype="float32", n=8)
 
 
-@task("qparams", gate=False)
+@task("qparams", gate=False, holds=("tensor", "channel"))
 def test_an_outlier_token_ruins_int8_per_tensor(student, rng):
     """One token of 64 that is 1,000 times as large: a scale for each token saves the others.
     Oracle: float64 errors; 10 times between the two."""
@@ -253,22 +355,50 @@ def test_an_outlier_token_ruins_int8_per_tensor(student, rng):
     expect.at_most(off[1], 0.02, "per token, int8 is off by less than 2 %")
 
 
-@task("qparams", gate=False)
+@task(
+    "qparams",
+    gate=False,
+    holds=(
+        "too_few_bits",
+        "too_many_bits",
+        "bits_at_the_ends",
+        "unknown_conv",
+        "too_few_lengths",
+        "too_many_lengths",
+        "below_1",
+        "does_not_divide",
+    ),
+)
 def test_what_is_no_block_is_refused(student):
     """Bits, conventions and blocks that do not fit raise ValueError.   Oracle: the contract."""
     x = np.ones((4, 6), np.float32)
     bad = {
         "1 bit": (x, 1, True, (1, -1)),
         "9 bits": (x, 9, True, (1, -1)),
+        "1 bit with zero point": (x, 1, False, (1, -1)),
+        "9 bits with zero point": (x, 9, False, (1, -1)),
         "an unknown convention": (x, 4, True, (1, -1), "amax/6"),
         "groups of 4 in 6": (x, 4, True, (1, 4)),
+        "groups of 3 in 4 rows": (x, 4, True, (3, 1)),
+        "groups of 12 in 6": (x, 4, True, (1, 12)),
         "one length for two dimensions": (x, 4, True, (-1,)),
+        "three lengths for two dimensions": (x, 4, True, (1, -1, 1)),
+        "three lengths that divide": (x, 4, False, (4, 6, 1)),
+        "a length of 0": (x, 4, True, (1, 0)),
+        "a length of -2": (x, 4, True, (-2, 1)),
     }
-    good = (x, 4, True, (2, 3))
-    *answers, last = student.probe.many("qparams", [*bad.values(), good])
-    for what, answer in zip(bad, answers, strict=True):
+    good = [(x, 4, True, (2, 3)), (x, 2, True, (4, 6)), (x, 8, False, (1, 1), "amax/8")]
+    answers = student.probe.many("qparams", [*bad.values(), *good])
+    for what, answer in zip(bad, answers, strict=False):
         _refused(answer, what)
-    _same(_answer(last, ("scale", "zero"), "2 x 3")[0], oracles.scales(*good)[0], "2 x 3", "scale")
+    for row, answer in zip(good, answers[len(bad) :], strict=True):
+        because = f"{row[1]} bits and a block {row[3]} of 4 x 6 are good"
+        _same(
+            _answer(answer, ("scale", "zero"), because)[0],
+            oracles.scales(*row)[0],
+            because,
+            "scale",
+        )
 
 
 def _refused(answer, what):
@@ -276,7 +406,7 @@ def _refused(answer, what):
     expect.true(refused, f"{what} is refused with a ValueError", "no error")
 
 
-@task("qparams", gate=False)
+@task("qparams", gate=False, holds=("shape", "group"))
 def test_scales_are_part_of_the_bits(student, rng):
     """4 bits in groups of 128 are 4.125 bits a weight, or 4.156, or 4.25; llama.cpp's types.
     Oracle: published.json: eff_bits_group, bpw_*, dsv3_fp8_block."""
@@ -312,7 +442,7 @@ def test_scales_are_part_of_the_bits(student, rng):
 # -- pack_int4 ------------------------------------------------------------------------------------
 
 
-@task("pack_int4")
+@task("pack_int4", holds=("two_a_byte", "neighbours", "twos_complement", "low", "high"))
 def test_all_pairs_in_both_orders(student, rng):
     """Every pair of int4 values becomes its byte, in either order of nibbles.
     Oracle: arithmetic: 16 * high + low of the values modulo 16."""
@@ -325,7 +455,7 @@ def test_all_pairs_in_both_orders(student, rng):
         _same(got, oracles.nibbles(q.astype(int) % 16, order), because, "bytes")
 
 
-@task("pack_int4")
+@task("pack_int4", holds=("unpacked", "low", "high"))
 def test_all_bytes_are_unpacked(student, rng):
     """unpack_int4 gives -8 to 7 from every byte, in either order.
     Oracle: arithmetic: nibbles from 8 on stand for themselves less 16."""
@@ -339,7 +469,34 @@ def test_all_bytes_are_unpacked(student, rng):
         _same(got, want, f"{because} (order {order!r})", "values")
 
 
-@task("pack_int4", gate=False)
+@task("pack_int4", gate=False, holds=("ends", "any_shape", "default_order"))
+def test_equal_values_any_shape_any_strides(student):
+    """Sixteen tensors of one value each; a row alone, four dimensions, a transposed matrix; and the
+    order "low" if none is named.   Oracle: arithmetic: 16 * high + low of the values modulo 16."""
+    every = np.arange(-8, 8, dtype=np.int8)
+    rows = [(np.full((2, 4), value, np.int8), "high") for value in every]
+    rows += [(every, "low"), (every.reshape(2, 1, 2, 4), "high"), (every.reshape(4, 4),)]
+    wants = [(row[0], row[1] if len(row) > 1 else "low") for row in rows]
+    tall = every.reshape(4, 4)
+    rows.append((("transposed", tall), "low"))
+    wants.append((tall.T, "low"))
+    for (q, order), got in zip(wants, student.probe.many("pack_int4", rows), strict=True):
+        because = f"{q.shape} of values from {q.min()} to {q.max()}, order {order!r}"
+        (got,) = _answer((got,), ("bytes",), because)
+        _same(got, oracles.nibbles(q.astype(int) % 16, order), because, "bytes")
+    packed = oracles.nibbles(every.astype(int).reshape(4, 4) % 16, "low")
+    shapes = [(packed,), (("transposed", packed.T.copy()), "low"), (packed.reshape(1, 4, 2),)]
+    told = "what was packed comes back, whatever its shape and strides"
+    for row, got in zip(shapes, student.probe.many("unpack_int4", shapes), strict=True):
+        (got,) = _answer((got,), ("values",), told)
+        _same(got, every.reshape((1, 4, 4) if row[0] is shapes[2][0] else (4, 4)), told, "values")
+
+
+@task(
+    "pack_int4",
+    gate=False,
+    holds=("odd", "above_7", "below_8", "unknown_order", "unknown_order_back", "no_rows"),
+)
 def test_what_does_not_fit_is_refused(student):
     """An odd number of values, 8 and -9, and an unknown order raise ValueError; no rows do not.
     Oracle: the contract."""
@@ -377,7 +534,19 @@ def _e4m3(student, arrays, because="an E4M3 byte for each value"):
     return answers
 
 
-@task("to_e4m3")
+@task(
+    "to_e4m3",
+    holds=(
+        "byte",
+        "normal",
+        "subnormal",
+        "bfloat16",
+        "saturates",
+        "nan",
+        "half_to_even",
+        "no_float8",
+    ),
+)
 def test_all_65536_values_of_bfloat16(student):
     """Every bfloat16, both zeros, infinities and 254 NaNs among them.
     Oracle: torch's cast after a clamp to 448, and the nearest of all values by brute force."""
@@ -418,7 +587,7 @@ def _torch_e4m3():
     return cast.view(torch.uint8).numpy()
 
 
-@task("to_e4m3")
+@task("to_e4m3", holds=("once", "half_to_even", "no_float8"))
 def test_around_every_middle(student, rng):
     """float32 values at, just below and just above the middle of any two neighbours; random ones.
     Oracle: the nearest of all values by brute force in float64, half to even."""
@@ -430,7 +599,34 @@ def test_around_every_middle(student, rng):
     _bytes(got.ravel(), oracles.e4m3(values).ravel(), values.ravel())
 
 
-@task("to_e4m3", gate=False)
+@task("to_e4m3", holds=("nan", "saturates", "infinity", "byte"))
+def test_every_nan_of_float32(student):
+    """Quiet and signalling NaNs of either sign, among them 0x7F800001, which bfloat16 cannot hold;
+    infinity and the largest number beside them are 448.   Oracle: IEEE 754 and the format."""
+    nans = [0x7F800001, 0x7F80FFFF, 0x7FBFFFFF, 0x7FC00000, 0x7FFFFFFF]
+    bits = np.array(nans + [b | 1 << 31 for b in nans] + [0x7F800000, 0x7F7FFFFF], np.uint32)
+    (got,) = _e4m3(student, [bits.view(np.float32)])
+    for pattern, byte in zip(bits[:10], got[:10], strict=True):
+        told = f"the float32 0x{pattern:08X} is NaN, and stays one: 0x7F or 0xFF"
+        expect.true(byte in (0x7F, 0xFF), told, f"0x{int(byte):02X}")
+    expect.equal(got[10:], np.array([0x7E, 0x7E], np.uint8), "infinity and 3.4e38 are 448")
+
+
+@task("to_e4m3", gate=False, holds=("any_shape",))
+def test_a_byte_for_each_value_of_any_shape(student):
+    """One number, none, and four dimensions.   Oracle: 1.0 is 0x38, by the format's definition."""
+    shapes = ((), (0,), (3,), (2, 1, 3, 2))
+    for shape, got in zip(
+        shapes, _e4m3(student, [np.ones(s, np.float32) for s in shapes]), strict=True
+    ):
+        expect.equal(got, np.full(shape, 0x38, np.uint8), f"ones of shape {shape}", "bytes")
+
+
+@task(
+    "to_e4m3",
+    gate=False,
+    holds=("saturates", "infinity", "sign_of_zero", "subnormal", "any_strides"),
+)
 def test_values_by_hand(student):
     """Zeros keep their sign, 2^-10 is half of the smallest, 464 and infinity saturate.
     Oracle: by hand, from the format's definition."""
@@ -451,7 +647,7 @@ def test_values_by_hand(student):
     _same(got, np.stack((want, want ^ 0x80), axis=1), because, "bytes")
 
 
-@task("to_e4m3", gate=False)
+@task("to_e4m3", gate=False, holds=("saturates",))
 def test_published_ranges(student):
     """The largest of E4M3 is 448, of E5M2 57,344.   Oracle: published.json, fp8_ranges."""
     (got,) = _e4m3(student, [np.array([3e38], np.float32)])
@@ -459,7 +655,7 @@ def test_published_ranges(student):
     expect.published([largest, float(oracles.E5M2[-1])], oracles.PUBLISHED["fp8_ranges"])
 
 
-@task("to_e4m3", gate=False)
+@task("to_e4m3", gate=False, holds=("byte",))
 def test_an_outlier_token_hardly_hurts_fp8(student, rng):
     """One token of 64 that is 1,000 times as large: a scale for the tensor is nearly as good as one
     for each token, because a float brings its own exponents.   Oracle: float64 errors."""

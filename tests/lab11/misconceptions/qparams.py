@@ -62,8 +62,8 @@ the_zero_point_is_cut_off = lines(
     """The zero point is cut off instead of rounded, which shifts every value of the block by
     up to a step. Round -low / scale to the nearest whole number.""",
     (
-        "zero = torch.round(-low / scale).clamp(0, 2**bits - 1)",
-        "zero = torch.floor(-low / scale).clamp(0, 2**bits - 1)",
+        "return scale, torch.round(-low / scale).to(torch.int32)",
+        "return scale, torch.floor(-low / scale).to(torch.int32)",
     ),
 )
 
