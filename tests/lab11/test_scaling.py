@@ -37,7 +37,7 @@ def _smooth(student, x, gain, layers, *alpha):
     return np.asarray(new), [np.asarray(w) for w in changed]
 
 
-@task("smoothquant")
+@task("smoothquant", holds=("same_function", "all_readers", "sizes", "alpha_at_the_ends"))
 @pytest.mark.parametrize("alpha", [0.5, 0.8, 0.0, 1.0])
 def test_the_function_stays_and_sizes_move(student, rng, alpha):
     """Outputs are the same, and channels have the sizes that alpha asks for.
@@ -55,7 +55,7 @@ def test_the_function_stays_and_sizes_move(student, rng, alpha):
         expect.close(x / gain * new @ mine.T, x @ w.T, because, n=99, what=f"outputs of {place}")
 
 
-@task("smoothquant")
+@task("smoothquant", holds=("moved", "default_alpha"))
 def test_int8_activations_lose_less(student, rng):
     """W8A8 with one channel 60 times larger: per-token int8 inputs err far less afterwards.
     Oracle: rounding both to int8 in NumPy, before and after."""
@@ -74,7 +74,24 @@ def _w8a8(x, layers):
     return np.mean([np.mean((x @ w.T - inputs @ oracles.to_nearest(w, 8).T) ** 2) for w in layers])
 
 
-@task("smoothquant", gate=False)
+@task("smoothquant", holds=("all_readers", "sizes", "default_alpha", "new"))
+@pytest.mark.parametrize("rows", [(1,), (3, 1, 7), (2, 2, 2, 2)])
+def test_any_number_of_layers(student, rng, rows):
+    """One layer, three of other heights, four: one s, from the largest of all of them.
+    Oracle: max|x|^(1/2) / max|w|^(1/2) in NumPy, channel by channel."""
+    x = rng.normal(size=(6, 5)) - 1.0  # the largest sizes are negative
+    layers = [rng.normal(size=(n, 5)) * 3.0**place for place, n in enumerate(reversed(rows))]
+    gain = rng.uniform(0.5, 2.0, size=5)
+    new, changed = student.smoothquant(*_tensors(x, gain), _tensors(*layers))
+    expect.equal(len(changed), len(rows), "a weight for each layer", what="layers")
+    s = np.sqrt(np.abs(x).max(0) / np.max([np.abs(w).max(0) for w in layers], axis=0))
+    expect.close(np.asarray(new), gain / s, "the gain over s, alpha is 0.5", n=8, what="gain")
+    for place, (mine, w) in enumerate(zip(changed, layers, strict=True)):
+        because = "s looks at the largest sizes, of both signs, of all layers"
+        expect.close(np.asarray(mine), w * s, because, n=8, what=f"layer {place}")
+
+
+@task("smoothquant", gate=False, holds=("silent", "alpha_below", "alpha_above", "no_layer"))
 def test_silent_channels_stay(student, rng):
     """Where inputs or weights are all 0 the scale is 1.   Oracle: the contract."""
     x, gain, layers = _norm_and_readers(rng)
@@ -86,7 +103,7 @@ def test_silent_channels_stay(student, rng):
     expect.close(new[[2, 5]], gain[[2, 5]], because, what="gain")
     for mine, w in zip(changed, layers, strict=True):
         expect.close(mine[:, [2, 5]], w[:, [2, 5]], because, what="weights")
-    for bad in (-0.1, 1.5):
+    for bad in (-0.1, -1e-9, 1.000001, 1.5):
         with expect.raises(ValueError, because="alpha lies in [0, 1]"):
             student.smoothquant(*_tensors(x, gain), _tensors(*layers), bad)
     with expect.raises(ValueError, because="without a layer there is no place for the scales"):
@@ -127,8 +144,8 @@ def _search(student, x, w, *how):
     return got
 
 
-@task("awq_search")
-@pytest.mark.parametrize(("bits", "g"), [(4, 16), (3, 32), (4, 8)])
+@task("awq_search", holds=("scales", "groups", "undone", "least_loss", "of_the_outputs", "result"))
+@pytest.mark.parametrize(("bits", "g"), [(4, 16), (3, 32), (4, 8), (2, 2)])
 def test_the_best_exponent_of_the_grid(student, rng, bits, g):
     """alpha, its scales and its loss.   Oracle: every alpha of the grid, in NumPy."""
     for grid in ([1.0], GRID, [0.5, 0.0]):
@@ -143,7 +160,7 @@ def test_the_best_exponent_of_the_grid(student, rng, bits, g):
         expect.close(s, found[best][0], "s is the mean of |x| to the power alpha", n=48, what="s")
 
 
-@task("awq_search")
+@task("awq_search", holds=("least_loss", "of_the_outputs"))
 def test_never_worse_than_rounding(student, rng):
     """With 0 in the grid, over 10 layers.   Oracle: rounding to nearest, in NumPy."""
     rows = [_layer(rng) for _ in range(10)]
@@ -160,7 +177,11 @@ def test_never_worse_than_rounding(student, rng):
     expect.at_most(float(np.mean(shares)), 0.9, because, "mean loss over rounding's", unit=None)
 
 
-@task("awq_search", gate=False)
+@task(
+    "awq_search",
+    gate=False,
+    holds=("first_of_equal", "at_least", "empty_grid", "g_does_not_divide", "g_below_1", "g_of_1"),
+)
 def test_equal_losses_and_bad_arguments(student, rng):
     """The first of equal ones; a dead channel; ValueError.   Oracle: the contract."""
     x, w = _layer(rng)
@@ -171,7 +192,16 @@ def test_equal_losses_and_bad_arguments(student, rng):
     x[:, 3] = 0.0
     _alpha, s, _loss = _search(student, x, w, 4, 16, [0.5])
     expect.close(s[3], 1e-4, "a channel without inputs has a scale of 1e-4", what="s[3]")
-    with expect.raises(ValueError, because="g does not divide the columns"):
-        student.awq_search(*_tensors(x, w), 4, 5, GRID)
+    x[:, 3], x[:, 4] = 1e-10, 4e-8
+    _alpha, s, _loss = _search(student, x, w, 4, 16, [0.5])
+    because = "the mean to the power alpha, and 1e-4 at least: of 1e-10 and 4e-8"
+    expect.close(s[3:5], np.array([1e-4, 2e-4]), because, n=48, what="s[3:5]")
+    alpha, _s, loss = _search(student, x, w, 8, 1, [0.25])
+    expect.equal(alpha, 0.25, "groups of one column are groups", what="alpha")
+    because = "a scale for each weight leaves no error"
+    expect.close(float(loss), 0.0, because, floor=1e-20, what="loss")
+    for g in (5, 64, 0, -16):
+        with expect.raises(ValueError, because=f"groups of {g} do not divide 32 columns"):
+            student.awq_search(*_tensors(x, w), 4, g, GRID)
     with expect.raises(ValueError, because="an empty grid has no best"):
         student.awq_search(*_tensors(x, w), 4, 16, [])
