@@ -504,9 +504,9 @@ def awq_search(
 ) -> tuple[float, torch.Tensor, float]:
     """The exponent of the channel scales with which a rounded layer's outputs err least.
 
-    x: (T, K) calibration inputs, w: (N, K). For an alpha, s[j] is the mean of |x[:, j]|, to the
-    power alpha, 1e-4 at least; w * s is rounded by `int_scale` and `to_grid`, a scale for each g
-    columns of a row, and divided by s again. Returns (alpha, s, loss) of the alpha in `grid` that
+    x: (T, K) calibration inputs, w: (N, K), with any strides. For an alpha, s[j] is the mean of
+    |x[:, j]|, to the power alpha, 1e-4 at least; w * s is rounded by `int_scale` and `to_grid`, a
+    scale for each g columns of a row, and divided by s again. Returns (alpha, s, loss) of the alpha in `grid` that
     has the least loss, the mean of (x @ w.T - x @ rounded.T)^2; the first of equal ones. ValueError
     for an empty grid, and if g is below 1 or does not divide K. Source: Lin et al., "AWQ" (2024), section 3.2.
     """
