@@ -80,15 +80,19 @@ def test_any_number_of_layers(student, rng, rows):
     """One layer, three of other heights, four: one s, from the largest of all of them.
     Oracle: max|x|^(1/2) / max|w|^(1/2) in NumPy, channel by channel."""
     x = rng.normal(size=(6, 5)) - 1.0  # the largest sizes are negative
+    x[:, 2] *= 1e-14  # and s has no smallest value
     layers = [rng.normal(size=(n, 5)) * 3.0**place for place, n in enumerate(reversed(rows))]
     gain = rng.uniform(0.5, 2.0, size=5)
     new, changed = student.smoothquant(*_tensors(x, gain), _tensors(*layers))
     expect.equal(len(changed), len(rows), "a weight for each layer", what="layers")
     s = np.sqrt(np.abs(x).max(0) / np.max([np.abs(w).max(0) for w in layers], axis=0))
-    expect.close(np.asarray(new), gain / s, "the gain over s, alpha is 0.5", n=8, what="gain")
+    because = "the gain is divided by s, whose alpha is 0.5"
+    expect.close(
+        np.asarray(new) * s / gain, np.ones(5), because, n=8, what="gain * s / gain before"
+    )
     for place, (mine, w) in enumerate(zip(changed, layers, strict=True)):
         because = "s looks at the largest sizes, of both signs, of all layers"
-        expect.close(np.asarray(mine), w * s, because, n=8, what=f"layer {place}")
+        expect.close(np.asarray(mine) / s, w, because, n=8, what=f"layer {place} / s")
 
 
 @task("smoothquant", gate=False, holds=("silent", "alpha_below", "alpha_above", "no_layer"))

@@ -118,3 +118,9 @@ zero_is_a_number_with_an_exponent = lines(
         "code = torch.where(magnitude == 0, 0x30, code)\n    return (code | bits >> 24 & 0x80)",
     ),
 )
+
+ties_go_down = lines(
+    """A value in the middle of two codes always goes to the smaller one. The lowest bit that stays
+    decides: add it, and an odd code's tie goes up to the even one.""",
+    ("- 1 + odd >> shift", "- 1 >> shift"),
+)
