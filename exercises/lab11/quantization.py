@@ -178,8 +178,9 @@ def to_mx(
     """Microscaling: 32 values along the last dimension share a power of two. (scales, payload).
 
     x: (..., K), float32 or bfloat16, finite, K a multiple of 32; it is converted to float32 first.
-    scales: E8M0 bytes, uint8 (..., K / 32), the byte s standing for 2^(s - 127). payload: for `elem` "e2m1" uint8 (..., K / 2), two codes a byte, the
-    first one in the low nibble; for "e4m3" uint8 (..., K).
+    scales: E8M0 bytes, uint8 (..., K / 32), the byte s standing for 2^(s - 127). payload: for
+    `elem` "e2m1" uint8 (..., K / 2), two codes a byte, the first one in the low nibble; for "e4m3"
+    uint8 (..., K).
 
     With a = max |x| of the block, the largest element `top` (6 or 448) and its power of two
     p (2 or 8), the exponent s - 127 is by `mode`
@@ -310,9 +311,10 @@ def awq_search(
 
     x: (T, K) calibration inputs, w: (N, K), with any strides. For an alpha, s[j] is the mean of
     |x[:, j]|, to the power alpha, 1e-4 at least; w * s is rounded by `int_scale` and `to_grid`, a
-    scale for each g columns of a row, and divided by s again. Returns (alpha, s, loss) of the alpha in `grid` that
-    has the least loss, the mean of (x @ w.T - x @ rounded.T)^2; the first of equal ones. ValueError
-    for an empty grid, and if g is below 1 or does not divide K. Source: Lin et al., "AWQ" (2024), section 3.2.
+    scale for each g columns of a row, and divided by s again. Returns (alpha, s, loss) of the alpha
+    in `grid` that has the least loss, the mean of (x @ w.T - x @ rounded.T)^2; the first of equal
+    ones. ValueError for an empty grid, and if g is below 1 or does not divide K. Source: Lin et
+    al., "AWQ" (2024), section 3.2.
     """
     # TODO(lab11.awq_search): Scales that protect what is multiplied most
     raise NotImplementedError("lab11.awq_search")
