@@ -631,7 +631,8 @@ def _bytes(got, want, values):
         f"expected 0x{int(want[first]):02X} ({_code(right)})",
     ]
     because = "the nearest of all E4M3 values, the even code of two, 448 above"
-    raise expect.Failure("value", lines, [int(got[first]), int(wrong.size)], because)
+    observed = [int(got[first]), int(want[first]), int(wrong.size)]
+    raise expect.Failure("value", lines, observed, because)
 
 
 @functools.cache
