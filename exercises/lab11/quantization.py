@@ -41,12 +41,13 @@ def qparams(
       bits "amax/7" stands for 2^(b-1) - 1 (a signed code without its lowest), "amax/7.5" for
       (2^b - 1) / 2 (half of all steps; torchao and compressed-tensors), "amax/8" for 2^(b-1).
     - not sym: from low = min(0, min x) to high = max(0, max x) in 2^b - 1 steps; zero is
-      -low / scale, rounded half to even and clamped to [0, 2^b - 1]. `conv` is not looked at.
+      -low / scale, rounded half to even, from 0 to 2^b - 1. It is the same for all three `conv`.
 
-    x is converted to float32 first, and all arithmetic is float32; it is finite. No scale is below
-    `TINY`, so a block of zeros has one, too.
-    Raises ValueError for bits outside of 2 to 8, an unknown `conv`, a `block` that has not as many
-    lengths as x dimensions or does not divide them.
+    x is float32 or bfloat16 and finite; it is converted to float32 first, and all arithmetic is
+    float32. No scale is below `TINY`, so a block of zeros has one, too.
+    Raises ValueError for bits outside of 2 to 8, for an unknown `conv` with sym, and for a `block`
+    that has not as many lengths as x has dimensions, or has one below 1 (but -1) or one that does
+    not divide its dimension.
     """
     # TODO(lab11.qparams): A scale for each block
     raise NotImplementedError("lab11.qparams")
@@ -57,6 +58,7 @@ def quant(
 ) -> torch.Tensor:
     """Codes of `x`, of its shape: x / scale in float32, rounded half to even, plus zero, clamped.
 
+    The quotient itself is rounded: x * (1 / scale) is another number, and so is x / scale + zero.
     sym: int8 in [-2^(b-1), 2^(b-1) - 1]; otherwise uint8 in [0, 2^b - 1]. `scale` and `zero` have
     as many dimensions as x, and the shapes say what a scale covers: x.shape[i] // scale.shape[i]
     values along dimension i. With x (N, K) and scale (N, K / 128) that is 1 x 128.
@@ -75,7 +77,7 @@ def dequant(q: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> torch.T
 def pack_int4(q: torch.Tensor, order: str = "low") -> torch.Tensor:
     """Two int4 a byte: int8 (..., K) with values -8 to 7 becomes uint8 (..., K / 2).
 
-    Values 2 i and 2 i + 1 share byte i, each as its two's complement of four bits. order "low": the
+    Values 2 i and 2 i + 1 share byte i, each as its two's complement of four bits. Order "low": the
     first one is in the low nibble (torchao, GPTQ's int32 words, MXFP4); "high": in the high nibble
     (bitsandbytes).
     Raises ValueError for an odd K, a value outside of -8 to 7 and an unknown order.
@@ -101,7 +103,7 @@ def to_e4m3(x: torch.Tensor) -> torch.Tensor:
     infinity too, saturates to 448 (0x7E), and NaN is 0x7F or 0xFF. Zero keeps its sign.
 
     By arithmetic on the bits of a float32 (`x.float().view(torch.int32)`), or in any other way that
-    uses none of torch's 8-bit floats.
+    uses none of torch's 8-bit floats, and so not `from_e4m3` either.
     Source: OCP 8-bit Floating Point Specification 1.0, section 5.
     """
     # TODO(lab11.to_e4m3): A float of eight bits
@@ -117,9 +119,10 @@ def fp8_linear_dynamic(x: torch.Tensor, w: torch.Tensor) -> Fp8Product:
     """x @ w.T in FP8 with scales that are made on the spot.
 
     x: (T, K), w: (N, K), float32 or bfloat16, converted to float32 first. Each token (row of x)
-    and each output channel (row of w) has one scale: max(amax, 1e-12) / 448, float32. A code is
-    the E4M3 byte of value / scale, so the largest of a row becomes 448. y is (codes of x @ codes
-    of w, transposed), accumulated in float32, times x_scale (T, 1) and w_scale (1, N), as bfloat16.
+    and each output channel (row of w) has one scale: max(amax, 1e-12) / 448, float32, rows of zeros
+    too. A code is the E4M3 byte of value / scale, so the largest of a row becomes 448. y is (codes
+    of x @ codes of w, transposed), accumulated in float32, times x_scale (T, 1) and w_scale (1, N);
+    only then it is rounded, once, to bfloat16.
 
     Raises ValueError if x and w have not the same K.
     """
@@ -133,8 +136,8 @@ def nf_codebook(bits: int = 4) -> torch.Tensor:
     Quantiles of the standard normal distribution, here for 4 bits: 8 positive ones at the first 8
     of 9 evenly spaced probabilities from 1 - d to 1/2, 7 negative ones at the first 7 of 8 from d
     to 1/2, and 0, all divided by the largest; so code 7 is 0. d is (1/32 + 1/30) / 2. With other
-    bits 2^(bits-1) are positive and one fewer negative. `statistics.NormalDist().inv_cdf` has
-    quantiles.
+    bits, from 2 to 8, 2^(bits-1) are positive and one fewer negative, and d is the same.
+    `statistics.NormalDist().inv_cdf` has quantiles.
     Source: Dettmers et al., "QLoRA" (2023), section 3 and appendix E.
     """
     # TODO(lab11.nf4): 4-bit NormalFloat
@@ -144,13 +147,15 @@ def nf_codebook(bits: int = 4) -> torch.Tensor:
 def nf4(w: torch.Tensor, bs: int = 64, double: bool = True) -> NF4:
     """4-bit NormalFloat of a weight, in blocks of `bs` along the flattened `w`.
 
-    A block keeps absmax = max |w|; a value gets the place in `nf_codebook()` of what is nearest
-    to w / absmax (in a block of zeros absmax is 0 and every code 7). `double` quantizes the maxima
-    themselves: offset is their mean; of each 256 in a row (the last ones may be fewer) absmax_scale
-    is max |absmax - offset|, and absmax_q the place in `dynamic_code()` of what is nearest to
-    (absmax - offset) / absmax_scale.
+    w: float32 or bfloat16, of any shape, converted to float32 first. A block keeps absmax =
+    max |w|; a value gets the place in `nf_codebook()` of what is nearest to w / absmax (in a block
+    of zeros absmax is 0 and every code 7). `double` quantizes the maxima themselves: offset is
+    their mean; of each 256 in a row (the last ones may be fewer) absmax_scale is
+    max |absmax - offset|, and absmax_q the place in `dynamic_code()` of what is nearest to
+    (absmax - offset) / absmax_scale; where that scale is 0, the place of 0. The codes are the same
+    with and without it: they belong to the true maxima.
 
-    Raises ValueError if bs is odd or does not divide the number of values.
+    Raises ValueError if bs is below 2, odd, or does not divide the number of values.
     Source: Dettmers et al., "QLoRA" (2023), section 3; bitsandbytes 0.50, `quantize_4bit`.
     """
     # TODO(lab11.nf4): 4-bit NormalFloat
@@ -172,9 +177,10 @@ def to_mx(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Microscaling: 32 values along the last dimension share a power of two. (scales, payload).
 
-    x: (..., K), finite, K a multiple of 32. scales: E8M0 bytes, uint8 (..., K / 32), the byte s
-    standing for 2^(s - 127). payload: for `elem` "e2m1" uint8 (..., K / 2), two codes a byte, the
-    first one in the low nibble; for "e4m3" uint8 (..., K).
+    x: (..., K), float32 or bfloat16, finite, K a multiple of 32; it is converted to float32 first.
+    scales: E8M0 bytes, uint8 (..., K / 32), the byte s standing for 2^(s - 127). payload: for
+    `elem` "e2m1" uint8 (..., K / 2), two codes a byte, the first one in the low nibble; for "e4m3"
+    uint8 (..., K).
 
     With a = max |x| of the block, the largest element `top` (6 or 448) and its power of two
     p (2 or 8), the exponent s - 127 is by `mode`
@@ -184,8 +190,8 @@ def to_mx(
     - "rceil": ceil(log2(a / top)), the quotient in float32 (cuBLAS)
     - "even": as floor, after a was rounded to the mantissa bits of an element (1 or 3), half up
 
-    each of them exact (log2 in floating point is not), and kept within -127 to 127; for a = 0 it
-    is -127. An element is x / 2^(s - 127), rounded half to even, and saturates at top; its sign
+    each of them exact (log2 in floating point is not), and not below -127; for a = 0 it is -127.
+    An element is x / 2^(s - 127), rounded half to even, and saturates at top; its sign
     bit stays, also on zero. An "e2m1" code is a place in `E2M1_VALUES`, plus 8 for the sign.
 
     Raises ValueError for a K that is no multiple of 32, an unknown elem or mode.
@@ -212,9 +218,11 @@ def from_mx(scales: torch.Tensor, payload: torch.Tensor, elem: str = "e2m1") -> 
 def to_nvfp4(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """NVFP4: E2M1 elements, an E4M3 scale for 16 of them, a float32 for the tensor.
 
-    x: (..., K), finite, K a multiple of 16. Returns payload, uint8 (..., K / 2) with the first code
-    of a byte in the low nibble, as in `to_mx`; scales, E4M3 bytes in uint8 (..., K / 16); and
-    global, float32 (): max |x| of the whole tensor / (448 * 6), and 1 for a tensor of zeros.
+    x: (..., K), float32 or bfloat16, K a multiple of 16; it is converted to float32 first. max |x|
+    is 0 or 2^-100 at least, so that no scale underflows. Returns payload, uint8 (..., K / 2) with
+    the first code of a byte in the low nibble, as in `to_mx`; scales, E4M3 bytes in uint8
+    (..., K / 16); and global, float32 (): max |x| of the whole tensor / (448 * 6), and 1 for a
+    tensor of zeros.
 
     A block's scale is the E4M3 of (max |x| of the block / 6) / global, clamped to
     [`E4M3_SMALLEST_NORMAL`, 448] before it is rounded. An element is x / (scale as it was stored *
@@ -271,9 +279,10 @@ def gptq(
     in descending order of h[j, j], and come back where they were. Grid: `int_scale` and `to_grid`;
     without g one scale a row, of w before any update; with g a scale for each g columns that follow
     each other in the order of work, of the weights as all columns before that group left them.
-    block: columns behind the current `block` are updated once a block; no result depends on it.
-    ValueError if h does not fit, damp is negative, g does not divide K, block is below 1, or
-    neither of g and block divides the other. Source: Frantar et al., "GPTQ" (2023), algorithm 1.
+    block: columns behind the current `block` may be updated once a block; no result depends on it.
+    ValueError, with the value in its text, if h does not fit (its shape), damp is negative, g is
+    below 1 or does not divide K, block is below 1, or neither of g and block divides the other (the
+    block). Source: Frantar et al., "GPTQ" (2023), algorithm 1.
     """
     # TODO(lab11.gptq): Columns that make up for each other's errors
     raise NotImplementedError("lab11.gptq")
@@ -300,11 +309,12 @@ def awq_search(
 ) -> tuple[float, torch.Tensor, float]:
     """The exponent of the channel scales with which a rounded layer's outputs err least.
 
-    x: (T, K) calibration inputs, w: (N, K). For an alpha, s[j] is the mean of |x[:, j]|, to the
-    power alpha, 1e-4 at least; w * s is rounded by `int_scale` and `to_grid`, a scale for each g
-    columns of a row, and divided by s again. Returns (alpha, s, loss) of the alpha in `grid` that
-    has the least loss, the mean of (x @ w.T - x @ rounded.T)^2; the first of equal ones. ValueError
-    for an empty grid, and if g does not divide K. Source: Lin et al., "AWQ" (2024), section 3.2.
+    x: (T, K) calibration inputs, w: (N, K), with any strides. For an alpha, s[j] is the mean of
+    |x[:, j]|, to the power alpha, 1e-4 at least; w * s is rounded by `int_scale` and `to_grid`, a
+    scale for each g columns of a row, and divided by s again. Returns (alpha, s, loss) of the alpha
+    in `grid` that has the least loss, the mean of (x @ w.T - x @ rounded.T)^2; the first of equal
+    ones. ValueError for an empty grid, and if g is below 1 or does not divide K. Source: Lin et
+    al., "AWQ" (2024), section 3.2.
     """
     # TODO(lab11.awq_search): Scales that protect what is multiplied most
     raise NotImplementedError("lab11.awq_search")

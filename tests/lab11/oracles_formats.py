@@ -246,23 +246,28 @@ def mx_exponent(amax: float, elem: str, mode: str) -> int:
             step = Fraction(2) ** (_floor_log2(value) - mantissa_bits)
             value = (value / step + Fraction(1, 2)).__floor__() * step
         exponent = _floor_log2(value) - power
-    return min(max(exponent, -127), 127)
+    return max(exponent, -127)
 
 
 def mx(x, elem, mode):
     """(scales, payload) of float32 x, a block at a time."""
-    blocks = x.reshape(-1, 32)
-    grid, _ = ELEMENTS[elem]
-    exponents = [mx_exponent(float(np.abs(block).max()), elem, mode) for block in blocks]
-    elements = np.stack(
-        [
-            block.astype(np.float64) / 2.0**exponent
-            for block, exponent in zip(blocks, exponents, strict=True)
-        ]
-    ).reshape(x.shape)
-    bytes_ = np.array(exponents, int).reshape(*x.shape[:-1], -1) + 127
-    found = signed(elements, grid, len(E2M1) if elem == "e2m1" else 0x80)
+    exponents = _mx_exponents(x, elem, mode)
+    bytes_ = exponents.reshape(*x.shape[:-1], -1) + 127
+    elements = x.astype(np.float64) / 2.0 ** exponents.repeat(32).reshape(x.shape)
+    found = signed(elements, ELEMENTS[elem][0], len(E2M1) if elem == "e2m1" else 0x80)
     return bytes_.astype(np.uint8), nibbles(found, "low") if elem == "e2m1" else found
+
+
+def _mx_exponents(x, elem, mode):
+    """One for each block of 32, in a row."""
+    maxima = np.abs(x.reshape(-1, 32)).max(1)
+    return np.array([mx_exponent(float(amax), elem, mode) for amax in maxima])
+
+
+def mx_elements(x, elem, mode):
+    """x / scale as float32."""
+    exponents = _mx_exponents(x, elem, mode).repeat(32).reshape(x.shape)
+    return (x.astype(np.float64) / 2.0**exponents).astype(np.float32)
 
 
 def nvfp4(x):

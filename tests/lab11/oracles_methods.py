@@ -79,16 +79,18 @@ def correlated(rng, k, tokens, rank=None):
     return (shared + 0.3 * rng.normal(size=(tokens, k))) * np.exp(0.5 * rng.normal(size=k))
 
 
-def layer(rng, n, k, dead=(), **how):
-    """(w, h, GPTQ's weights) of a layer in whose run no code comes near a tie: there, rounding in
-    any precision decides alike."""
+def layer(rng, n, k, dead=(), margin=1e-4, narrow=False, size=1.0, **how):
+    """(w, h, GPTQ's weights) of a layer in whose run no code comes nearer to a tie: there, rounding
+    in any precision decides alike. narrow: w and h are float32 values; size: of the inputs."""
     while True:
-        x = correlated(rng, k, 3 * k)
+        x = size * correlated(rng, k, 3 * k + 4)
         x[:, list(dead)] = 0.0
         w = rng.normal(size=(n, k))
         h = x.T @ x / len(x)
-        want, margin = by_least_squares(w, h, **how)
-        if margin > 1e-4:
+        if narrow:
+            w, h = w.astype(np.float32).astype(float), h.astype(np.float32).astype(float)
+        want, least = by_least_squares(w, h, **how)
+        if least > margin:
             return w, h, want
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
+import pytest
 
 from grader.suite import expect, task
 
@@ -38,9 +39,9 @@ def _same(got, want, because, what):
     expect.equal(got, want, because, what)
 
 
-def _same_codes(got, want, read, because, what):
+def _same_codes(got, want, read, because, what, blame=None):
     """Equal bytes of codes; the first code that differs is told with what it stands for. `read`
-    gives codes and their values from bytes."""
+    gives codes and their values from bytes, `blame` a line on who else may have made them."""
     expect.shape(got, want.shape, because, what)
     expect.dtype(got, "uint8", because, what)
     (mine, meant), (theirs, right) = read(got), read(want)
@@ -54,7 +55,21 @@ def _same_codes(got, want, read, because, what):
         f"{_code(meant[first])}, "
         f"expected {int(theirs[first])}, which is {_code(right[first])}",
     ]
+    lines += blame() if blame else []
     raise expect.Failure("value", lines, [int(mine[first]), len(wrong)], because)
+
+
+def _own_to_e4m3(student, values):
+    """A line for who makes these bytes with a `to_e4m3` that is wrong itself."""
+
+    def blame():
+        got = student.probe.own_e4m3(values)
+        right = oracles.e4m3(values)
+        if got is None or (got.shape == right.shape and (got == right).all()):
+            return []
+        return ["your `to_e4m3` gives other bytes for these values, too: mend it first"]
+
+    return blame
 
 
 def _e2m1_pairs(packed):
@@ -80,7 +95,7 @@ def _code(value):
 # -- qparams, quant, dequant ----------------------------------------------------------------------
 
 
-@task("qparams")
+@task("qparams", holds=("shape", "lengths", "channel", "amax_7", "sym_zero"))
 def test_a_scale_for_each_output_channel(student, rng):
     """A weight (N, K) has N scales: the largest size of a row, divided by 7.
     Oracle: exact fractions, rounded once to float32."""
@@ -95,14 +110,29 @@ def test_a_scale_for_each_output_channel(student, rng):
         _same(zero, none, "symmetric codes have no zero point", "zero")
 
 
-@task("qparams")
+@task(
+    "qparams",
+    holds=(
+        "shape",
+        "lengths",
+        "whole",
+        "tensor",
+        "group",
+        "from_low_to_high",
+        "zero_point",
+        "zero_has_a_code",
+        "smallest",
+        "zeros",
+        "sym_zero",
+    ),
+)
 def test_whatever_a_scale_covers(student, rng):
     """Tensor, channel, group, token and tile; 2 to 8 bits; three conventions; with zero point.
     Oracle: a block at a time in exact fractions."""
     rows, told = [], []
     for number, (covers, block) in enumerate(BLOCKS.items()):
         for conv in oracles.STEPS:
-            bits = (4, 8, 2, 3, 5)[number] if conv != "amax/7.5" else 4
+            bits = (4, 8, 2, 3, 5)[number]
             rows.append((_drawn(rng, (12, 24)), bits, True, block, conv))
             told.append(f"one scale for {covers}, {bits} bits, {conv!r}")
         bits = (4, 8, 3, 2, 4)[number]
@@ -128,7 +158,17 @@ def _drawn(rng, shape):
     return (rng.standard_normal(shape) * 2.0 ** rng.integers(-5, 6)).astype(np.float32)
 
 
-@task("qparams")
+@task(
+    "qparams",
+    holds=(
+        "half_to_even",
+        "plus_zero",
+        "signed_codes",
+        "codes_from_0",
+        "what_a_scale_covers",
+        "back",
+    ),
+)
 def test_codes_are_the_nearest_steps(student, rng):
     """quant rounds to the nearest step, half to even, and clamps; dequant is (q - zero) * scale.
     Oracle: float64, with inputs away from the middle of two codes; halves by hand."""
@@ -161,7 +201,125 @@ def test_codes_are_the_nearest_steps(student, rng):
         _same(answer, value, f"(q - zero) * scale; {because}", "values")
 
 
-@task("qparams", gate=False)
+@task("qparams", holds=("quotient", "plus_zero", "half_to_even", "signed_codes", "codes_from_0"))
+def test_halves_of_a_step_are_exact(student):
+    """x is exactly (k + 1/2) scales, with scales from 3 to 199 and odd zero points: the quotient's
+    half goes to the even code before the zero point is added.   Oracle: whole numbers."""
+    size = np.arange(3, 200, 2, dtype=np.float32)[:, None]  # 1 / size is exact for none
+    for bits, zero, sym in ((4, 0, True), (8, 0, True), (4, 7, False), (8, 101, False)):
+        low = -(2 ** (bits - 1)) if sym else -zero
+        halves = np.arange(low, low + 2**bits - 1, dtype=np.float64) + 0.5
+        x = (size * halves).astype(np.float32)
+        zeros = np.full(size.shape, zero, np.int32)
+        want = np.broadcast_to(np.rint(halves) + zero, x.shape)
+        want = want.astype(np.int8 if sym else np.uint8)
+        (got,) = student.probe.many("quant", [(x, size, zeros, bits, sym)])
+        because = "x / scale is a whole number and a half: the even one of its two neighbours"
+        because += f", plus the zero point {zero}" if zero else ""
+        (got,) = _answer((got,), ("codes",), because)
+        _same(got, want, because, f"codes of {bits} bits")
+
+
+@task(
+    "qparams",
+    holds=("amax_7", "amax_7_5", "amax_8", "bits_at_the_ends", "conv_changes_nothing", "float32"),
+)
+def test_each_convention_at_each_bits(student, rng):
+    """2 to 8 bits: 2^(b-1) - 1, (2^b - 1) / 2 and 2^(b-1); with zero point conv changes nothing;
+    bfloat16 is converted first.   Oracle: exact fractions, rounded once to float32."""
+    rows, wants = [], []
+    for bits in range(2, 9):
+        x = _drawn(rng, (5, 9))
+        for conv in oracles.STEPS:
+            rows.append((x, bits, True, (1, -1), conv))
+            told = f"{conv!r} at {bits} bits divides by {oracles.STEPS[conv](bits):g}"
+            wants.append((*oracles.scales(*rows[-1]), told))
+        x, scale, zero = oracles.integer_case(rng, (5, 9), bits, False, (1, -1))
+        for conv in oracles.STEPS:
+            rows.append((x + np.float32(0), bits, False, (1, -1), conv))
+            wants.append((scale, zero, f"with zero point {bits} bits have {2**bits - 1} steps"))
+    raw = (_drawn(rng, (6, 8)).view(np.uint32) >> 16).astype(np.uint16)
+    whole = (raw.astype(np.uint32) << 16).view(np.float32)
+    told = "bfloat16 is converted to float32 before anything is computed"
+    rows += [(("bf16", raw), 4, True, (1, -1)), (("bf16", raw), 4, False, (1, -1))]
+    wants += [(*oracles.scales(whole, 4, True, (1, -1)), told)]
+    wants += [(oracles.scales(whole, 4, False, (1, -1))[0], None, told)]
+    answers = student.probe.many("qparams", rows)
+    for (want, zeros, because), answer in zip(wants, answers, strict=True):
+        scale, zero = _answer(answer, ("scale", "zero"), because)
+        _same(scale, want, because, "scale")
+        if zeros is not None:
+            _same(zero, zeros, because, "zero")
+    scale, none = oracles.scales(whole, 4, True, (1, -1))
+    calm = oracles.calm(whole, scale, np.arange(0, 17) + 0.5, 1e-3)
+    raw = (calm.view(np.uint32) >> 16).astype(np.uint16)
+    whole = (raw.astype(np.uint32) << 16).view(np.float32)
+    (got,) = student.probe.many("quant", [(("bf16", raw), scale, none, 4, True)])
+    (got,) = _answer((got,), ("codes",), told)
+    exact = whole.astype(np.float64) / scale
+    clear = np.abs(exact - np.floor(exact) - 0.5) > 1e-5
+    right = oracles.codes(whole, scale, none, 4, True)
+    expect.equal(got[clear], right[clear], told, "codes")
+
+
+@task("qparams", holds=("zero_point", "from_low_to_high"))
+def test_halves_of_a_zero_point_are_exact(student):
+    """low is exactly -(k + 1/2) scales, with scales from 3 to 199: a zero point is the even one of
+    two neighbours.   Oracle: whole numbers."""
+    size = np.arange(3, 200, 2, dtype=np.float32)
+    because = "zero is -low / scale, a whole number and a half here: half to even"
+    rows, wants = [], []
+    for bits in (2, 4):
+        k = np.arange(2**bits - 1) + 0.5
+        low, high = -size[:, None] * k, size[:, None] * (2**bits - 1 - k)
+        rows.append((np.stack((low, high), -1).reshape(-1, 2).astype(np.float32), bits, False))
+        wants.append(np.tile(np.rint(k), len(size)).astype(np.int32)[:, None])
+    for answer, want in zip(student.probe.many("qparams", rows), wants, strict=True):
+        scale, zero = _answer(answer, ("scale", "zero"), because)
+        right = np.repeat(size, len(want) // len(size))[:, None]
+        _same(scale, right, "high - low is a whole number of steps", "scale")
+        _same(zero, want, because, "zero")
+
+
+@task("qparams", gate=False, holds=("smallest", "zeros"))
+def test_no_scale_below_the_smallest_normal_number(student):
+    """amax 2^-140, 7 * 2^-127, 7 * 2^-126 and 7 * 2^-125, alone and with a zero point.
+    Oracle: by hand: TINY is 2^-126."""
+    amax = np.array([2.0**-140, 7 * 2.0**-127, 7 * 2.0**-126, 7 * 2.0**-125], np.float32)
+    x = np.zeros((4, 3), np.float32)
+    x[:, 1] = -amax
+    want = (np.array([1, 1, 1, 2]) * 2.0**-126).astype(np.float32)[:, None]
+    (answer,) = student.probe.many("qparams", [(x, 4, True, (1, -1))])
+    scale, _zero = _answer(answer, ("scale", "zero"), "amax / 7, and TINY at least")
+    _same(scale, want, "amax / 7, and TINY at least", "scale")
+    (answer,) = student.probe.many("qparams", [(x / 7 * 3, 2, False, (1, -1))])
+    scale, _zero = _answer(answer, ("scale", "zero"), "the range over 3, and TINY at least")
+    _same(scale, want, "the range over 3, and TINY at least", "scale")
+
+
+@task("qparams", gate=False, holds=("what_a_scale_covers", "back", "plus_zero"))
+def test_one_and_three_dimensions(student, rng):
+    """A row of values alone and a stack of matrices, with a zero point.
+    Oracle: float64, with inputs away from the middle of two codes."""
+    rows = []
+    for shape, block in (((24,), (8,)), ((2, 3, 8), (1, 3, 4))):
+        x, scale, zero = oracles.integer_case(rng, shape, 4, False, block)
+        rows.append((x, scale, zero, 4, False))
+    codes = student.probe.many("quant", rows)
+    back = [(oracles.codes(*row), row[1], row[2]) for row in rows]
+    values = student.probe.many("dequant", back)
+    for row, got, again in zip(rows, codes, values, strict=True):
+        x, scale, zero = row[:3]
+        because = f"{x.ndim} dimensions: a scale and a zero point for each block of {x.shape}"
+        (got,) = _answer((got,), ("codes",), because)
+        _same(got, oracles.codes(*row), because, "codes")
+        steps = oracles.codes(*row).astype(int) - oracles.spread(zero, x.shape)
+        want = (steps * oracles.spread(scale, x.shape).astype(np.float64)).astype(np.float32)
+        (again,) = _answer((again,), ("values",), because)
+        _same(again, want, because, "values")
+
+
+@task("qparams", gate=False, holds=("amax_7", "amax_7_5", "amax_8", "signed_codes"))
 def test_three_conventions_of_one_block(student):
     """7.5, -7.5, 3.5 and 0.5 under amax/7.5 (scale 1), 8 and -8 under amax/8: what is clipped.
     Oracle: by hand, with scales that are powers of two."""
@@ -181,7 +339,7 @@ def test_three_conventions_of_one_block(student):
         expect.equal(got, np.array([codes]), f"{conv!r}: the positive end is clipped to 7", "codes")
 
 
-@task("qparams", gate=False)
+@task("qparams", gate=False, holds=("half_to_even", "back", "from_low_to_high"))
 def test_no_error_above_half_a_step(student, rng):
     """Where nothing is clipped, a value comes back within half a scale, at any magnitude.
     Oracle: the definition of rounding."""
@@ -198,7 +356,7 @@ def test_no_error_above_half_a_step(student, rng):
         expect.at_most(float(off.max()), 0.5001 if sym else 1.0001, because)
 
 
-@task("qparams", gate=False)
+@task("qparams", gate=False, holds=("zeros", "smallest"))
 def test_zeros_have_a_scale(student):
     """A block of zeros gives codes and values of 0, not NaN; its neighbours do not notice.
     Oracle: by hand."""
@@ -212,7 +370,7 @@ def test_zeros_have_a_scale(student):
             expect.equal(back, x, "and 7 of 7 steps is exact")
 
 
-@task("qparams", gate=False)
+@task("qparams", gate=False, holds=("channel", "what_a_scale_covers"))
 def test_a_transposed_weight_is_a_weight(student, rng):
     """A view that does not lie in memory row by row has the same scales and codes as a copy of it.
     Oracle: exact fractions, and float64 away from the middle of two codes."""
@@ -226,7 +384,7 @@ def test_a_transposed_weight_is_a_weight(student, rng):
     _same(codes, oracles.codes(x, want, zero, 4, True), because, "codes")
 
 
-@task("qparams", gate=False)
+@task("qparams", gate=False, holds=("group", "amax_7"))
 def test_smaller_groups_are_not_always_better(student):
     """[1, 0, 6/7, 4/7] is exact in one group of four, and off by 0.041 in two groups of two.
     Oracle: by hand: steps of 1/7 hit all four, steps of 6/49 miss 4/7 by 2/49."""
@@ -237,7 +395,7 @@ def test_smaller_groups_are_not_always_better(student):
     expect.close(off[1], 2 / 49, "two groups: 4/7 is 4.67 steps of 6/49", dtype="float32", n=8)
 
 
-@task("qparams", gate=False)
+@task("qparams", gate=False, holds=("tensor", "channel"))
 def test_an_outlier_token_ruins_int8_per_tensor(student, rng):
     """One token of 64 that is 1,000 times as large: a scale for each token saves the others.
     Oracle: float64 errors; 10 times between the two."""
@@ -253,22 +411,50 @@ def test_an_outlier_token_ruins_int8_per_tensor(student, rng):
     expect.at_most(off[1], 0.02, "per token, int8 is off by less than 2 %")
 
 
-@task("qparams", gate=False)
+@task(
+    "qparams",
+    gate=False,
+    holds=(
+        "too_few_bits",
+        "too_many_bits",
+        "bits_at_the_ends",
+        "unknown_conv",
+        "too_few_lengths",
+        "too_many_lengths",
+        "below_1",
+        "does_not_divide",
+    ),
+)
 def test_what_is_no_block_is_refused(student):
     """Bits, conventions and blocks that do not fit raise ValueError.   Oracle: the contract."""
     x = np.ones((4, 6), np.float32)
     bad = {
         "1 bit": (x, 1, True, (1, -1)),
         "9 bits": (x, 9, True, (1, -1)),
+        "1 bit with zero point": (x, 1, False, (1, -1)),
+        "9 bits with zero point": (x, 9, False, (1, -1)),
         "an unknown convention": (x, 4, True, (1, -1), "amax/6"),
         "groups of 4 in 6": (x, 4, True, (1, 4)),
+        "groups of 3 in 4 rows": (x, 4, True, (3, 1)),
+        "groups of 12 in 6": (x, 4, True, (1, 12)),
         "one length for two dimensions": (x, 4, True, (-1,)),
+        "three lengths for two dimensions": (x, 4, True, (1, -1, 1)),
+        "three lengths that divide": (x, 4, False, (4, 6, 1)),
+        "a length of 0": (x, 4, True, (1, 0)),
+        "a length of -2": (x, 4, True, (-2, 1)),
     }
-    good = (x, 4, True, (2, 3))
-    *answers, last = student.probe.many("qparams", [*bad.values(), good])
-    for what, answer in zip(bad, answers, strict=True):
+    good = [(x, 4, True, (2, 3)), (x, 2, True, (4, 6)), (x, 8, False, (1, 1), "amax/8")]
+    answers = student.probe.many("qparams", [*bad.values(), *good])
+    for what, answer in zip(bad, answers, strict=False):
         _refused(answer, what)
-    _same(_answer(last, ("scale", "zero"), "2 x 3")[0], oracles.scales(*good)[0], "2 x 3", "scale")
+    for row, answer in zip(good, answers[len(bad) :], strict=True):
+        because = f"{row[1]} bits and a block {row[3]} of 4 x 6 are good"
+        _same(
+            _answer(answer, ("scale", "zero"), because)[0],
+            oracles.scales(*row)[0],
+            because,
+            "scale",
+        )
 
 
 def _refused(answer, what):
@@ -276,7 +462,7 @@ def _refused(answer, what):
     expect.true(refused, f"{what} is refused with a ValueError", "no error")
 
 
-@task("qparams", gate=False)
+@task("qparams", gate=False, holds=("shape", "group"))
 def test_scales_are_part_of_the_bits(student, rng):
     """4 bits in groups of 128 are 4.125 bits a weight, or 4.156, or 4.25; llama.cpp's types.
     Oracle: published.json: eff_bits_group, bpw_*, dsv3_fp8_block."""
@@ -312,7 +498,7 @@ def test_scales_are_part_of_the_bits(student, rng):
 # -- pack_int4 ------------------------------------------------------------------------------------
 
 
-@task("pack_int4")
+@task("pack_int4", holds=("two_a_byte", "neighbours", "twos_complement", "low", "high"))
 def test_all_pairs_in_both_orders(student, rng):
     """Every pair of int4 values becomes its byte, in either order of nibbles.
     Oracle: arithmetic: 16 * high + low of the values modulo 16."""
@@ -325,7 +511,7 @@ def test_all_pairs_in_both_orders(student, rng):
         _same(got, oracles.nibbles(q.astype(int) % 16, order), because, "bytes")
 
 
-@task("pack_int4")
+@task("pack_int4", holds=("unpacked", "low", "high"))
 def test_all_bytes_are_unpacked(student, rng):
     """unpack_int4 gives -8 to 7 from every byte, in either order.
     Oracle: arithmetic: nibbles from 8 on stand for themselves less 16."""
@@ -339,7 +525,34 @@ def test_all_bytes_are_unpacked(student, rng):
         _same(got, want, f"{because} (order {order!r})", "values")
 
 
-@task("pack_int4", gate=False)
+@task("pack_int4", gate=False, holds=("ends", "any_shape", "default_order"))
+def test_equal_values_any_shape_any_strides(student):
+    """Sixteen tensors of one value each; a row alone, four dimensions, a transposed matrix; and the
+    order "low" if none is named.   Oracle: arithmetic: 16 * high + low of the values modulo 16."""
+    every = np.arange(-8, 8, dtype=np.int8)
+    rows = [(np.full((2, 4), value, np.int8), "high") for value in every]
+    rows += [(every, "low"), (every.reshape(2, 1, 2, 4), "high"), (every.reshape(4, 4),)]
+    wants = [(row[0], row[1] if len(row) > 1 else "low") for row in rows]
+    tall = every.reshape(4, 4)
+    rows.append((("transposed", tall), "low"))
+    wants.append((tall.T, "low"))
+    for (q, order), got in zip(wants, student.probe.many("pack_int4", rows), strict=True):
+        because = f"{q.shape} of values from {q.min()} to {q.max()}, order {order!r}"
+        (got,) = _answer((got,), ("bytes",), because)
+        _same(got, oracles.nibbles(q.astype(int) % 16, order), because, "bytes")
+    packed = oracles.nibbles(every.astype(int).reshape(4, 4) % 16, "low")
+    shapes = [(packed,), (("transposed", packed.T.copy()), "low"), (packed.reshape(1, 4, 2),)]
+    told = "what was packed comes back, whatever its shape and strides"
+    for row, got in zip(shapes, student.probe.many("unpack_int4", shapes), strict=True):
+        (got,) = _answer((got,), ("values",), told)
+        _same(got, every.reshape((1, 4, 4) if row[0] is shapes[2][0] else (4, 4)), told, "values")
+
+
+@task(
+    "pack_int4",
+    gate=False,
+    holds=("odd", "above_7", "below_8", "unknown_order", "unknown_order_back", "no_rows"),
+)
 def test_what_does_not_fit_is_refused(student):
     """An odd number of values, 8 and -9, and an unknown order raise ValueError; no rows do not.
     Oracle: the contract."""
@@ -377,7 +590,19 @@ def _e4m3(student, arrays, because="an E4M3 byte for each value"):
     return answers
 
 
-@task("to_e4m3")
+@task(
+    "to_e4m3",
+    holds=(
+        "byte",
+        "normal",
+        "subnormal",
+        "bfloat16",
+        "saturates",
+        "nan",
+        "half_to_even",
+        "no_float8",
+    ),
+)
 def test_all_65536_values_of_bfloat16(student):
     """Every bfloat16, both zeros, infinities and 254 NaNs among them.
     Oracle: torch's cast after a clamp to 448, and the nearest of all values by brute force."""
@@ -406,7 +631,8 @@ def _bytes(got, want, values):
         f"expected 0x{int(want[first]):02X} ({_code(right)})",
     ]
     because = "the nearest of all E4M3 values, the even code of two, 448 above"
-    raise expect.Failure("value", lines, [int(got[first]), int(wrong.size)], because)
+    observed = [int(got[first]), int(want[first]), int(wrong.size)]
+    raise expect.Failure("value", lines, observed, because)
 
 
 @functools.cache
@@ -418,7 +644,7 @@ def _torch_e4m3():
     return cast.view(torch.uint8).numpy()
 
 
-@task("to_e4m3")
+@task("to_e4m3", holds=("once", "half_to_even", "no_float8"))
 def test_around_every_middle(student, rng):
     """float32 values at, just below and just above the middle of any two neighbours; random ones.
     Oracle: the nearest of all values by brute force in float64, half to even."""
@@ -430,7 +656,34 @@ def test_around_every_middle(student, rng):
     _bytes(got.ravel(), oracles.e4m3(values).ravel(), values.ravel())
 
 
-@task("to_e4m3", gate=False)
+@task("to_e4m3", holds=("nan", "saturates", "infinity", "byte"))
+def test_every_nan_of_float32(student):
+    """Quiet and signalling NaNs of either sign, among them 0x7F800001, which bfloat16 cannot hold;
+    infinity and the largest number beside them are 448.   Oracle: IEEE 754 and the format."""
+    nans = [0x7F800001, 0x7F80FFFF, 0x7FBFFFFF, 0x7FC00000, 0x7FFFFFFF]
+    bits = np.array(nans + [b | 1 << 31 for b in nans] + [0x7F800000, 0x7F7FFFFF], np.uint32)
+    (got,) = _e4m3(student, [bits.view(np.float32)])
+    for pattern, byte in zip(bits[:10], got[:10], strict=True):
+        told = f"the float32 0x{pattern:08X} is NaN, and stays one: 0x7F or 0xFF"
+        expect.true(byte in (0x7F, 0xFF), told, f"0x{int(byte):02X}")
+    expect.equal(got[10:], np.array([0x7E, 0x7E], np.uint8), "infinity and 3.4e38 are 448")
+
+
+@task("to_e4m3", gate=False, holds=("any_shape",))
+def test_a_byte_for_each_value_of_any_shape(student):
+    """One value, none, three, and four dimensions.   Oracle: 1.0 is 0x38, by definition."""
+    shapes = ((1,), (0,), (3,), (2, 1, 3, 2))
+    for shape, got in zip(
+        shapes, _e4m3(student, [np.ones(s, np.float32) for s in shapes]), strict=True
+    ):
+        expect.equal(got, np.full(shape, 0x38, np.uint8), f"ones of shape {shape}", "bytes")
+
+
+@task(
+    "to_e4m3",
+    gate=False,
+    holds=("saturates", "infinity", "sign_of_zero", "subnormal", "any_strides"),
+)
 def test_values_by_hand(student):
     """Zeros keep their sign, 2^-10 is half of the smallest, 464 and infinity saturate.
     Oracle: by hand, from the format's definition."""
@@ -451,7 +704,7 @@ def test_values_by_hand(student):
     _same(got, np.stack((want, want ^ 0x80), axis=1), because, "bytes")
 
 
-@task("to_e4m3", gate=False)
+@task("to_e4m3", gate=False, holds=("saturates",))
 def test_published_ranges(student):
     """The largest of E4M3 is 448, of E5M2 57,344.   Oracle: published.json, fp8_ranges."""
     (got,) = _e4m3(student, [np.array([3e38], np.float32)])
@@ -459,7 +712,7 @@ def test_published_ranges(student):
     expect.published([largest, float(oracles.E5M2[-1])], oracles.PUBLISHED["fp8_ranges"])
 
 
-@task("to_e4m3", gate=False)
+@task("to_e4m3", gate=False, holds=("byte",))
 def test_an_outlier_token_hardly_hurts_fp8(student, rng):
     """One token of 64 that is 1,000 times as large: a scale for the tensor is nearly as good as one
     for each token, because a float brings its own exponents.   Oracle: float64 errors."""
@@ -499,13 +752,17 @@ def _product(answer, because):
     return answer
 
 
+def _fp8_scale(x):
+    return np.maximum(np.abs(x).max(1, keepdims=True), np.float32(1e-12)) / np.float32(448)
+
+
 def _fp8_parts(x):
     """(codes, scale) of a matrix with a scale for each row."""
-    scale = np.maximum(np.abs(x).max(1, keepdims=True), np.float32(1e-12)) / np.float32(448)
+    scale = _fp8_scale(x)
     return oracles.e4m3(x.astype(np.float64) / scale.astype(np.float64)), scale
 
 
-@task("fp8_linear_dynamic")
+@task("fp8_linear_dynamic", holds=("token_scale", "channel_scale", "code", "shapes"))
 def test_codes_and_scales_of_both_sides(student, rng):
     """A scale for each token and each output channel, amax / 448; codes of value / scale.
     Oracle: the nearest of all E4M3 values in float64; scales divided in float32."""
@@ -518,10 +775,11 @@ def test_codes_and_scales_of_both_sides(student, rng):
             because = f"one scale for each {what}: amax / 448"
             _same(got[f"{name}_scale"], scale if name == "x" else scale.T, because, f"{name}_scale")
             because = "value / scale, so that the largest of a row is 448 (0x7E)"
-            _same_codes(got[f"{name}_codes"], codes, _e4m3_bytes, because, f"{name}_codes")
+            blame = _own_to_e4m3(student, (matrix / scale).astype(np.float32))
+            _same_codes(got[f"{name}_codes"], codes, _e4m3_bytes, because, f"{name}_codes", blame)
 
 
-@task("fp8_linear_dynamic")
+@task("fp8_linear_dynamic", holds=("product", "scaled", "bfloat16_out", "shapes"))
 def test_the_product_of_what_was_stored(student, rng):
     """y is the codes' product times both scales.
     Oracle: float64, of the oracle's own codes; and torch's `_scaled_mm`, row-wise on the CPU."""
@@ -546,8 +804,10 @@ def _fp8_closed(x, w):
 
 
 def _bf16_close(got, want, size, because):
-    """Within one rounding to bfloat16 and float32 sums of these terms, element by element."""
-    limit = 2.0**-7 * np.abs(want) + 64 * 2.0**-24 * size
+    """Within one rounding to bfloat16, which is half of a last place of `want`, and the error of
+    float32 sums of these terms in any order, element by element."""
+    last_place = np.exp2(np.floor(np.log2(np.maximum(np.abs(want), 1e-30))) - 7)
+    limit = 0.5 * last_place + 128 * 2.0**-24 * size + 1e-37
     over = np.abs(got - want) / limit
     worst = np.unravel_index(np.nanargmax(over), over.shape) if not np.isnan(over).all() else (0, 0)
     if np.isnan(got).any() or over[worst] > 1:
@@ -573,7 +833,7 @@ def _scaled_mm(x, w):
     return y.float().numpy()
 
 
-@task("fp8_linear_dynamic", gate=False)
+@task("fp8_linear_dynamic", gate=False, holds=("bfloat16_in",))
 def test_bfloat16_goes_in(student, rng):
     """x and w may be bfloat16, as a model has them: the float32 of the same values gives the same.
     Oracle: the same call with those values as float32; float32 scales by definition."""
@@ -587,22 +847,81 @@ def test_bfloat16_goes_in(student, rng):
         _same(half[name], whole[name], "convert to float32 first, then divide", name)
 
 
-@task("fp8_linear_dynamic", gate=False)
+@task("fp8_linear_dynamic", holds=("accumulated", "rounded_once", "scaled"))
+def test_sums_are_rounded_once(student, rng):
+    """The sum of products and its two scales are float32; bfloat16 comes last.
+    Oracle: float64 of the oracle's codes, and half of bfloat16's last place."""
+    cases = [_fp8_case(rng, *shape) for shape in ((16, 64, 32), (8, 120, 24))]
+    for (x, w), answer in zip(cases, student.probe.many("fp8_linear_dynamic", cases), strict=True):
+        got = _product(answer, "x (T, K), w (N, K)")
+        want, size = _fp8_closed(x, w)
+        expect.shape(got["y"], want.shape, "tokens by output channels", "y")
+        because = (
+            "one rounding to bfloat16, after the scales, is off by half a last place at most: "
+        )
+        because += "products, sums and scales before it are float32"
+        _bf16_close(got["y"], want, size, because)
+
+
+@task("fp8_linear_dynamic", holds=("floor", "zeros", "token_scale", "channel_scale"))
+def test_the_floor_is_under_amax(student, rng):
+    """Rows with amax 0, 5e-13, 1.5e-12, 3e-12, 1e-10 and 1, on both sides: max(amax, 1e-12) / 448.
+    Oracle: the formula in float32, to a few last places; codes by brute force."""
+    sizes = np.array([0, 5e-13, 1.5e-12, 3e-12, 1e-10, 1], np.float32)[:, None]
+    pair = []
+    for _ in range(2):
+        m = rng.uniform(-0.9, 0.9, (6, 16)).astype(np.float32)
+        m[:, 3] = 1
+        m = (m * sizes).astype(np.float32)
+        pair.append(
+            oracles.calm(m, _fp8_scale(m).astype(np.float64), oracles.middles(oracles.E4M3))
+        )
+    (answer,) = student.probe.many("fp8_linear_dynamic", [tuple(pair)])
+    got = _product(answer, "rows of every size")
+    for name, matrix, side in (("x", pair[0], "token"), ("w", pair[1], "output channel")):
+        codes, scale = _fp8_parts(matrix)
+        mine = got[f"{name}_scale"]
+        expect.shape(mine, scale.shape if name == "x" else scale.T.shape, f"one for each {side}")
+        ratio = mine.ravel().astype(np.float64) / scale.ravel()
+        for amax, each in zip(sizes.ravel(), ratio, strict=True):
+            because = f"a {side} of amax {amax:.3g} has the scale max(amax, 1e-12) / 448"
+            what = f"{name}_scale over that"
+            expect.close(float(each), 1.0, because, dtype="float32", what=what)
+        because = f"{side}s of every size: value / scale"
+        blame = _own_to_e4m3(student, (matrix / scale).astype(np.float32))
+        _same_codes(got[f"{name}_codes"], codes, _e4m3_bytes, because, f"{name}_codes", blame)
+    expect.equal(got["y"][0], np.zeros(6), "a token of zeros has outputs of 0", "y")
+    expect.equal(got["y"][:, 0], np.zeros(6), "an output channel of zeros is 0 for all", "y")
+
+
+@task("fp8_linear_dynamic", gate=False, holds=("zeros", "token_scale", "any_strides"))
 def test_a_token_of_zeros(student, rng):
-    """Padding gives zeros, not NaN, and disturbs nobody; a token 1,000 times as large gives 1,000
-    times as much.   Oracle: scale invariance, by hand."""
+    """Padding has outputs of 0 and disturbs nobody; a token 1,024 times as large has outputs 1,024
+    times as large; strides do not matter.   Oracle: scale invariance, by hand."""
     x, w = _fp8_case(rng, 4, 32, 16)
     x[1] = 0
     x[3] = x[2] * 1024
-    (answer,) = student.probe.many("fp8_linear_dynamic", [(x, w)])
+    views = (("transposed", x.T.copy()), ("transposed", w.T.copy()))
+    (answer, viewed) = student.probe.many("fp8_linear_dynamic", [(x, w), views])
     got = _product(answer, "a token of zeros")
-    expect.equal(got["y"][1], np.zeros(16), "0 / 0 is NaN: a scale has a smallest value")
-    _same(
-        got["x_codes"][3], got["x_codes"][2], "a token's codes do not depend on its size", "codes"
-    )
-    expect.equal(got["y"][3], got["y"][2] * 1024, "and a power of two goes into the scale")
-    (answer,) = student.probe.many("fp8_linear_dynamic", [(x, w[:, :16])])
-    _refused(answer, "x of 32 channels and w of 16")
+    expect.equal(got["y"][1], np.zeros(16), "a token of zeros has outputs of 0", "y")
+    codes = got["x_codes"]
+    _same(codes[3], codes[2], "a token's codes do not depend on its size", "codes")
+    expect.equal(got["y"][3], got["y"][2] * 1024, "and a power of two goes into the scale", "y")
+    viewed = _product(viewed, "transposed views")
+    for name in ("x_codes", "w_codes", "x_scale", "w_scale"):
+        _same(viewed[name], got[name], "a view is a matrix as well as its copy is", name)
+
+
+@task("fp8_linear_dynamic", gate=False, holds=("another_k",))
+def test_another_number_of_channels_is_refused(student, rng):
+    """K of x and w differ, either way, by one and by a half.   Oracle: the contract."""
+    x, w = _fp8_case(rng, 4, 32, 16)
+    bad = [(x, w[:, :16]), (x[:, :16], w), (x, w[:, :31]), (x[:, :1], w)]
+    for (left, right), answer in zip(
+        bad, student.probe.many("fp8_linear_dynamic", bad), strict=True
+    ):
+        _refused(answer, f"x of {left.shape[1]} channels and w of {right.shape[1]}")
 
 
 # -- nf4 ------------------------------------------------------------------------------------------
@@ -634,7 +953,7 @@ def _nf4_case(rng, shape, bs):
     return blocks.reshape(shape)
 
 
-@task("nf4")
+@task("nf4", holds=("absmax", "nearest", "flattened"))
 def test_the_nearest_of_sixteen_quantiles(student, rng):
     """Each value gets the codebook's nearest entry to value / absmax, two codes a byte.
     Oracle: the codebook from normal quantiles (statistics.NormalDist), the nearest by brute force.
@@ -652,15 +971,15 @@ def test_the_nearest_of_sixteen_quantiles(student, rng):
         _same_codes(got["codes"], want, _nf4_pairs, because, "codes")
 
 
-@task("nf4")
+@task("nf4", holds=("offset", "second_scale", "last_ones", "second_place"))
 def test_the_maxima_are_quantized_again(student, rng):
     """offset is the maxima's mean, each 256 of what is left share a scale, and have 8 bits.
     Oracle: float64; the nearest of all 256 values of the dynamic map by brute force."""
-    shapes = ((40, 512), (5, 64))
-    rows = [(_nf4_case(rng, shape, 64), 64, True) for shape in shapes]
+    shapes = ((40, 512, 64), (5, 64, 64), (257, 2, 2), (256, 6, 6))
+    rows = [(_nf4_case(rng, shape[:2], shape[2]), shape[2], True) for shape in shapes]
     code = oracles.dynamic_code()
-    for (w, _bs, _double), got in zip(rows, _nf4(student, rows), strict=True):
-        absmax = np.abs(w.reshape(-1, 64)).max(1).astype(np.float64)
+    for (w, bs, _double), got in zip(rows, _nf4(student, rows), strict=True):
+        absmax = np.abs(w.reshape(-1, bs)).max(1).astype(np.float64)
         offset = got["offset"]
         because = "the mean of the maxima"
         expect.close(offset, absmax.mean(), because, n=64, dtype="float32", what="offset")
@@ -668,10 +987,12 @@ def test_the_maxima_are_quantized_again(student, rng):
         groups = -(-len(left) // 256)
         scale, q = got["absmax_scale"], got["absmax_q"]
         expect.shape(scale, (groups,), "one scale for each 256 maxima", "absmax_scale")
+        expect.dtype(scale, "float32", "one scale for each 256 maxima", "absmax_scale")
+        expect.dtype(offset, "float32", "the mean of the maxima", "offset")
         want = np.array([np.abs(left[256 * i : 256 * (i + 1)]).max() for i in range(groups)])
         because = "the largest |absmax - offset| of 256"
         expect.close(scale, want, because, n=8, dtype="float32", what="absmax_scale")
-        expect.shape(q, (len(left),), "a byte for each block of 64", "absmax_q")
+        expect.shape(q, (len(left),), f"a byte for each block of {bs}", "absmax_q")
         expect.dtype(q, "uint8", "a place in the dynamic map", "absmax_q")
         distance = np.abs((left / np.repeat(want, 256)[: len(left)])[:, None] - code)
         rows_ = np.arange(len(left))
@@ -683,16 +1004,17 @@ def test_the_maxima_are_quantized_again(student, rng):
             raise expect.Failure("value", lines, int(q[worst]), because)
 
 
-@task("nf4")
+@task("nf4", holds=("codebook", "exact_zero", "other_bits"))
 def test_the_codebook_is_that_of_the_paper(student):
     """Ascending values from -1 to 1 with an exact 0: for 4 bits QLoRA's sixteen.
     Oracle: quantiles of statistics.NormalDist; three of QLoRA's printed values."""
-    sizes = (4, 3, 2)
+    sizes = (4, 3, 2, 5, 8)
     got = student.probe.many("nf_codebook", [(bits,) for bits in sizes])
     for bits, answer in zip(sizes, got, strict=True):
         (book,) = _answer((answer,), ("codebook",), "the codebook")
         expect.shape(book, (2**bits,), f"{bits} bits", "codebook")
         because = "quantiles of a normal distribution, divided by the largest"
+        expect.dtype(book, "float32", f"{bits} bits", "codebook")
         want = oracles.nf_codebook(bits)
         expect.close(book, want, because, n=4, dtype="float32", what="value")
         zero = 2 ** (bits - 1) - 1
@@ -702,7 +1024,7 @@ def test_the_codebook_is_that_of_the_paper(student):
     expect.close([float(got[0][i]) for i in (1, 8, 14)], printed, because, n=4, dtype="float32")
 
 
-@task("nf4", gate=False)
+@task("nf4", gate=False, holds=("second_scale", "flattened"))
 def test_bits_of_a_weight(student, rng):
     """4.5 bits, and 4.127 with double quantization: 3.03 GB less at 65 billion weights.
     Oracle: published.json, nf4_bits and nf4_dq_saving_65b, from the bytes of what is returned."""
@@ -717,24 +1039,83 @@ def test_bits_of_a_weight(student, rng):
     expect.equal(np.size(double["offset"]), 1, "one offset for all")
 
 
-@task("nf4", gate=False)
+@task("nf4", holds=("true_maxima", "nearest", "default_arguments"))
+def test_codes_belong_to_the_true_maxima(student, rng):
+    """With double quantization, which nf4 does if not told otherwise, the codes are those of
+    w / absmax, not of w over the maximum that comes back.   Oracle: the nearest by brute force."""
+    book = oracles.nf_codebook()
+    rows = [(_nf4_case(rng, (24, 256), 64), 64, True), (_nf4_case(rng, (9, 64), 64),)]
+    for (w, *how), got in zip(rows, _nf4(student, rows), strict=True):
+        blocks = w.reshape(-1, 64)
+        absmax = np.abs(blocks).max(1).astype(np.float64)
+        distance = np.abs((blocks / absmax[:, None])[..., None] - book)
+        want = oracles.nibbles(distance.argmin(-1).ravel(), "high")
+        because = "the codes are made with each block's true maximum, double or not"
+        _same_codes(got["codes"], want, _nf4_pairs, because, "codes")
+        expect.shape(got["absmax_q"], (len(blocks),), "blocks of 64, maxima in 8 bits", "absmax_q")
+        expect.dtype(got["absmax_q"], "uint8", "blocks of 64, maxima in 8 bits", "absmax_q")
+        expect.true(got["offset"] is not None, "maxima that were quantized have an offset", how)
+
+
+@task("nf4", gate=False, holds=("bfloat16", "any_shape", "any_strides", "smallest_blocks"))
+def test_any_weight_is_a_row_of_values(student, rng):
+    """bfloat16, one dimension, three, a transposed matrix; blocks of 2 and 6.
+    Oracle: the same values, flattened, as float32; the nearest by brute force."""
+    raw = (rng.standard_normal((12, 32)).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    whole = (raw.astype(np.uint32) << 16).view(np.float32)
+    tall = np.ascontiguousarray(whole.T)
+    same = {
+        "bfloat16": (("bf16", raw), 64, True),
+        "float32": (whole, 64, True),
+        "one dimension": (whole.ravel(), 64, True),
+        "three dimensions": (whole.reshape(4, 3, 32), 64, True),
+        "a transposed view": (("transposed", tall), 64, True),
+    }
+    first, *others = _nf4(student, list(same.values()))
+    for (what, _row), got in zip(list(same.items())[1:], others, strict=True):
+        because = f"bfloat16 and {what}: the same values in the same order"
+        for name in ("codes", "absmax_q", "absmax_scale"):
+            _same(got[name], first[name], because, name)
+    book = oracles.nf_codebook()
+    rows = [(_nf4_case(rng, (7, 12), bs), bs, False) for bs in (2, 6, 84)]
+    for (w, bs, _double), got in zip(rows, _nf4(student, rows), strict=True):
+        absmax = np.abs(w.reshape(-1, bs)).max(1)
+        _same(got["absmax_q"], absmax, f"the largest size in each block of {bs}", "absmax")
+        distance = np.abs(
+            (w.reshape(-1, bs) / absmax[:, None].astype(np.float64))[..., None] - book
+        )
+        want = oracles.nibbles(distance.argmin(-1).ravel(), "high")
+        _same_codes(got["codes"], want, _nf4_pairs, f"blocks of {bs}", "codes")
+
+
+@task("nf4", gate=False, holds=("zeros", "nothing_left"))
 def test_zeros_and_rests(student):
-    """A block of zeros has maximum 0 and codes 7, equal maxima leave nothing to scale; bad blocks
-    are refused.   Oracle: by hand."""
-    w = np.zeros((2, 64), np.float32)
-    plain, double = _nf4(student, [(w, 64, False), (np.ones((2, 64), np.float32), 64, True)])
-    expect.equal(plain["absmax_q"], np.zeros(2), "the largest of zeros", "absmax")
-    expect.equal(plain["codes"], np.full(64, 0x77), "0 is code 7, not NaN", "codes")
+    """A block of zeros has maximum 0 and codes 7, and its neighbour does not notice; equal maxima
+    leave nothing to scale.   Oracle: by hand."""
+    w = np.zeros((3, 64), np.float32)
+    w[2, ::2] = -1
+    ones = np.ones((2, 64), np.float32)
+    rows = [(w, 64, False), (ones, 64, True), (0 * ones, 64, True)]
+    plain, double, none = _nf4(student, rows)
+    expect.equal(plain["absmax_q"], np.array([0, 0, 1.0]), "the largest of zeros is 0", "absmax")
+    want = np.array([0x77] * 64 + [0x07] * 32)
+    expect.equal(plain["codes"], want, "0 is code 7 in every block, and -1 is code 0", "codes")
     expect.equal(double["codes"], np.full(64, 0xFF), "1 is code 15", "codes")
-    expect.close(
-        float(double["absmax_scale"][0]), 0.0, "no maximum differs from the mean", floor=1e-6
-    )
-    expect.equal(double["absmax_q"], np.full(2, 127), "0 is place 127 of the map", "absmax_q")
-    rows = [(w, 63, True), (w, 256, True), (np.zeros((1, 9), np.float32), 9, False)]
-    for answer, what in zip(
-        student.probe.many("nf4", rows), ("63 in 128", "256 in 128", "odd"), strict=True
-    ):
-        _refused(answer, f"blocks of {what}")
+    expect.equal(none["codes"], np.full(64, 0x77), "0 is code 7", "codes")
+    for got, offset in ((double, 1.0), (none, 0.0)):
+        expect.equal(float(got["offset"]), offset, "the mean of equal maxima", "offset")
+        because = "no maximum differs from the mean"
+        expect.equal(got["absmax_scale"], np.zeros(1), because, "absmax_scale")
+        expect.equal(got["absmax_q"], np.full(2, 127), "0 is place 127 of the map", "absmax_q")
+
+
+@task("nf4", gate=False, holds=("too_small", "odd", "does_not_divide"))
+def test_bad_blocks_are_refused(student):
+    """Below 2, odd, or no divisor of the number of values.   Oracle: the contract."""
+    w, nine = np.zeros((2, 64), np.float32), np.zeros((1, 9), np.float32)
+    bad = [(w, 63), (w, 256), (nine, 9), (w, 0), (w, -64), (w, 1), (w, 48), (nine, 4), (nine, 3)]
+    for (x, bs), answer in zip(bad, student.probe.many("nf4", bad), strict=True):
+        _refused(answer, f"a block of {bs} for {x.size} values")
 
 
 # -- to_mx ----------------------------------------------------------------------------------------
@@ -759,7 +1140,7 @@ def _mx_case(rng, shape):
     return x
 
 
-@task("to_mx")
+@task("to_mx", holds=("order", "e8m0", "floor", "ceil", "rceil", "even", "zeros"))
 def test_scales_in_four_modes(student, rng):
     """A block of 32 shares a power of two, as the byte exponent + 127.
     Oracle: exact fractions, block by block."""
@@ -775,7 +1156,7 @@ def test_scales_in_four_modes(student, rng):
         _same(scales, oracles.mx(x, elem, mode)[0], because, "scales")
 
 
-@task("to_mx")
+@task("to_mx", holds=("e2m1", "e4m3", "half_to_even", "saturates", "sign_of_zero"))
 def test_elements_in_four_modes(student, rng):
     """x / scale, nearest of all elements, half to even, saturating, two E2M1 codes a byte.
     Oracle: the nearest of all values of the element by brute force."""
@@ -787,11 +1168,20 @@ def test_elements_in_four_modes(student, rng):
         because = f"{elem}, mode {mode!r}: the nearest of all values, half to even"
         if elem == "e2m1":
             because += "; the first of two codes is in the low nibble"
-        read = _e2m1_pairs if elem == "e2m1" else _e4m3_bytes
-        _same_codes(payload, oracles.mx(x, elem, mode)[1], read, because, "payload")
+        _same_payload(student, x, elem, mode, payload, because)
 
 
-@task("to_mx", gate=False)
+def _same_payload(student, x, elem, mode, payload, because):
+    """Equal bytes of elements; a learner's own to_e4m3 may be to blame for e4m3."""
+    _scales, want = oracles.mx(x, elem, mode)
+    if elem == "e2m1":
+        _same_codes(payload, want, _e2m1_pairs, because, "payload")
+        return
+    blame = _own_to_e4m3(student, oracles.mx_elements(x, elem, mode))
+    _same_codes(payload, want, _e4m3_bytes, because, "payload", blame)
+
+
+@task("to_mx", gate=False, holds=("floor", "ceil", "rceil", "even", "saturates"))
 def test_floor_clips_seven_to_six(student):
     """amax 7: floor takes scale 1, so 7 becomes 6; the three others take 2, and 7 becomes 8.
     Oracle: by hand."""
@@ -807,7 +1197,7 @@ def test_floor_clips_seven_to_six(student):
         expect.equal(values, want, f"7, 1 and -6 in mode {mode!r}", "values")
 
 
-@task("to_mx", gate=False)
+@task("to_mx", holds=("exact", "floor", "ceil", "even"))
 def test_one_ulp_beside_a_power_of_two(student):
     """amax just below and just above 2^k, for k from -100 to 100: logarithms in float32 miss it.
     Oracle: exact fractions."""
@@ -822,19 +1212,73 @@ def test_one_ulp_beside_a_power_of_two(student):
         _same(scales, oracles.mx(x, elem, mode)[0], f"{elem}, {mode!r}: exact", "scales")
 
 
-@task("to_mx", gate=False)
+# As mantissa and exponent: beside the smallest scale, 2^-127, under each mode, and the largest.
+EXTREMES = (
+    *((1.0, power) for power in (-149, -140, -130, -127, -126, -125, -124, -119, 100, 127)),
+    *((1.5, -125), (1.5 + 2.0**-7, -125), (1.5 - 2.0**-7, -125), (1.75, -125), (1.25, -124)),
+    *((1.75, -119), (1.75 + 2.0**-7, -119), (1.75 - 2.0**-7, -119), (1.9921875, 127)),
+)
+
+
+def _extremes():
+    """A block for each of EXTREMES; all values are bfloat16 as well."""
+    amax = np.array([m * 2.0**e for m, e in EXTREMES])[:, None]
+    some = np.array([1, -0.5, 0.25, -0.0, 0, 0.75, -1, 0.125])
+    return np.tile(amax * some, 4).astype(np.float32)
+
+
+@task("to_mx", holds=("lowest", "exact", "bfloat16", "rceil", "e8m0"))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_scales_at_both_ends_of_the_range(student, dtype):
+    """Maxima from 2^-149 to the largest: no exponent is below -127, and bfloat16 has the scales and
+    elements of the same float32.   Oracle: exact fractions, the nearest by brute force."""
+    x = _extremes()
+    raw = (x.view(np.uint32) >> 16).astype(np.uint16)
+    given = x if dtype == "float32" else ("bf16", raw)
+    x = (raw.astype(np.uint32) << 16).view(np.float32)
+    given = x if dtype == "float32" else given
+    rows = [(given, elem, mode) for elem in oracles.ELEMENTS for mode in oracles.MODES]
+    for (_x, elem, mode), answer in zip(rows, student.probe.many("to_mx", rows), strict=True):
+        scales, payload = _answer(answer, ("scales", "payload"), mode)
+        because = f"{dtype}, {elem}, {mode!r}: {RULES[mode]}, and not below -127"
+        _same(scales, oracles.mx(x, elem, mode)[0], because, "scales")
+        _same_payload(student, x, elem, mode, payload, f"{dtype}, {elem}, {mode!r}: x / scale")
+
+
+@task("to_mx", gate=False, holds=("any_shape", "any_strides", "default_arguments"))
+def test_any_shape_and_strides_of_mx(student, rng):
+    """One row, four dimensions, a transposed matrix; "e2m1" and "floor" if nothing is named.
+    Oracle: the nearest by brute force, block by block."""
+    x = _mx_case(rng, (8, 64))
+    rows = [(x.reshape(-1),), (x.reshape(2, 2, 2, 64), "e4m3"), (x[:1, :32], "e2m1", "ceil")]
+    told = [x.reshape(-1), x.reshape(2, 2, 2, 64), x[:1, :32]]
+    rows.append((("transposed", x.T.copy()), "e2m1", "even"))
+    told.append(x)
+    for row, values, answer in zip(rows, told, student.probe.many("to_mx", rows), strict=True):
+        elem, mode = (*row[1:], *("e2m1", "floor")[len(row) - 1 :])
+        because = f"{values.shape}, {elem}, {mode!r}: blocks of 32 along the last dimension"
+        scales, payload = _answer(answer, ("scales", "payload"), because)
+        want, coded = oracles.mx(values, elem, mode)
+        _same(scales, want, because, "scales")
+        _same(payload, coded, because, "payload")
+
+
+@task("to_mx", gate=False, holds=("e2m1", "e8m0", "no_multiple", "unknown_elem", "unknown_mode"))
 def test_a_quarter_of_a_bit_for_the_scale(student, rng):
     """MXFP4 is 17 bytes for 32 values, 4.25 bits, MXFP8 8.25; what does not fit is refused.
     Oracle: published.json, bpw_MXFP4, from the bytes of what is returned."""
     x = rng.standard_normal((4, 64)).astype(np.float32)
     fp4, fp8 = student.probe.many("to_mx", [(x, "e2m1", "floor"), (x, "e4m3", "floor")])
     bits = [
-        8 * sum(part.nbytes for part in _answer(a, "ab", "two arrays")) / 256 for a in (fp4, fp8)
+        8 * sum(part.nbytes for part in _answer(a, ("scales", "payload"), "two arrays")) / 256
+        for a in (fp4, fp8)
     ]
     expect.published(bits[0], oracles.PUBLISHED["bpw_MXFP4"])
     expect.equal(bits[1], 8.25, "8 bits and a byte for 32")
     bad = {
         "48 values a row": (np.zeros((2, 48), np.float32), "e2m1", "floor"),
+        "33 values a row": (np.zeros((32, 33), np.float32), "e4m3", "ceil"),
+        "16 values a row": (np.zeros((2, 16), np.float32), "e2m1", "floor"),
         "an unknown element": (x, "e3m2", "floor"),
         "an unknown mode": (x, "e2m1", "nearest"),
     }
@@ -851,7 +1295,7 @@ def _nvfp4(student, arrays):
     return [_answer(answer, names, "payload, scales, global scale") for answer in answers]
 
 
-@task("to_nvfp4")
+@task("to_nvfp4", holds=("global_scale", "block_scale", "clamped"))
 def test_two_levels_of_scales(student, rng):
     """max / 2,688 for the tensor, and for 16 values the E4M3 of (amax / 6) / global.
     Oracle: the nearest of all E4M3 values in float64."""
@@ -866,10 +1310,12 @@ def test_two_levels_of_scales(student, rng):
         because = "max |x| / (448 * 6): the largest block's scale becomes 448"
         _same(np.asarray(whole), np.asarray(top), because, "global scale")
         because = "the E4M3 byte of (amax / 6) / global, from 2^-6 to 448"
-        _same_codes(scales, want, _e4m3_bytes, because, "scales")
+        wanted = np.abs(x.reshape(*x.shape[:-1], -1, 16)).max(-1) / np.float32(6) / top
+        blame = _own_to_e4m3(student, wanted.clip(2.0**-6, 448).astype(np.float32))
+        _same_codes(scales, want, _e4m3_bytes, because, "scales", blame)
 
 
-@task("to_nvfp4")
+@task("to_nvfp4", holds=("stored", "half_to_even", "low_nibble"))
 def test_elements_under_the_stored_scales(student, rng):
     """x / (stored scale * global), nearest of E2M1's values, two codes a byte.
     Oracle: the nearest of all values by brute force in float64."""
@@ -879,7 +1325,11 @@ def test_elements_under_the_stored_scales(student, rng):
         _same_codes(payload, oracles.nvfp4(x)[0], _e2m1_pairs, because, "payload")
 
 
-@task("to_nvfp4", gate=False)
+@task(
+    "to_nvfp4",
+    gate=False,
+    holds=("global_scale", "clamped", "half_to_even", "saturates", "sign_of_zero", "low_nibble"),
+)
 def test_powers_of_two_by_hand(student):
     """amax 2,688: global is 1, a block of amax 6 has scale 1, one of zeros 2^-6, halves go to even.
     Oracle: by hand."""
@@ -895,7 +1345,49 @@ def test_powers_of_two_by_hand(student):
     expect.equal(list(map(int, codes[16:28])), want, "halves go to the even code", "codes")
 
 
-@task("to_nvfp4", gate=False)
+@task("to_nvfp4", gate=False, holds=("bfloat16", "any_strides", "any_shape"))
+def test_any_shape_strides_and_bfloat16(student, rng):
+    """bfloat16, one row, three dimensions and a transposed view.
+    Oracle: the same values as float32, each block on its own."""
+    raw = (rng.standard_normal((6, 32)).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    whole = (raw.astype(np.uint32) << 16).view(np.float32)
+    views = {
+        "bfloat16": ("bf16", raw),
+        "float32": whole,
+        "one row": whole.ravel(),
+        "three dimensions": whole.reshape(3, 4, 16),
+        "a transposed view": ("transposed", whole.T.copy()),
+    }
+    first, *others = _nvfp4(student, list(views.values()))
+    for what, got in zip(list(views)[1:], others, strict=True):
+        because = f"bfloat16 and {what}: the same values in the same order"
+        for name, mine, theirs in zip(
+            ("payload", "scales", "global scale"), got, first, strict=True
+        ):
+            expect.dtype(mine, str(theirs.dtype), because, name)
+            expect.equal(np.ravel(mine), np.ravel(theirs), because, name)
+    shapes = [got[1].shape for got in (first, *others)]
+    want = [(6, 2), (6, 2), (12,), (3, 4, 1), (6, 2)]
+    expect.equal(shapes, want, "a scale for each 16 values of the last dimension", "scales")
+
+
+@task("to_nvfp4", gate=False, holds=("range", "stored", "global_scale"))
+def test_small_and_large_tensors(student, rng):
+    """The same tensor times 2^-96 and 2^120, and one whose maximum is 2^-100: the same codes.
+    Oracle: the nearest of all values by brute force in float64; a power of two changes no digit."""
+    x = oracles.nvfp4_case(rng, (4, 64))
+    x *= np.float32(2.0 ** -np.floor(np.log2(np.abs(x).max())))  # the largest lies in [1, 2)
+    arrays = [(x * np.float32(2.0**power)).astype(np.float32) for power in (-100, -96, 120)]
+    arrays.append(np.full((1, 16), 2.0**-100, np.float32))
+    for x, (payload, scales, whole) in zip(arrays, _nvfp4(student, arrays), strict=True):
+        because = f"a tensor of max |x| {np.abs(x).max():.3g}"
+        codes, want, top = oracles.nvfp4(x)
+        _same(np.asarray(whole), np.asarray(top), because, "global scale")
+        _same_codes(scales, want, _e4m3_bytes, because, "scales")
+        _same_codes(payload, codes, _e2m1_pairs, because, "payload")
+
+
+@task("to_nvfp4", gate=False, holds=("sixteen", "zeros", "no_multiple"))
 def test_half_a_bit_for_the_scales(student, rng):
     """36 bytes for 64 values are 4.5 bits; a tensor of zeros is one; 24 values a row are refused.
     Oracle: published.json, bpw_NVFP4, from the bytes of what is returned; by hand."""
@@ -906,5 +1398,6 @@ def test_half_a_bit_for_the_scales(student, rng):
     expect.published(bits, oracles.PUBLISHED["bpw_NVFP4"])
     expect.equal(none, np.zeros((2, 8)), "zeros are codes 0, not NaN", "payload")
     expect.equal(float(whole), 1.0, "a tensor of zeros has global scale 1", "global scale")
-    (answer,) = student.probe.many("to_nvfp4", [(np.zeros((2, 24), np.float32),)])
-    _refused(answer, "24 values a row")
+    bad = [(np.zeros((16, k), np.float32),) for k in (24, 8, 17)]
+    for (x,), answer in zip(bad, student.probe.many("to_nvfp4", bad), strict=True):
+        _refused(answer, f"{x.shape[1]} values a row")

@@ -19,14 +19,14 @@ def _plan(student):
     return judged(because, plan_file.read, text, PROBLEM)
 
 
-@task("plan")
+@task("plan", holds=("two_tables", "a_row_a_scheme", "a_row_a_regime", "columns"))
 def test_both_tables_are_there(student):
     """Two tables with their columns, a row for each scheme and each regime.
     Oracle: the lists in plans_lab11.py."""
     _plan(student)
 
 
-@task("plan")
+@task("plan", holds=("bytes", "unit", "digits", "near"))
 def test_bytes_are_those_of_the_whole_model(student):
     """Linear layers with their scales, the rest in bf16.
     Oracle: codes, scales and shared floats summed over the shapes of Llama-3.1-8B."""
@@ -35,7 +35,7 @@ def test_bytes_are_those_of_the_whole_model(student):
     judged(because, plan_file.judge_bytes, plan, PROBLEM)
 
 
-@task("plan")
+@task("plan", holds=("bits", "near"))
 def test_bits_a_weight_count_the_scales(student):
     """16 is only bf16; 4 is nobody.   Oracle: bits of the linear layers over their weights."""
     plan = _plan(student)
@@ -43,7 +43,7 @@ def test_bits_a_weight_count_the_scales(student):
     judged(because, plan_file.judge_bits, plan, PROBLEM)
 
 
-@task("plan")
+@task("plan", holds=("math", "bound", "ms", "digits", "near"))
 def test_times_are_the_longer_of_two(student):
     """Bytes over bandwidth, or FLOPs over the peak of what is multiplied.
     Oracle: the roofline in closed form over all linear layers, and the head."""
@@ -52,7 +52,7 @@ def test_times_are_the_longer_of_two(student):
     judged(because, plan_file.judge_passes, plan, PROBLEM)
 
 
-@task("plan")
+@task("plan", holds=("limit", "beaten", "speed_up", "more_than_one"))
 def test_no_scheme_of_the_class_beats_the_choice(student):
     """A choice keeps its limit, is not dominated, and claims what the numbers give.
     Oracle: the limits, and every other scheme of its class in bytes and time."""
@@ -61,9 +61,9 @@ def test_no_scheme_of_the_class_beats_the_choice(student):
     judged(because, plan_file.judge_choices, plan, PROBLEM)
 
 
-@task("plan", gate=False)
+@task("plan", gate=False, holds=("why", "sentence"))
 def test_each_choice_has_its_reason(student):
-    """Why names what bounds the regime.   Oracle: the bound of the chosen scheme."""
+    """Why names what bounds the regime, by its word.   Oracle: the bound of the chosen scheme."""
     plan = _plan(student)
     because = "whoever serves it on another GPU has to know what the choice rested on"
     judged(because, plan_file.judge_reasons, plan, PROBLEM)

@@ -37,7 +37,7 @@ def _smooth(student, x, gain, layers, *alpha):
     return np.asarray(new), [np.asarray(w) for w in changed]
 
 
-@task("smoothquant")
+@task("smoothquant", holds=("same_function", "all_readers", "sizes", "alpha_at_the_ends"))
 @pytest.mark.parametrize("alpha", [0.5, 0.8, 0.0, 1.0])
 def test_the_function_stays_and_sizes_move(student, rng, alpha):
     """Outputs are the same, and channels have the sizes that alpha asks for.
@@ -55,7 +55,7 @@ def test_the_function_stays_and_sizes_move(student, rng, alpha):
         expect.close(x / gain * new @ mine.T, x @ w.T, because, n=99, what=f"outputs of {place}")
 
 
-@task("smoothquant")
+@task("smoothquant", holds=("moved", "default_alpha"))
 def test_int8_activations_lose_less(student, rng):
     """W8A8 with one channel 60 times larger: per-token int8 inputs err far less afterwards.
     Oracle: rounding both to int8 in NumPy, before and after."""
@@ -74,7 +74,28 @@ def _w8a8(x, layers):
     return np.mean([np.mean((x @ w.T - inputs @ oracles.to_nearest(w, 8).T) ** 2) for w in layers])
 
 
-@task("smoothquant", gate=False)
+@task("smoothquant", holds=("all_readers", "sizes", "default_alpha", "new"))
+@pytest.mark.parametrize("rows", [(1,), (3, 1, 7), (2, 2, 2, 2)])
+def test_any_number_of_layers(student, rng, rows):
+    """One layer, three of other heights, four: one s, from the largest of all of them.
+    Oracle: max|x|^(1/2) / max|w|^(1/2) in NumPy, channel by channel."""
+    x = rng.normal(size=(6, 5)) - 1.0  # the largest sizes are negative
+    x[:, 2] *= 1e-14  # and s has no smallest value
+    layers = [rng.normal(size=(n, 5)) * 3.0**place for place, n in enumerate(reversed(rows))]
+    gain = rng.uniform(0.5, 2.0, size=5)
+    new, changed = student.smoothquant(*_tensors(x, gain), _tensors(*layers))
+    expect.equal(len(changed), len(rows), "a weight for each layer", what="layers")
+    s = np.sqrt(np.abs(x).max(0) / np.max([np.abs(w).max(0) for w in layers], axis=0))
+    because = "the gain is divided by s, whose alpha is 0.5"
+    expect.close(
+        np.asarray(new) * s / gain, np.ones(5), because, n=8, what="gain * s / gain before"
+    )
+    for place, (mine, w) in enumerate(zip(changed, layers, strict=True)):
+        because = "s looks at the largest sizes, of both signs, of all layers"
+        expect.close(np.asarray(mine) / s, w, because, n=8, what=f"layer {place} / s")
+
+
+@task("smoothquant", gate=False, holds=("silent", "alpha_below", "alpha_above", "no_layer"))
 def test_silent_channels_stay(student, rng):
     """Where inputs or weights are all 0 the scale is 1.   Oracle: the contract."""
     x, gain, layers = _norm_and_readers(rng)
@@ -86,7 +107,7 @@ def test_silent_channels_stay(student, rng):
     expect.close(new[[2, 5]], gain[[2, 5]], because, what="gain")
     for mine, w in zip(changed, layers, strict=True):
         expect.close(mine[:, [2, 5]], w[:, [2, 5]], because, what="weights")
-    for bad in (-0.1, 1.5):
+    for bad in (-0.1, -1e-9, 1.000001, 1.5):
         with expect.raises(ValueError, because="alpha lies in [0, 1]"):
             student.smoothquant(*_tensors(x, gain), _tensors(*layers), bad)
     with expect.raises(ValueError, because="without a layer there is no place for the scales"):
@@ -127,8 +148,8 @@ def _search(student, x, w, *how):
     return got
 
 
-@task("awq_search")
-@pytest.mark.parametrize(("bits", "g"), [(4, 16), (3, 32), (4, 8)])
+@task("awq_search", holds=("scales", "groups", "undone", "least_loss", "of_the_outputs", "result"))
+@pytest.mark.parametrize(("bits", "g"), [(4, 16), (3, 32), (4, 8), (2, 2)])
 def test_the_best_exponent_of_the_grid(student, rng, bits, g):
     """alpha, its scales and its loss.   Oracle: every alpha of the grid, in NumPy."""
     for grid in ([1.0], GRID, [0.5, 0.0]):
@@ -143,7 +164,7 @@ def test_the_best_exponent_of_the_grid(student, rng, bits, g):
         expect.close(s, found[best][0], "s is the mean of |x| to the power alpha", n=48, what="s")
 
 
-@task("awq_search")
+@task("awq_search", holds=("least_loss", "of_the_outputs"))
 def test_never_worse_than_rounding(student, rng):
     """With 0 in the grid, over 10 layers.   Oracle: rounding to nearest, in NumPy."""
     rows = [_layer(rng) for _ in range(10)]
@@ -160,18 +181,53 @@ def test_never_worse_than_rounding(student, rng):
     expect.at_most(float(np.mean(shares)), 0.9, because, "mean loss over rounding's", unit=None)
 
 
-@task("awq_search", gate=False)
-def test_equal_losses_and_bad_arguments(student, rng):
-    """The first of equal ones; a dead channel; ValueError.   Oracle: the contract."""
+@task("awq_search", gate=False, holds=("any_strides",))
+def test_transposed_views_are_matrices(student, rng):
+    """x and w that do not lie in memory row by row.   Oracle: every alpha of the grid, in NumPy."""
+    x, w = _clear(rng, 4, 16, GRID)
+    views = [torch.from_numpy(np.ascontiguousarray(one.T)).T for one in (x, w)]
+    alpha, s, loss = student.awq_search(*views, 4, 16, GRID)
+    found = _losses(x, w, 4, 16, GRID)
+    best = min(range(len(GRID)), key=lambda place: found[place][1])
+    because = "a view is a matrix as well as its copy is"
+    expect.equal(alpha, GRID[best], because, what="alpha")
+    expect.close(s, found[best][0], because, n=48, what="s")
+    expect.close(loss, found[best][1], because, n=999, what="loss")
+
+
+@task("awq_search", holds=("first_of_equal",))
+def test_the_first_of_equal_losses(student, rng):
+    """With |x| = 1 every alpha has the same scales and the same loss.   Oracle: the contract."""
     x, w = _layer(rng)
     signs = np.where(x > 0, 1.0, -1.0)
-    alpha, s, _loss = _search(student, signs, w, 4, 16, [0.7, 0.2])
-    expect.equal(alpha, 0.7, "with |x| = 1 every alpha gives the same scales: the first stays")
-    expect.close(s, np.ones(32), "1 to any power is 1", what="s")
+    for grid in ([0.7, 0.2], [0.2, 0.7, 0.5]):
+        alpha, s, _loss = _search(student, signs, w, 4, 16, grid)
+        because = "with |x| = 1 every alpha gives the same scales: the first stays"
+        expect.equal(alpha, grid[0], because, what=f"alpha of {grid}")
+        expect.close(s, np.ones(32), "1 to any power is 1", what="s")
+
+
+@task(
+    "awq_search",
+    gate=False,
+    holds=("at_least", "empty_grid", "g_does_not_divide", "g_below_1", "g_of_1"),
+)
+def test_dead_channels_and_bad_arguments(student, rng):
+    """A channel without inputs; groups of one; ValueError.   Oracle: the contract."""
+    x, w = _layer(rng)
     x[:, 3] = 0.0
     _alpha, s, _loss = _search(student, x, w, 4, 16, [0.5])
     expect.close(s[3], 1e-4, "a channel without inputs has a scale of 1e-4", what="s[3]")
-    with expect.raises(ValueError, because="g does not divide the columns"):
-        student.awq_search(*_tensors(x, w), 4, 5, GRID)
+    x[:, 3], x[:, 4] = 1e-10, 4e-8
+    _alpha, s, _loss = _search(student, x, w, 4, 16, [0.5])
+    because = "the mean to the power alpha, and 1e-4 at least: of 1e-10 and 4e-8"
+    expect.close(s[3:5], np.array([1e-4, 2e-4]), because, n=48, what="s[3:5]")
+    alpha, _s, loss = _search(student, x, w, 8, 1, [0.25])
+    expect.equal(alpha, 0.25, "groups of one column are groups", what="alpha")
+    because = "a scale for each weight leaves no error"
+    expect.close(float(loss), 0.0, because, floor=1e-20, what="loss")
+    for g in (5, 64, 0, -16):
+        with expect.raises(ValueError, because=f"groups of {g} do not divide 32 columns"):
+            student.awq_search(*_tensors(x, w), 4, g, GRID)
     with expect.raises(ValueError, because="an empty grid has no best"):
         student.awq_search(*_tensors(x, w), 4, 16, [])

@@ -36,3 +36,9 @@ one_grid_a_row = lines(
     format that is not the one that is stored.""",
     ("groups = (w * s).reshape(-1, g)", "groups = w * s"),
 )
+
+last_of_equal_ones = lines(
+    """Of equal losses the last alpha was kept. The first one stays: a later one
+    has to be better.""",
+    ("loss < best[2]", "loss <= best[2]"),
+)

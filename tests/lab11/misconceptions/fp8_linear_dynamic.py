@@ -92,3 +92,53 @@ does_not_use_the_codes = lines(
         "sums = (x / x_scale) @ (w / w_scale).T",
     ),
 )
+
+activations_are_not_rounded = lines(
+    """The activations are multiplied as they were, not as their codes: that is a product with FP8
+    weights only. Multiply what was stored, on both sides.""",
+    (
+        "sums = from_e4m3(x_codes) @ from_e4m3(w_codes).T",
+        "sums = (x / x_scale) @ from_e4m3(w_codes).T",
+    ),
+)
+
+sums_are_bfloat16 = lines(
+    """The sums are bfloat16 before they are scaled, and rounded once more behind it. Keep products,
+    sums and scales in float32; the result alone is bfloat16.""",
+    ("y = (sums * x_scale", "sums = sums.bfloat16().float()\n    y = (sums * x_scale"),
+)
+
+the_floor_is_under_the_scale = lines(
+    """1e-12 is the floor of amax, not of the scale: max(amax, 1e-12) / 448. Under the scale it is
+    448 times as high, and small rows lose bits.""",
+    (
+        "x_scale = x.abs().amax(1, keepdim=True).clamp(min=1e-12) / E4M3_MAX",
+        "x_scale = (x.abs().amax(1, keepdim=True) / E4M3_MAX).clamp(min=1e-12)",
+    ),
+    (
+        "w_scale = w.abs().amax(1, keepdim=True).clamp(min=1e-12) / E4M3_MAX",
+        "w_scale = (w.abs().amax(1, keepdim=True) / E4M3_MAX).clamp(min=1e-12)",
+    ),
+)
+
+the_floor_is_under_the_tokens_scale = lines(
+    """1e-12 is the floor of amax, not of the scale: max(amax, 1e-12) / 448. Under the scale it is
+    448 times as high, and small rows lose bits.""",
+    (
+        "x_scale = x.abs().amax(1, keepdim=True).clamp(min=1e-12) / E4M3_MAX",
+        "x_scale = (x.abs().amax(1, keepdim=True) / E4M3_MAX).clamp(min=1e-12)",
+    ),
+)
+
+zeros_divide_by_zero_in_fp8 = lines(
+    """A row of zeros has the scale 0, and 0 / 0 is NaN in its codes and outputs. Take max(amax,
+    1e-12) before you divide by 448.""",
+    (
+        "x_scale = x.abs().amax(1, keepdim=True).clamp(min=1e-12) / E4M3_MAX",
+        "x_scale = x.abs().amax(1, keepdim=True) / E4M3_MAX",
+    ),
+    (
+        "w_scale = w.abs().amax(1, keepdim=True).clamp(min=1e-12) / E4M3_MAX",
+        "w_scale = w.abs().amax(1, keepdim=True) / E4M3_MAX",
+    ),
+)

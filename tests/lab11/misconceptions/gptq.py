@@ -135,3 +135,15 @@ grid_of_each_column = lines(
     ("if g is not None and j % g == 0:", "if (g := g or 1) and j % 1 == 0:"),
     ("w[:, j : j + g], bits", "w[:, j : j + 1], bits"),
 )
+
+dead_weights_are_rounded = lines(
+    """The weight of an input that is never used is rounded like others. It counts nowhere, and is
+    set to 0 before anything else.""",
+    ("w[:, dead] = 0\n", "pass\n"),
+)
+
+each_diagonal_is_damped_by_itself = lines(
+    """damp is a share of each diagonal element, so a small direction hardly gets any. It is a
+    share of the mean of the diagonal, the same for all.""",
+    ("damp * h.diagonal().mean() * torch.eye(k, dtype=w.dtype)", "damp * torch.diag(h.diagonal())"),
+)

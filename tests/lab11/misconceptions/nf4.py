@@ -86,3 +86,16 @@ second_level_is_linear = lines(
         "torch.linspace(-1, 1, 256)).flatten()",
     ),
 )
+
+codes_of_the_maxima_that_come_back = lines(
+    """The codes are those of w over the maximum that comes back from eight bits. They belong to the
+    true maxima, so that they are the same with and without double quantization.""",
+    (
+        "    return NF4(codes, places[: len(absmax)].to(torch.uint8), scale, offset)",
+        "    back = (dynamic_code()[places].reshape(-1, 256) * scale[:, None]).flatten() + offset\n"
+        "    back = back[: len(absmax), None].clamp(min=TINY)\n"
+        "    again = _nearest(blocks / back, codebook).flatten()\n"
+        "    codes = (again[::2] << 4 | again[1::2]).to(torch.uint8)\n"
+        "    return NF4(codes, places[: len(absmax)].to(torch.uint8), scale, offset)",
+    ),
+)

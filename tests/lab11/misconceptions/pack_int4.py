@@ -55,3 +55,8 @@ the_two_halves_of_a_row = lines(
         "first, second = nibbles.chunk(2, dim=-1)",
     ),
 )
+
+refuses_the_lowest = lines(
+    """-8 is refused, and an int4 has it: two's complement goes from -8 to 7.""",
+    ("not -8 <= int(q.min())", "not -7 <= int(q.min())"),
+)

@@ -62,8 +62,8 @@ the_zero_point_is_cut_off = lines(
     """The zero point is cut off instead of rounded, which shifts every value of the block by
     up to a step. Round -low / scale to the nearest whole number.""",
     (
-        "zero = torch.round(-low / scale).clamp(0, 2**bits - 1)",
-        "zero = torch.floor(-low / scale).clamp(0, 2**bits - 1)",
+        "return scale, torch.round(-low / scale).to(torch.int32)",
+        "return scale, torch.floor(-low / scale).to(torch.int32)",
     ),
 )
 
@@ -122,4 +122,43 @@ the_zero_point_stays = lines(
     """The codes are multiplied by the scale with the zero point still in them, so everything
     is too large by zero steps. Take off what `quant` added.""",
     ("return (q.to(torch.int32) - zero) * scale", "return q.to(torch.int32) * scale"),
+)
+
+seven_and_a_half_at_any_bits = lines(
+    """ "amax/7.5" divides by 7.5 whatever the bits. It is half of all steps, (2^b - 1) / 2: 7.5 for
+    4 bits, 127.5 for 8.""",
+    ("(2**bits - 1) / 2,", "7.5,"),
+)
+
+the_zero_point_is_added_first = lines(
+    """The zero point is added before rounding, so a half goes to an even sum, not to an even
+    quotient. Round x / scale, then add.""",
+    ("(torch.round(x.float() / scale) + zero)", "torch.round(x.float() / scale + zero)"),
+)
+
+times_the_reciprocal = lines(
+    """x is multiplied by 1 / scale. That product is rounded twice and falls beside a half that x /
+    scale is exactly; the bytes of a few values differ. Divide.""",
+    ("torch.round(x.float() / scale)", "torch.round(x.float() * (1 / scale))"),
+)
+
+no_lowest_code = lines(
+    """Codes end at -(2^(b-1) - 1), so -8 is never used. Under "amax/7.5" and "amax/8" the lowest
+    code is needed: clamp to [-2^(b-1), 2^(b-1) - 1].""",
+    (
+        "low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if sym",
+        "low, high = (1 - 2 ** (bits - 1), 2 ** (bits - 1) - 1) if sym",
+    ),
+)
+
+bfloat16_is_not_converted = lines(
+    """The scale is computed in the dtype of x: a bfloat16 has eight bits of significand, and so
+    has the scale of everybody. Convert to float32 first.""",
+    ("blocks = x.float().reshape(split)", "blocks = x.reshape(split)"),
+)
+
+the_maximum_is_the_range = lines(
+    """Without sym the range goes from 0 to the largest value; what is below 0 is cut. low is
+    min(0, min x).""",
+    ("blocks.amin(inside).clamp(max=0)", "torch.zeros_like(blocks.amin(inside))"),
 )

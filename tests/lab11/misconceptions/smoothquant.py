@@ -38,3 +38,15 @@ weights_are_not_looked_at = lines(
     Divide by max|w|^(1 - alpha).""",
     ("s = of_x**alpha / of_w ** (1 - alpha)", "s = of_x**alpha"),
 )
+
+the_first_layer_decides = lines(
+    """The maxima of the weights are those of the first layer. All layers that read the norm get the
+    same s: take the maximum over all of them.""",
+    ("of_w = torch.cat(layers).abs().amax(dim=0)", "of_w = layers[0].abs().amax(dim=0)"),
+)
+
+largest_instead_of_size = lines(
+    """The largest input was taken, not the largest size, so a channel whose outliers are negative
+    is not seen. Take max |x|.""",
+    ("of_x = x.abs().amax(dim=0)", "of_x = x.amax(dim=0).clamp(min=0)"),
+)

@@ -104,3 +104,23 @@ torchs_own_cast = lines(
         "    magnitude",
     ),
 )
+
+zero_loses_its_sign = lines(
+    """The sign comes from x < 0, and -0.0 is not below 0. Take the sign bit.""",
+    ("return (code | bits >> 24 & 0x80)", "return (code | (x.float() < 0).int() * 0x80)"),
+)
+
+zero_is_a_number_with_an_exponent = lines(
+    """Zero got the exponent of a number near 1. It has none: frexp and log2 say nothing of it, and
+    its code is 0.""",
+    (
+        "return (code | bits >> 24 & 0x80)",
+        "code = torch.where(magnitude == 0, 0x30, code)\n    return (code | bits >> 24 & 0x80)",
+    ),
+)
+
+ties_go_down = lines(
+    """A value in the middle of two codes always goes to the smaller one. The lowest bit that stays
+    decides: add it, and an odd code's tie goes up to the even one.""",
+    ("- 1 + odd >> shift", "- 1 >> shift"),
+)

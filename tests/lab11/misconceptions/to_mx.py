@@ -92,3 +92,26 @@ high_nibble_first = lines(
         "    return (code[..., ::2] << 4 | code[..., 1::2]).to(torch.uint8)",
     ),
 )
+
+logarithm_in_float32 = lines(
+    """floor(log2 a) comes from a logarithm in float32, which rounds up to the next whole number
+    just below a power of two, and the scale is twice as large. Take frexp, or the bits.""",
+    (
+        "        exponent = exponent - 1 + carry.int() - power",
+        '        if mode == "floor":\n'
+        "            exponent = torch.log2(amax.clamp(min=TINY)).floor().int() + 1\n"
+        "        exponent = exponent - 1 + carry.int() - power",
+    ),
+)
+
+even_always_rounds_to_one_bit = lines(
+    """ "even" rounds the maximum to the bits that an *element* has, and E4M3 has three. Here one
+    bit, E2M1's, is taken for both.""",
+    ("1 - 2.0 ** -(mantissa_bits + 2)", "1 - 2.0**-3"),
+)
+
+elements_lose_the_sign_of_zero = lines(
+    """What is -0.0, or rounds to it, loses its sign bit. The sign of an element is that of the
+    value.""",
+    ("code |= torch.signbit(x).int() << 3", "code |= ((x < 0) & (code > 0)).int() << 3"),
+)

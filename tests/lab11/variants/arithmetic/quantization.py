@@ -334,8 +334,8 @@ def awq_search(x, w, bits, g, grid):
     losses, scales, y = [], [], x @ w.T
     for alpha in grid:
         s = torch.maximum(x.abs().mean(0) ** alpha, torch.tensor(1e-4, dtype=w.dtype))
-        wide = (w * s).view(n * (k // g), g)
-        back = to_grid(wide, int_scale(wide, bits), bits).view(n, k) * (1 / s)
+        wide = (w * s).reshape(n * (k // g), g)
+        back = to_grid(wide, int_scale(wide, bits), bits).reshape(n, k) * (1 / s)
         losses.append(float(torch.mean((y - x @ back.T) ** 2)))
         scales.append(s)
     place = losses.index(min(losses))
