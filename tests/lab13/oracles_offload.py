@@ -44,6 +44,33 @@ class Row:
         return x @ self.rows[0][0].T if self.keeps else x
 
 
+class Layers:
+    """What the probes' Layers compute, in float64: `rows` are (weight, gain), and each layer has a
+    total of what it has seen and a number of calls."""
+
+    def __init__(self, rows, order):
+        self.rows = [[np.asarray(part, np.float64) for part in row] for row in rows]
+        self.order = order
+        self.totals = [np.zeros_like(gain) for _weight, gain in self.rows]
+        self.calls = [0] * len(rows)
+
+    def __call__(self, x, times):
+        """The output, and the number of calls of each layer that ran."""
+        x, counts = np.asarray(x, np.float64), []
+        for place in self.order:
+            weight, gain = self.rows[place]
+            self.calls[place] += 1
+            self.totals[place] = self.totals[place] + x.mean(0)
+            x = times * (x @ weight.T) * 2 * gain + self.totals[place] / self.calls[place]
+            counts.append(self.calls[place])
+        return x, counts
+
+
+def layer_bytes(dim):
+    """A layer's weight, gain and total in float32, and its number of calls in int64."""
+    return 4 * (dim * dim + 2 * dim) + 8
+
+
 def sizes(dim, dtype_bytes=4):
     """Bytes of a unit's weight and of the rest of its dense layer; of what the unit holds itself
     (gain and calls)."""

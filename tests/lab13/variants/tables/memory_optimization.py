@@ -132,10 +132,12 @@ class SequentialOffload:
                 brought.append(tensor)
         self.stack.append(brought)
 
-    def _after(self, _part, _args, _out):
+    def _after(self, part, _args, _out):
         for tensor in self.stack.pop():
-            self.movers[1](tensor)
             self.there.remove(id(tensor))
+        for tensor in [*part.parameters(recurse=False), *part.buffers(recurse=False)]:
+            if id(tensor) not in self.there:
+                self.movers[1](tensor)
 
     def remove(self):
         while self.handles:
@@ -148,15 +150,16 @@ class _Set:
     """Tensors that move together."""
 
     def __init__(self, modules, to_fast, to_slow):
-        self.table = {}
-        for module in modules:
-            self.table.update((id(t), t) for t in module.parameters())
-            self.table.update((id(t), t) for t in module.buffers())
+        self.modules = modules
         self.to_fast, self.to_slow, self.there = to_fast, to_slow, True
 
     def move(self, there):
         if there != self.there:
-            for tensor in self.table.values():
+            table = {}
+            for module in self.modules:
+                table.update((id(t), t) for t in module.parameters())
+                table.update((id(t), t) for t in module.buffers())
+            for tensor in table.values():
                 (self.to_fast if there else self.to_slow)(tensor)
             self.there = there
 
@@ -164,7 +167,7 @@ class _Set:
 class ModelOffloadChain:
     def __init__(self, components, seq, to_fast, to_slow):
         self.sets, self.handles = {}, []
-        for name in map(str.strip, seq.split("->")):
+        for name in seq.split("->"):
             if name not in components:
                 raise ValueError(f"no component is called {name!r}")
             if name in self.sets:
