@@ -6,6 +6,8 @@ def rounds_the_share_twice(decoder, z, tile, overlap, scale):
     """The stride is rounded from the share in latent pixels and the ramp from the share in pixels
     of the image: two roundings, so stride and crop disagree and the image has another size, as with
     diffusers, where 160 rows become 172 at a share of 0.2. Make one integer of the share first."""
+    if scale < 1 or not 0 <= overlap < (1 if isinstance(overlap, float) else tile):
+        raise ValueError("no tiling")
     if isinstance(overlap, float):
         stride, extent = int(tile * (1 - overlap)), int(tile * scale * overlap)
     else:

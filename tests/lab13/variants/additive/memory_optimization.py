@@ -75,6 +75,8 @@ def tiled_decode(decoder, z, tile, overlap, scale):
     for top, bottom, wy in _axis(h, tile, overlap, scale):
         for left, right, wx in columns:
             shown = decoder(z[..., top:bottom, left:right])
+            if tuple(shown.shape[-2:]) != (len(wy), len(wx)):
+                raise ValueError(f"{len(wy)} x {len(wx)} pixels were due, not {shown.shape}")
             if image is None:
                 image = shown.new_zeros(*shown.shape[:-2], scale * h, scale * w)
             rows = slice(scale * top, scale * bottom)

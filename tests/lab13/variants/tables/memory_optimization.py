@@ -50,6 +50,10 @@ def _band(decoder, rows, grid, extent, scale):
     pieces, last = [], None
     for start, stop, low, high in grid:
         tile = decoder(rows[..., start:stop])
+        if tile.size(-1) != scale * (stop - start) or tile.size(-2) != scale * rows.size(-2):
+            raise ValueError(
+                f"a tile has {tuple(tile.shape)}, which is not {scale} times its latent"
+            )
         if last is not None:
             tile = blend(last, tile, extent, 3)
         pieces.append(tile[..., : scale * (high - low)].contiguous())
@@ -251,13 +255,13 @@ def choose(components, budget_bytes, link_Bps, copy_s=2e-5):
                     total = weight + more
                     if not fit or total + amount > budget_bytes:
                         continue
-                    time, _held, names = min(fit, key=lambda row: (row[0], len(row[2])))
+                    time, _held, names = min(fit, key=lambda row: (_rounded(row[0]), len(row[2])))
                     new = (seconds + time, (*knobs, *names))
                     if total not in fuller or _key(new) < _key(fuller[total]):
                         fuller[total] = new
             sack = fuller
         for weight, (seconds, knobs) in sack.items():
-            row = (round(seconds, 12), weight + amount, len(knobs), knobs, seconds)
+            row = (_rounded(seconds), weight + amount, len(knobs), knobs, seconds)
             if best is None or row[:3] < best[:3]:
                 best = row
     if best is None:
@@ -267,7 +271,12 @@ def choose(components, budget_bytes, link_Bps, copy_s=2e-5):
 
 
 def _key(entry):
-    return (round(entry[0], 12), len(entry[1]))
+    return (_rounded(entry[0]), len(entry[1]))
+
+
+def _rounded(seconds):
+    """To ten digits, so that sums that differ in their last bits are equal."""
+    return float(f"{seconds:.9e}")
 
 
 def _table(comp, link_Bps, copy_s):
