@@ -78,8 +78,10 @@ def _judge(plan, components, want, budget, link=LINK, copy_s=COPY):
 
 @task(
     "choose",
-    holds=("fewest_seconds", "last_byte", "model", "group", "sequential", "held", "beside", "run")
-    + ("cuts", "largest", "knobs_of_a_plan", "nothing_overlaps"),
+    holds=(
+        *("fewest_seconds", "last_byte", "model", "group", "sequential", "held", "beside", "run"),
+        *("cuts", "largest", "knobs_of_a_plan", "nothing_overlaps"),
+    ),
 )
 def test_nothing_that_fits_is_faster(student, rng):
     """Three components under eight budgets each, some exactly a plan's peak.

@@ -312,7 +312,8 @@ def test_each_tile_is_decoded_once(student, rng, latent):
 @task("tiled_decode", gate=False, holds=("ramps", "expanded"))
 def test_there_is_no_seam_at_a_border(student, rng):
     """Flat tiles, each at its own level and all of its pixels in one place of memory: the largest
-    step between two neighbouring pixels.   Oracle: the largest difference of two tiles, spread over the ramp."""
+    step between two neighbouring pixels.   Oracle: the largest difference of two tiles, spread
+    over the ramp."""
     tile, overlap, scale = 8, 4, 4
     z = _latent(rng, 1, 4, 20, 20)
     image = student.probe.flat_tiles(z, tile, overlap, scale)
@@ -448,8 +449,11 @@ def test_the_decoders_tiles_stay_as_they_are(student, rng):
 @task("tiled_decode", gate=False, holds=("no_tiling", "no_scale", "no_share", "rounds_to_zero"))
 @pytest.mark.parametrize(
     ("tile", "overlap", "scale"),
-    [(0, 0, 2), (4, 4, 2), (4, -1, 2), (4, 1.0, 2), (4, -0.5, 2), (4, -0.01, 2), (4, 2.0, 2)]
-    + [(4, 0.95, 2), (4, 1, 0), (4, 1, -2), (16, 16, 2), (16, -1, 2), (16, -0.01, 2), (16, 4, 0)],
+    [
+        *((0, 0, 2), (4, 4, 2), (4, -1, 2), (4, 1.0, 2), (4, -0.5, 2), (4, -0.01, 2), (4, 2.0, 2)),
+        *((4, 0.95, 2), (4, 1, 0), (4, 1, -2)),
+        *((16, 16, 2), (16, -1, 2), (16, -0.01, 2), (16, 4, 0)),
+    ],
 )
 def test_what_is_no_tiling_of_an_image_is_refused(student, tile, overlap, scale):
     """Tiles that never advance, shares outside of [0, 1) and one that is rounded to a whole tile,

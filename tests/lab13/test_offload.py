@@ -71,7 +71,7 @@ def _run(student, kind, parts, calls, **settings):
 
 KINDS = ("SequentialOffload", "ModelOffloadChain", "GroupOffload")
 LAYER = oracles.layer_bytes(DIM)
-# Layers 0, 1 and 2 in this order; how many of their bytes are in fast memory after a call, and cross
+# Layers 0, 1 and 2 in this order; bytes that are in fast memory after a call, and that cross
 # the link one way in it. In groups of two, layer 2 is a group of its own.
 ORDER = {
     "SequentialOffload": ((0, 1, 0, 2), 0, 4 * LAYER),
@@ -100,9 +100,7 @@ def test_what_a_forward_changes_is_kept(student, rng, task):
     expect.equal(list(got["first"]), [3 * LAYER, 0], because=because, what="bytes to slow, left")
     for place, (x, (out, counts, fast, *ways)) in enumerate(zip(xs, got["calls"], strict=True)):
         want, calls = layers(x, 0.5)
-        because = (
-            "a buffer that a forward changes keeps its new value, also where it is a new tensor"
-        )
+        because = "a buffer that a forward changes keeps its new value, also as a new tensor"
         expect.equal(list(counts), calls, because=because, what="how often each layer was called")
         expect.close(out, want, because=because, n=8 * DIM, dtype="float32", what=f"output {place}")
         because = "a new tensor under a buffer's name leaves fast memory as the old one would have"

@@ -103,8 +103,10 @@ def test_large_axes_are_covered_side_by_side(student):
 @task("tile_grid", gate=False, holds=("no_axis", "no_tile", "no_stride", "fits_unchecked"))
 @pytest.mark.parametrize(
     "args",
-    [(0, 4, 1), (-3, 4, 1), (9, 0, 0), (9, -2, 0), (9, 4, 4), (9, 4, 6), (9, 4, -1)]
-    + [(3, 4, 4), (4, 4, 5), (3, 4, -1), (1, 1, 1), (0, 0, 0)],
+    [
+        *((0, 4, 1), (-3, 4, 1), (9, 0, 0), (9, -2, 0), (9, 4, 4), (9, 4, 6), (9, 4, -1)),
+        *((3, 4, 4), (4, 4, 5), (3, 4, -1), (1, 1, 1), (0, 0, 0)),
+    ],
 )
 def test_what_is_no_tiling_is_refused(student, args):
     """Empty axes, empty tiles, an overlap that is negative or no smaller than the tile, on axes

@@ -84,8 +84,8 @@ keeps_a_copy = lines(
 )
 
 the_old_buffer_leaves = lines(
-    """What came is what left, but a forward may have put a new tensor under a buffer's name: the old
-    one, which nobody needs, went to slow memory, and the new one stayed in fast memory. Look at
+    """What came is what left, but a forward may have put a new tensor under a buffer's name: the
+    old one, which nobody needs, went to slow memory, and the new one stayed in fast memory. Look at
     what the module holds after its forward.""",
     (
         "        for tensor in self.unused(part):\n            self.to_fast(tensor)\n",

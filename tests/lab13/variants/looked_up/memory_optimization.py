@@ -1,5 +1,5 @@
-"""Another way: the image tile by tile out of two tables of weights, one for each axis, softmax by a
-log of sums, hooks of all modules that look a module up, and plans from a queue, the fastest first."""
+"""Another way: the image tile by tile out of two tables of weights, one for each axis, hooks
+of all modules that look a module up, and plans from a queue, the fastest first."""
 
 from __future__ import annotations
 
@@ -28,14 +28,10 @@ def sliced_decode(decoder, z):
 def tile_grid(L, tile, overlap):
     if not (L > 0 and tile > 0 and tile > overlap >= 0):
         raise ValueError(f"L {L}, tile {tile}, overlap {overlap}")
-    grid = []
-    crop = 0
-    for start in itertools.count(0, tile - overlap):
-        stop = start + tile
-        if stop >= L:
-            return [*grid, (crop, L, crop, L)]
-        crop = start + tile - overlap
-        grid.append((start, stop, start, crop))
+    stride = tile - overlap
+    whole = list(itertools.takewhile(lambda at: at + tile < L, itertools.count(0, stride)))
+    last = len(whole) * stride
+    return [*((at, at + tile, at, at + stride) for at in whole), (last, L, last, L)]
 
 
 def blend(prev, cur, extent, dim):

@@ -1,5 +1,5 @@
-"""Another way: offload as a difference between what is there and what is wanted; tiles that are kept
-whole until the row below them is done, and a search over plans that cuts its branches."""
+"""Another way: offload as a difference between what is there and what is wanted; tiles that are
+kept whole until the row below them is done, and a search over plans that cuts its branches."""
 
 from __future__ import annotations
 
