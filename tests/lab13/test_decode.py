@@ -56,7 +56,7 @@ def _gradients(student, rng, function, arguments, scale=2):
 
 
 @task("sliced_decode", holds=("images", "one_by_one", "batch_axis", "one"))
-@pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.parametrize("batch", [1, 2, 3, 4, 5, 8])
 def test_each_latent_is_decoded_alone(student, rng, batch):
     """The images, in order, and what the decoder was called with.   Oracle: the decoder in NumPy,
     in float64; the shapes of its calls."""

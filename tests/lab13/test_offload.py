@@ -164,7 +164,29 @@ def test_every_call_copies_every_weight_once(student, rng):
         )
 
 
-@task("SequentialOffload", holds=("until_the_outer", "own_tensors"))
+@task("SequentialOffload", holds=("each_once", "in_every_call"))
+def test_a_weight_of_two_neighbours_comes_with_each(student, rng):
+    """Units 0 and 2 of three have one weight: it leaves once on construction, and then it comes with
+    each of them and leaves with each, since between them nobody needs it.
+    Oracle: storages when each layer ran, and counts."""
+    calls = 2
+    got = _sequential(student, rng, calls=calls, tie=(0, 2))
+    because = "on construction each tensor leaves once, also one with two names"
+    times = oracles.counted(got["built"], "slow")
+    expect.equal(sorted(set(times.values())), [1], because=because, what="how often each left")
+    because = "weights are there only while a module that holds them runs"
+    want = [UNIT] * 3 * calls
+    expect.equal(list(got["seen"]), want, because=because, what="fast bytes when layers ran")
+    for way in ("fast", "slow"):
+        expect.bytes(
+            oracles.travelled(got["moves"], way),
+            calls * 3 * UNIT,
+            because=because,
+            what=f"bytes to {way}",
+        )
+
+
+@task("SequentialOffload", holds=("until_the_outer", "own_tensors", "each_once"))
 def test_a_tensor_held_above_stays_until_the_end(student, rng):
     """The whole multiplies by a weight of unit 0 at its end: tied, so it moves once a call and
     stays in between.   Oracle: storages when each layer ran, and counts."""
@@ -172,8 +194,12 @@ def test_a_tensor_held_above_stays_until_the_end(student, rng):
     because = "the outer module still needs the tied weight when the inner one is done"
     want = [UNIT, UNIT + WEIGHT, UNIT + WEIGHT] * 2
     expect.equal(list(got["seen"]), want, because=because, what="fast bytes when layers ran")
+    for moves, count in ((got["built"], 1), (got["moves"], 2)):
+        times = oracles.counted(moves, "slow")
+        because = "a tensor with two holders is one tensor: it moves once"
+        what = "how often each tensor left"
+        expect.equal(sorted(set(times.values())), [count], because=because, what=what)
     times = oracles.counted(got["moves"], "fast")
-    because = "a tensor with two holders is one tensor: it moves once"
     expect.equal(sorted(set(times.values())), [2], because=because, what="how often a weight came")
 
 
