@@ -406,10 +406,10 @@ def choose(
     """The fastest way to run a pipeline within a memory budget.
 
     components: one at least, each with a name of its own; ten with a cut each have a thousand
-    million plans, so no answer may try them all. Each stays resident (no knob), or has one of three:
-    "model" (all its weights come before its first call, in 1 copy), "group" (they come in every
-    call, in `groups` copies), "sequential" (in every call, in `leaves` copies); and none or one of
-    its cuts. A copy of n bytes takes n / link_Bps + copy_s seconds, and the copies of a call are
+    million plans, so no answer may try them all. Each stays resident (no knob), or has one of
+    three: "model" (all its weights come before its first call, in 1 copy), "group" (they come in
+    every call, in `groups` copies), "sequential" (in every call, in `leaves` copies); and none or
+    one of its cuts. A copy of n bytes takes n / link_Bps + copy_s seconds, and the copies of a call are
     weight_bytes together, however uneven the groups or leaves are. Nothing overlaps, and the way
     back is free, since slow memory still has the weights. Seconds of a run: each component's calls
     * (its seconds + its cut's seconds), and its copies. While a component runs, fast memory holds

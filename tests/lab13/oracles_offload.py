@@ -28,10 +28,12 @@ def attention(q, k, v):
 class Row:
     """Units in float64, with how often each has been called; `rows` are (weight, bias, gain)."""
 
-    def __init__(self, rows, tie=None, keeps=False):
+    def __init__(self, rows, tie=None, keeps=False, within=False):
         self.rows = [[np.asarray(part, np.float64) for part in row] for row in rows]
         if tie:
             self.rows[tie[1]][0] = self.rows[tie[0]][0]
+        for row in self.rows if within else ():
+            row[1] = row[2]
         self.keeps = keeps
         self.calls = [0] * len(self.rows)
 

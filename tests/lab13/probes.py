@@ -453,14 +453,17 @@ class Unit(nn.Module):
 
 class Units(nn.Module):
     """Units in a row. `tie`: units i and j have one weight. `keeps`: the whole holds the weight of
-    unit 0 as well, and multiplies by it at the end. `skip` leaves out units of a call."""
+    unit 0 as well, and multiplies by it at the end. `within`: a unit's gain is its dense layer's
+    bias. `skip` leaves out units of a call."""
 
-    def __init__(self, weights, tie=None, keeps=False):
+    def __init__(self, weights, tie=None, keeps=False, within=False):
         super().__init__()
         self.units = nn.ModuleList(Unit(*row) for row in weights)
         if tie:
             self.units[tie[1]].dense.weight = self.units[tie[0]].dense.weight
         self.last = self.units[0].dense.weight if keeps else None
+        for unit in self.units if within else ():
+            unit.dense.bias = unit.gain
 
     def forward(self, x, skip=()):
         for place, unit in enumerate(self.units):

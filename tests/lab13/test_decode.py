@@ -175,10 +175,14 @@ TILINGS += [(9, 2, 2), (10, 3, 1), (13, 5, 2)]
 
 
 @task("tiled_decode", holds=("image", "size", "ramps", "product", "one_axis_fits", "fits", "batch"))
-@pytest.mark.parametrize("latent", [(13, 9), (9, 13)], ids=["upright", "wide"])
+@pytest.mark.parametrize(
+    "latent",
+    [(13, 9), (9, 13), (13, 2), (1, 13)],
+    ids=["upright", "wide", "two columns", "one row"],
+)
 def test_each_pixel_is_its_tiles_weighted(student, rng, latent):
     """Tiles that disagree, each with its own mean and slopes, for nine tilings of 13 x 9 latent
-    pixels.   Oracle: NumPy in float64, each tile's weight in each pixel in closed form."""
+    pixels, and of latents that are narrower than the overlap.   Oracle: NumPy in float64, each tile's weight in each pixel in closed form."""
     height, width = latent
     z = _latent(rng, 2, 4, height, width)
     for (tile, overlap, scale), (image, _calls) in zip(
@@ -353,7 +357,7 @@ def test_the_latent_stays_as_it_is(student, rng):
         )
 
 
-@task("tiled_decode", gate=False, holds=("share", "whole_pixels"))
+@task("tiled_decode", holds=("share", "whole_pixels"))
 def test_a_share_is_a_number_of_pixels(student, rng):
     """Floats and the ints that they stand for.   Oracle: 0.25 of 8 is 2, 0.3 of 9 is nearly 3, 0.05
     of 9 nearly 0, and an int is never a share: 1 is a pixel."""

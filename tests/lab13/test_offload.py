@@ -166,8 +166,8 @@ def test_every_call_copies_every_weight_once(student, rng):
 
 @task("SequentialOffload", holds=("each_once", "in_every_call"))
 def test_a_weight_of_two_neighbours_comes_with_each(student, rng):
-    """Units 0 and 2 of three have one weight: it leaves once on construction, and then it comes with
-    each of them and leaves with each, since between them nobody needs it.
+    """Units 0 and 2 of three have one weight: it leaves once on construction, and then it comes
+    with each of them and leaves with each, since between them nobody needs it.
     Oracle: storages when each layer ran, and counts."""
     calls = 2
     got = _sequential(student, rng, calls=calls, tie=(0, 2))
@@ -201,6 +201,22 @@ def test_a_tensor_held_above_stays_until_the_end(student, rng):
         expect.equal(sorted(set(times.values())), [count], because=because, what=what)
     times = oracles.counted(got["moves"], "fast")
     expect.equal(sorted(set(times.values())), [2], because=because, what="how often a weight came")
+
+
+@task("SequentialOffload", holds=("until_the_outer", "own_tensors"))
+def test_a_tensor_is_held_at_any_depth(student, rng):
+    """The whole holds a weight of unit 0, and each unit holds the bias of its own dense layer,
+    which it needs after that layer has run: three levels run at a time.
+    Oracle: storages when each layer ran, and counts."""
+    got = _sequential(student, rng, keeps=True, within=True)
+    because = "a tensor stays until the outermost of the running modules that hold it is done"
+    unit = UNIT - BIAS
+    want = [unit, unit + WEIGHT, unit + WEIGHT] * 2
+    expect.equal(list(got["seen"]), want, because=because, what="fast bytes when layers ran")
+    for way in ("fast", "slow"):
+        times = oracles.counted(got["moves"], way)
+        what = f"how often each tensor went to {way}"
+        expect.equal(sorted(set(times.values())), [2], because=because, what=what)
 
 
 @task("SequentialOffload", gate=False, holds=("remove", "hooks_off"))
@@ -318,7 +334,7 @@ def test_a_second_run_begins_as_the_first(student, rng):
     expect.bytes(got["most"], 4 * UNIT, because=because, what="most fast bytes")
 
 
-@task("ModelOffloadChain", gate=False, holds=("others_stay",))
+@task("ModelOffloadChain", holds=("others_stay",))
 def test_who_is_not_named_stays(student, rng):
     """A component that seq does not name is in fast memory from first to last, and a call of it
     moves nothing.   Oracle: its bytes."""
@@ -353,11 +369,7 @@ def test_a_wrong_order_is_refused_before_anything_moves(student, seq, name):
     expect.equal(copies, 0, because=because, what="copies before the error")
 
 
-@task(
-    "ModelOffloadChain",
-    gate=False,
-    holds=("whichever", "stays", "finish", "again", "remove_before"),
-)
+@task("ModelOffloadChain", holds=("whichever", "stays", "finish", "again", "remove_before"))
 def test_what_happens_after_the_end_of_a_run(student, rng):
     """finish() twice, calls after it, in another order, and remove() without it.
     Oracle: what moves in which order, by hand."""
@@ -494,7 +506,7 @@ def _sorted(got):
     return found
 
 
-@task("GroupOffload", gate=False, holds=("whichever", "comes", "skipped", "remove", "hooks_off"))
+@task("GroupOffload", holds=("whichever", "comes", "skipped", "remove", "hooks_off"))
 def test_blocks_in_another_order(student, rng):
     """Calls that begin within a group, end in one, come back to one and repeat a block; remove()
     while a group is there.   Oracle: what moves in which order, by hand."""
@@ -523,7 +535,7 @@ def test_blocks_in_another_order(student, rng):
     expect.equal(got[10], ([], list(range(8))), because=because, what="a call after remove()")
 
 
-@task("GroupOffload", gate=False, holds=("skipped",))
+@task("GroupOffload", holds=("skipped",))
 def test_a_skipped_last_block_leaves_no_second_group(student, rng):
     """Blocks 1 and 4 of six by two: one is the last of its group, and never runs.
     Oracle: at most one group's bytes at any moment."""

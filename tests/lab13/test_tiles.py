@@ -298,6 +298,10 @@ def test_tiles_that_do_not_fit_are_refused(student):
         for extent in (-1,) if because is NEGATIVE else (2, 0):
             with expect.raises(ValueError, because=because):
                 student.blend(*_torch(prev, cur, extent, 3))
+    cube = np.zeros((4, 4, 4, 4), np.float32)
+    for prev, cur in ((cube, cube[0]), (cube[0], cube)):
+        with expect.raises(ValueError, because="tiles have the same axes"):
+            student.blend(*_torch(prev, cur, 2, 0))
 
 
 def _torch(prev, cur, extent, dim):

@@ -126,3 +126,35 @@ decodes_the_whole_latent_and_cuts = lines(
         "            ]\n",
     ),
 )
+
+cuts_a_share_off = lines(
+    """The share of a tile was cut off to whole pixels: 0.3 of 9 is 2.7 and became 2. It is rounded
+    to the nearest whole latent pixel, here 3.""",
+    ("        overlap = round(overlap * tile)\n", "        overlap = int(overlap * tile)\n"),
+)
+
+image_in_the_latents_dtype = lines(
+    """The image was made in the dtype of the latent. A decoder may compute in another one, and
+    often does: the image has the dtype of its tiles.""",
+    ("out = here.new_empty(", "out = z.new_empty("),
+)
+
+cuts_no_axis_where_one_fits = lines(
+    """Where one axis fits into a tile the whole latent was decoded at once, though the other axis
+    may be as long as it likes. Each axis is cut or not by itself.""",
+    (
+        "    extent = overlap * scale\n",
+        "    if len(rows) == 1 or len(columns) == 1:\n"
+        "        rows, columns = [(0, height, 0, height)], [(0, width, 0, width)]\n"
+        "    extent = overlap * scale\n",
+    ),
+)
+
+one_grid_for_both_axes = lines(
+    """The grid of the height was used for the width as well, so only a square latent comes out
+    right. Each axis has its own length and its own grid.""",
+    (
+        "rows, columns = tile_grid(height, tile, overlap), tile_grid(width, tile, overlap)",
+        "rows = columns = tile_grid(height, tile, overlap)",
+    ),
+)
