@@ -235,11 +235,11 @@ def choose(
     million plans, so no answer may try them all. Each stays resident (no knob), or has one of
     three: "model" (all its weights come before its first call, in 1 copy), "group" (they come in
     every call, in `groups` copies), "sequential" (in every call, in `leaves` copies); and none or
-    one of its cuts. A copy of n bytes takes n / link_Bps + copy_s seconds, and the copies of a call are
-    weight_bytes together, however uneven the groups or leaves are. Nothing overlaps, and the way
-    back is free, since slow memory still has the weights. Seconds of a run: each component's calls
-    * (its seconds + its cut's seconds), and its copies. While a component runs, fast memory holds
-    all of its weights (resident, model), group_bytes or leaf_bytes; its activations; and the
+    one of its cuts. A copy of n bytes takes n / link_Bps + copy_s seconds, and the copies of a call
+    are weight_bytes together, however uneven the groups or leaves are. Nothing overlaps, and the
+    way back is free, since slow memory still has the weights. Seconds of a run: each component's
+    calls * (its seconds + its cut's seconds), and its copies. While a component runs, fast memory
+    holds all of its weights (resident, model), group_bytes or leaf_bytes; its activations; and the
     weights of every other component that is resident. The peak is the largest of these.
 
     Returns the plan with the fewest seconds whose peak is within budget_bytes, to the last byte; of

@@ -154,7 +154,7 @@ def test_a_slice_of_nothing_is_refused(student, rng):
             student.sliced_attention(q, k, v, heads, queries)
 
 
-@task("sliced_attention", gate=False, holds=("scores_dtype", "of_heads"))
+@task("sliced_attention", holds=("scores_dtype", "of_heads"))
 def test_scores_of_stable_diffusion(student):
     """With 512, 768 and 1,024 pixels the top layer's scores take 512, 2,592 and 8,192 MiB: 8 heads,
     batch 2 for guidance, fp16. Measured on 8 of the queries; a head at a time takes an eighth.

@@ -182,7 +182,8 @@ TILINGS += [(9, 2, 2), (10, 3, 1), (13, 5, 2)]
 )
 def test_each_pixel_is_its_tiles_weighted(student, rng, latent):
     """Tiles that disagree, each with its own mean and slopes, for nine tilings of 13 x 9 latent
-    pixels, and of latents that are narrower than the overlap.   Oracle: NumPy in float64, each tile's weight in each pixel in closed form."""
+    pixels, and of latents that are narrower than the overlap.
+    Oracle: NumPy in float64, each tile's weight in each pixel in closed form."""
     height, width = latent
     z = _latent(rng, 2, 4, height, width)
     for (tile, overlap, scale), (image, _calls) in zip(

@@ -126,7 +126,7 @@ walks_an_iterator_twice = lines(
     ),
 )
 
-tensors_of_the_beginning = lines(
+moves_a_groups_old_tensors = lines(
     """What moves was listed once, in the beginning. A forward may put a new tensor under a buffer's
     name: then the old one moves, which nobody needs, and the new one stays.""",
     (

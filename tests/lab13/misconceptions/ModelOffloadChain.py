@@ -105,7 +105,7 @@ finish_forgets_that_it_left = lines(
     ),
 )
 
-tensors_of_the_beginning = lines(
+moves_a_components_old_tensors = lines(
     """What moves was listed once, in the beginning. A forward may put a new tensor under a buffer's
     name: then the old one moves, which nobody needs, and the new one stays.""",
     (

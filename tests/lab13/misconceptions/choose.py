@@ -153,16 +153,6 @@ what_components_hold_is_added_up = lines(
     ),
 )
 
-smallest_peak_without_cuts = lines(
-    """The smallest peak that the error names was made of offloads alone. With the cuts as well it
-    is smaller.""",
-    (
-        "min(o[1] for o in _options(comp, False, link_Bps, copy_s)) for comp in components",
-        "min(o[1] for o in _options(comp, False, link_Bps, copy_s)[:: 1 + len(comp.cuts)])\n"
-        "            for comp in components",
-    ),
-)
-
 the_largest_group_is_copied_every_time = lines(
     """Every copy was charged as if it were the largest group or leaf. Together the copies of a call
     are all of the weights, however uneven the parts are.""",

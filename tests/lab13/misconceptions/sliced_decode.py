@@ -37,7 +37,7 @@ def puts_each_image_in_front(decoder, z):
     return torch.cat([decoder(one) for one in z.split(1)][::-1])
 
 
-image_in_the_latents_dtype = lines(
+images_in_the_latents_dtype = lines(
     """The images were made in the dtype of the latents. A decoder may compute in another one, and
     often does: the images have the decoder's.""",
     (
