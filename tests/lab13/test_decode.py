@@ -360,11 +360,21 @@ def test_the_latent_stays_as_it_is(student, rng):
 
 @task("tiled_decode", holds=("share", "whole_pixels"))
 def test_a_share_is_a_number_of_pixels(student, rng):
-    """Floats and the ints that they stand for.   Oracle: 0.25 of 8 is 2, 0.3 of 9 is nearly 3, 0.05
-    of 9 nearly 0, and an int is never a share: 1 is a pixel."""
+    """Floats and the ints that they stand for.   Oracle: 0.25 of 8 is 2, 0.3 of 9 nearly 3, 0.05 of
+    9 nearly 0 and 0.3 of 13 nearly 4, also where an axis is shorter; and an int is never a share: 1
+    is a pixel."""
     z = _latent(rng, 1, 4, 14, 11)
     cases = [(8, 0.25, 2), (8, 2, 2), (9, 0.3, 2), (9, 3, 2), (7, 0.0, 2), (7, 0, 2)]
-    cases += [(9, 0.05, 2), (9, 0, 2), (6, 0.7, 2), (6, 4, 2), (5, 1, 2), (5, 1, 2)]
+    cases += [
+        (13, 0.3, 2),
+        (13, 4, 2),
+        (9, 0.05, 2),
+        (9, 0, 2),
+        (6, 0.7, 2),
+        (6, 4, 2),
+        (5, 1, 2),
+        (5, 1, 2),
+    ]
     images = [image for image, _calls in student.probe.tiles(z, cases)]
     for place in range(0, len(cases), 2):
         expect.close(

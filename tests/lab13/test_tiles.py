@@ -18,7 +18,7 @@ RAMP = "pixel y of the ramp is (1 - y / extent) * prev + (y / extent) * cur"
 # --- tile_grid -----------------------------------------------------------------------------------
 
 
-@task("tile_grid", holds=("stride", "begin", "last", "rows", "crop"))
+@task("tile_grid", holds=("stride", "begin", "last", "rows", "crop", "ints"))
 def test_grids_that_can_be_drawn_by_hand(student):
     """Six axes.   Oracle: tiles of Stable Diffusion's size, laid by hand."""
     for args, want in (
@@ -31,6 +31,9 @@ def test_grids_that_can_be_drawn_by_hand(student):
     ):
         got = [tuple(row) for row in student.tile_grid(*args)]
         what = f"tile_grid{args}"
+        kinds = sorted({type(place).__name__ for row in got for place in row})
+        whole = "tensors are cut at whole places: ints"
+        expect.equal(kinds, ["int"], because=whole, what=f"types in {what}")
         expect.equal(len(got), len(want), because=REACHED, what=f"the number of tiles of {what}")
         expect.equal(got, want, because=STRIDE, what=what)
 
