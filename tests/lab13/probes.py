@@ -453,8 +453,8 @@ class Unit(nn.Module):
 
 class Units(nn.Module):
     """Units in a row. `tie`: units i and j have one weight. `keeps`: the whole holds the weight of
-    unit 0 as well, and multiplies by it at the end. `within`: a unit's gain is its dense layer's
-    bias. `skip` leaves out units of a call."""
+    unit 0 as well, and multiplies by it at the end. `within`: a unit holds its dense layer's bias,
+    as its gain, and its weight. `skip` leaves out units of a call."""
 
     def __init__(self, weights, tie=None, keeps=False, within=False):
         super().__init__()
@@ -464,6 +464,7 @@ class Units(nn.Module):
         self.last = self.units[0].dense.weight if keeps else None
         for unit in self.units if within else ():
             unit.dense.bias = unit.gain
+            unit.held = unit.dense.weight
 
     def forward(self, x, skip=()):
         for place, unit in enumerate(self.units):

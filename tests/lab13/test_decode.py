@@ -110,7 +110,7 @@ def test_the_peak_is_that_of_one_image_and_the_batch_of_images(student):
 def test_the_images_have_the_decoders_dtype(student, rng, latent, image):
     """A decoder that computes in another precision than its latent's, as with a VAE in float32
     behind a denoiser in fp16.   Oracle: the decoder in NumPy, in float64."""
-    z = _latent(rng, 3, 4, 5, 3).to(getattr(torch, latent))
+    z = torch.from_numpy(rng.normal(size=(3, 4, 5, 3))).to(getattr(torch, latent))
     seen = student.probe.sliced(z, 2, getattr(torch, image))
     expect.dtype(seen["images"], image, because=DTYPE, what="the images")
     because = "the images are as precise as the decoder that made them"
@@ -395,7 +395,7 @@ def test_the_image_has_the_decoders_precision(student, rng, latent, image):
     """A decoder that computes in its latent's precision, and two in another one, as with a VAE in
     float32 behind a denoiser in fp16.   Oracle: NumPy in float64, to rounding of the decoder's
     dtype."""
-    z = _latent(rng, 1, 4, 11, 8).to(getattr(torch, latent))
+    z = torch.from_numpy(rng.normal(size=(1, 4, 11, 8))).to(getattr(torch, latent))
     for tile, overlap in ((5, 2), (16, 4)):
         [(got, _calls)] = student.probe.tiles(z, [(tile, overlap, 2)], getattr(torch, image))
         what = f"the image in tiles of {tile}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -302,6 +304,13 @@ def test_tiles_that_do_not_fit_are_refused(student):
             with expect.raises(ValueError, because=because):
                 student.blend(*_torch(prev, cur, extent, 3))
     cube = np.zeros((4, 4, 4, 4), np.float32)
+    for dim, axis in itertools.permutations(range(4), 2):
+        because = f"tiles blended along axis {dim} agree along axis {axis}"
+        for length in (3, 1):
+            prev, cur = cube.take(range(length), axis), cube
+            for pair in ((prev, cur, 2, dim), (cur, prev, 2, dim - 4)):
+                with expect.raises(ValueError, because=because):
+                    student.blend(*_torch(*pair))
     for prev, cur in ((cube, cube[0]), (cube[0], cube)):
         with expect.raises(ValueError, because="tiles have the same axes"):
             student.blend(*_torch(prev, cur, 2, 0))
