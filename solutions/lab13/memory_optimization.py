@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
@@ -28,11 +27,13 @@ Decoder = Callable[[torch.Tensor], torch.Tensor]
 def sliced_decode(decoder: Decoder, z: torch.Tensor) -> torch.Tensor:
     """The images of a batch of latents, decoded one latent at a time.
 
-    z: (B, C, h, w). decoder: (b, C, h, w) -> (b, 3, H, W), for any b. Returns (B, 3, H, W), what
-    `decoder(z)` gives for a decoder that does not mix the images of a batch.
+    z: (B, C, h, w), with any strides. decoder: (b, C, h, w) -> (b, 3, H, W), for any b, in a dtype
+    that need not be z's. Returns (B, 3, H, W) in the decoder's dtype, what `decoder(z)` gives for a
+    decoder that does not mix the images of a batch. The decoder is called once for each latent,
+    which keeps its batch axis. Gradients reach z and the decoder's weights.
 
-    Peak memory: the images of the batch twice at most (they are collected), and one call of the
-    decoder for one latent. With B = 1 nothing is saved: it is that one call.
+    Peak memory, without gradients: the images of the batch twice at most (they are collected), and
+    one call of the decoder for one latent. With B = 1 nothing is saved: it is that one call.
 
     Raises ValueError where z has not four axes or holds no latent.
     Source: diffusers 0.42, AutoencoderKL.enable_slicing.
@@ -55,7 +56,8 @@ def tile_grid(L: int, tile: int, overlap: int) -> list[tuple[int, int, int, int]
     the image from this tile. The crop begins with its tile and ends where the next tile begins, or
     at L: the pixels that two tiles share belong to the later one, into which they are blended.
 
-    Raises ValueError for L below 1, tile below 1, or overlap not in 0..tile - 1.
+    Raises ValueError for L below 1, tile below 1, or overlap not in 0..tile - 1, also where the
+    axis fits into one tile.
     """
     # BEGIN SOLUTION tile_grid
     if L < 1 or tile < 1:
@@ -77,13 +79,15 @@ def blend(prev: torch.Tensor, cur: torch.Tensor, extent: int, dim: int) -> torch
     The last `extent` pixels of prev and the first `extent` of cur show the same place. There pixel
     y of 0..extent - 1 becomes (1 - y / extent) * prev + (y / extent) * cur: the first one is prev's
     alone, and the first one behind the ramp is cur's alone. A tile that is shorter than `extent`
-    along dim makes the ramp as long as that tile.
+    along dim makes the ramp as long as that tile; one without a pixel there gives cur.
 
-    prev and cur have the same shape apart from dim, and the same dtype. extent: in pixels of what
-    is blended, 0 or more; 0 gives cur. dim: may be negative. Returns a new tensor of cur's shape
-    and dtype; prev and cur stay as they are, since their other borders are still to be blended.
+    prev and cur have the same shape apart from dim, with any number of axes and any strides, and
+    the same floating dtype. extent: in pixels of what is blended, 0 or more; 0 gives cur. dim: one
+    of their axes, may be negative. Returns a new tensor of cur's shape and dtype; prev and cur stay
+    as they are, since their other borders are still to be blended. Gradients reach both.
 
-    Raises ValueError for a negative extent or shapes that differ elsewhere than along dim.
+    Raises ValueError for a negative extent, or shapes that differ elsewhere than along dim: a
+    length of 1 is not stretched, and an extent of 0 is no excuse.
     Source: diffusers 0.42, AutoencoderKL.blend_v and blend_h (which write into cur).
     """
     # BEGIN SOLUTION blend
@@ -113,21 +117,25 @@ def tiled_decode(
 ) -> torch.Tensor:
     """The image of a latent, decoded in overlapping tiles that are blended into each other.
 
-    z: (B, C, h, w). decoder: (B, C, a, b) -> (B, 3, scale * a, scale * b), of the channels and
-    dtype that it likes. tile: side of a tile in latent pixels. overlap: what neighbours share; an
-    int is latent pixels, a float a share of the tile, rounded to whole latent pixels *once*.
-    Returns (B, 3, scale * h, scale * w), for every tile and overlap.
+    z: (B, C, h, w), with any strides. decoder: (B, C, a, b) -> (B, 3, scale * a, scale * b); it may
+    give another number of channels, and another dtype than z's: the image has them, too. tile: side
+    of a tile in latent pixels. overlap: what neighbours share; an int is latent pixels, a float a
+    share of the tile, rounded to the nearest whole latent pixel *once*. Returns (B, 3, scale * h,
+    scale * w), for every tile and overlap. Gradients reach z and the decoder's weights.
 
     The tiles are `tile_grid`'s along both axes. A pixel that several tiles show is blended along
     the height and along the width, and the weight of a tile is the product of the two: where four
     tiles meet, (1 - wy)(1 - wx), (1 - wy) wx, wy (1 - wx) and wy wx with the ramps wy and wx of
-    `blend`. An axis that fits into one tile is not cut; a latent that fits is one call.
+    `blend`. Each tile is decoded once. An axis that fits into one tile is not cut, whether the
+    other one is or not; a latent that fits is one call.
 
-    Peak memory: the image once, one call of the decoder for one tile, and, beside these, never
-    more than two rows of tiles. z and what the decoder returns stay as they are.
+    Peak memory, without gradients: the image once, one call of the decoder for one tile, and,
+    beside these, never more than two rows of tiles (so borders may be views of their tiles). z and
+    what the decoder returns stay as they are: it may be a view of z, or expanded.
 
-    Raises ValueError for what tile_grid refuses, for a scale below 1, a float overlap outside of
-    [0, 1), and for a decoder whose tile is not scale times as large as its latent.
+    Raises ValueError for what tile_grid refuses, for a scale below 1, for a float overlap outside
+    of [0, 1), also where it would be rounded to 0, and for a decoder of which any tile is not
+    scale times as high and as wide as its latent.
     Source: diffusers 0.42, AutoencoderKL.tiled_decode, which differs where four tiles meet.
     """
     # BEGIN SOLUTION tiled_decode
@@ -181,12 +189,14 @@ def sliced_attention(
 ) -> torch.Tensor:
     """softmax(q k^T / sqrt(D)) v, with the scores of a few heads and queries in memory at a time.
 
-    q: (B, H, S, D); k: (B, H, T, D); v: (B, H, T, E), in one dtype. Returns (B, H, S, E) in that
-    dtype. The scores of a slice are (B, heads, queries, T) in that dtype, with heads at most
+    q: (B, H, S, D); k: (B, H, T, D); v: (B, H, T, E), in one floating dtype and with any strides.
+    Returns (B, H, S, E) in that dtype. Scores may be large: a softmax of thousands does not
+    overflow. The scores of a slice are (B, heads, queries, T) in that dtype, with heads at most
     heads_per_slice and queries at most queries_per_slice; the last slice may be smaller, and a size
     above what there is means all. Besides its inputs and the output a call holds one slice's
-    tensors: its scores, their softmax, its inputs and its result. Slices are as large as allowed,
-    each a product, a softmax and a product (no fused attention call: it holds no scores).
+    tensors: its scores, also before they are scaled, their softmax, its inputs and its result.
+    Slices are as large as allowed, each a product, a softmax and a product (no fused attention
+    call: it holds no scores). For inference: no gradient need pass.
     Raises ValueError for a size below 1.
     Source: diffusers 0.42, enable_attention_slicing.
     """
@@ -227,17 +237,20 @@ class SequentialOffload:
 
     module: any module. Every module in it that holds parameters or buffers of its own is one to
     hook, whether it has children or not; its own tensors come before its forward and leave after
-    it. to_fast(tensor), to_slow(tensor): move one tensor's values, and each call is a copy over the
-    link (see arena_lab13.py). On construction everything goes to slow memory. A tensor that a
-    module holds under two names moves once; one that a running module and a module within it both
-    hold stays until the outer one is done. Buffers that a forward changes keep their new values.
+    it, in every call. to_fast(tensor), to_slow(tensor): move one tensor's values, and each call is
+    a copy over the link (see arena_lab13.py). On construction everything goes to slow memory, each
+    tensor once. A tensor that a module holds under two names moves once; one that a running module
+    and a module within it both hold stays until the outer one is done. A buffer that a forward
+    changes keeps its new value, whether it was changed in place or is a new tensor under the old
+    name: then it is the new one that leaves. Arguments and outputs pass through as they are. After
+    a forward that raised nothing is promised.
     Source: diffusers 0.42, enable_sequential_cpu_offload; accelerate 1.15, cpu_offload.
     """
 
     def __init__(self, module: nn.Module, to_fast: Move, to_slow: Move) -> None:
         # BEGIN SOLUTION SequentialOffload
         self.module, self.to_fast, self.to_slow = module, to_fast, to_slow
-        self.users: Counter[int] = Counter()
+        self.running: list[nn.Module] = []
         self.hooks = []
         for tensor in [*module.parameters(), *module.buffers()]:
             to_slow(tensor)
@@ -256,28 +269,33 @@ class SequentialOffload:
             self.to_fast(tensor)
 
     def come(self, part: nn.Module, _args: object) -> None:
-        for tensor in own_tensors(part):
-            self.users[id(tensor)] += 1
-            if self.users[id(tensor)] == 1:
-                self.to_fast(tensor)
+        for tensor in self.unused(part):
+            self.to_fast(tensor)
+        self.running.append(part)
 
     def go(self, part: nn.Module, _args: object, _output: object) -> None:
-        for tensor in own_tensors(part):
-            self.users[id(tensor)] -= 1
-            if self.users[id(tensor)] == 0:
-                self.to_slow(tensor)
+        self.running.remove(part)
+        for tensor in self.unused(part):
+            self.to_slow(tensor)
+
+    def unused(self, part: nn.Module) -> list[torch.Tensor]:
+        """What a module holds now, also what its forward put there, and no running one holds."""
+        used = {id(tensor) for other in self.running for tensor in own_tensors(other)}
+        return [tensor for tensor in own_tensors(part) if id(tensor) not in used]
         # END SOLUTION
 
 
 class ModelOffloadChain:
     """Model CPU offload: of the components of a pipeline at most one is in fast memory.
 
-    components: modules by name; seq: names in the order in which they run, as in
-    "text_encoder->denoiser->decoder". Those named go to slow memory on construction, the others
-    stay where they are. When a component is called that is not in fast memory, the one that is
-    leaves first, then it comes, whole; it stays there until another one is called, so a denoiser
-    comes once for all its steps. Each distinct tensor of a component moves once.
-    Raises ValueError for a name that is no component or stands there twice.
+    components: modules by name, which share no tensor; seq: names in the order in which they run,
+    without blanks, as in "text_encoder->denoiser->decoder". Those named go to slow memory on
+    construction, the others stay where they are. When a component is called that is not in fast
+    memory, whichever other one is leaves first, then it comes, whole; it stays there until another
+    one of seq is called, so a denoiser comes once for all its steps. Each distinct tensor of a
+    component moves once. Buffers that a forward changes, in place or as new tensors under the old
+    names, keep their new values and leave with it. Arguments and outputs pass through as they are.
+    Raises ValueError that names what is no component or stands there twice, before anything moves.
     Source: diffusers 0.42, enable_model_cpu_offload and model_cpu_offload_seq.
     """
 
@@ -285,7 +303,7 @@ class ModelOffloadChain:
         self, components: dict[str, nn.Module], seq: str, to_fast: Move, to_slow: Move
     ) -> None:
         # BEGIN SOLUTION ModelOffloadChain
-        names = [name.strip() for name in seq.split("->")]
+        names = seq.split("->")
         for name in names:
             if name not in components or names.count(name) > 1:
                 raise ValueError(f"{name!r} is not one of {', '.join(components)}, named once")
@@ -298,7 +316,8 @@ class ModelOffloadChain:
         # END SOLUTION
 
     def finish(self) -> None:
-        """End of a run: whatever is still in fast memory leaves."""
+        """End of a run: whichever of the chain is still in fast memory leaves, if any; the next
+        one that is called comes again."""
         # BEGIN SOLUTION ModelOffloadChain
         if self.resident is not None:
             self.move(self.resident, self.to_slow)
@@ -306,7 +325,8 @@ class ModelOffloadChain:
         # END SOLUTION
 
     def remove(self) -> None:
-        """Take the hooks off and bring every component back to fast memory."""
+        """Take the hooks off and bring every component of seq back to fast memory, also before
+        `finish()`."""
         # BEGIN SOLUTION ModelOffloadChain
         self.finish()
         for hook in self.hooks:
@@ -329,10 +349,13 @@ class ModelOffloadChain:
 class GroupOffload:
     """Group offload: of a list of blocks, k in a row are in fast memory at a time.
 
-    blocks: distinct modules, called one after the other; the last group may be smaller than k. On
-    construction all go to slow memory. A group comes when one of its blocks is called and the group
-    is not there, and leaves after the forward of its last block, or, where that one is skipped,
-    before another group comes. A tensor that blocks of one group share moves once with it.
+    blocks: distinct modules, called one after the other, in a list or from any other iterable; the
+    last group may be smaller than k. On construction all go to slow memory, each tensor once. A
+    group comes, whole, when one of its blocks is called, whichever it is, and the group is not
+    there; it leaves after the forward of its last block, or, where that one is skipped, before
+    another group comes. A tensor that blocks of one group share moves once with it. Buffers that a
+    forward changes, in place or as new tensors under the old names, keep their new values and leave
+    with the group. Arguments and outputs pass through as they are.
     Raises ValueError for k below 1.
     Source: diffusers 0.42, apply_group_offloading with offload_type="block_level".
     """
@@ -382,18 +405,21 @@ def choose(
 ) -> Plan:
     """The fastest way to run a pipeline within a memory budget.
 
-    Each component stays resident (no knob), or has one of three: "model" (all its weights come
-    before its first call: 1 copy), "group" (in every call `groups` copies, group_bytes at a time),
-    "sequential" (in every call `leaves` copies, leaf_bytes at a time); and none or one of its cuts.
-    A copy of n bytes takes n / link_Bps + copy_s seconds, nothing overlaps, and the way back is
-    free, since slow memory still has the weights. Seconds of a run: each component's calls * (its
-    seconds + its cut's seconds), and its copies. While a component runs, fast memory holds all of
-    its weights (resident, model), group_bytes or leaf_bytes; its activations; and the weights of
-    every other component that is resident. The peak is the largest of these.
+    components: one at least, each with a name of its own; ten with a cut each have a thousand
+    million plans, so no answer may try them all. Each stays resident (no knob), or has one of
+    three: "model" (all its weights come before its first call, in 1 copy), "group" (they come in
+    every call, in `groups` copies), "sequential" (in every call, in `leaves` copies); and none or
+    one of its cuts. A copy of n bytes takes n / link_Bps + copy_s seconds, and the copies of a call
+    are weight_bytes together, however uneven the groups or leaves are. Nothing overlaps, and the
+    way back is free, since slow memory still has the weights. Seconds of a run: each component's
+    calls * (its seconds + its cut's seconds), and its copies. While a component runs, fast memory
+    holds all of its weights (resident, model), group_bytes or leaf_bytes; its activations; and the
+    weights of every other component that is resident. The peak is the largest of these.
 
-    Returns the plan with the fewest seconds whose peak is within budget_bytes; of equal ones (to
-    1e-9 of the seconds) that with the smallest peak, then with the fewest knobs. Raises ValueError
-    that names the smallest possible peak in bytes if the budget is below it.
+    Returns the plan with the fewest seconds whose peak is within budget_bytes, to the last byte; of
+    equal ones (to 1e-9 of the seconds, so that no rounding decides) that with the smallest peak,
+    then with the fewest knobs. Raises ValueError that names the smallest possible peak in bytes if
+    the budget is below it.
     """
     # BEGIN SOLUTION choose
     best: tuple[float, int, int] | None = None

@@ -28,10 +28,12 @@ def attention(q, k, v):
 class Row:
     """Units in float64, with how often each has been called; `rows` are (weight, bias, gain)."""
 
-    def __init__(self, rows, tie=None, keeps=False):
+    def __init__(self, rows, tie=None, keeps=False, within=False):
         self.rows = [[np.asarray(part, np.float64) for part in row] for row in rows]
         if tie:
             self.rows[tie[1]][0] = self.rows[tie[0]][0]
+        for row in self.rows if within else ():
+            row[1] = row[2]
         self.keeps = keeps
         self.calls = [0] * len(self.rows)
 
@@ -42,6 +44,33 @@ class Row:
                 self.calls[place] += 1
                 x = x + np.tanh(x @ weight.T + bias) * gain / self.calls[place]
         return x @ self.rows[0][0].T if self.keeps else x
+
+
+class Layers:
+    """What the probes' Layers compute, in float64: `rows` are (weight, gain), and each layer has a
+    total of what it has seen and a number of calls."""
+
+    def __init__(self, rows, order):
+        self.rows = [[np.asarray(part, np.float64) for part in row] for row in rows]
+        self.order = order
+        self.totals = [np.zeros_like(gain) for _weight, gain in self.rows]
+        self.calls = [0] * len(rows)
+
+    def __call__(self, x, times):
+        """The output, and the number of calls of each layer that ran."""
+        x, counts = np.asarray(x, np.float64), []
+        for place in self.order:
+            weight, gain = self.rows[place]
+            self.calls[place] += 1
+            self.totals[place] = self.totals[place] + x.mean(0)
+            x = times * (x @ weight.T) * 2 * gain + self.totals[place] / self.calls[place]
+            counts.append(self.calls[place])
+        return x, counts
+
+
+def layer_bytes(dim):
+    """A layer's weight, gain and total in float32, and its number of calls in int64."""
+    return 4 * (dim * dim + 2 * dim) + 8
 
 
 def sizes(dim, dtype_bytes=4):

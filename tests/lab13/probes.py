@@ -17,14 +17,16 @@ from grader import meters
 
 class Uneven:
     """A decoder in which a tile shows what it is: nearest upsampling, and the tile's own mean and
-    slopes, which its neighbour does not share. Notes the shape of each call."""
+    slopes, which its neighbour does not share. It computes in `dtype`, or in its latent's. Notes
+    the shape of each call."""
 
-    def __init__(self, scale):
-        self.scale = scale
+    def __init__(self, scale, dtype=None):
+        self.scale, self.dtype = scale, dtype
         self.calls = []
 
     def __call__(self, z):
         self.calls.append(tuple(z.shape))
+        z = z.to(self.dtype or z.dtype)
         big = z[..., :3, :, :].repeat_interleave(self.scale, -2).repeat_interleave(self.scale, -1)
         high, wide = big.shape[-2:]
         down = torch.arange(high, dtype=z.dtype) / high
@@ -34,14 +36,15 @@ class Uneven:
 
 
 class Level:
-    """A decoder whose image is flat: the mean of the latent that it is given, everywhere."""
+    """A decoder whose image is flat: the mean of the latent that it is given, everywhere. It is
+    expanded, so all of its pixels lie in one place and none can be written to."""
 
     def __init__(self, scale):
         self.scale = scale
 
     def __call__(self, z):
         mean = z[:, :3].mean((2, 3), keepdim=True)
-        return mean.expand(-1, -1, self.scale * z.shape[2], self.scale * z.shape[3]).clone()
+        return mean.expand(-1, -1, self.scale * z.shape[2], self.scale * z.shape[3])
 
 
 class Normed(nn.Module):
@@ -81,9 +84,31 @@ def _same(z):
     return z
 
 
-def sliced(student, z, scale):
+def _nearest(z, scale):
+    return z.repeat_interleave(scale, -2).repeat_interleave(scale, -1)
+
+
+class Misshapen:
+    """A decoder of three channels whose tiles have another size than `scale` says: `more` rows and
+    columns, axes in the wrong order, or always the size of a whole tile."""
+
+    def __init__(self, scale, tile, more):
+        self.scale, self.tile, self.more = scale, tile, more
+
+    def __call__(self, z):
+        high, wide = self.scale * z.shape[-2], self.scale * z.shape[-1]
+        if self.more == "turned":
+            high, wide = wide, high
+        elif self.more == "whole":
+            high = wide = self.scale * self.tile
+        else:
+            high, wide = high + self.more[0], wide + self.more[1]
+        return z.new_zeros(len(z), 3, high, wide)
+
+
+def sliced(student, z, scale, dtype=None):
     """sliced_decode of this latent: images, and the shape of each call of the decoder."""
-    decoder = Uneven(scale)
+    decoder = Uneven(scale, dtype)
     return {"images": student.sliced_decode(decoder, z), "calls": decoder.calls}
 
 
@@ -117,12 +142,70 @@ def blends(student, rows):
     return found
 
 
-def tiles(student, z, cases):
+def gradients(student, function, z, weight, pull, scale, arguments):
+    """The gradients of sum(image * pull) for z and the decoder's weight, None for one that nothing
+    reached. The decoder makes each latent pixel's square by itself: its number squared, times the
+    weight of its channel."""
+    z, weight = z.clone().requires_grad_(), weight.clone().requires_grad_()
+
+    def decoder(part):
+        return _nearest(part.square() * weight[:, None, None], scale)
+
+    return _pulled(getattr(student, function)(decoder, z, *arguments), pull, (z, weight))
+
+
+def blend_gradients(student, prev, cur, extent, dim, pull):
+    """The gradients of sum(blend * pull) for prev and cur, None for one that nothing reached."""
+    prev, cur = prev.clone().requires_grad_(), cur.clone().requires_grad_()
+    return _pulled(student.blend(prev, cur, extent, dim), pull, (prev, cur))
+
+
+def _pulled(out, pull, leaves):
+    if not out.requires_grad:
+        return [None for _ in leaves]
+    found = torch.autograd.grad((out * pull).sum(), leaves, allow_unused=True)
+    return [None if part is None else part.clone() for part in found]
+
+
+def misshapen_tiles(student, z, tile, overlap, scale, more):
+    """tiled_decode with a decoder whose tiles have the wrong size."""
+    return student.tiled_decode(Misshapen(scale, tile, more), z, tile, overlap, scale)
+
+
+def plain_tiles(student, z, cases, dtype=None):
+    """tiled_decode with nearest upsampling of all channels, in another dtype than z's, for each
+    (tile, overlap, scale)."""
+    found = []
+    for tile, overlap, scale in cases:
+
+        def decoder(part, scale=scale):
+            return _nearest(part.to(dtype or part.dtype), scale)
+
+        found.append(student.tiled_decode(decoder, z, tile, overlap, scale))
+    return found
+
+
+def kept_tiles(student, z, tile, overlap, scale):
+    """tiled_decode with a decoder that keeps what it returns: the image, how many tiles there were
+    and how many of them are not any more what they were."""
+    decoder, kept = Uneven(scale), []
+
+    def keeping(part):
+        out = decoder(part)
+        kept.append((out, out.clone()))
+        return out
+
+    image = student.tiled_decode(keeping, z, tile, overlap, scale)
+    changed = sum(not torch.equal(*pair) for pair in kept)
+    return {"image": image, "tiles": len(kept), "changed": changed}
+
+
+def tiles(student, z, cases, dtype=None):
     """tiled_decode with `Uneven` for each (tile, overlap, scale): the image and the calls' shapes
     of the decoder."""
     found = []
     for tile, overlap, scale in cases:
-        decoder = Uneven(scale)
+        decoder = Uneven(scale, dtype)
         image = student.tiled_decode(decoder, z, tile, overlap, scale)
         found.append((image, decoder.calls))
     return found
@@ -299,18 +382,18 @@ class Link:
     def __init__(self, names):
         self.names = {id(tensor): name for tensor, name in names.items()}
         self.tensors = list(names)
-        self.held, self.moves = {}, []
+        self.held, self.moves = {}, []  # with the tensor itself, so that its id stays its own
 
     def to_slow(self, tensor):
         if id(tensor) not in self.held:
             host = numpy.array(tensor.detach().numpy(), copy=True)
-            self.held[id(tensor)] = host
+            self.held[id(tensor)] = (tensor, host)
             tensor.data = tensor.data.new_empty(0)
-        self._note("slow", tensor, self.held[id(tensor)].nbytes)
+        self._note("slow", tensor, self.held[id(tensor)][1].nbytes)
 
     def to_fast(self, tensor):
         if id(tensor) in self.held:
-            fast = torch.from_numpy(self.held.pop(id(tensor))).clone()
+            fast = torch.from_numpy(self.held.pop(id(tensor))[1]).clone()
             tensor.data = fast
         self._note("fast", tensor, tensor.nbytes)
 
@@ -324,6 +407,21 @@ class Link:
             storage = tensor.untyped_storage()
             found[storage._cdata] = storage.nbytes()
         return sum(found.values())
+
+    def travelled(self, way):
+        return sum(row[2] for row in self.moves if row[0] == way)
+
+
+class ChangingLink(Link):
+    """A link of modules whose forwards put new tensors into the place of old ones."""
+
+    def __init__(self, modules):
+        super().__init__({})
+        self.modules = modules
+
+    def fast_bytes(self):
+        self.tensors = list(_named(self.modules))
+        return super().fast_bytes()
 
 
 class Dense(nn.Linear):
@@ -355,14 +453,18 @@ class Unit(nn.Module):
 
 class Units(nn.Module):
     """Units in a row. `tie`: units i and j have one weight. `keeps`: the whole holds the weight of
-    unit 0 as well, and multiplies by it at the end. `skip` leaves out units of a call."""
+    unit 0 as well, and multiplies by it at the end. `within`: a unit holds its dense layer's bias,
+    as its gain, and its weight. `skip` leaves out units of a call."""
 
-    def __init__(self, weights, tie=None, keeps=False):
+    def __init__(self, weights, tie=None, keeps=False, within=False):
         super().__init__()
         self.units = nn.ModuleList(Unit(*row) for row in weights)
         if tie:
             self.units[tie[1]].dense.weight = self.units[tie[0]].dense.weight
         self.last = self.units[0].dense.weight if keeps else None
+        for unit in self.units if within else ():
+            unit.dense.bias = unit.gain
+            unit.held = unit.dense.weight
 
     def forward(self, x, skip=()):
         for place, unit in enumerate(self.units):
@@ -457,6 +559,135 @@ def offload(student, kind, settings, parts, calls):
     }
 
 
+class Layer(nn.Module):
+    """times * x W^T * 2 gain + total / calls: a child without a bias, a parameter under two names,
+    a buffer that is a new tensor in each call and one, not in the state_dict, that is counted up in
+    place. Returns the output and the number of calls."""
+
+    def __init__(self, weight, gain):
+        super().__init__()
+        self.linear = nn.Linear(*weight.shape[::-1], bias=False)
+        self.linear.weight.data = weight.clone()
+        self.gain = nn.Parameter(gain.clone())
+        self.second_name = self.gain
+        self.register_buffer("total", torch.zeros_like(gain))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def forward(self, x, *, times):
+        self.calls.add_(1)
+        self.total = self.total + x.mean(0)
+        out = times * self.linear(x) * (self.gain + self.second_name)
+        return out + self.total / self.calls, int(self.calls)
+
+
+class Layers(nn.Module):
+    """Layers in a row, in which one may stand twice."""
+
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x, *, times):
+        counts = []
+        for layer in self.layers:
+            x, count = layer(x, times=times)
+            counts.append(count)
+        return x, counts
+
+
+def lasting(student, kind, rows, order, xs, times, k=2):
+    """Layers whose buffers change, in this order, under one of the three classes. For each x: the
+    output, the counts, bytes in fast memory after the call and bytes to fast and to slow in it;
+    and in the end, after remove(), each layer's total and calls, and bytes in fast memory."""
+    layers = [Layer(*row) for row in rows]
+    whole = Layers([layers[place] for place in order])
+    parts = {f"part{place}": layer for place, layer in enumerate(layers)}
+    link = ChangingLink(parts)
+    movers = (link.to_fast, link.to_slow)
+    if kind == "SequentialOffload":
+        made = student.SequentialOffload(whole, *movers)
+    elif kind == "ModelOffloadChain":
+        made = student.ModelOffloadChain(parts, "->".join(parts), *movers)
+    else:
+        made = student.GroupOffload((layer for layer in layers), k, *movers)
+    first = (link.travelled("slow"), link.fast_bytes())
+    found = []
+    with torch.no_grad():
+        for x in xs:
+            link.moves.clear()
+            try:
+                out, counts = whole(x, times=times)
+            except RuntimeError as error:
+                return {"stopped": _without_weights(error)}
+            found.append((out, counts, link.fast_bytes(), *map(link.travelled, ("fast", "slow"))))
+    made.remove()
+    states = [(layer.total, int(layer.calls) if layer.calls.numel() else 0) for layer in layers]
+    return {
+        "stopped": "",
+        "first": first,
+        "calls": found,
+        "states": states,
+        "returned": link.fast_bytes(),
+    }
+
+
+CONTAINERS = {
+    "list": list,
+    "tuple": tuple,
+    "ModuleList": nn.ModuleList,
+    "iterator": iter,
+    "generator": lambda modules: (module for module in modules),
+}
+
+
+def course(student, kind, rows, happens, settings):
+    """Modules of one unit each under ModelOffloadChain or GroupOffload, and what happens to them,
+    one after the other: a call of the module with this number, finish() or remove(). For each: what
+    moved, as (direction, module) in order, and which modules are in fast memory afterwards."""
+    modules = [Units([row]) for row in rows]
+    names = _named({f"{place} ": module for place, module in enumerate(modules)})
+    link = Link(names)
+    if kind == "ModelOffloadChain":
+        parts = {f"part{place}": module for place, module in enumerate(modules)}
+        made = student.ModelOffloadChain(parts, settings["seq"], link.to_fast, link.to_slow)
+    else:
+        made = student.GroupOffload(
+            CONTAINERS[settings["container"]](modules), settings["k"], link.to_fast, link.to_slow
+        )
+    x = torch.ones(1, rows[0][0].shape[1])
+    found = []
+    with torch.no_grad():
+        for event in happens:
+            link.moves.clear()
+            if isinstance(event, int):
+                try:
+                    modules[event](x)
+                except RuntimeError as error:
+                    return {"stopped": _without_weights(error)}
+            else:
+                getattr(made, event)()
+            moves = list(dict.fromkeys((way, int(name.split()[0])) for way, name, *_ in link.moves))
+            there = [
+                place
+                for place, module in enumerate(modules)
+                if all(t.untyped_storage().nbytes() for t in _named({"": module}))
+            ]
+            found.append((moves, there))
+    return {"stopped": "", "found": found}
+
+
+def refused_chain(student, names, seq):
+    """What ModelOffloadChain said when it refused this order of linear layers ("" if it did not),
+    and how many copies there had been by then."""
+    parts = {name: nn.Linear(2, 2) for name in names}
+    link = Link(_named(parts))
+    try:
+        student.ModelOffloadChain(parts, seq, link.to_fast, link.to_slow)
+    except ValueError as error:
+        return str(error), len(link.moves)
+    return "", len(link.moves)
+
+
 def offloaded_linear(student, rows, x):
     """Two linear layers with tanh between them under SequentialOffload: the output, and bytes in
     fast memory before and after the call."""
@@ -487,7 +718,7 @@ class Unseen(Link):
 
     def to_fast(self, tensor):
         if id(tensor) in self.held:
-            tensor.data = torch.from_numpy(self.held.pop(id(tensor)))
+            tensor.data = torch.from_numpy(self.held.pop(id(tensor))[1])
         self._note("fast", tensor, tensor.nbytes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from grader.suite import expect, task
 
@@ -24,7 +25,7 @@ def _tensors(*arrays):
     return [torch.from_numpy(array) for array in arrays]
 
 
-@task("sliced_attention")
+@task("sliced_attention", holds=("attention", "other_width", "rest", "all_of_it"))
 def test_every_slice_size_gives_the_same_attention(student, rng):
     """Heads and queries may be cut anywhere.   Oracle: float64 softmax computed in one piece."""
     q, k, v = _qkv(rng, 2, 3, 13, 17, 8, 5)
@@ -37,7 +38,7 @@ def test_every_slice_size_gives_the_same_attention(student, rng):
         expect.close(got, want, because=because, n=17, dtype="float32", what=what)
 
 
-@task("sliced_attention")
+@task("sliced_attention", holds=("of_heads", "of_queries", "held", "not_fused", "by_hand"))
 def test_a_slice_is_all_that_is_held(student, rng):
     """The peak is the output and one slice's tensors: 8 heads of 512 x 512 scores are 8 MiB, two
     heads of 64 queries 0.25 MiB.   Oracle: sizes multiplied out, held against two meters."""
@@ -61,7 +62,7 @@ def test_a_slice_is_all_that_is_held(student, rng):
         expect.close(got[name], want, because=because, n=t, dtype="float32")
 
 
-@task("sliced_attention")
+@task("sliced_attention", holds=("as_large", "rest"))
 def test_slices_are_as_large_as_allowed(student, rng):
     """Two products a slice and no work twice: 5 heads by 2 and 50 queries by 16 are 12 slices.
     Oracle: 2 ceil(H / heads) ceil(S / queries) products, 2 B H S T (D + E) FLOPs."""
@@ -77,7 +78,41 @@ def test_slices_are_as_large_as_allowed(student, rng):
     expect.close(got["out"], want, because="it is attention", n=t, dtype="float32")
 
 
-@task("sliced_attention", gate=False)
+@task("sliced_attention", holds=("all_of_it", "as_large"))
+@pytest.mark.parametrize(
+    ("sizes", "slices"), [((5, 50), 1), ((6, 51), 1), ((99, 16), 4), ((4, 500), 2)]
+)
+def test_a_size_above_what_there_is_means_all(student, rng, sizes, slices):
+    """5 heads and 50 queries in slices of all of them, and of more.   Oracle: two products for each
+    slice; float64 softmax computed in one piece."""
+    q, k, v = _qkv(rng, 1, 5, 50, 7, 8, 8)
+    got = student.probe.attention(*_tensors(q, k, v), *sizes)
+    because = "a slice of more heads or queries than there are is one of all of them"
+    expect.equal(got["products"], 2 * slices, because=because, what="matrix products")
+    want = oracles.attention(q, k, v)
+    expect.close(got["out"], want, because="it is attention", n=7, dtype="float32")
+
+
+@task("sliced_attention", holds=("large_scores",))
+def test_large_scores_do_not_overflow(student, rng):
+    """Scores of many thousands of both signs, rows in which all of them are far below 0 and rows
+    far below others of their slice. They are whole numbers, so every order of sums gives the same.
+    Oracle: float64 softmax, which subtracts each row's largest score."""
+    b, h, s, t, d = 1, 2, 12, 9, 16
+    q = 4 * rng.integers(-8, 9, (b, h, s, d)).astype("float32")
+    k = 16 * rng.integers(-8, 9, (b, h, t, d)).astype("float32")
+    k[..., 0] = 128
+    q[:, :, ::4] = 0
+    q[:, :, ::4, 0] = [-400, -40, 400]
+    v = rng.normal(size=(b, h, t, d)).astype("float32")
+    for sizes in ((1, 4), (2, 12)):
+        got = student.sliced_attention(*_tensors(q, k, v), *sizes)
+        because = "subtract each row's largest score: exp of the others is between 0 and 1"
+        want = oracles.attention(q, k, v)
+        expect.close(got, want, because=because, n=t, dtype="float32", what=f"slices of {sizes}")
+
+
+@task("sliced_attention", gate=False, holds=("dtype",))
 def test_torch_agrees_in_every_dtype(student, rng):
     """The output has the inputs' dtype, and is what PyTorch's own attention gives.
     Oracle: scaled_dot_product_attention in float64 on the rounded inputs."""
@@ -85,7 +120,7 @@ def test_torch_agrees_in_every_dtype(student, rng):
     from torch.nn import functional
 
     made = _tensors(*_qkv(rng, 2, 4, 31, 33, 16, 16, "float64"))
-    for name in ("float64", "float32", "bfloat16"):
+    for name in ("float64", "float32", "float16", "bfloat16"):
         inputs = [x.to(getattr(torch, name)) for x in made]
         want = functional.scaled_dot_product_attention(*(x.double() for x in inputs))
         got = student.sliced_attention(*inputs, 3, 10)
@@ -97,7 +132,7 @@ def test_torch_agrees_in_every_dtype(student, rng):
         expect.close(got.double(), want, because=because, n=n, dtype=name, c=8)
 
 
-@task("sliced_attention", gate=False)
+@task("sliced_attention", gate=False, holds=("strides",))
 def test_a_view_is_cut_without_changing_it(student, rng):
     """q, k and v may be views of one projection, as in a real block.
     Oracle: the same numbers in arrays of their own."""
@@ -110,16 +145,16 @@ def test_a_view_is_cut_without_changing_it(student, rng):
     expect.close(got, want, because="strides are no values", n=21, dtype="float32")
 
 
-@task("sliced_attention", gate=False)
+@task("sliced_attention", gate=False, holds=("size_below_one",))
 def test_a_slice_of_nothing_is_refused(student, rng):
     """A size below 1 would be no slice.   Oracle: ValueError."""
     q, k, v = _tensors(*_qkv(rng, 1, 2, 4, 4, 2, 2))
-    for heads, queries in ((0, 4), (2, 0), (-1, 4)):
+    for heads, queries in ((0, 4), (2, 0), (-1, 4), (2, -3), (0, 0)):
         with expect.raises(ValueError, because="a slice holds one head and one query at least"):
             student.sliced_attention(q, k, v, heads, queries)
 
 
-@task("sliced_attention", gate=False)
+@task("sliced_attention", holds=("scores_dtype", "of_heads"))
 def test_scores_of_stable_diffusion(student):
     """With 512, 768 and 1,024 pixels the top layer's scores take 512, 2,592 and 8,192 MiB: 8 heads,
     batch 2 for guidance, fp16. Measured on 8 of the queries; a head at a time takes an eighth.
@@ -132,7 +167,7 @@ def test_scores_of_stable_diffusion(student):
             expect.published(tokens // 8 * 8 // heads * largest / MIB, row)
 
 
-@task("sliced_attention", gate=False)
+@task("sliced_attention", gate=False, holds=("of_queries",))
 def test_a_row_of_scores_of_a_video(student):
     """CogVideoX attends over 17,776 tokens for 49 frames of 480 x 720: each query has as many
     scores.   Oracle: published.json, cogvideox_tokens; latents and patches counted."""

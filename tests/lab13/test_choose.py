@@ -54,6 +54,13 @@ def _judge(plan, components, want, budget, link=LINK, copy_s=COPY):
     """The plan's knobs mean something, cost what it says, fit, and are the best there are."""
     picks = oracles.picks_of(components, plan.knobs)
     expect.true(not isinstance(picks, str), because=str(picks), observed=list(plan.knobs))
+    names = [comp.name for comp in components]
+    order = [names.index(knob.partition(".")[0]) for knob in plan.knobs]
+    because = "knobs stand in the order of the components"
+    expect.equal(order, sorted(order), because=because, what=f"components of {plan.knobs}")
+    kinds = f"{type(plan.knobs).__name__}, {type(plan.peak_bytes).__name__}"
+    because = "a Plan has its knobs in a tuple, and whole bytes"
+    expect.true(kinds == "tuple, int", because=because, observed=kinds)
     seconds, peak = oracles.priced(components, picks, link, copy_s)
     because = "a plan's peak and seconds are those of its knobs"
     expect.bytes(plan.peak_bytes, peak, because=because, what="peak of these knobs")
@@ -69,7 +76,13 @@ def _judge(plan, components, want, budget, link=LINK, copy_s=COPY):
     expect.equal(len(plan.knobs), want[2], because=because, what="number of knobs")
 
 
-@task("choose")
+@task(
+    "choose",
+    holds=(
+        *("fewest_seconds", "last_byte", "model", "group", "sequential", "held", "beside", "run"),
+        *("cuts", "largest", "knobs_of_a_plan", "nothing_overlaps"),
+    ),
+)
 def test_nothing_that_fits_is_faster(student, rng):
     """Three components under eight budgets each, some exactly a plan's peak.
     Oracle: every plan there is, priced."""
@@ -113,7 +126,7 @@ def _sd15(**more):
     return made
 
 
-@task("choose")
+@task("choose", holds=("resident", "fewest_seconds", "fewest_knobs"))
 def test_a_budget_that_is_met_needs_no_knob(student):
     """With room for everything nothing is turned, also where a knob would cost no time: VAE slicing
     at batch 1 and tiling of an image no larger than a tile gain no byte.
@@ -127,7 +140,7 @@ def test_a_budget_that_is_met_needs_no_knob(student):
         _judge(student.choose(components, budget, 12e9, 0.0), components, want, budget, 12e9, 0.0)
 
 
-@task("choose")
+@task("choose", holds=("fewest_knobs", "smallest_peak", "equal"))
 def test_a_knob_that_gains_nothing_is_never_turned(student, rng):
     """A cut that saves no byte and takes no time, in the component that the budget squeezes, and
     one that would relieve a component that is not the peak.
@@ -149,7 +162,7 @@ def test_a_knob_that_gains_nothing_is_never_turned(student, rng):
             _judge(plan, parts, want, budget)
 
 
-@task("choose")
+@task("choose", holds=("named", "last_byte"))
 def test_a_budget_that_nothing_meets_is_refused_with_the_smallest_peak(student, rng):
     """One byte below the smallest peak the error names that peak; with it there is a plan.
     Oracle: the smallest peak of every plan there is."""
@@ -162,6 +175,93 @@ def test_a_budget_that_nothing_meets_is_refused_with_the_smallest_peak(student, 
     expect.true(least in numbers, because=because, observed=text)
     plan = student.choose(components, least, LINK, COPY)
     _judge(plan, components, min(score for score in plans if score[1] <= least), least)
+
+
+@task("choose", holds=("copy", "weight_together", "no_way_back", "default_start"))
+def test_a_copy_costs_its_bytes_and_its_start(student, rng):
+    """One component with groups and leaves of which one is nearly all of it, or all are alike, over
+    slow and fast links, with the default start of a copy and with others.
+    Oracle: by hand: calls * (seconds + weight / link + copies * start)."""
+    because = (
+        "all of the weights cross in every call, in as many copies as there are groups or leaves"
+    )
+    for _ in range(4):
+        weight, calls = 1000 * _whole(rng, 100, 900) + 7, _whole(rng, 2, 9)
+        groups, leaves = _whole(rng, 3, 9), _whole(rng, 20, 90)
+        link = float(rng.uniform(1e5, 1e7))
+        for held in (weight * 3 // 4, weight // groups + 5):
+            comp = Comp("unet", weight, 50, calls, 0.25, groups, held, leaves, held // 2)
+            for more in ((), (0.0,), (3e-4,)):
+                start = more[0] if more else 2e-5
+                for budget, knob, copies in (
+                    (held + 50, "group" if start else "sequential", groups if start else leaves),
+                    (held + 49, "sequential", leaves),
+                ):
+                    plan = student.choose([comp], budget, link, *more)
+                    what = f"seconds of {knob} offload of {weight} bytes, {calls} calls"
+                    knobs = (f"unet.{knob}",)
+                    expect.equal(plan.knobs, knobs, because=because, what="knobs")
+                    want = calls * (0.25 + weight / link + copies * start)
+                    expect.close(plan.seconds, want, because=because, n=64, what=what)
+
+
+@task("choose", holds=("equal", "smallest_peak"))
+def test_rounding_does_not_decide(student):
+    """A cut and a group offload that take equally long, 0.3 and 0.1 + 0.2 seconds or 0.8 and 0.1 +
+    0.7, of which one is the smaller float and the other one has the smaller peak.
+    Oracle: by hand, in tenths of seconds."""
+    because = "they are equally long, whatever the last bit of a sum says: the smaller peak decides"
+    for start, cut, act, held, knob, peak in (
+        (0.2, 0.3, 85, 2, "a.group", 92),
+        (0.2, 0.3, 80, 8, "a.wide", 90),
+        (0.7, 0.8, 80, 8, "a.wide", 90),
+        (0.7, 0.8, 85, 2, "a.group", 92),
+    ):
+        comp = Comp("a", 10, 90, 1, 0.0, 1, held, 5, 1, (Cut("wide", act, cut),))
+        plan = student.choose([comp], 99, 100.0, start)
+        expect.equal(plan.knobs, (knob,), because=because, what=f"{cut} and 0.1 + {start} s")
+        expect.bytes(plan.peak_bytes, peak, because=because, what="peak")
+        expect.close(plan.seconds, cut, because=because, n=64, what="seconds")
+    for more, knob, because in (
+        (1e-6, "a.wide", "a plan that is slower by a millionth is slower: its peak earns nothing"),
+        (1e-11, "a.deep", "slower by less than 1e-9 of the seconds is equally fast"),
+    ):
+        for seconds in (1e-3, 1e3):
+            cuts = (Cut("wide", 50, seconds), Cut("deep", 30, seconds * (1 + more)))
+            comp = Comp("a", 10, 90, 1, 0.0, 1, 10, 1, 10, cuts)
+            plan = student.choose([comp], 70, 1e3, 1e6)
+            what = f"{seconds} s, and more by {more} of it"
+            expect.equal(plan.knobs, (knob,), because=because, what=what)
+
+
+@task("choose", gate=False, holds=("sequence", "smallest_peak", "fewest_seconds", "fewest_knobs"))
+def test_small_pipelines_of_any_kind(student, rng):
+    """Sixty pipelines of one to three components in small whole numbers, where many plans are
+    equal in time or peak, under a budget that is some plan's peak; in tuples.
+    Oracle: every plan there is, priced."""
+    rows, wants = [], []
+    for _ in range(60):
+        parts = tuple(_tiny(rng, f"part{place}") for place in range(_whole(rng, 1, 3)))
+        plans = [score for score, _picks in oracles.every_plan(parts, 4.0, 0.5)]
+        peaks = sorted({score[1] for score in plans})
+        budget = peaks[_whole(rng, 0, len(peaks) - 1)]
+        rows.append((parts, budget, 4.0, 0.5))
+        wants.append(min(score for score in plans if score[1] <= budget))
+    for row, want, plan in zip(rows, wants, student.map("choose", rows), strict=True):
+        _judge(plan, row[0], want, row[1], 4.0, 0.5)
+
+
+def _tiny(rng, name):
+    weight = 4 * _whole(rng, 1, 3)
+    cuts = tuple(
+        Cut(f"cut{place}", _whole(rng, 0, 6), 0.5 * _whole(rng, 0, 2))
+        for place in range(_whole(rng, 0, 2))
+    )
+    groups, leaves = _whole(rng, 1, 3), _whole(rng, 1, 4)
+    held, leaf = _whole(rng, 1, weight), _whole(rng, 1, weight)
+    return Comp(
+        name, weight, _whole(rng, 0, 6), _whole(rng, 1, 3), 0.5, groups, held, leaves, leaf, cuts
+    )
 
 
 def _by_residents(components, budget):
@@ -182,11 +282,11 @@ def _by_residents(components, budget):
     return best
 
 
-@task("choose", gate=False)
-def test_eight_components_are_no_more_work_than_sets_of_residents(student, rng):
-    """Eight components have millions of plans, and 256 sets of those that stay.
+@task("choose", gate=False, holds=("ten", "fewest_seconds"))
+def test_ten_components_are_no_more_work_than_sets_of_residents(student, rng):
+    """Ten components have a thousand million plans, and 1,024 sets of those that stay.
     Oracle: each set, with every component on its own."""
-    components = [_component(rng, f"part{place}", 1) for place in range(8)]
+    components = [_component(rng, f"part{place}", 1) for place in range(10)]
     budget = sum(comp.weight_bytes for comp in components) // 2
     budget = max(budget, 400 * MIB)
     plan = student.choose(components, budget, LINK, COPY)
@@ -201,7 +301,7 @@ def test_eight_components_are_no_more_work_than_sets_of_residents(student, rng):
     expect.close(seconds, want, because="its knobs cost what it says", n=64, what="seconds")
 
 
-@task("choose", gate=False)
+@task("choose", gate=False, holds=("group", "sequential", "beside", "largest"))
 def test_published_weights_savings_and_bandwidth(student):
     """2.74 GB of weights in Stable Diffusion 1.5; 1.0 GB less with only the UNet resident, and
     21.4 s with sequential offload at 4.7 GB/s; 33.8 GB for FLUX.1-dev.
@@ -225,7 +325,7 @@ def test_published_weights_savings_and_bandwidth(student):
     expect.published(plan.peak_bytes / 1e9, oracles.PUBLISHED["flux_bf16_weights"])
 
 
-@task("choose", gate=False)
+@task("choose", gate=False, holds=("resident", "held"))
 def test_the_counts_behind_the_weights(student):
     """Parameters of text encoders, transformers and an autoencoder from their shapes, and their
     bf16 bytes by the plan of a pipeline that has room for them.

@@ -19,15 +19,44 @@ WEIGHTS = (
 SIZE = "the image is scale times as large as the latent, whatever the tile and the overlap"
 
 
+DTYPE = "an image is in the dtype of the decoder, whatever its latent's is"
+
+
 def _latent(rng, *shape):
     return torch.from_numpy(rng.normal(size=shape).astype(np.float32))
+
+
+def _views(z):
+    """Latents that do not lie in memory as their axes say, and what they are."""
+    last = z.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    yield from (
+        ("channels last", last),
+        ("gaps", z[::2]),
+        ("one image expanded", z[:1].expand_as(z)),
+    )
+
+
+def _gradients(student, rng, function, arguments, scale=2):
+    """Of sum(image * pull) with w z^2 in each pixel of a latent pixel's square: 2 w z and z^2 times
+    what pulls at that square."""
+    z, weight = _latent(rng, 2, 3, 7, 5), _latent(rng, 3)
+    pull = _latent(rng, 2, 3, 7 * scale, 5 * scale)
+    found = student.probe.gradients(function, z, weight, pull, scale, arguments)
+    z, weight, pull = (part.double().numpy() for part in (z, weight, pull))
+    pulls = pull.reshape(2, 3, 7, scale, 5, scale).sum((3, 5))
+    wants = (2 * weight[:, None, None] * z * pulls, (z**2 * pulls).sum((0, 2, 3)))
+    for name, got, want in zip(("z", "the decoder's weights"), found, wants, strict=True):
+        reached = got is not None
+        because = f"the image is computed from {name}, so a gradient reaches {name}"
+        expect.true(reached, because=because, observed=f"none for {name}")
+        expect.close(got, want, because=because, n=70, dtype="float32", what=f"gradient of {name}")
 
 
 # --- sliced_decode -------------------------------------------------------------------------------
 
 
-@task("sliced_decode")
-@pytest.mark.parametrize("batch", [1, 5])
+@task("sliced_decode", holds=("images", "one_by_one", "batch_axis", "one"))
+@pytest.mark.parametrize("batch", [1, 2, 3, 4, 5, 8])
 def test_each_latent_is_decoded_alone(student, rng, batch):
     """The images, in order, and what the decoder was called with.   Oracle: the decoder in NumPy,
     in float64; the shapes of its calls."""
@@ -45,7 +74,7 @@ def test_each_latent_is_decoded_alone(student, rng, batch):
     expect.equal(calls, [(1, 4, 5, 3)] * batch, because=ONE_BY_ONE, what="calls of the decoder")
 
 
-@task("sliced_decode")
+@task("sliced_decode", holds=("peak",))
 def test_the_peak_is_that_of_one_image_and_the_batch_of_images(student):
     """Bytes alive at once for 6 images of 96 x 96, through 16 maps each.   Oracle: the storage
     meter; the same decoder on one latent; the images of the same call."""
@@ -76,7 +105,42 @@ def test_the_peak_is_that_of_one_image_and_the_batch_of_images(student):
     )
 
 
-@task("sliced_decode", gate=False)
+@task("sliced_decode", holds=("decoders_dtype",))
+@pytest.mark.parametrize(("latent", "image"), [("float32", "float64"), ("float64", "float32")])
+def test_the_images_have_the_decoders_dtype(student, rng, latent, image):
+    """A decoder that computes in another precision than its latent's, as with a VAE in float32
+    behind a denoiser in fp16.   Oracle: the decoder in NumPy, in float64."""
+    z = torch.from_numpy(rng.normal(size=(3, 4, 5, 3))).to(getattr(torch, latent))
+    seen = student.probe.sliced(z, 2, getattr(torch, image))
+    expect.dtype(seen["images"], image, because=DTYPE, what="the images")
+    because = "the images are as precise as the decoder that made them"
+    want = oracles.uneven(z.numpy(), 2)
+    expect.close(seen["images"], want, because=because, n=30, dtype=image, what="the images")
+
+
+@task("sliced_decode", gate=False, holds=("strides",))
+def test_a_batch_may_be_a_view(student, rng):
+    """A latent whose channels lie last, every other one of a batch, and one that is expanded.
+    Oracle: the decoder in NumPy, in float64, on the same numbers."""
+    z = _latent(rng, 6, 4, 5, 3)
+    for name, view in _views(z):
+        expect.close(
+            student.probe.sliced(view, 2)["images"],
+            oracles.uneven(np.ascontiguousarray(view.numpy()), 2),
+            because="strides are no values",
+            n=30,
+            dtype="float32",
+            what=f"the images of a latent with {name}",
+        )
+
+
+@task("sliced_decode", gate=False, holds=("gradients",))
+def test_gradients_pass_through_slices(student, rng):
+    """As for whoever tunes a latent or the decoder.   Oracle: the derivative of w z^2, by hand."""
+    _gradients(student, rng, "sliced_decode", ())
+
+
+@task("sliced_decode", gate=False, holds=("one_saves_nothing",))
 def test_a_batch_of_one_gains_nothing(student):
     """The published step from 16 GB to 16 GB: the peak at B = 1, in slices and whole.   Oracle: the
     storage meter; diffusers' ConsisID table, rows +sequential and +slicing."""
@@ -94,7 +158,7 @@ def test_a_batch_of_one_gains_nothing(student):
     expect.equal(table["+vae slicing"], table["+sequential"], because="as the table says")
 
 
-@task("sliced_decode", gate=False)
+@task("sliced_decode", gate=False, holds=("four_axes", "no_latent"))
 @pytest.mark.parametrize("shape", [(4, 5, 3), (0, 4, 5, 3), (2, 4, 1, 5, 3)])
 def test_what_is_no_batch_of_latents_is_refused(student, shape):
     """No batch axis, an empty batch, a video.   Oracle: the contract."""
@@ -106,18 +170,27 @@ def test_what_is_no_batch_of_latents_is_refused(student, shape):
 
 
 TILINGS = [(6, 2, 2), (5, 1, 3), (4, 0, 2), (6, 3, 2), (5, 4, 2), (64, 16, 2)]
+# Where one of the two axes fits into a tile, to the last pixel and with room, the other one not.
+TILINGS += [(9, 2, 2), (10, 3, 1), (13, 5, 2)]
 
 
-@task("tiled_decode")
-def test_each_pixel_is_its_tiles_weighted(student, rng):
-    """Tiles that disagree, each with its own mean and slopes, for six tilings of 13 x 9 latent
-    pixels.   Oracle: NumPy in float64, each tile's weight in each pixel in closed form."""
-    z = _latent(rng, 2, 4, 13, 9)
+@task("tiled_decode", holds=("image", "size", "ramps", "product", "one_axis_fits", "fits", "batch"))
+@pytest.mark.parametrize(
+    "latent",
+    [(13, 9), (9, 13), (13, 2), (1, 13)],
+    ids=["upright", "wide", "two columns", "one row"],
+)
+def test_each_pixel_is_its_tiles_weighted(student, rng, latent):
+    """Tiles that disagree, each with its own mean and slopes, for nine tilings of 13 x 9 latent
+    pixels, and of latents that are narrower than the overlap.
+    Oracle: NumPy in float64, each tile's weight in each pixel in closed form."""
+    height, width = latent
+    z = _latent(rng, 2, 4, height, width)
     for (tile, overlap, scale), (image, _calls) in zip(
         TILINGS, student.probe.tiles(z, TILINGS), strict=True
     ):
         what = f"tiles of {tile} that share {overlap}, scale {scale}"
-        expect.shape(image, (2, 3, 13 * scale, 9 * scale), because=SIZE, what=what)
+        expect.shape(image, (2, 3, height * scale, width * scale), because=SIZE, what=what)
         expect.close(
             image,
             oracles.tiled(z.numpy(), tile, overlap, scale),
@@ -128,7 +201,7 @@ def test_each_pixel_is_its_tiles_weighted(student, rng):
         )
 
 
-@task("tiled_decode")
+@task("tiled_decode", holds=("size", "every_overlap", "share"))
 def test_a_pointwise_decoder_gives_the_whole_image(student, rng):
     """Every tile of up to 7 and every overlap, and shares of 0.2, 0.25 and 0.3.   Oracle: the same
     decoder in one call: it makes each latent pixel's square by itself, so tiles agree."""
@@ -149,7 +222,7 @@ def test_a_pointwise_decoder_gives_the_whole_image(student, rng):
             )
 
 
-@task("tiled_decode")
+@task("tiled_decode", holds=("size", "once"))
 @pytest.mark.parametrize(("tile", "share"), [(16, 0.2), (16, 0.3), (10, 0.25), (12, 0.3)])
 def test_the_size_is_right_where_a_share_is_no_whole_number(student, rng, tile, share):
     """A latent of 40 x 20 and scale 4, for shares of a tile that are no whole pixels.   Oracle:
@@ -166,7 +239,7 @@ def test_the_size_is_right_where_a_share_is_no_whole_number(student, rng, tile, 
 BYTES = {"height": 84, "width": 16, "tile": 8, "overlap": 4, "scale": 4}
 
 
-@task("tiled_decode")
+@task("tiled_decode", holds=("peak",))
 def test_the_peak_is_one_tile_two_rows_and_the_image(student):
     """Bytes alive at once for 20 x 3 tiles, whose pixels are 2.9 times those of the image.
     Oracle: the storage meter, for this call and for one tile; the pixels of the same call."""
@@ -192,7 +265,7 @@ def test_the_peak_is_one_tile_two_rows_and_the_image(student):
     )
 
 
-@task("tiled_decode")
+@task("tiled_decode", holds=("peak",))
 def test_the_process_grows_by_the_image_and_little_more(student, rng):
     """An image of 1280 x 1280 (18.8 MiB), whose 81 tiles have 60.8 MiB and whose 16 maps 100 MiB.
     Oracle: the operating system's account of the process; nearest upsampling."""
@@ -218,18 +291,20 @@ def test_the_process_grows_by_the_image_and_little_more(student, rng):
         )
 
 
-@task("tiled_decode", gate=False)
-def test_each_tile_is_decoded_once(student, rng):
+@task("tiled_decode", gate=False, holds=("tiles", "decoded_once", "one_axis_fits", "fits"))
+@pytest.mark.parametrize("latent", [(13, 9), (9, 13)], ids=["upright", "wide"])
+def test_each_tile_is_decoded_once(student, rng, latent):
     """Calls of the decoder for 13 x 9 latent pixels.   Oracle: the shapes of the tiles, from their
     number in closed form; one call for a latent that fits into a tile."""
-    z = _latent(rng, 2, 4, 13, 9)
+    height, width = latent
+    z = _latent(rng, 2, 4, height, width)
     for (tile, overlap, _scale), (_image, calls) in zip(
         TILINGS, student.probe.tiles(z, TILINGS), strict=True
     ):
         want = sorted(
-            (2, 4, min(tile, 13 - top), min(tile, 9 - left))
-            for top in oracles.starts(13, tile, overlap)
-            for left in oracles.starts(9, tile, overlap)
+            (2, 4, min(tile, height - top), min(tile, width - left))
+            for top in oracles.starts(height, tile, overlap)
+            for left in oracles.starts(width, tile, overlap)
         )
         expect.equal(
             sorted(tuple(shape) for shape in calls),
@@ -239,10 +314,11 @@ def test_each_tile_is_decoded_once(student, rng):
         )
 
 
-@task("tiled_decode", gate=False)
+@task("tiled_decode", gate=False, holds=("ramps", "expanded"))
 def test_there_is_no_seam_at_a_border(student, rng):
-    """Flat tiles, each at its own level: the largest step between two neighbouring pixels.
-    Oracle: the largest difference of two tiles, spread over the ramp."""
+    """Flat tiles, each at its own level and all of its pixels in one place of memory: the largest
+    step between two neighbouring pixels.   Oracle: the largest difference of two tiles, spread
+    over the ramp."""
     tile, overlap, scale = 8, 4, 4
     z = _latent(rng, 1, 4, 20, 20)
     image = student.probe.flat_tiles(z, tile, overlap, scale)
@@ -266,7 +342,7 @@ def test_there_is_no_seam_at_a_border(student, rng):
         )
 
 
-@task("tiled_decode", gate=False)
+@task("tiled_decode", gate=False, holds=("untouched", "view_of_z", "scale_one"))
 def test_the_latent_stays_as_it_is(student, rng):
     """A decoder of scale 1 that returns its own argument, a view of the latent.   Oracle: z."""
     z = _latent(rng, 1, 3, 9, 9)
@@ -282,13 +358,25 @@ def test_the_latent_stays_as_it_is(student, rng):
         )
 
 
-@task("tiled_decode", gate=False)
+@task("tiled_decode", holds=("share", "whole_pixels"))
 def test_a_share_is_a_number_of_pixels(student, rng):
-    """Floats and the ints that they stand for.   Oracle: 0.25 of 8 is 2, 0.3 of 9 is nearly 3."""
+    """Floats and the ints that they stand for.   Oracle: 0.25 of 8 is 2, 0.3 of 9 nearly 3, 0.05 of
+    9 nearly 0 and 0.3 of 13 nearly 4, also where an axis is shorter; and an int is never a share: 1
+    is a pixel."""
     z = _latent(rng, 1, 4, 14, 11)
     cases = [(8, 0.25, 2), (8, 2, 2), (9, 0.3, 2), (9, 3, 2), (7, 0.0, 2), (7, 0, 2)]
+    cases += [
+        (13, 0.3, 2),
+        (13, 4, 2),
+        (9, 0.05, 2),
+        (9, 0, 2),
+        (6, 0.7, 2),
+        (6, 4, 2),
+        (5, 1, 2),
+        (5, 1, 2),
+    ]
     images = [image for image, _calls in student.probe.tiles(z, cases)]
-    for place in (0, 2, 4):
+    for place in range(0, len(cases), 2):
         expect.close(
             images[place],
             oracles.tiled(z.numpy(), *cases[place + 1]),
@@ -299,33 +387,117 @@ def test_a_share_is_a_number_of_pixels(student, rng):
         )
 
 
-@task("tiled_decode", gate=False)
-def test_the_image_has_the_decoders_precision(student, rng):
-    """A decoder in float64.   Oracle: NumPy in float64, to rounding of float64."""
-    z = _latent(rng, 1, 4, 11, 8).double()
-    [(image, _calls)] = student.probe.tiles(z, [(5, 2, 2)])
-    expect.dtype(image, "float64", because="the image has the dtype of the tiles", what="the image")
+@task("tiled_decode", holds=("dtype",))
+@pytest.mark.parametrize(
+    ("latent", "image"), [("float64", "float64"), ("float32", "float64"), ("float64", "float32")]
+)
+def test_the_image_has_the_decoders_precision(student, rng, latent, image):
+    """A decoder that computes in its latent's precision, and two in another one, as with a VAE in
+    float32 behind a denoiser in fp16.   Oracle: NumPy in float64, to rounding of the decoder's
+    dtype."""
+    z = torch.from_numpy(rng.normal(size=(1, 4, 11, 8))).to(getattr(torch, latent))
+    for tile, overlap in ((5, 2), (16, 4)):
+        [(got, _calls)] = student.probe.tiles(z, [(tile, overlap, 2)], getattr(torch, image))
+        what = f"the image in tiles of {tile}"
+        expect.dtype(got, image, because=DTYPE, what=what)
+        because = "ramps are as precise as the tiles that they mix"
+        want = oracles.tiled(z.numpy(), tile, overlap, 2)
+        expect.close(got, want, because=because, n=40, dtype=image, what=what)
+
+
+@task("tiled_decode", gate=False, holds=("dtype", "channels"))
+@pytest.mark.parametrize(("channels", "dtype"), [(1, "bfloat16"), (5, "float16"), (4, "float32")])
+def test_channels_and_dtype_are_the_decoders(student, rng, channels, dtype):
+    """As many channels as the decoder gives, in its dtype.   Oracle: nearest upsampling, in which
+    tiles agree."""
+    z = _latent(rng, 2, channels, 9, 7)
+    [image] = student.probe.plain_tiles(z, [(4, 2, 3)], getattr(torch, dtype))
+    expect.dtype(image, dtype, because=DTYPE, what="the image")
+    expect.shape(image, (2, channels, 27, 21), because="the decoder decides on the channels")
     expect.close(
-        image,
-        oracles.tiled(z.numpy(), 5, 2, 2),
-        because="ramps are as precise as the tiles that they mix",
-        n=40,
+        image.double(),
+        z.double().numpy().repeat(3, axis=2).repeat(3, axis=3),
+        because="tiles that agree are blended into what they agree on",
+        n=2,
+        dtype=dtype,
         what="the image",
     )
 
 
-@task("tiled_decode", gate=False)
+@task("tiled_decode", gate=False, holds=("strides",))
+def test_a_latent_may_be_a_view(student, rng):
+    """A latent whose channels lie last, every other one of a batch, and one that is expanded.
+    Oracle: NumPy in float64, on the same numbers."""
+    z = _latent(rng, 4, 4, 9, 7)
+    for name, view in _views(z):
+        [(image, _calls)] = student.probe.tiles(view, [(5, 2, 2)])
+        expect.close(
+            image,
+            oracles.tiled(np.ascontiguousarray(view.numpy()), 5, 2, 2),
+            because="strides are no values",
+            n=40,
+            dtype="float32",
+            what=f"the image of a latent with {name}",
+        )
+
+
+@task("tiled_decode", gate=False, holds=("gradients",))
+@pytest.mark.parametrize("tiling", [(3, 1), (8, 2)], ids=["tiles", "one tile"])
+def test_gradients_pass_through_tiles(student, rng, tiling):
+    """Tiles that agree, so that the weights of a pixel add up to 1 in its gradient, too.
+    Oracle: the derivative of w z^2, by hand."""
+    _gradients(student, rng, "tiled_decode", (*tiling, 2))
+
+
+@task("tiled_decode", gate=False, holds=("untouched",))
+def test_the_decoders_tiles_stay_as_they_are(student, rng):
+    """A decoder that keeps what it returns.   Oracle: copies made when it returned them."""
+    z = _latent(rng, 1, 4, 9, 7)
+    seen = student.probe.kept_tiles(z, 4, 2, 2)
+    because = "a decoder's output may be needed by somebody else: blend into a new tensor"
+    expect.equal(seen["changed"], 0, because=because, what="tiles that were written to")
+    expect.equal(seen["tiles"], 4 * 3, because="4 x 3 tiles of 4 that share 2 show 9 x 7 pixels")
+    want = oracles.tiled(z.numpy(), 4, 2, 2)
+    expect.close(seen["image"], want, because=WEIGHTS, n=40, dtype="float32", what="the image")
+
+
+@task("tiled_decode", gate=False, holds=("no_tiling", "no_scale", "no_share", "rounds_to_zero"))
 @pytest.mark.parametrize(
-    ("tile", "overlap", "scale"), [(0, 0, 2), (4, 4, 2), (4, -1, 2), (4, 1.0, 2), (4, -0.5, 2)]
+    ("tile", "overlap", "scale"),
+    [
+        *((0, 0, 2), (4, 4, 2), (4, -1, 2), (4, 1.0, 2), (4, -0.5, 2), (4, -0.01, 2), (4, 2.0, 2)),
+        *((4, 0.95, 2), (4, 1, 0), (4, 1, -2)),
+        *((16, 16, 2), (16, -1, 2), (16, -0.01, 2), (16, 4, 0)),
+    ],
 )
 def test_what_is_no_tiling_of_an_image_is_refused(student, tile, overlap, scale):
-    """Tiles that never advance.   Oracle: the contract."""
-    because = f"tiles of {tile} that share {overlap} do not cover an image"
+    """Tiles that never advance, shares outside of [0, 1) and one that is rounded to a whole tile,
+    images of no size; for latents that need several tiles and for one that fits.
+    Oracle: the contract."""
+    because = f"tiles of {tile} that share {overlap} at a scale of {scale} do not cover an image"
     with expect.raises(ValueError, because=because):
         student.probe.tiles(torch.zeros(1, 4, 9, 9), [(tile, overlap, scale)])
 
 
-@task("tiled_decode", gate=False)
+@task("tiled_decode", gate=False, holds=("tile_size", "any_tile"))
+@pytest.mark.parametrize(
+    "more", [(1, 0), (0, 1), (-1, 0), (0, -1), (2, 2), "turned", "whole"], ids=str
+)
+def test_a_decoder_of_another_scale_is_refused(student, more):
+    """Decoders whose tiles have more or fewer rows, or columns, have them turned, or are always as
+    large as a whole tile, also where the last one is cut off.   Oracle: the contract."""
+    because = "a tile's image is scale times as high and as wide as its latent, or nothing fits"
+    # 7 by 7 in tiles of 4 that share 2: in each row and column the last tile has 3 pixels.
+    tilings = [((7, 7), 4, 2)]
+    tilings += [((4, 7), 4, 2), ((7, 4), 4, 2)]
+    tilings += [((3, 4), 4, 2)]
+    for (height, width), tile, overlap in tilings:
+        with expect.raises(ValueError, because=because):
+            z = torch.zeros(1, 4, height, width)
+            student.probe.misshapen_tiles(z, tile, overlap, 2, more)
+
+
+@task("tiled_decode", gate=False, holds=("size",))
 def test_a_latent_becomes_48_times_as_many_numbers(student):
     """4 x 64 x 64 in tiles of 32, scale 8.   Oracle: published.json, latent_compression."""
     [(image, _calls)] = student.probe.tiles(torch.zeros(1, 4, 64, 64), [(32, 0.25, 8)])
@@ -334,7 +506,7 @@ def test_a_latent_becomes_48_times_as_many_numbers(student):
     expect.published(pixels / (4 * 64 * 64), oracles.PUBLISHED["latent_compression"])
 
 
-@task("tiled_decode", gate=False)
+@task("tiled_decode", gate=False, holds=("peak",))
 def test_only_tiling_lowers_the_peak_of_one_image(student):
     """The decoder whole and in tiles, one image.   Oracle: the storage meter; the order of
     diffusers' ConsisID table, from 16 GB to 5 GB allocated."""

@@ -21,13 +21,13 @@ def _judge(student, because, rule=None):
         judged(because, rule, rows, oracles_knobs.facts())
 
 
-@task("knob_table")
+@task("knob_table", holds=("one_table", "names"))
 def test_the_table_has_a_row_for_each_knob(student):
     """One table with its columns, and twelve rows.   Oracle: the lists of the file's own text."""
     _judge(student, "one table, one row for each knob")
 
 
-@task("knob_table")
+@task("knob_table", holds=("does", "tensor", "each_kind", "of", "each_part", "many"))
 def test_what_each_knob_does_to_which_tensor(student):
     """Moved, shrunk, cut or computed again: which tensor, of which part.
     Oracle: bytes of weights, scores and activations of each part, with the knob and without."""
@@ -35,7 +35,7 @@ def test_what_each_knob_does_to_which_tensor(student):
     _judge(student, because, knob_file.judge_what)
 
 
-@task("knob_table")
+@task("knob_table", holds=("gains",))
 def test_what_one_image_gains(student):
     """Whether the peak of any part falls at batch 1.
     Oracle: weights in fast memory and live activations of each part."""
@@ -43,14 +43,14 @@ def test_what_one_image_gains(student):
     _judge(student, because, knob_file.judge_gains)
 
 
-@task("knob_table")
+@task("knob_table", holds=("copies",))
 def test_how_often_the_weights_cross_the_link(student):
     """Copies of the denoiser's weights in a run of four steps.   Oracle: bytes that hooks moved."""
     because = "what leaves after every call has to come back for the next one"
     _judge(student, because, knob_file.judge_copies)
 
 
-@task("knob_table")
+@task("knob_table", holds=("image", "gradients"))
 def test_whether_the_image_is_the_same(student):
     """Moving and cutting change nothing but rounding, fewer bits and tiles do.
     Oracle: the images (for training, the gradients) with the knob and without."""
@@ -58,7 +58,7 @@ def test_whether_the_image_is_the_same(student):
     _judge(student, because, knob_file.judge_image)
 
 
-@task("knob_table")
+@task("knob_table", holds=("costs", "nothing"))
 def test_what_each_knob_costs(student):
     """Link, compute, quality or launches: nothing is free but a better kernel.
     Oracle: bytes moved, FLOPs and operations counted, images compared."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,7 @@ RAMP = "pixel y of the ramp is (1 - y / extent) * prev + (y / extent) * cur"
 # --- tile_grid -----------------------------------------------------------------------------------
 
 
-@task("tile_grid")
+@task("tile_grid", holds=("stride", "begin", "last", "rows", "crop", "ints"))
 def test_grids_that_can_be_drawn_by_hand(student):
     """Six axes.   Oracle: tiles of Stable Diffusion's size, laid by hand."""
     for args, want in (
@@ -31,11 +33,14 @@ def test_grids_that_can_be_drawn_by_hand(student):
     ):
         got = [tuple(row) for row in student.tile_grid(*args)]
         what = f"tile_grid{args}"
+        kinds = sorted({type(place).__name__ for row in got for place in row})
+        whole = "tensors are cut at whole places: ints"
+        expect.equal(kinds, ["int"], because=whole, what=f"types in {what}")
         expect.equal(len(got), len(want), because=REACHED, what=f"the number of tiles of {what}")
         expect.equal(got, want, because=STRIDE, what=what)
 
 
-@task("tile_grid")
+@task("tile_grid", holds=("stride", "begin", "last", "rows", "crop", "largest_overlap"))
 def test_each_pixel_comes_from_one_tile(student):
     """Every axis of up to 15 pixels, every tile, every overlap.   Oracle: counting pixels, one by
     one; the number of tiles is (L - overlap) / (tile - overlap), rounded up, and 1 at least."""
@@ -65,7 +70,7 @@ def test_each_pixel_comes_from_one_tile(student):
         )
 
 
-@task("tile_grid", gate=False)
+@task("tile_grid", gate=False, holds=("crop", "last"))
 def test_large_axes_are_covered_side_by_side(student):
     """Crops stand side by side and each tile is longer than the overlap.   Oracle: the definition,
     for what hypothesis draws."""
@@ -100,13 +105,19 @@ def test_large_axes_are_covered_side_by_side(student):
     check()
 
 
-@task("tile_grid", gate=False)
+@task("tile_grid", gate=False, holds=("no_axis", "no_tile", "no_stride", "fits_unchecked"))
 @pytest.mark.parametrize(
-    "args", [(0, 4, 1), (-3, 4, 1), (9, 0, 0), (9, 4, 4), (9, 4, 6), (9, 4, -1)]
+    "args",
+    [
+        *((0, 4, 1), (-3, 4, 1), (9, 0, 0), (9, -2, 0), (9, 4, 4), (9, 4, 6), (9, 4, -1)),
+        *((3, 4, 4), (4, 4, 5), (3, 4, -1), (1, 1, 1), (0, 0, 0)),
+    ],
 )
 def test_what_is_no_tiling_is_refused(student, args):
-    """Empty axes, empty tiles, a stride of 0 and less.   Oracle: the contract."""
-    with expect.raises(ValueError, because=f"tile_grid{args} would never come to the end of L"):
+    """Empty axes, empty tiles, an overlap that is negative or no smaller than the tile, on axes
+    that are longer than a tile and on others.   Oracle: the contract."""
+    because = f"tile_grid{args} is no tiling: L and tile are 1 or more, overlap is in 0..tile - 1"
+    with expect.raises(ValueError, because=because):
         student.tile_grid(*args)
 
 
@@ -118,7 +129,7 @@ def _pair(rng, shape, axis, lengths, dtype=np.float32):
     return [rng.normal(size=[*shape[:axis], n, *shape[axis + 1 :]]).astype(dtype) for n in lengths]
 
 
-@task("blend")
+@task("blend", holds=("ramp", "first_pixel", "behind_the_ramp", "other_length", "dims", "zero"))
 @pytest.mark.parametrize(
     ("axis", "dim", "lengths", "extent"),
     [(2, 2, (9, 7), 4), (3, 3, (8, 12), 8), (3, -1, (6, 6), 1), (2, -2, (5, 8), 0)],
@@ -132,7 +143,7 @@ def test_pixels_are_mixed_by_a_ramp(student, rng, axis, dim, lengths, extent):
     expect.close(got, want, because=RAMP, n=4, dtype="float32", scale=5.0, what="blend")
 
 
-@task("blend")
+@task("blend", holds=("ramp", "first_pixel", "behind_the_ramp", "shape"))
 def test_the_ramp_begins_at_prev_and_ends_before_cur(student):
     """prev is 1 and cur is 0, so what comes back is prev's weight.   Oracle: 1 - y / extent."""
     ones, zeros = np.ones((1, 1, 12, 3), np.float32), np.zeros((1, 1, 12, 3), np.float32)
@@ -144,7 +155,7 @@ def test_the_ramp_begins_at_prev_and_ends_before_cur(student):
     )
 
 
-@task("blend")
+@task("blend", holds=("ramp", "short"))
 @pytest.mark.parametrize("extent", [1, 3, 7, 16])
 def test_a_constant_stays_a_constant(student, rng, extent):
     """Two tiles that agree.   Oracle: weights that add up to 1 change nothing."""
@@ -161,8 +172,10 @@ def test_a_constant_stays_a_constant(student, rng, extent):
     )
 
 
-@task("blend")
-@pytest.mark.parametrize(("lengths", "extent"), [((3, 8), 6), ((8, 3), 6), ((2, 2), 50)])
+@task("blend", holds=("short", "empty"))
+@pytest.mark.parametrize(
+    ("lengths", "extent"), [((3, 8), 6), ((8, 3), 6), ((2, 2), 50), ((1, 4), 2), ((0, 4), 2)]
+)
 def test_a_short_tile_makes_a_short_ramp(student, rng, lengths, extent):
     """A tile that is shorter than the ramp.   Oracle: NumPy in float64, with the shorter length."""
     prev, cur = _pair(rng, (1, 2, 4, 5), 3, lengths)
@@ -178,7 +191,7 @@ def test_a_short_tile_makes_a_short_ramp(student, rng, lengths, extent):
     )
 
 
-@task("blend")
+@task("blend", holds=("new", "untouched"))
 def test_the_tiles_stay_as_they_are(student, rng):
     """prev and cur before and after, with and without a ramp.   Oracle: copies made before."""
     prev, cur = _pair(rng, (1, 2, 6, 6), 2, (6, 6))
@@ -193,7 +206,7 @@ def test_the_tiles_stay_as_they_are(student, rng):
         expect.equal(shared, False, because=because, what=what)
 
 
-@task("blend", gate=False)
+@task("blend", gate=False, holds=("dtype", "ramp"))
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
 def test_the_dtype_is_kept(student, rng, dtype):
     """Images in another precision.   Oracle: NumPy in float64, on the rounded tiles."""
@@ -216,18 +229,91 @@ def test_the_dtype_is_kept(student, rng, dtype):
     )
 
 
-@task("blend", gate=False)
+@task("blend", gate=False, holds=("axes", "strides", "dims"))
+@pytest.mark.parametrize(
+    ("shape", "dim"),
+    [((9,), 0), ((9,), -1), ((7, 3), 0), ((2, 8, 3), -2), ((6, 2, 3, 2), 0), ((2, 6, 3, 2), -3)],
+)
+def test_any_axis_of_any_tile(student, rng, shape, dim):
+    """Tiles with one axis to four, mixed along each of them, as views with gaps and with their axes
+    in another order in memory.   Oracle: NumPy in float64, pixel by pixel."""
+    import torch
+
+    axis = dim % len(shape)
+    prev, cur = _pair(rng, shape, axis, (shape[axis] - 1, shape[axis]))
+    turned = [
+        torch.from_numpy(part.T.copy()).permute(*range(len(shape))[::-1]) for part in (prev, cur)
+    ]
+    spread = [torch.from_numpy(part.repeat(2, axis=-1))[..., ::2] for part in (prev, cur)]
+    for tiles in (turned, spread):
+        expect.close(
+            student.blend(*tiles, 3, dim),
+            oracles.blended(prev, cur, 3, axis),
+            because=RAMP,
+            n=4,
+            dtype="float32",
+            scale=5.0,
+            what="blend",
+        )
+
+
+@task("blend", gate=False, holds=("gradients",))
+def test_gradients_reach_both_tiles(student, rng):
+    """What comes back is prev and cur times fixed weights, so these are the gradients.
+    Oracle: 1 - y / extent and y / extent, laid beside what pulls."""
+    import torch
+
+    prev, cur, pull = (
+        torch.from_numpy(rng.normal(size=(1, 2, n, 3)).astype(np.float32)) for n in (5, 6, 6)
+    )
+    found = student.probe.blend_gradients(prev, cur, 4, 2, pull)
+    w = oracles.ramp(4)[:, None]
+    of_prev, of_cur = np.zeros((1, 2, 5, 3)), pull.double().numpy().copy()
+    of_prev[:, :, 1:] = (1 - w) * of_cur[:, :, :4]
+    of_cur[:, :, :4] *= w
+    for name, got, want in (("prev", found[0], of_prev), ("cur", found[1], of_cur)):
+        reached = got is not None
+        expect.true(reached, because=f"blend computes with {name}", observed=f"none for {name}")
+        because = "each tile is multiplied by its ramp, and so is what comes back to it"
+        expect.close(got, want, because=because, n=4, dtype="float32", scale=5.0, what=name)
+
+
+NEGATIVE = "there is no ramp of -1 pixels"
+
+
+@task("blend", gate=False, holds=("negative", "shapes", "not_stretched", "zero_is_no_excuse"))
 def test_tiles_that_do_not_fit_are_refused(student):
-    """A negative ramp; tiles with other rows; with other axes.   Oracle: the contract."""
-    tile = np.zeros((1, 3, 6, 6), np.float32)
-    for prev, extent, because in (
-        (tile, -1, "there is no ramp of -1 pixels"),
-        (tile[:, :, :5], 2, "tiles side by side have the same rows"),
-        (tile[:, :2], 2, "tiles have the same channels"),
-        (tile[0], 2, "tiles have the same axes"),
-    ):
-        with expect.raises(ValueError, because=because):
-            student.blend(*_torch(prev, tile, extent, 3))
+    """A negative ramp; tiles with other rows, channels, images, axes; one of either side that could
+    be stretched to the other; all of it with a ramp and without.   Oracle: the contract."""
+    tile = np.zeros((2, 3, 6, 6), np.float32)
+    rows = "tiles side by side have the same rows"
+    ones = "a tile with one row, channel or image is not stretched to fit"
+    pairs = [
+        (tile[:, :, :5], tile, rows),
+        (tile, tile[:, :, :4], rows),
+        (tile[:, :2], tile, "tiles have the same channels"),
+        (tile[0], tile, "tiles have the same axes"),
+        (tile, tile[0], "tiles have the same axes"),
+        *((tile[:, :, :1], tile, ones), (tile, tile[:, :, :1], ones)),
+        *((tile[:, :1], tile, ones), (tile, tile[:, :1], ones)),
+        *((tile[:1], tile, ones), (tile, tile[:1], ones)),
+        (tile[:1, :, :, :2], tile, ones),
+    ]
+    for prev, cur, because in [(tile, tile, NEGATIVE), *pairs]:
+        for extent in (-1,) if because is NEGATIVE else (2, 0):
+            with expect.raises(ValueError, because=because):
+                student.blend(*_torch(prev, cur, extent, 3))
+    cube = np.zeros((4, 4, 4, 4), np.float32)
+    for dim, axis in itertools.permutations(range(4), 2):
+        because = f"tiles blended along axis {dim} agree along axis {axis}"
+        for length in (3, 1):
+            prev, cur = cube.take(range(length), axis), cube
+            for pair in ((prev, cur, 2, dim), (cur, prev, 2, dim - 4)):
+                with expect.raises(ValueError, because=because):
+                    student.blend(*_torch(*pair))
+    for prev, cur in ((cube, cube[0]), (cube[0], cube)):
+        with expect.raises(ValueError, because="tiles have the same axes"):
+            student.blend(*_torch(prev, cur, 2, 0))
 
 
 def _torch(prev, cur, extent, dim):

@@ -96,3 +96,43 @@ buffers_of_blocks_stay = lines(
         "for t in block.parameters()]",
     ),
 )
+
+a_skipped_last_block_leaves_its_group = lines(
+    """A group left only after its last block. Where that one is skipped, the group is still there
+    when the next one comes: make room before a group comes.""",
+    (
+        "            self.go()\n            self.resident = next",
+        "            self.resident = next",
+    ),
+)
+
+only_the_first_block_brings_its_group = lines(
+    """Only the first block of a group brings it. Where that one is skipped, the others find
+    nothing: whichever block is called brings its group.""",
+    (
+        "                self.hooks.append(block.register_forward_pre_hook(self.come))\n",
+        "                if block is group[0]:\n"
+        "                    self.hooks.append(block.register_forward_pre_hook(self.come))\n",
+    ),
+)
+
+walks_an_iterator_twice = lines(
+    """The blocks were walked twice. An iterator is used up by then: no groups are made, and nothing
+    comes back. Make a list of them first.""",
+    (
+        "        self.blocks, self.to_fast, self.to_slow = list(blocks), to_fast, to_slow\n",
+        "        self.to_fast, self.to_slow, walked = to_fast, to_slow, list(blocks)\n"
+        "        self.blocks = list(blocks)\n",
+    ),
+)
+
+moves_a_groups_old_tensors = lines(
+    """What moves was listed once, in the beginning. A forward may put a new tensor under a buffer's
+    name: then the old one moves, which nobody needs, and the new one stays.""",
+    (
+        "        self.resident: list[nn.Module] = []\n",
+        "        self.resident: list[nn.Module] = []\n"
+        "        self.listed = {b: [*b.parameters(), *b.buffers()] for b in self.blocks}\n",
+    ),
+    ("for t in [*block.parameters(), *block.buffers()]]", "for t in self.listed[block]]"),
+)

@@ -86,3 +86,36 @@ the_last_one_never_leaves = lines(
         "                self.move(self.resident, self.to_slow)",
     ),
 )
+
+others_leave_as_well = lines(
+    """Components that seq does not name left as well, and nothing ever brings them back: those stay
+    where they are.""",
+    (
+        "        for part in self.chain:\n            self.move(part, to_slow)\n",
+        "        for part in components.values():\n            self.move(part, to_slow)\n",
+    ),
+)
+
+finish_forgets_that_it_left = lines(
+    """finish() sent the component away and still thinks that it is there: the next call of it finds
+    nothing. Whoever leaves is not resident any more.""",
+    (
+        "            self.move(self.resident, self.to_slow)\n            self.resident = None\n",
+        "            self.move(self.resident, self.to_slow)\n",
+    ),
+)
+
+moves_a_components_old_tensors = lines(
+    """What moves was listed once, in the beginning. A forward may put a new tensor under a buffer's
+    name: then the old one moves, which nobody needs, and the new one stays.""",
+    (
+        "        self.resident: nn.Module | None = None\n",
+        "        self.resident: nn.Module | None = None\n"
+        "        self.listed = {p: [*p.parameters(), *p.buffers()] for p in self.chain}\n",
+    ),
+    (
+        "        for tensor in [*part.parameters(), *part.buffers()]:"
+        "  # both name a tied tensor once\n",
+        "        for tensor in self.listed[part]:\n",
+    ),
+)

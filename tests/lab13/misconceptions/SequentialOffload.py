@@ -39,14 +39,23 @@ forgets_the_buffers = lines(
 sends_away_what_is_still_needed = lines(
     """A tied weight left with the inner module while the outer one still needed it. Count who uses
     a tensor: it leaves when the last of them is done.""",
-    ("            if self.users[id(tensor)] == 0:\n", "            if True:\n"),
-    ("            if self.users[id(tensor)] == 1:\n", "            if True:\n"),
+    (
+        "        self.running.remove(part)\n        for tensor in self.unused(part):\n",
+        "        self.running.remove(part)\n        for tensor in own_tensors(part):\n",
+    ),
+    (
+        "        for tensor in self.unused(part):\n            self.to_fast(tensor)\n",
+        "        for tensor in own_tensors(part):\n            self.to_fast(tensor)\n",
+    ),
 )
 
 brings_a_tied_weight_twice = lines(
     """A weight that an outer module had brought was brought again for the inner one: a copy over
     the link for what is there already. Bring a tensor for its first user only.""",
-    ("            if self.users[id(tensor)] == 1:\n", "            if True:\n"),
+    (
+        "        for tensor in self.unused(part):\n            self.to_fast(tensor)\n",
+        "        for tensor in own_tensors(part):\n            self.to_fast(tensor)\n",
+    ),
 )
 
 everything_stays_until_first_used = lines(
@@ -63,12 +72,28 @@ keeps_a_copy = lines(
     """A copy of every weight is kept beside the one that was moved: what left fast memory under its
     name is still there under another.""",
     (
-        "        self.users: Counter[int] = Counter()\n",
-        "        self.users: Counter[int] = Counter()\n        self.copies = []\n",
+        "        self.running: list[nn.Module] = []\n",
+        "        self.running: list[nn.Module] = []\n        self.copies = []\n",
     ),
     (
-        "                self.to_fast(tensor)\n\n    def go",
-        "                self.to_fast(tensor)\n"
-        "                self.copies.append(tensor.detach().clone())\n\n    def go",
+        "            self.to_fast(tensor)\n        self.running.append(part)\n",
+        "            self.to_fast(tensor)\n"
+        "            self.copies.append(tensor.detach().clone())\n"
+        "        self.running.append(part)\n",
+    ),
+)
+
+the_old_buffer_leaves = lines(
+    """What came is what left, but a forward may have put a new tensor under a buffer's name: the
+    old one, which nobody needs, went to slow memory, and the new one stayed in fast memory. Look at
+    what the module holds after its forward.""",
+    (
+        "        for tensor in self.unused(part):\n            self.to_fast(tensor)\n",
+        "        part.brought = (self.unused(part),)\n"
+        "        for tensor in part.brought[0]:\n            self.to_fast(tensor)\n",
+    ),
+    (
+        "        for tensor in self.unused(part):\n            self.to_slow(tensor)\n",
+        "        for tensor in part.brought[0]:\n            self.to_slow(tensor)\n",
     ),
 )

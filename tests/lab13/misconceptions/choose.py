@@ -125,3 +125,56 @@ all_or_none_stay = lines(
         "for stay in ([True] * len(components), [False] * len(components)):",
     ),
 )
+
+a_cut_is_paid_once_a_run = lines(
+    """A cut's seconds were added once a run. Every call is cut, so every call takes them.""",
+    (
+        "comp.calls * (comp.seconds + extra) + copying,",
+        "comp.calls * comp.seconds + extra + copying,",
+    ),
+)
+
+a_start_is_paid_once_a_call = lines(
+    """The start of a copy was charged once a call. Every group and every leaf is a copy of its own,
+    and each of them has a start.""",
+    ("(per_call + comp.groups * copy_s)", "(per_call + copy_s)"),
+    ("(per_call + comp.leaves * copy_s)", "(per_call + copy_s)"),
+)
+
+what_components_hold_is_added_up = lines(
+    """What the components hold while they run was added up. They run one after the other, so only
+    the largest counts; what they have in common is the weights that stay.""",
+    (
+        "            peak = max(min(o[1] for o in near) for near in per_component)\n",
+        "            each = [min(o[1] for o in near) for near in per_component]\n"
+        "            peak = sum(each) - (len(each) - 1) * beside\n"
+        "            if peak > budget_bytes:\n"
+        "                continue\n",
+    ),
+)
+
+the_largest_group_is_copied_every_time = lines(
+    """Every copy was charged as if it were the largest group or leaf. Together the copies of a call
+    are all of the weights, however uneven the parts are.""",
+    (
+        '"group": (comp.calls * (per_call + comp.groups * copy_s), comp.group_bytes),',
+        '"group": (\n'
+        "            comp.calls * comp.groups * (comp.group_bytes / link_Bps + copy_s),\n"
+        "            comp.group_bytes,\n"
+        "        ),",
+    ),
+    (
+        '"sequential": (comp.calls * (per_call + comp.leaves * copy_s), comp.leaf_bytes),',
+        '"sequential": (\n'
+        "            comp.calls * comp.leaves * (comp.leaf_bytes / link_Bps + copy_s),\n"
+        "            comp.leaf_bytes,\n"
+        "        ),",
+    ),
+)
+
+rounding_decides = lines(
+    """Seconds were compared to their last bit. 0.1 + 0.2 is not 0.3 there, though both plans are
+    equally long: sums that differ by rounding are equal, and the smaller peak decides.""",
+    ("    if abs(new[0] - old[0]) > 1e-9 * old[0]:\n", "    if new[0] != old[0]:\n"),
+    ("o[0] <= fastest * (1 + 1e-9)]", "o[0] <= fastest]"),
+)

@@ -119,3 +119,25 @@ no_line_of_dashes = lines(
         "",
     ),
 )
+
+
+@misconception(file="memory_optimization.md")
+def fewer_bits_shrink_weights_only(text):
+    """With a whole pipeline in bf16 more than its weights is half as large: scores and activations
+    are computed in bf16 as well."""
+    return _cells(text, "tensor", bf16="weights")
+
+
+@misconception(file="memory_optimization.md")
+def scores_are_not_named(text):
+    """Half of the images a call is half of everything that the denoiser computes, and what is
+    recomputed need not be kept: the scores of attention are among it."""
+    both = dict.fromkeys(("split_guidance", "gradient_checkpointing"), "activations")
+    return _cells(text, "tensor", **both)
+
+
+@misconception(file="memory_optimization.md")
+def model_offload_moves_the_denoiser(text):
+    """Model offload moves whole components, whichever runs: text encoder and decoder leave as the
+    denoiser does."""
+    return _cells(text, "of", model_offload="denoiser", sequential_offload="denoiser")

@@ -75,3 +75,53 @@ calls_the_fused_kernel = lines(
         "            )\n",
     ),
 )
+
+scales_by_the_width_of_v = lines(
+    """The scores are scaled by the width of v. They are sums over the width of q and k, so the
+    scale is 1 / sqrt(D) with D the last axis of q; v may have another width.""",
+    ("q.shape[3] ** -0.5", "v.shape[3] ** -0.5"),
+)
+
+softmax_over_the_queries = lines(
+    """The softmax was taken over the queries of a slice. Each query's weights over all *keys* add
+    up to 1: it goes along the last axis of the scores.""",
+    ("scores.softmax(-1)", "scores.softmax(-2)"),
+)
+
+scores_are_widened_to_float32 = lines(
+    """The scores were made in float32 whatever the inputs' dtype: for fp16 that is twice the bytes
+    that slicing is there to save.""",
+    (
+        "            scores = (q[:, some, rows] * q.shape[3] ** -0.5) @ "
+        "k[:, some].transpose(2, 3)\n",
+        "            scaled = q[:, some, rows] * q.shape[3] ** -0.5\n"
+        "            scores = scaled.float() @ k[:, some].transpose(2, 3).float()\n"
+        "            scores = scores if q.dtype != torch.float64 else (\n"
+        "                scaled @ k[:, some].transpose(2, 3)\n"
+        "            )\n",
+    ),
+    ("scores.softmax(-1) @", "scores.softmax(-1).to(v.dtype) @"),
+)
+
+softmax_without_its_largest_score = lines(
+    """The exponentials were taken as they are: of a large score that is infinite, and of a row of
+    very small ones 0 / 0. Subtract each row's largest score first, as softmax does.""",
+    (
+        "scores.softmax(-1) @ v[:, some]",
+        "(scores.exp() / scores.exp().sum(-1, keepdim=True)) @ v[:, some]",
+    ),
+)
+
+leaves_the_last_queries_out = lines(
+    """Only whole slices were computed: queries that are left over, fewer than a slice, got nothing.
+    The last slice may be smaller.""",
+    (
+        "    out = q.new_empty(*q.shape[:3], v.shape[3])\n",
+        "    out = q.new_zeros(*q.shape[:3], v.shape[3])\n"
+        "    queries_per_slice = min(queries_per_slice, queries)\n",
+    ),
+    (
+        "range(0, queries, queries_per_slice)",
+        "range(0, queries - queries_per_slice + 1, queries_per_slice)",
+    ),
+)

@@ -1,4 +1,4 @@
-from grader.suite import misconception
+from grader.suite import lines, misconception
 
 
 @misconception()
@@ -35,3 +35,13 @@ def puts_each_image_in_front(decoder, z):
     if z.dim() != 4 or len(z) == 0:
         raise ValueError("no batch")
     return torch.cat([decoder(one) for one in z.split(1)][::-1])
+
+
+images_in_the_latents_dtype = lines(
+    """The images were made in the dtype of the latents. A decoder may compute in another one, and
+    often does: the images have the decoder's.""",
+    (
+        "torch.cat([decoder(one) for one in z.split(1)])",
+        "torch.cat([decoder(one) for one in z.split(1)]).to(z.dtype)",
+    ),
+)

@@ -64,3 +64,18 @@ steps_by_whole_tiles = lines(
     to blend: every border is a seam. The stride is tile - overlap.""",
     ("    stride = tile - overlap\n", "    stride = tile\n"),
 )
+
+shared_pixels_go_to_the_earlier_tile = lines(
+    """The pixels that two tiles share were given to the earlier tile, as it was before anything was
+    blended into it. They belong to the later one, whose first pixels the ramp mixes: a crop begins
+    with its tile.""",
+    (
+        "        grid.append((start, start + tile, start, start + stride))\n",
+        "        low = start + overlap if grid else 0\n"
+        "        grid.append((start, start + tile, low, start + tile))\n",
+    ),
+    (
+        "    return [*grid, (start, L, start, L)]\n",
+        "    return [*grid, (start, L, start + overlap if grid else 0, L)]\n",
+    ),
+)

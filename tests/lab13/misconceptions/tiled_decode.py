@@ -6,6 +6,8 @@ def rounds_the_share_twice(decoder, z, tile, overlap, scale):
     """The stride is rounded from the share in latent pixels and the ramp from the share in pixels
     of the image: two roundings, so stride and crop disagree and the image has another size, as with
     diffusers, where 160 rows become 172 at a share of 0.2. Make one integer of the share first."""
+    if scale < 1 or not 0 <= overlap < (1 if isinstance(overlap, float) else tile):
+        raise ValueError("no tiling")
     if isinstance(overlap, float):
         stride, extent = int(tile * (1 - overlap)), int(tile * scale * overlap)
     else:
@@ -122,5 +124,37 @@ decodes_the_whole_latent_and_cuts = lines(
         "            here = whole[\n"
         "                ..., scale * top : scale * bottom, scale * start : scale * stop\n"
         "            ]\n",
+    ),
+)
+
+cuts_a_share_off = lines(
+    """The share of a tile was cut off to whole pixels: 0.3 of 9 is 2.7 and became 2. It is rounded
+    to the nearest whole latent pixel, here 3.""",
+    ("        overlap = round(overlap * tile)\n", "        overlap = int(overlap * tile)\n"),
+)
+
+image_in_the_latents_dtype = lines(
+    """The image was made in the dtype of the latent. A decoder may compute in another one, and
+    often does: the image has the dtype of its tiles.""",
+    ("out = here.new_empty(", "out = z.new_empty("),
+)
+
+cuts_no_axis_where_one_fits = lines(
+    """Where one axis fits into a tile the whole latent was decoded at once, though the other axis
+    may be as long as it likes. Each axis is cut or not by itself.""",
+    (
+        "    extent = overlap * scale\n",
+        "    if len(rows) == 1 or len(columns) == 1:\n"
+        "        rows, columns = [(0, height, 0, height)], [(0, width, 0, width)]\n"
+        "    extent = overlap * scale\n",
+    ),
+)
+
+one_grid_for_both_axes = lines(
+    """The grid of the height was used for the width as well, so only a square latent comes out
+    right. Each axis has its own length and its own grid.""",
+    (
+        "rows, columns = tile_grid(height, tile, overlap), tile_grid(width, tile, overlap)",
+        "rows = columns = tile_grid(height, tile, overlap)",
     ),
 )

@@ -75,6 +75,8 @@ def tiled_decode(decoder, z, tile, overlap, scale):
     for top, bottom, wy in _axis(h, tile, overlap, scale):
         for left, right, wx in columns:
             shown = decoder(z[..., top:bottom, left:right])
+            if tuple(shown.shape[-2:]) != (len(wy), len(wx)):
+                raise ValueError(f"{len(wy)} x {len(wx)} pixels were due, not {shown.shape}")
             if image is None:
                 image = shown.new_zeros(*shown.shape[:-2], scale * h, scale * w)
             rows = slice(scale * top, scale * bottom)
@@ -139,7 +141,7 @@ def _everything(*modules):
 class SequentialOffload:
     def __init__(self, module, to_fast, to_slow):
         self.holders = {}
-        self.wrapped, self.all, self.to_fast = Wrapped(), _everything(module), to_fast
+        self.wrapped, self.module, self.to_fast = Wrapped(), module, to_fast
 
         def own(part):
             both = (*part._parameters.values(), *part._buffers.values())
@@ -152,25 +154,29 @@ class SequentialOffload:
                 self.holders[key].append(part)
 
         def go(part):
+            for key, holders in list(self.holders.items()):
+                if part in holders:
+                    holders.remove(part)
+                if not holders:
+                    del self.holders[key]
             for key, tensor in own(part).items():
-                self.holders[key].remove(part)
-                if not self.holders[key]:
+                if key not in self.holders:
                     to_slow(tensor)
 
-        for tensor in self.all:
+        for tensor in _everything(module):
             to_slow(tensor)
         for part in list(module.modules()):
             self.wrapped.around(part, come, go)
 
     def remove(self):
         self.wrapped.undo()
-        for tensor in self.all:
+        for tensor in _everything(self.module):
             self.to_fast(tensor)
 
 
 class ModelOffloadChain:
     def __init__(self, components, seq, to_fast, to_slow):
-        names = seq.replace(" ", "").split("->")
+        names = seq.split("->")
         if set(names) - set(components) or len(set(names)) < len(names):
             raise ValueError(f"{seq!r} does not fit to {sorted(components)}")
         self.to_fast, self.to_slow, self.here = to_fast, to_slow, []
@@ -185,12 +191,12 @@ class ModelOffloadChain:
         if self.here[:1] == [part]:
             return
         self.finish()
-        self.here = [part, *_everything(part)]
-        for tensor in self.here[1:]:
+        self.here = [part]
+        for tensor in _everything(part):
             self.to_fast(tensor)
 
     def finish(self):
-        for tensor in self.here[1:]:
+        for tensor in _everything(*self.here):
             self.to_slow(tensor)
         self.here = []
 
@@ -207,13 +213,13 @@ class GroupOffload:
         if k <= 0:
             raise ValueError("k must be 1 and more")
         blocks = list(blocks)
-        self.all, self.to_fast, self.here = _everything(*blocks), to_fast, None
+        self.blocks, self.to_fast, self.here = blocks, to_fast, None
         self.wrapped = Wrapped()
-        for tensor in self.all:
+        for tensor in _everything(*blocks):
             to_slow(tensor)
 
         def leave():
-            for tensor in self.here[1] if self.here else ():
+            for tensor in _everything(*(self.here[1] if self.here else ())):
                 to_slow(tensor)
             self.here = None
 
@@ -221,8 +227,8 @@ class GroupOffload:
             start = blocks.index(block) // k * k
             if self.here is None or self.here[0] != start:
                 leave()
-                self.here = (start, _everything(*blocks[start : start + k]))
-                for tensor in self.here[1]:
+                self.here = (start, blocks[start : start + k])
+                for tensor in _everything(*self.here[1]):
                     to_fast(tensor)
 
         def go(block):
@@ -237,7 +243,7 @@ class GroupOffload:
     def remove(self):
         self.leave()
         self.wrapped.undo()
-        for tensor in self.all:
+        for tensor in _everything(*self.blocks):
             self.to_fast(tensor)
 
 

@@ -50,6 +50,10 @@ def _band(decoder, rows, grid, extent, scale):
     pieces, last = [], None
     for start, stop, low, high in grid:
         tile = decoder(rows[..., start:stop])
+        if tile.size(-1) != scale * (stop - start) or tile.size(-2) != scale * rows.size(-2):
+            raise ValueError(
+                f"a tile has {tuple(tile.shape)}, which is not {scale} times its latent"
+            )
         if last is not None:
             tile = blend(last, tile, extent, 3)
         pieces.append(tile[..., : scale * (high - low)].contiguous())
@@ -132,10 +136,12 @@ class SequentialOffload:
                 brought.append(tensor)
         self.stack.append(brought)
 
-    def _after(self, _part, _args, _out):
+    def _after(self, part, _args, _out):
         for tensor in self.stack.pop():
-            self.movers[1](tensor)
             self.there.remove(id(tensor))
+        for tensor in [*part.parameters(recurse=False), *part.buffers(recurse=False)]:
+            if id(tensor) not in self.there:
+                self.movers[1](tensor)
 
     def remove(self):
         while self.handles:
@@ -148,15 +154,16 @@ class _Set:
     """Tensors that move together."""
 
     def __init__(self, modules, to_fast, to_slow):
-        self.table = {}
-        for module in modules:
-            self.table.update((id(t), t) for t in module.parameters())
-            self.table.update((id(t), t) for t in module.buffers())
+        self.modules = modules
         self.to_fast, self.to_slow, self.there = to_fast, to_slow, True
 
     def move(self, there):
         if there != self.there:
-            for tensor in self.table.values():
+            table = {}
+            for module in self.modules:
+                table.update((id(t), t) for t in module.parameters())
+                table.update((id(t), t) for t in module.buffers())
+            for tensor in table.values():
                 (self.to_fast if there else self.to_slow)(tensor)
             self.there = there
 
@@ -164,7 +171,7 @@ class _Set:
 class ModelOffloadChain:
     def __init__(self, components, seq, to_fast, to_slow):
         self.sets, self.handles = {}, []
-        for name in map(str.strip, seq.split("->")):
+        for name in seq.split("->"):
             if name not in components:
                 raise ValueError(f"no component is called {name!r}")
             if name in self.sets:
@@ -248,13 +255,13 @@ def choose(components, budget_bytes, link_Bps, copy_s=2e-5):
                     total = weight + more
                     if not fit or total + amount > budget_bytes:
                         continue
-                    time, _held, names = min(fit, key=lambda row: (row[0], len(row[2])))
+                    time, _held, names = min(fit, key=lambda row: (_rounded(row[0]), len(row[2])))
                     new = (seconds + time, (*knobs, *names))
                     if total not in fuller or _key(new) < _key(fuller[total]):
                         fuller[total] = new
             sack = fuller
         for weight, (seconds, knobs) in sack.items():
-            row = (round(seconds, 12), weight + amount, len(knobs), knobs, seconds)
+            row = (_rounded(seconds), weight + amount, len(knobs), knobs, seconds)
             if best is None or row[:3] < best[:3]:
                 best = row
     if best is None:
@@ -264,7 +271,12 @@ def choose(components, budget_bytes, link_Bps, copy_s=2e-5):
 
 
 def _key(entry):
-    return (round(entry[0], 12), len(entry[1]))
+    return (_rounded(entry[0]), len(entry[1]))
+
+
+def _rounded(seconds):
+    """To ten digits, so that sums that differ in their last bits are equal."""
+    return float(f"{seconds:.9e}")
 
 
 def _table(comp, link_Bps, copy_s):
