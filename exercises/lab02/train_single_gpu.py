@@ -97,9 +97,10 @@ def train_step(
     The model is any callable, called once, and `loss_fn(model(x), y)` gives a mean loss; with a
     scaler, backward starts from `scaler.scale(loss)`. The gradients of the step before are freed
     through opt before the forward, not zeroed after it: then they do not stand beside the
-    activations. Afterwards each parameter's `.grad` is what the optimizer used. The result holds
-    Python numbers, no tensor: the loss without the loss scale, and as n_tokens the elements of y,
-    of any shape, that are not IGNORE_INDEX.
+    activations. Backward frees the activations: when the optimizer steps, none is alive but, at
+    most, what the model gave. Afterwards each parameter's `.grad` is what the optimizer used. The
+    result holds Python numbers, no tensor: the loss without the loss scale, and as n_tokens the
+    elements of y, of any shape, that are not IGNORE_INDEX.
     """
     # TODO(lab02.train_step): Zero, forward, backward, clip, step
     raise NotImplementedError("lab02.train_step")

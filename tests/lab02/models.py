@@ -67,10 +67,10 @@ class Products(torch.nn.Module):
 
 
 def gapped(tensor):
-    """A copy whose neighbours in memory belong to something else."""
-    copy = torch.full((*tensor.shape, 2), 7.0).to(tensor.dtype)
-    copy[..., 0] = tensor
-    return copy[..., 0]
+    """A copy between whose elements and rows something else lies: no view of it is flat."""
+    *rows, length = tensor.shape
+    copy = torch.full((*rows, length + 1, 2), 7.0).to(tensor.dtype)[..., :length, 0]
+    return copy.copy_(tensor)
 
 
 def optimizer(model, kind, lr):
@@ -124,6 +124,7 @@ def grouped_scaled_steps(scaler_of, values, gradients, with_gaps=False):
         for p, g in zip(params, row, strict=True):
             p.grad = None if g is None else gapped(g) if with_gaps else g.clone()
         held = [p.grad for p in params]
+        views = [None if g is None else g.view_as(g) for g in held]
         scaler.scale(torch.zeros(1))  # GradScaler makes its scale at the first loss
         taken = scaler.step(opt)
         scaler.update()
@@ -133,10 +134,17 @@ def grouped_scaled_steps(scaler_of, values, gradients, with_gaps=False):
                 "params": [p.detach().clone() for p in params],
                 "scale": scaler.get_scale(),
                 "taken": taken,
-                "same": all(p.grad is g for p, g in zip(params, held, strict=True)),
+                "same": unreplaced(params, held, views),
             }
         )
     return rows
+
+
+def unreplaced(params, grads, views):
+    """Whether the parameters have these gradients still, in the memory of these views."""
+    return all(p.grad is g for p, g in zip(params, grads, strict=True)) and all(
+        g is None or g.data_ptr() == view.data_ptr() for g, view in zip(grads, views, strict=True)
+    )
 
 
 class Segment(torch.nn.Module):

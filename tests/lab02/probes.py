@@ -28,6 +28,7 @@ from models import (
     scaled_steps,
     segments,
     through_waves,
+    unreplaced,
     waves,
 )
 from torch.nn import functional
@@ -90,6 +91,7 @@ def clipped(student, grads, max_norm, error=None, as_generator=False, with_gaps=
     error_if_nonfinite is left at its default."""
     params = _owners(grads, with_gaps)
     before = [p.grad for p in params]
+    views = [None if g is None else g.view_as(g) for g in before]
     given = (p for p in params) if as_generator else params
     found = {"raised": ""}
     try:
@@ -104,7 +106,7 @@ def clipped(student, grads, max_norm, error=None, as_generator=False, with_gaps=
             raise
         found["raised"] = type(raised).__name__
     found["grads"] = [p.grad for p in params]
-    found["same"] = all(p.grad is g for p, g in zip(params, before))
+    found["same"] = unreplaced(params, before, views)
     return found
 
 
@@ -427,6 +429,17 @@ def step_flops(student, vocab, hidden, layers, heads, batch, seq):
     return {"flops": log.matmul_flops, "unpriced": sorted(log.unpriced), "stats": row}
 
 
+def step_lives(student, weights, one):
+    """Bytes of tensors alive when the optimizer steps, in one train_step; the parameters after."""
+    model = net(weights)
+    opt = optimizer(model, "sgd", 0.1)
+    alive = []
+    opt.register_step_pre_hook(lambda *_: alive.append(live.alive_bytes))
+    with meters.live_bytes() as live:
+        row = student.train_step(model, opt, *one, loss_of)
+    return {"alive": alive, "stats": [row], "params": _values(model)}
+
+
 def first_loss(student, vocab):
     """The loss of a step of a model that knows nothing: its logits are all 0."""
     head = torch.nn.Linear(4, vocab)
@@ -543,9 +556,7 @@ def adamw_bytes(student, sizes, dtype, steps):
 # --- accumulate ----------------------------------------------------------------------------------
 
 
-def accumulated(
-    student, weights, micro, ignore=IGNORE, scale=None, stale=False, function=False
-):
+def accumulated(student, weights, micro, ignore=IGNORE, scale=None, stale=False, function=False):
     """`accumulate` on a fresh model: the loss, the gradients, whether a parameter changed.
     `function`: the model comes as a plain function, which writes down what it sees, and the
     optimizer has two groups."""
@@ -791,7 +802,7 @@ def resumed(student, weights, others, text, first, later, rest, with_scaler=True
     later + rest steps. Losses, rows and scales of both, and what the file holds. `drawn`: normal
     numbers that were drawn before the first step."""
     with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder) / "early.pt", Path(folder) / "late.pt"]
+        paths = [Path(folder) / "early", Path(folder) / "late.state"]
         _seed(1)
         for _ in range(drawn):
             numpy.random.standard_normal()
@@ -815,7 +826,7 @@ def resumed(student, weights, others, text, first, later, rest, with_scaler=True
         again = _Run(others, text, with_scaler)
         again.step()
         again.step()
-        moved = paths[0].rename(Path(folder) / "moved.pt")  # as if on another machine
+        moved = paths[0].rename(Path(folder) / "moved.early")  # as if on another machine
         paths[1].unlink()
         student.load_state(moved, *again.parts())
         judged.append(None)
@@ -1277,6 +1288,10 @@ def ties(student, n):
         parts = torch._foreach_add([second, values], 1.0)
         book.phase("idle")
         del values, order, parts
+        book.phase("bwd")
+        little = second + 1
+        del little
+        book.phase("idle")
     return {"peak": book.peak, "alive": book.alive, "held": second.numel()}
 
 
@@ -1296,7 +1311,7 @@ class _Nested(torch.optim.Optimizer):
 
 
 def odd_owners(student, n):
-    """Gradients from before the block, one that is an activation, one that is a view of a flat
+    """A gradient from before the block, a view of a buffer, one that is an activation, one that is a view of a flat
     buffer; nested state; a buffer of the model; a block that ends in `bwd`. What the ledger says,
     and again after tensors have come and gone behind the block."""
     model = torch.nn.Module()
@@ -1304,9 +1319,11 @@ def odd_owners(student, n):
     model.b = torch.nn.Parameter(torch.ones(2, n))
     model.c = torch.nn.Parameter(torch.ones(3, n))
     model.register_buffer("seen", torch.zeros(5 * n))
-    model.a.grad = torch.ones(n)
+    model.a.grad = torch.ones(3 * n)[:n]
     opt = _Nested([{"params": [p]} for p in model.parameters()])
+    depth = torch._C._len_torch_dispatch_stack()
     with student.MemoryLedger(model, opt) as book:
+        early = torch.ones(11, n)
         book.phase("fwd")
         model.seen.add_(1.0)
         activation = torch.ones(2, n) * 2
@@ -1323,10 +1340,12 @@ def odd_owners(student, n):
         model.b.grad = activation
         model.c.grad = flat[: 3 * n].view(3, n)
     told = copy.deepcopy([book.peak, book.alive])
-    later = [torch.ones(9, n), saved.clone()]
+    depth -= torch._C._len_torch_dispatch_stack()
+    later = [torch.ones(9, n), saved.clone(), early]
     del saved, activation, flat
     again = copy.deepcopy([book.peak, book.alive])
-    return {"told": told, "again": again, "raised": raised, "later": len(later)}
+    return {"told": told, "again": again, "raised": raised, "later": len(later),
+            "modes": -depth}  # fmt: skip
 
 
 def replayed(student, sizes):

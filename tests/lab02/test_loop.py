@@ -167,7 +167,11 @@ def test_gradients_with_gaps_in_memory(student, rng):
     expect.close(got["norm"], norm, because="what lies between the elements is not theirs", n=25)
     for index, right in enumerate(want):
         expect.close(
-            got["grads"][index], right, because="in place, where it lies", n=25, what=f"gradient {index}"
+            got["grads"][index],
+            right,
+            because="in place, where it lies",
+            n=25,
+            what=f"gradient {index}",
         )
     expect.true(got["same"], because="the same tensors, changed in place")
 
@@ -344,6 +348,26 @@ def test_what_comes_back_holds_no_graph(student, rng):
     oracles.same_tree(got["params"], plain.params(), "eight plain steps", n=300, what="parameter")
 
 
+@task("train_step", holds=("activations_gone",))
+def test_no_activation_is_alive_when_the_optimizer_steps(student, rng):
+    """A model 50 times as wide inside as at its ends.
+    Oracle: the gradients' bytes; the live-bytes meter, crossed with one step of plain torch."""
+    weights = oracles.weights(rng, vocab=5, hidden=4, width=200)
+    one = oracles.batch(rng, 8, 16, vocab=5)
+    plain = oracles.Plain(weights, "sgd", 0.1)
+    plain.step([one], None)
+    got = student.probe.step_lives(weights, one)
+    _same_run(got, plain, 1)
+    inside = 8 * 16 * 200 * 8  # one of several wide tensors that a forward keeps
+    expect.at_most(
+        max(got["alive"]),
+        _later_gradients(weights, 1) + inside // 2,
+        because="backward frees the activations, unless it is told to retain the graph",
+        what="alive when the optimizer steps",
+        unit="bytes",
+    )
+
+
 @task("train_step", holds=("mean_loss", "tokens"))
 def test_the_loss_of_a_model_that_knows_nothing(student):
     """Logits of 0 over GPT-2's 50,257 tokens cost ln V.   Oracle: published.json, loss_at_init."""
@@ -515,7 +539,11 @@ def test_any_loss_on_targets_of_any_shape(student, rng, shape):
     expect.equal(len(got["given"]), 1, because="the loss is computed once", what="calls of loss_fn")
     first, second = got["given"][0]
     expect.close(
-        first, x.sum(-1, keepdim=True), because="loss_fn(model(x), y)", n=9, what="its first argument"
+        first,
+        x.sum(-1, keepdim=True),
+        because="loss_fn(model(x), y)",
+        n=9,
+        what="its first argument",
     )
     expect.true(second, because="its second argument is y")
     expect.equal(got["training"], False, because="train or eval is the caller's choice")

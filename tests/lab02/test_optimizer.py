@@ -192,7 +192,9 @@ def test_another_adamw_goes_on_from_its_state_dict(student, rng):
         "m, v and t stand in self.state, where state_dict finds them",
     )
     want = [[[list(v.shape), "float64"]] * 2 for v in values]
-    expect.equal(got["held"], want, because="m and v of each parameter", what="tensors in its state")
+    expect.equal(
+        got["held"], want, because="m and v of each parameter", what="tensors in its state"
+    )
 
 
 @task("AdamW", gate=False, holds=("schedule", "settings"))
@@ -359,7 +361,9 @@ def test_a_scaled_loss_is_the_loss_times_the_scale(student, rng, scale):
     expect.equal(got["before"], loss, because="the probe's loss")
     expect.equal(got["scaled"], scale * loss, because="scale() multiplies by the current scale")
     expect.equal(
-        got["after"], loss, because="scale() gives a new tensor: the loss is logged without the scale"
+        got["after"],
+        loss,
+        because="scale() gives a new tensor: the loss is logged without the scale",
     )
     expect.equal(
         got["grad"], torch.full((3,), 3 * scale), because="backward goes through the scaled loss"
@@ -422,7 +426,9 @@ def test_an_infinity_in_any_gradient_of_any_group(student, rng, with_gaps):
     for step in range(9):
         row = [16 * g for g in _powers(rng, (3,), (2, 2), (4,))]
         if step % 2:
-            row[(step // 2) % 3].view(-1)[-1 if step > 5 else 0] = (math.inf, math.nan)[step % 4 // 2]
+            row[(step // 2) % 3].view(-1)[-1 if step > 5 else 0] = (math.inf, math.nan)[
+                step % 4 // 2
+            ]
         if step in (4, 6):
             row[step % 3] = None
         gradients.append(row)
