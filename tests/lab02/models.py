@@ -76,8 +76,11 @@ def gapped(tensor):
 def optimizer(model, kind, lr):
     """One of PyTorch's, over all parameters, frozen ones too."""
     if kind == "groups":
-        first, *rest = model.parameters()
-        rows = [{"params": [first]}, {"params": rest, "lr": 0.3 * lr, "betas": (0.8, 0.9)}]
+        params = list(model.parameters())  # the first of a Net is the frozen one
+        rows = [
+            {"params": params[1::2]},
+            {"params": params[::2], "lr": 0.3 * lr, "betas": (0.8, 0.9)},
+        ]
         return torch.optim.AdamW(rows, lr=lr, eps=1e-2, foreach=False)
     if kind == "sgd":
         return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)

@@ -953,10 +953,8 @@ def checkpoint_extras(student, weights, x, seed, used):
             return out, out.exp(), out.argmax(1), out.detach() * 2
 
         given = (leaf, rows, constant, leaf)
-        if checkpoint:
-            outputs = student.CheckpointFunction.apply(fn, True, *given)
-        else:
-            outputs = fn(*given)
+        apply = student.CheckpointFunction.apply
+        outputs = apply(fn, True, *given) if checkpoint else fn(*given)
         segment.up.weight.grad = segment.down.weight.grad = None
         sum(outputs[i].square().sum() for i in used).backward()
         grads = [leaf.grad, segment.up.weight.grad, segment.down.weight.grad]
@@ -1344,8 +1342,7 @@ def odd_owners(student, n):
     later = [torch.ones(9, n), saved.clone(), early]
     del saved, activation, flat
     again = copy.deepcopy([book.peak, book.alive])
-    return {"told": told, "again": again, "raised": raised, "later": len(later),
-            "modes": -depth}  # fmt: skip
+    return {"told": told, "again": again, "raised": raised, "modes": -depth, "later": len(later)}
 
 
 def replayed(student, sizes):

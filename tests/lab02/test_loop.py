@@ -67,8 +67,8 @@ def test_no_value_is_read_on_the_way(student, rng, share):
     expect.equal(
         got["reads"],
         0,
-        because="`.item()`, `float()` or an `if` on a tensor waits for every kernel before it: keep "
-        "norm and factor tensors, and bound the factor with clamp",
+        because="`.item()`, `float()` or an `if` on a tensor waits for every kernel before it: "
+        "keep norm and factor tensors, and bound the factor with clamp",
         what="values of tensors that Python read",
     )
 
@@ -197,7 +197,7 @@ def test_float16_gradients_above_their_range(student, rng):
             expect.close(
                 got["grads"][index].double(),
                 right,
-                because="the factor is no float16 either: it would be rounded to a few bits, or to 0",
+                because="the factor is no float16 either: it would keep a few bits, or none",
                 dtype="float16",
                 n=1,
                 floor=2.0**-24,
@@ -386,7 +386,7 @@ def test_python_numbers_come_back(student, rng):
     expect.equal(got["kinds"], [PLAIN, PLAIN], because="StepStats holds plain Python numbers")
 
 
-@task("train_step", gate=False, holds=("once", "freed", "used_grads"))
+@task("train_step", holds=("once", "freed", "used_grads"))
 def test_each_part_runs_once_and_old_gradients_are_gone_before_the_forward(student, rng):
     """One forward, one backward, one step; no gradient beside the activations.
     Oracle: hooks of the model and the optimizer; plain torch's gradients."""
@@ -458,9 +458,9 @@ def test_two_groups_and_a_plain_function(student, rng, scale):
     batches = [oracles.batch(rng, 3, 4) for _ in range(4)]
     plain = oracles.Plain(weights, "groups", 0.1, scale=scale)
     for one in batches:
-        plain.step([one], 0.3)
+        plain.step([one], 0.05)
     got = student.probe.steps(
-        weights, batches, "groups", 0.1, 0.3, scale=scale, stale=True, function=True
+        weights, batches, "groups", 0.1, 0.05, scale=scale, stale=True, function=True
     )
     _same_run(got, plain, 4)
 
@@ -707,7 +707,7 @@ def test_any_split_gives_the_same_gradient(student, rng):
     check()
 
 
-@task("accumulate", gate=False, holds=("ignore", "scaled", "unscaled_loss"))
+@task("accumulate", holds=("ignore", "scaled", "unscaled_loss"))
 def test_another_ignore_index_and_a_loss_scale(student, rng):
     """ignore_index 3 masks that token; the scale multiplies gradients and not the loss.
     Oracle: the padded batch in float64, times the scale (a power of two, so exactly)."""
@@ -811,7 +811,7 @@ def test_a_long_run_keeps_numbers_only(student, rng):
     oracles.same_tree(got["params"], plain.params(), "twelve steps", n=300, what="parameter")
 
 
-@task("train", gate=False, holds=("ends",))
+@task("train", holds=("ends",))
 def test_a_skipped_step_is_told_and_the_loop_goes_on(student, rng):
     """The first scale overflows float32 gradients; the loop goes on while it is halved.
     Oracle: plain torch with torch.amp.GradScaler."""
@@ -833,8 +833,8 @@ def test_a_skipped_step_is_told_and_the_loop_goes_on(student, rng):
     )
 
 
-@task("train", gate=False, holds=("not_kept", "any_callable", "clips"))
-@pytest.mark.parametrize("max_norm", [0.2, None])
+@task("train", holds=("not_kept", "any_callable", "clips"))
+@pytest.mark.parametrize("max_norm", [0.05, None])
 def test_a_plain_function_on_a_long_stream(student, rng, max_norm):
     """Nine batches in pairs, of which two pairs at most are held at a time; the model is a plain
     function, the optimizer has two groups.

@@ -133,7 +133,7 @@ def test_the_state_is_made_at_the_first_step(student):
         )
 
 
-@task("AdamW", gate=False, holds=("groups",))
+@task("AdamW", holds=("groups",))
 def test_groups_have_their_own_settings(student, rng):
     """Decay for matrices, none for vectors, another lr and betas.
     Oracle: torch.optim.AdamW(foreach=False) in float64."""
@@ -144,7 +144,7 @@ def test_groups_have_their_own_settings(student, rng):
     _same_course(got, _torch_adamw(values, groups, gradients), "a group's settings are its own")
 
 
-@task("AdamW", gate=False, holds=("state_dtype", "twice"))
+@task("AdamW", holds=("state_dtype", "twice"))
 def test_bf16_parameters_have_bf16_state(student):
     """4 bytes a parameter, not 8 and not 12.   Oracle: 2 x 2 bytes; the live-bytes meter."""
     got = student.probe.adamw_bytes([50_000], "bfloat16", 2)
@@ -177,7 +177,7 @@ def test_gradients_are_read_only(student, rng):
     )
 
 
-@task("AdamW", gate=False, holds=("in_the_state", "goes_on", "state_dtype"))
+@task("AdamW", holds=("in_the_state", "goes_on", "state_dtype"))
 def test_another_adamw_goes_on_from_its_state_dict(student, rng):
     """Three steps, then another AdamW over copies of the parameters loads the state and takes
     four; one parameter has missed a step.
@@ -416,7 +416,7 @@ def _powers(rng, *shapes):
     return [torch.from_numpy(2.0 ** rng.integers(-4, 5, size=shape)).float() for shape in shapes]
 
 
-@task("LossScaler", gate=False, holds=("any_group", "in_place", "none_left"))
+@task("LossScaler", holds=("any_group", "in_place", "none_left"))
 @pytest.mark.parametrize("with_gaps", [False, True], ids=["dense", "with gaps"])
 def test_an_infinity_in_any_gradient_of_any_group(student, rng, with_gaps):
     """Three parameters in two groups: the bad element moves through all of them, one has no
@@ -442,7 +442,7 @@ def test_an_infinity_in_any_gradient_of_any_group(student, rng, with_gaps):
     )
 
 
-@task("LossScaler", gate=False, holds=("again", "interval", "no_bounds"))
+@task("LossScaler", holds=("again", "interval", "no_bounds"))
 @pytest.mark.parametrize(
     ("settings", "bad"),
     [
@@ -508,7 +508,7 @@ def test_gradients_are_unscaled_once(student):
     expect.equal(second, "", because="update() begins a new step")
 
 
-@task("LossScaler", gate=False, holds=("shared", "own_skip", "one_update"))
+@task("LossScaler", holds=("shared", "own_skip", "one_update"))
 @pytest.mark.parametrize(
     ("finite", "moved", "scale"),
     [

@@ -233,7 +233,6 @@ def test_the_generator_is_left_where_it_was(student, rng):
 
 @task(
     "CheckpointFunction",
-    gate=False,
     holds=("tuple", "any_output", "without_gradient", "integers", "given_twice"),
 )
 @pytest.mark.parametrize("used", [(0,), (1,), (0, 1), (0, 1, 3)], ids=str)
