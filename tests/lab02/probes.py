@@ -1309,9 +1309,9 @@ class _Nested(torch.optim.Optimizer):
 
 
 def odd_owners(student, n):
-    """A gradient from before the block, a view of a buffer, one that is an activation, one that is a view of a flat
-    buffer; nested state; a buffer of the model; a block that ends in `bwd`. What the ledger says,
-    and again after tensors have come and gone behind the block."""
+    """Gradients: one from before the block, one that is an activation, one in a flat buffer; nested
+    state; a buffer of the model; a block that ends in `bwd`. What the ledger says, and again after
+    tensors have come and gone behind the block."""
     model = torch.nn.Module()
     model.a = torch.nn.Parameter(torch.ones(n))
     model.b = torch.nn.Parameter(torch.ones(2, n))
@@ -1342,7 +1342,13 @@ def odd_owners(student, n):
     later = [torch.ones(9, n), saved.clone(), early]
     del saved, activation, flat
     again = copy.deepcopy([book.peak, book.alive])
-    return {"told": told, "again": again, "raised": raised, "modes": -depth, "later": len(later)}
+    return {
+        "told": told,
+        "again": again,
+        "raised": raised,
+        "modes": -depth,
+        "later": len(later),
+    }
 
 
 def replayed(student, sizes):
