@@ -457,8 +457,8 @@ def adamw(
     student, values, groups, gradients, with_gaps=False, changes=None, reload=None, defaults=None
 ):
     """AdamW over groups of `values` (indices, settings), fed with `gradients` (a list a step, None
-    for none): the parameters after every step, what of the library ran, and of each parameter the
-    shapes and dtypes of what the state has for it. `with_gaps`: parameters and gradients have
+    for none): the parameters after every step, what of the library ran, and of each parameter how
+    many numbers the state has for it, and their dtypes. `with_gaps`: parameters and gradients have
     strides. `changes`: by step, settings that a schedule gives every group before it. `reload`: the
     step before which another AdamW takes over, through state_dict. `defaults`: the constructor's
     arguments."""
@@ -493,8 +493,9 @@ def adamw(
     held = []
     for p in params:
         found = [t for t in opt.state.get(p, {}).values() if isinstance(t, torch.Tensor)]
-        large = [t for t in found if t.dim()]
-        held.append([[list(t.shape), str(t.dtype).removeprefix("torch.")] for t in large])
+        large = [t for t in found if t.numel() > 1 or p.numel() == 1]
+        kinds = sorted({str(t.dtype).removeprefix("torch.") for t in large})
+        held.append([sum(t.numel() for t in large), *kinds])
     return {"course": course, "library": library, "held": held}
 
 
@@ -1325,9 +1326,12 @@ def odd_owners(student, n):
         book.phase("fwd")
         model.seen.add_(1.0)
         activation = torch.ones(2, n) * 2
+        model.c.grad = torch.ones(3, n)
         saved = torch.ones(7, n)
         book.phase("opt")
+        kept, model.c.grad = model.c.grad, None
         opt.step()
+        del kept
         raised = 0
         try:
             book.phase("backward")

@@ -209,16 +209,16 @@ def test_float16_gradients_above_their_range(student, rng):
 
 @task("clip_grad_norm", gate=False, holds=("bf16", "dtypes"))
 def test_bf16_gradients_are_measured_in_fp32(student, rng):
-    """10,000 equal bf16 gradients beside one in float32.
+    """10,000 bf16 gradients beside one in float32.
     Oracle: clip_grad_norm_ in float64 of the same numbers."""
-    grads = [torch.full((10_000,), 0.125, dtype=torch.bfloat16), normal(rng, 5).float()]
+    grads = [normal(rng, 10_000, size=0.1).bfloat16(), normal(rng, 5).float()]
     norm, want = oracles.clip(grads, 1.0)
     got = student.probe.clipped(grads, 1.0)
     expect.close(
         float(got["norm"]),
         float(norm),
         because="the squares are added in float32",
-        n=8,
+        n=100,
         dtype="float32",
     )
     expect.close(got["grads"][0], want[0], because="one factor", dtype="bfloat16", what="bf16")
@@ -422,10 +422,12 @@ def test_a_step_costs_three_forwards(student, rng):
     got = student.probe.step_flops(vocab, hidden, layers, heads, batch, seq)
     expect.equal(got["unpriced"], [], because="every product has its FLOPs", what="operators")
     want = 3 * oracles.forward_flops(layers, hidden, seq, vocab, batch)
-    expect.equal(
+    weights = vocab * hidden + 12 * layers * hidden**2
+    expect.within(
         got["flops"],
         want,
-        because="backward makes two products for each forward",
+        want + 2 * weights,
+        because="backward makes two products for each forward; a norm may be a product, too",
         unit="FLOPs",
     )
     forward = oracles.forward_flops(12, 768, 1024, 50257)
@@ -466,7 +468,7 @@ def test_two_groups_and_a_plain_function(student, rng, scale):
 
 
 @task("train_step", gate=False, holds=("no_bound", "untouched", "all_groups"))
-@pytest.mark.parametrize("scale", [None, 8.0], ids=["no scaler", "scaler"])
+@pytest.mark.parametrize("scale", [None, 8.0, 0.5], ids=["no scaler", "scaler", "scale 0.5"])
 @pytest.mark.parametrize("bad", [math.inf, math.nan, 2e25])
 def test_without_a_bound_no_gradient_changes(student, rng, bad, scale):
     """finish_step, max_norm left out, one gradient infinite, NaN, or so large that its square is no

@@ -167,12 +167,13 @@ def test_operators_at_the_ends_of_steps_and_of_each_other(student, rng):
         _op("aten::next", 1020.0 + a, b),  # begins where the first ends
         _op("aten::over", 1095.0, 30.0),  # begins in step 3 and ends in step 4
         _op("aten::child", 1100.0, 5.0),  # the first moment of step 4, inside that one
+        _op("aten::last", 1149.75, 0.5),  # in the last microsecond of step 4
         _op("aten::after", 1150.0, 9.0),  # the end of step 4 is no part of it
     ]
     order = [events[int(i)] for i in rng.permutation(len(events))]
     got = student.summarize_trace(order)
     expect.equal(list(got.steps), [3, 4], because="every ProfilerStep#k, ascending", what="steps")
-    calls = {"first": 1, "child": 3, "grandchild": 1, "next": 1, "over": 1}
+    calls = {"first": 1, "child": 3, "grandchild": 1, "next": 1, "over": 1, "last": 1}
     expect.equal(
         dict(got.recorded_ops),
         {f"aten::{name}": count for name, count in calls.items()},
@@ -406,7 +407,8 @@ def test_whose_a_storage_is(student, rng):
         ("idle", "temp"): 11 * unit,
         # b's gradient is made in fwd; while 2 x n ones are multiplied both are alive, but
         # 7 x n saved ones come later
-        ("fwd", "grad"): 5 * unit,
+        # and c has one of 3 x n for a while
+        ("fwd", "grad"): 8 * unit,
         ("fwd", "act"): 7 * unit,
         # born in idle: no activation, although it is alive when fwd ends
         ("fwd", "temp"): 11 * unit,
@@ -471,6 +473,8 @@ def test_the_peak_is_the_largest_running_sum(student, rng):
                 sizes.append(alive[-1])
             else:
                 sizes.append(-alive.pop(int(rng.integers(len(alive)))))
+    _same_peak(student.probe.replayed(sizes), sizes)
+    sizes = [5, -5, 6, -6, 7, -7]  # each a byte higher than the one before
     _same_peak(student.probe.replayed(sizes), sizes)
 
 

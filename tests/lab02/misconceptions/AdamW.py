@@ -142,12 +142,24 @@ keeps_the_old_gradients = lines(
     ),
 )
 
+FLOAT32 = """m and v are float32 whatever the parameter's dtype: beside bf16 parameters they take 8
+bytes together and not 4. State has the dtype of its parameter."""
+ZEROS = 'state["m"], state["v"] = torch.zeros_like(p), torch.zeros_like(p)'
+
 state_in_float32 = lines(
-    """m and v are float32 whatever the parameter's dtype: beside bf16 parameters they take 8 bytes
-    each and not 4. State has the dtype of its parameter.""",
+    FLOAT32,
     (
-        'state["m"], state["v"] = torch.zeros_like(p), torch.zeros_like(p)',
+        ZEROS,
         'state["m"] = torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32))\n'
+        '                    state["v"] = torch.zeros_like(state["m"])',
+    ),
+)
+
+always_in_float32 = lines(
+    FLOAT32,
+    (
+        ZEROS,
+        'state["m"] = torch.zeros_like(p, dtype=torch.float32)\n'
         '                    state["v"] = torch.zeros_like(state["m"])',
     ),
 )
