@@ -354,6 +354,10 @@ def test_a_skipped_step_leaves_the_optimizers_state(student, rng):
 @pytest.mark.parametrize("scale", [8.0, 0.25, 1.0])
 def test_a_scaled_loss_is_the_loss_times_the_scale(student, rng, scale):
     """The loss itself can still be logged afterwards.   Oracle: 3 times the sum, by hand."""
+    plain = student.LossScaler(init=scale).scale(torch.tensor(3.0))
+    expect.equal(
+        float(plain), 3 * scale, because="scale() multiplies by the current scale", what="of 3.0"
+    )
     values = torch.from_numpy(2.0 ** rng.integers(-3, 4, size=3)).float()
     got = student.probe.scaled_loss(scale, values)
     loss = 3 * float(values.sum())
