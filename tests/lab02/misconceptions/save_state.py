@@ -31,12 +31,6 @@ the_first_epoch_again = lines(
     ('state["sampler"]["epoch"], state["sampler"]["cursor"]', '0, state["sampler"]["cursor"]'),
 )
 
-the_sampler_starts_anew = lines(
-    """The sampler is not restored: it starts again at its first epoch and row, so rows that were
-    seen come again.""",
-    ("    " + PLACE, ""),
-)
-
 generators_are_not_restored = lines(
     """The random generators are not restored: the first dropout mask after loading is another one,
     and every loss from there on.""",
