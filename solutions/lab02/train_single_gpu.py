@@ -52,9 +52,12 @@ def clip_grad_norm(
 
     params: any iterable of tensors, read once; those whose `.grad` is None are left out. Changes
     the gradients in place, by the factor min(1, max_norm / (norm + 1e-6)), and returns the norm
-    BEFORE clipping: a tensor of one number, 0 if there is no gradient. The norm of float16 and
-    bfloat16 gradients is taken in float32. With `error_if_nonfinite`, a norm that is infinite or
-    NaN is a RuntimeError, and the gradients stay as they were.
+    BEFORE clipping: a tensor without dimensions, 0 if there is no gradient. Gradients may lie in
+    memory as they like and have different dtypes; norm and factor of float16 and bfloat16 ones
+    are taken in float32. With a max_norm of math.inf no gradient changes, whatever the norm. No
+    value is read on the way, by `.item()` or an `if`: on a GPU that would wait for the device.
+    With `error_if_nonfinite` one is: a norm that is infinite or NaN is a RuntimeError then, and
+    the gradients stay as they were.
     Source: Pascanu et al. 2013, Algorithm 1; the 1e-6 is that of torch.nn.utils.clip_grad_norm_.
     """
     # BEGIN SOLUTION clip_grad_norm
@@ -67,10 +70,12 @@ def clip_grad_norm(
     norm = torch.linalg.vector_norm(torch.stack(norms))
     if error_if_nonfinite and not torch.isfinite(norm):
         raise RuntimeError(f"The gradients' norm is {norm.item()}, so they cannot be clipped.")
+    if max_norm == math.inf:
+        return norm  # an infinite norm would make the factor inf / inf
     # No `if norm > max_norm`: on a GPU the comparison would wait for the device.
     factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
     for g in grads:
-        g.mul_(factor.to(g.dtype))
+        g.mul_(factor)
     return norm
     # END SOLUTION
 
@@ -84,9 +89,10 @@ def finish_step(
     """From finished gradients to changed parameters: (unscale,) clip, step (, update the scale).
 
     scaler: None, or what has `unscale_(opt)`, `step(opt)`, `update()` and `get_scale()`, as
-    torch.amp.GradScaler and this lab's LossScaler do. max_norm None: nothing is clipped.
-    Returns (global norm of the gradients before clipping and without the loss scale, whether the
-    scaler skipped the step). Part of the task train_step.
+    torch.amp.GradScaler and this lab's LossScaler do. max_norm None: nothing is clipped and no
+    gradient changes, whatever its norm; 0.0 is a bound like any other. Returns (global norm of
+    the gradients of all of opt's groups, before clipping and without the loss scale, whether the
+    scaler skipped the step, which makes its scale smaller). Part of the task train_step.
     """
     # BEGIN SOLUTION train_step
     if scaler is not None:
@@ -115,11 +121,13 @@ def train_step(
 ) -> StepStats:
     """One step on one batch: zero, forward, backward, and `finish_step`.
 
-    The model is called once and `loss_fn(model(x), y)` gives a mean loss; with a scaler, backward
-    starts from `scaler.scale(loss)`. The gradients of the step before are freed before the
-    forward, not zeroed after it: then they do not stand beside the activations. Afterwards each
-    parameter's `.grad` is what the optimizer used. The result holds Python numbers, no tensor:
-    the loss without the loss scale, and as n_tokens the elements of y that are not IGNORE_INDEX.
+    The model is any callable, called once, and `loss_fn(model(x), y)` gives a mean loss; with a
+    scaler, backward starts from `scaler.scale(loss)`. The gradients of the step before are freed
+    through opt before the forward, not zeroed after it: then they do not stand beside the
+    activations. Backward frees the activations: when the optimizer steps, none is alive but, at
+    most, what the model gave. Afterwards each parameter's `.grad` is what the optimizer used. The
+    result holds Python numbers, no tensor: the loss without the loss scale, and as n_tokens the
+    elements of y, of any shape, that are not IGNORE_INDEX.
     """
     # BEGIN SOLUTION train_step
     opt.zero_grad(set_to_none=True)
@@ -137,15 +145,18 @@ class AdamW(torch.optim.Optimizer):
     """Adam with decoupled weight decay.
 
     params: tensors, or groups as dicts `{"params": [...], "lr": ...}` that may set any of lr,
-    betas, eps and wd for themselves. t counts a parameter's own steps, m and v start at 0:
+    betas, eps and wd for themselves. A step takes these as they then stand in `param_groups`, for
+    a schedule changes them. t counts a parameter's own steps, m and v start at 0:
 
         p <- p (1 - lr wd)
         m <- b1 m + (1 - b1) g        v <- b2 v + (1 - b2) g^2
         p <- p - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 
-    A parameter whose `.grad` is None is left alone: no decay, no step counted. m and v belong into
-    `self.state[p]`, in the dtype of p; they are made at a parameter's first step and not before,
-    so the state takes 0 bytes at first and then twice the parameters (and a few for counters).
+    A parameter whose `.grad` is None is left alone: no decay, no step counted. Gradients are only
+    read. m, v and t belong into `self.state[p]`, where `state_dict` finds all that another AdamW
+    needs to go on; m and v in the dtype of p. They are made at a parameter's first step and not
+    before, so the state takes 0 bytes at first and then twice the parameters (and a few for
+    counters).
     Source: Loshchilov and Hutter 2019, Algorithm 2, in the form of torch.optim.AdamW.
     """
 
@@ -199,8 +210,9 @@ def accumulate(
     Frees the old gradients through opt, then leaves in `.grad` the gradient of the mean loss over
     ALL targets that are not `ignore_index`: the sum of their cross-entropies by their number. No
     step is taken. With a scaler, backward starts from `scaler.scale(...)`. Returns that mean as a
-    Python float, without the loss scale. The model is called once for each micro-batch, and its
-    graph is gone before the next one. ValueError if there is no target at all.
+    Python float, without the loss scale. The model, any callable, is called once for each
+    micro-batch (a wholly masked one may be left out). Its activations, logits too, are gone before
+    the next call, and no graph is kept for the end. ValueError if there is no target at all.
     """
     # BEGIN SOLUTION accumulate
     total = sum(int((y != ignore_index).sum()) for _, y in micro)
@@ -233,12 +245,15 @@ def train(
     """The loop: one optimizer step for every `accumulate` batches of (x, y), on their token loss.
 
     batches: any iterable, read as far as the next step needs and no further: it may be a stream
-    that does not fit in memory. A last group that is smaller is a step, too. A step's loss and
-    gradient are means over all its targets (see `accumulate_gradients`, which is `accumulate`
-    under a name that the argument does not hide); its end is `finish_step`. Returns the StepStats
-    of all steps; nothing of a step's graph outlives it.
+    that does not fit in memory, so batches are not kept. A last group that is smaller is a step,
+    too. A step's loss and gradient are means over all its targets (see `accumulate_gradients`,
+    which is `accumulate` under a name that the argument does not hide); its end is `finish_step`.
+    Returns the StepStats of all steps, in order; nothing of a step's graph outlives it. ValueError
+    if `accumulate` is below 1, and, as in `accumulate_gradients`, for a group without a target.
     """
     # BEGIN SOLUTION train
+    if accumulate < 1:
+        raise ValueError(f"accumulate is {accumulate}; a step needs at least 1 batch.")
     stats = []
     stream = iter(batches)
     while micro := list(itertools.islice(stream, accumulate)):
@@ -262,10 +277,12 @@ class LossScaler:
         scaler.step(opt)
         scaler.update()
 
-    `init`: the first scale. `growth`: its factor after `interval` clean steps in a row. `backoff`:
-    its factor after a step with an infinity or a NaN in any gradient; the count of clean steps
-    then starts again. Several optimizers may share a scaler: each is unscaled and stepped for
-    itself, and one `update` ends the step of all.
+    `init`: the first scale. `growth`: its factor after `interval` clean steps in a row, and after
+    as many again. `backoff`: its factor after a step with an infinity or a NaN in any gradient of
+    any group; the count of clean steps then starts again. The scale has no bounds. Several
+    optimizers may share a scaler: each is unscaled and stepped for itself, once, and one `update`
+    ends the step of all: an infinity in several of them is one bad step. What `state_dict` gives,
+    `load_state_dict` of another scaler goes on from.
     Source: Micikevicius et al. 2018, section 3.2; numbers and order are torch.amp.GradScaler's.
     """
 
@@ -294,22 +311,24 @@ class LossScaler:
         self.current, self.clean_steps = float(state["scale"]), int(state["clean_steps"])
 
     def scale(self, loss: Tensor) -> Tensor:
-        """The loss times the scale, part of the graph."""
+        """The loss times the scale, part of the graph; the loss stays what it was."""
         # BEGIN SOLUTION LossScaler
         return loss * self.current
         # END SOLUTION
 
     def unscale_(self, opt: torch.optim.Optimizer) -> None:
-        """Divide the gradients of opt by the scale, in place, and note whether all are finite.
-        RuntimeError if it was done since the last `update`."""
+        """Note whether all gradients of opt are finite, each of their elements, and divide them by
+        the scale, in place. As GradScaler does, look first: what is finite counts as clean, also
+        where a scale below 1 makes it overflow. RuntimeError if it was done since the last
+        `update`."""
         # BEGIN SOLUTION LossScaler
         if id(opt) in self.found_inf:
             raise RuntimeError("These gradients were unscaled already; call update() first.")
         found = False
         for p in (p for group in opt.param_groups for p in group["params"]):
             if p.grad is not None:
-                p.grad.mul_(1 / self.current)
                 found = found or not bool(torch.isfinite(p.grad).all())
+                p.grad.div_(self.current)
         self.found_inf[id(opt)] = found
         # END SOLUTION
 
@@ -348,8 +367,11 @@ def save_state(path: str | Path, model: Any, opt: Any, scaler: Any, sampler: Any
 
     One dict, with the keys "model", "opt", "scaler" (None if there is none), "sampler" ({"epoch",
     "cursor"}, the sampler's two attributes) and "rng" ({"torch", "numpy", "python"}, and "cuda"
-    where there is one). model, opt and scaler have `state_dict`. What is in it are tensors and
-    plain Python data: `torch.load(path, weights_only=True)` reads it and runs no code.
+    where there is one). model, opt and scaler have `state_dict`; a model's has buffers too. A
+    generator's state is all of it, the second normal number that NumPy's and Python's have in
+    stock included. What is in the file are tensors and plain Python data:
+    `torch.load(path, weights_only=True)` reads it and runs no code. A file of that name is
+    replaced.
     """
     # BEGIN SOLUTION save_state
     kind, keys, *rest = numpy.random.get_state()
@@ -400,11 +422,12 @@ class CheckpointFunction(torch.autograd.Function):
         y = CheckpointFunction.apply(segment, True, x)
 
     fn: a function of the tensors, which may use parameters; it returns a tensor or a tuple of
-    them. preserve_rng: dropout draws the same mask in both runs, and the second run leaves the
-    random generator (of the CPU) as it found it. tensors: the segment's inputs, of which one at
-    least requires a gradient; integers may be among them. fn runs twice, once forward and once in
-    backward; the gradients are those of the plain segment, of inputs and of parameters, bit for
-    bit. Between the runs only the inputs are kept (and the generator's state).
+    them, of which the loss may use any, and of which some may have no gradient (integers, what was
+    detached). preserve_rng: dropout draws the same mask in both runs, and the second run leaves
+    the random generator (of the CPU) as it found it. tensors: the segment's inputs, of which one at
+    least requires a gradient; integers may be among them, and one tensor twice. fn runs twice, once
+    forward and once in backward; the gradients are those of the plain segment, of inputs and of
+    parameters, bit for bit. Between the runs only the inputs are kept (and the generator's state).
     Source: Chen et al. 2016, section 4; torch.utils.checkpoint.
     """
 
@@ -447,9 +470,10 @@ def summarize_trace(events: list[dict[str, Any]]) -> TraceSummary:
 
     Complete events have "ph": "X", and "ts" and "dur" in microseconds. A step is one whose name is
     ProfilerStep#k, an operator one with "cat": "cpu_op"; all others are left alone. An operator
-    counts when it starts inside a step. Its self time is its duration without those of the
-    operators that it calls directly: the ones inside it on the same thread ("pid" and "tid"), one
-    level down. Part of the task profile_run.
+    counts when it starts inside a step: at its first moment or later, and before its end. Its self
+    time is its duration without those of the operators that it calls directly: the ones inside it
+    on the same thread ("pid" and "tid"), one level down. One that starts where another ends is not
+    inside it. Without events there is nothing: four empty fields. Part of the task profile_run.
     """
     # BEGIN SOLUTION profile_run
     complete = [event for event in events if event.get("ph") == "X"]
@@ -536,18 +560,19 @@ class MemoryLedger(TorchDispatchMode):
     the parameters, of the gradients and of the optimizer's state are counted from the start if
     they are there; others from before the block (the batch) are not. A storage has one kind for
     all its life, the first of these that fits:
-      param  a parameter's;
-      grad   the `.grad` of a parameter when a phase ends;
+      param  a parameter's when the block begins;
+      grad   the `.grad` of a parameter when a phase ends, wherever it was born;
       opt    in `opt.state`, at any depth, when a phase ends;
       act    born in a "fwd" phase and alive when that phase ends;
       temp   everything else.
     `peak`: {phase: {kind: bytes}} for each phase that was entered, all five kinds: what was alive
     at the moment of that phase (of all its turns together) at which most bytes were alive, the
     first such moment; what a phase finds alive when it begins counts. `alive`: {kind: bytes} at
-    the end. Both are there after the block. Moments are the ends of operators, and frees between
-    them. Only the CPU's and the calling thread's operators are seen, and not what `torch.tensor`
-    makes, so an optimizer's counters may be left out. ValueError for a phase that is none of
-    PHASES.
+    the end. Both are there after the block, which also ends its last phase, and change no more.
+    Moments are the ends of operators, and frees between them; an operator may give several
+    tensors. Only the CPU's and the calling thread's operators are seen, and not what
+    `torch.tensor` makes, so an optimizer's counters may be left out. ValueError for a phase that
+    is none of PHASES; the phase that it is goes on then.
     """
 
     def __init__(self, model: torch.nn.Module, opt: torch.optim.Optimizer) -> None:
@@ -609,7 +634,7 @@ class MemoryLedger(TorchDispatchMode):
         for kind, tensor in self._owned():
             self._follow(tensor, kind)  # what torch.tensor makes does not pass the mode
             record = self.living.get(tensor.untyped_storage().data_ptr())
-            if record and record[0] == "temp":
+            if record and KINDS.index(kind) < KINDS.index(record[0]):
                 record[0] = kind
         for record in self.living.values():
             if self.now == "fwd" and record[0] == "temp" and record[2] == "fwd":
@@ -638,7 +663,7 @@ class MemoryLedger(TorchDispatchMode):
         # BEGIN SOLUTION MemoryLedger
         super().__exit__(*error)
         self._end_of_phase()
-        self.watched.clear()
+        self.watched.clear()  # no callbacks from here on
         total = dict.fromkeys(KINDS, 0)
         highest: dict[str, int] = {}
         for name, record, sign in self.course:
@@ -657,10 +682,11 @@ class MemoryLedger(TorchDispatchMode):
 def selective_checkpoint(fn: Callable[..., Any], *tensors: Tensor) -> Any:
     """Checkpointing that keeps the results of matrix products and computes all else again.
 
-    fn(*tensors), with gradients as without it. Use torch.utils.checkpoint.checkpoint, its
-    `context_fn`, `create_selective_checkpoint_contexts` and `CheckpointPolicy`: aten.mm, addmm, bmm
-    and baddbmm must be saved, everything else is recomputed. Backward then runs no product of the
-    forward again, and of the rest it keeps fn's inputs only.
+    fn(*tensors), with gradients as without it, under dropout too. Use
+    torch.utils.checkpoint.checkpoint, its `context_fn`, `create_selective_checkpoint_contexts` and
+    `CheckpointPolicy`: aten.mm, addmm, bmm and baddbmm must be saved, everything else is
+    recomputed. Backward then runs no product of the forward again, and of the rest it keeps fn's
+    inputs only.
     Source: Korthikanti et al. 2022, section 5, with another choice of what is cheap to repeat.
     """
     # BEGIN SOLUTION selective_checkpoint
@@ -728,6 +754,7 @@ def print_ledger(ledger: MemoryLedger) -> None:
 
 def run(steps: int, accumulate: int, seed: int) -> None:
     """Train TinyLM on generated text, print every tenth of the run, then one step's ledger."""
+    torch.set_num_threads(1)  # operators this small wait for each other's threads, not for work
     torch.manual_seed(seed)
     seq, batch = 32, 16
     model = TinyLM()

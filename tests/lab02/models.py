@@ -35,8 +35,53 @@ def net(weights, dropout=0.0):
     return made
 
 
+class RunNet(torch.nn.Module):
+    """A Net behind which a batch norm stands: its buffers count in eval mode."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+        vocab, self.dtype = net.embed.num_embeddings, net.embed.weight.dtype
+        self.norm = torch.nn.BatchNorm1d(vocab, affine=False, dtype=self.dtype)
+
+    def forward(self, x):
+        return self.norm(self.net(x).mT).mT
+
+
+class Products(torch.nn.Module):
+    """One product of each kind, forward: mm, addmm, bmm and baddbmm; between them dropout and a
+    sine. Returns a tensor and integers."""
+
+    def __init__(self, hidden):
+        super().__init__()
+        self.one = torch.nn.Parameter(torch.randn(hidden, hidden, dtype=torch.float64) / 2)
+        self.two = torch.nn.Linear(hidden, hidden, dtype=torch.float64)
+
+    def forward(self, x, shift):
+        h = torch.dropout(torch.sin(torch.mm(x, self.one) + shift), 0.25, True)
+        h = self.two(h)
+        pair = torch.stack([h, 2 * h])
+        scores = torch.bmm(pair, pair.mT)
+        mixed = torch.baddbmm(pair, scores, pair)
+        return mixed.tanh().sum(0), mixed[0].argmax(1)
+
+
+def gapped(tensor):
+    """A copy between whose elements and rows something else lies: no view of it is flat."""
+    *rows, length = tensor.shape
+    copy = torch.full((*rows, length + 1, 2), 7.0).to(tensor.dtype)[..., :length, 0]
+    return copy.copy_(tensor)
+
+
 def optimizer(model, kind, lr):
     """One of PyTorch's, over all parameters, frozen ones too."""
+    if kind == "groups":
+        params = list(model.parameters())  # the first of a Net is the frozen one
+        rows = [
+            {"params": params[1::2]},
+            {"params": params[::2], "lr": 0.3 * lr, "betas": (0.8, 0.9)},
+        ]
+        return torch.optim.AdamW(rows, lr=lr, eps=1e-2, foreach=False)
     if kind == "sgd":
         return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
     # a large eps: no parameter's step hangs on the rounding of a tiny gradient
@@ -68,6 +113,41 @@ def scaled_steps(scaler, opt, p, gradients, explicit):
             }
         )
     return rows
+
+
+def grouped_scaled_steps(scaler_of, values, gradients, with_gaps=False):
+    """Steps of SGD over two groups, the first of one parameter, with these scaled gradients (None:
+    no gradient): of each step gradients, parameters, scale, what `step` returned, and whether the
+    gradients are the same tensors. `scaler_of`: gives the scaler of a step."""
+    params = [torch.nn.Parameter(v.clone()) for v in values]
+    opt = torch.optim.SGD([{"params": params[:1]}, {"params": params[1:], "lr": 0.25}], lr=0.5)
+    rows = []
+    for step, row in enumerate(gradients):
+        scaler = scaler_of(step)
+        for p, g in zip(params, row, strict=True):
+            p.grad = None if g is None else gapped(g) if with_gaps else g.clone()
+        held = [p.grad for p in params]
+        views = [None if g is None else g.view_as(g) for g in held]
+        scaler.scale(torch.zeros(1))  # GradScaler makes its scale at the first loss
+        taken = scaler.step(opt)
+        scaler.update()
+        rows.append(
+            {
+                "grads": [None if p.grad is None else p.grad.clone() for p in params],
+                "params": [p.detach().clone() for p in params],
+                "scale": scaler.get_scale(),
+                "taken": taken,
+                "same": unreplaced(params, held, views),
+            }
+        )
+    return rows
+
+
+def unreplaced(params, grads, views):
+    """Whether the parameters have these gradients still, in the memory of these views."""
+    return all(p.grad is g for p, g in zip(params, grads, strict=True)) and all(
+        g is None or g.data_ptr() == view.data_ptr() for g, view in zip(grads, views, strict=True)
+    )
 
 
 class Segment(torch.nn.Module):

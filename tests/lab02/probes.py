@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
 import math
@@ -11,20 +12,27 @@ import sys
 import tempfile
 import time
 import warnings
+import weakref
 from pathlib import Path
 
 import numpy
 import torch
 from models import (
+    Products,
+    RunNet,
+    gapped,
+    grouped_scaled_steps,
     mlp,
     net,
     optimizer,
     scaled_steps,
     segments,
     through_waves,
+    unreplaced,
     waves,
 )
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from grader import meters
 
@@ -67,20 +75,30 @@ def _grads(model):
 # --- clip_grad_norm ------------------------------------------------------------------------------
 
 
-def clipped(student, grads, max_norm, error=False, as_generator=False):
-    """Clips these gradients (None: no gradient): the norm, the gradients, whether they are still
-    the same tensors, and what of the library ran."""
+def _owners(grads, with_gaps=False):
+    """A parameter for each of these gradients (None: no gradient)."""
     params = []
     for g in grads:
         p = torch.nn.Parameter(torch.zeros(2) if g is None else torch.zeros_like(g))
-        p.grad = None if g is None else g.clone()
+        p.grad = None if g is None else gapped(g) if with_gaps else g.clone()
         params.append(p)
+    return params
+
+
+def clipped(student, grads, max_norm, error=None, as_generator=False, with_gaps=False):
+    """Clips these gradients (None: no gradient; `with_gaps`: with strides): the norm, the
+    gradients, whether they are still the same tensors, and what of the library ran. `error` None:
+    error_if_nonfinite is left at its default."""
+    params = _owners(grads, with_gaps)
     before = [p.grad for p in params]
+    views = [None if g is None else g.view_as(g) for g in before]
     given = (p for p in params) if as_generator else params
     found = {"raised": ""}
     try:
         found["norm"], found["library"] = _library(
-            lambda: student.clip_grad_norm(given, max_norm, error_if_nonfinite=error),
+            lambda: student.clip_grad_norm(
+                given, max_norm, **({} if error is None else {"error_if_nonfinite": error})
+            ),
             "clip_grad.py",
         )
     except RuntimeError as raised:
@@ -88,8 +106,45 @@ def clipped(student, grads, max_norm, error=False, as_generator=False):
             raise
         found["raised"] = type(raised).__name__
     found["grads"] = [p.grad for p in params]
-    found["same"] = all(p.grad is g for p, g in zip(params, before))
+    found["same"] = unreplaced(params, before, views)
     return found
+
+
+class _Reads(TorchDispatchMode):
+    """Notes which operators hand a tensor's values to Python: on a GPU each waits for it."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        if name in ("_local_scalar_dense", "equal", "nonzero", "is_nonzero"):
+            self.names.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+class _ReadsAtOnce(torch.overrides.TorchFunctionMode):
+    """The same, of what passes no operator on a CPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name = getattr(func, "__name__", "")
+        if name in ("tolist", "numpy", "__array__", "cpu"):
+            self.names.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+def clip_reads(student, grads, max_norm):
+    """Clips these gradients: how often a tensor's value was read, the norm and the gradients."""
+    params = _owners(grads)
+    with _Reads() as reads, _ReadsAtOnce() as others:
+        norm = student.clip_grad_norm(params, max_norm)
+    count = len(reads.names) + len(others.names)
+    return {"reads": count, "norm": norm, "grads": [p.grad for p in params]}
 
 
 # --- train_step and train ------------------------------------------------------------------------
@@ -126,11 +181,21 @@ class _Watch:
 
 
 def steps(
-    student, weights, batches, kind, lr, max_norm, scale=None, poisoned=(), stale=False, own=False
+    student,
+    weights,
+    batches,
+    kind,
+    lr,
+    max_norm,
+    scale=None,
+    poisoned=(),
+    stale=False,
+    own=False,
+    function=False,
 ):
     """train_step on each batch. `scale`: with torch's scaler from that scale on, or the learner's
     `own`. `poisoned`: steps whose loss is infinite. `stale`: gradients of something else stand
-    there at the start."""
+    there at the start. `function`: the model comes as a plain function."""
     model = net(weights)
     opt = optimizer(model, kind, lr)
     scaler = None
@@ -147,7 +212,7 @@ def steps(
         factor = math.inf if index in poisoned else 1.0
         rows.append(
             student.train_step(
-                model,
+                (lambda x: model(x)) if function else model,
                 opt,
                 x,
                 y,
@@ -174,6 +239,78 @@ def _kinds(row):
     ]
 
 
+class _Told:
+    """A loss scaler that writes down what it is asked for: nothing but the five methods."""
+
+    def __init__(self, scale):
+        self.now, self.log = scale, []
+
+    def get_scale(self):
+        return self.now
+
+    def scale(self, loss):
+        self.log.append("scale")
+        return loss * self.now
+
+    def unscale_(self, opt):
+        self.log.append("unscale_")
+        for p in (p for group in opt.param_groups for p in group["params"]):
+            if p.grad is not None:
+                p.grad.div_(self.now)
+
+    def step(self, opt):
+        self.log.append("step")
+        opt.step()
+
+    def update(self):
+        self.log.append("update")
+
+
+def told_step(student, weights, one, max_norm):
+    """One train_step with a scaler of five methods: the calls in order, row and parameters."""
+    model = net(weights)
+    opt = optimizer(model, "groups", 0.1)
+    scaler = _Told(256.0)
+    row = student.train_step(model, opt, *one, loss_of, scaler=scaler, max_norm=max_norm)
+    return {"log": scaler.log, "stats": [row], "params": _values(model)}
+
+
+def finished(student, grads, max_norm, scale=None):
+    """finish_step of SGD over two groups that have these gradients: what it returns, gradients and
+    parameters (0 at first) after it."""
+    params = _owners(grads)
+    opt = torch.optim.SGD([{"params": params[:1]}, {"params": params[1:], "lr": 0.25}], lr=0.5)
+    scaler = None
+    if scale is not None:
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        scaler.scale(torch.zeros(1))  # GradScaler makes its scale at the first loss
+    more = {} if max_norm is None else {"max_norm": max_norm}
+    norm, skipped = student.finish_step(opt, scaler=scaler, **more)
+    return {
+        "norm": norm,
+        "skipped": skipped,
+        "grads": [p.grad for p in params],
+        "params": [p.detach() for p in params],
+    }
+
+
+def shaped_step(student, x, y):
+    """One step of a line under a mean square loss on inputs and targets of any shape: its row, what
+    loss_fn was given first, whether second it was given y itself, and the model's mode."""
+    line = torch.nn.Linear(x.shape[-1], 1, bias=False, dtype=x.dtype)
+    torch.nn.init.ones_(line.weight)
+    line.eval()
+    opt = torch.optim.SGD(line.parameters(), lr=0.0)
+    given = []
+
+    def loss_fn(out, target):
+        given.append([out.detach(), target is y])
+        return (out.squeeze(-1) - target).square().mean()
+
+    row = student.train_step(line, opt, x, y, loss_fn)
+    return {"stats": [row], "given": given, "training": line.training}
+
+
 def step_growth(student, weights, batches):
     """Bytes of tensors that are alive after each of several steps, all results being kept."""
     model = net(weights)
@@ -187,26 +324,39 @@ def step_growth(student, weights, batches):
     return {"alive": alive, "stats": kept, "params": _values(model)}
 
 
-def trained(student, weights, batches, accumulate, kind, lr, max_norm, scale=None):
+def trained(student, weights, batches, accumulate, kind, lr, max_norm, scale=None, function=False):
     """`train` over a stream of these batches: results, and for each batch how many steps had been
-    taken when it was asked for."""
+    taken, and how many batches were still held, when it was asked for. `function`: the model comes
+    as a plain function."""
     model = net(weights)
     opt = optimizer(model, kind, lr)
     scaler = None
     if scale is not None:
         scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=3)
     watch = _Watch(model, opt)
-    asked = []
+    asked, held, refs = [], [], []
+
+    def fresh(x, y):
+        x = x.clone()
+        refs.append(weakref.ref(x))
+        return x, y
 
     def stream():
         for batch in batches:
             asked.append(watch.steps)
-            yield batch
+            held.append(sum(ref() is not None for ref in refs))
+            yield fresh(*batch)
 
     rows = student.train(
-        model, opt, stream(), scaler=scaler, accumulate=accumulate, max_norm=max_norm
+        (lambda x: model(x)) if function else model,
+        opt,
+        stream(),
+        scaler=scaler,
+        accumulate=accumulate,
+        max_norm=max_norm,
     )
     return {
+        "held": held,
         "stats": rows,
         "kinds": [_kinds(row) for row in rows or []],
         "params": _values(model),
@@ -279,6 +429,17 @@ def step_flops(student, vocab, hidden, layers, heads, batch, seq):
     return {"flops": log.matmul_flops, "unpriced": sorted(log.unpriced), "stats": row}
 
 
+def step_lives(student, weights, one):
+    """Bytes of tensors alive when the optimizer steps, in one train_step; the parameters after."""
+    model = net(weights)
+    opt = optimizer(model, "sgd", 0.1)
+    alive = []
+    opt.register_step_pre_hook(lambda *_: alive.append(live.alive_bytes))
+    with meters.live_bytes() as live:
+        row = student.train_step(model, opt, *one, loss_of)
+    return {"alive": alive, "stats": [row], "params": _values(model)}
+
+
 def first_loss(student, vocab):
     """The loss of a step of a model that knows nothing: its logits are all 0."""
     head = torch.nn.Linear(4, vocab)
@@ -292,26 +453,50 @@ def first_loss(student, vocab):
 # --- AdamW ---------------------------------------------------------------------------------------
 
 
-def adamw(student, values, groups, gradients):
+def adamw(
+    student, values, groups, gradients, with_gaps=False, changes=None, reload=None, defaults=None
+):
     """AdamW over groups of `values` (indices, settings), fed with `gradients` (a list a step, None
-    for none): the parameters after every step, and what of the library ran."""
-    params = [torch.nn.Parameter(v.clone()) for v in values]
-    opt = student.AdamW(
-        [{"params": [params[i] for i in rows], **settings} for rows, settings in groups]
-    )
+    for none): the parameters after every step, what of the library ran, and of each parameter how
+    many numbers the state has for it, and their dtypes. `with_gaps`: parameters and gradients have
+    strides. `changes`: by step, settings that a schedule gives every group before it. `reload`: the
+    step before which another AdamW takes over, through state_dict. `defaults`: the constructor's
+    arguments."""
+    make = gapped if with_gaps else torch.clone
+    params = [torch.nn.Parameter(make(v)) for v in values]
+
+    def optimizer_of(params):
+        rows = [{"params": [params[i] for i in rows], **settings} for rows, settings in groups]
+        return student.AdamW(rows, **(defaults or {}))
+
+    opt = optimizer_of(params)
     course = []
 
     def run():
-        for row in gradients:
+        nonlocal opt, params
+        for step, row in enumerate(gradients):
+            if step == reload:
+                state = copy.deepcopy(opt.state_dict())
+                params = [torch.nn.Parameter(p.detach().clone()) for p in params]
+                opt = optimizer_of(params)
+                opt.load_state_dict(state)
+            for group in opt.param_groups:
+                group.update((changes or {}).get(step, {}))
             for p, g in zip(params, row):
-                p.grad = None if g is None else g.clone()
+                p.grad = None if g is None else make(g)
             opt.step()
             course.append([p.detach().clone() for p in params])
 
     with meters.op_log(witness=False) as log:
         _, library = _library(run, "adam.py", "adamw.py")
     library += sorted({name for name, _, _ in log.ops if "adam" in name})
-    return {"course": course, "library": library}
+    held = []
+    for p in params:
+        found = [t for t in opt.state.get(p, {}).values() if isinstance(t, torch.Tensor)]
+        large = [t for t in found if t.numel() > 1 or p.numel() == 1]
+        kinds = sorted({str(t.dtype).removeprefix("torch.") for t in large})
+        held.append([sum(t.numel() for t in large), *kinds])
+    return {"course": course, "library": library, "held": held}
 
 
 def adamw_bytes_on_gpu(student, count):
@@ -372,25 +557,69 @@ def adamw_bytes(student, sizes, dtype, steps):
 # --- accumulate ----------------------------------------------------------------------------------
 
 
-def accumulated(student, weights, micro, ignore=IGNORE, scale=None, stale=False):
-    """`accumulate` on a fresh model: the loss, the gradients, whether a parameter changed."""
+def accumulated(student, weights, micro, ignore=IGNORE, scale=None, stale=False, function=False):
+    """`accumulate` on a fresh model: the loss, the gradients, whether a parameter changed.
+    `function`: the model comes as a plain function, which writes down what it sees, and the
+    optimizer has two groups."""
     model = net(weights)
-    opt = optimizer(model, "sgd", 0.5)
+    opt = optimizer(model, "groups" if function else "sgd", 0.5)
     scaler = None if scale is None else torch.amp.GradScaler("cpu", init_scale=scale)
     if stale:
         for p in model.parameters():
             if p.requires_grad:
                 p.grad = torch.full_like(p, 3.0)
     watch = _Watch(model, opt)
-    loss = student.accumulate(model, opt, micro, ignore, scaler=scaler)
+    seen = []
+
+    def forward(x):
+        seen.append(list(x.shape))
+        return model(x)
+
+    loss = student.accumulate(forward if function else model, opt, micro, ignore, scaler=scaler)
     same = all(torch.equal(p, weights[name]) for name, p in model.named_parameters())
     return {
+        "seen": seen,
         "loss": loss,
         "kind": type(loss).__name__,
         "grads": _grads(model),
         "unchanged": same,
         **watch.counts(),
     }
+
+
+class _Token:
+    """Lives as long as the graph that it was put into."""
+
+
+class _Marked(torch.autograd.Function):
+    """The identity, whose place in the graph keeps a token."""
+
+    @staticmethod
+    def forward(ctx, x, tokens):
+        ctx.token = _Token()
+        tokens.append(weakref.ref(ctx.token))
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None
+
+
+def accumulation_lives(student, weights, micro):
+    """What is alive whenever `accumulate` calls the model: bytes of tensors, and graphs."""
+    model = net(weights)
+    opt = optimizer(model, "sgd", 0.5)
+    alive, graphs, tokens = [], [], []
+
+    def forward(x):
+        gc.collect()
+        alive.append(live.alive_bytes)
+        graphs.append(sum(token() is not None for token in tokens))
+        return _Marked.apply(model(x), tokens)
+
+    with meters.live_bytes() as live:
+        loss = student.accumulate(forward, opt, micro)
+    return {"alive": alive, "graphs": graphs, "loss": loss, "grads": _grads(model)}
 
 
 def accumulation_peak(student, weights, micro):
@@ -422,6 +651,32 @@ def scaled(student, values, gradients, settings, explicit, lr=0.5, kind="sgd"):
         lambda: scaled_steps(scaler, opt, p, gradients, explicit), "grad_scaler.py"
     )
     return {"rows": rows, "library": library}
+
+
+def scaled_groups(student, values, gradients, settings, restart=None, with_gaps=False):
+    """`grouped_scaled_steps` of a LossScaler; from step `restart` on another one does the rest,
+    which has loaded its state."""
+    scaler = student.LossScaler(**settings)
+    made = []
+
+    def scaler_of(step):
+        if step == restart:
+            made.append(student.LossScaler(**settings))
+            made[0].load_state_dict(copy.deepcopy(scaler.state_dict()))
+        return made[0] if made else scaler
+
+    return grouped_scaled_steps(scaler_of, values, gradients, with_gaps)
+
+
+def scaled_loss(student, scale, values):
+    """A loss before and after scale(), the scaled one, and the gradient that it gives."""
+    p = torch.nn.Parameter(values.clone())
+    loss = (3 * p).sum()
+    before = float(loss.detach())
+    got = student.LossScaler(init=scale).scale(loss)
+    scaled = float(got.detach())
+    got.backward()
+    return {"before": before, "after": float(loss.detach()), "scaled": scaled, "grad": p.grad}
 
 
 def unscaled_twice(student):
@@ -495,8 +750,8 @@ class _Run:
     """A run that depends on everything that a state must hold."""
 
     def __init__(self, weights, text, with_scaler):
-        self.model = net(weights, dropout=0.3)
-        self.opt = optimizer(self.model, "adamw", 0.05)
+        self.model = RunNet(net(weights, dropout=0.3))
+        self.opt = optimizer(self.model.net, "groups", 0.05)
         self.scaler = None
         if with_scaler:
             self.scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=2)
@@ -506,12 +761,24 @@ class _Run:
     def parts(self):
         return self.model, self.opt, self.scaler, self.sampler
 
+    def judged(self):
+        """The loss in eval mode, where buffers count."""
+        self.model.eval()
+        with torch.no_grad():
+            loss = loss_of(self.model(self.text[:, :-1]), self.text[:, 1:])
+        self.model.train()
+        return loss.item()
+
     def step(self):
         rows = self.sampler.next()
         text = self.text[rows].clone()
         # augmentation: NumPy chooses a column, Python a token
         text[:, int(numpy.random.randint(text.shape[1]))] = random.randrange(4)
-        loss = loss_of(self.model(text[:, :-1]), text[:, 1:])
+        # normal numbers, which both make in pairs, of which they keep the second
+        noise = 1 + 0.1 * numpy.random.standard_normal() + 0.1 * random.gauss(0, 1)
+        loss = loss_of(self.model(text[:, :-1]), text[:, 1:]) * noise
+        for group in self.opt.param_groups:
+            group["lr"] *= 0.9  # a schedule
         self.opt.zero_grad()
         if self.scaler is None:
             loss.backward()
@@ -530,20 +797,27 @@ def _seed(number):
     random.seed(number)
 
 
-def resumed(student, weights, others, text, first, later, rest, with_scaler=True):
+def resumed(student, weights, others, text, first, later, rest, with_scaler=True, drawn=1):
     """A run of first + later + rest steps, saved after `first` and again after `first + later`;
     then a fresh run from other weights and seeds that loads the FIRST of the two files and takes
-    later + rest steps. Losses, rows and scales of both, and what the file holds."""
+    later + rest steps. Losses, rows and scales of both, and what the file holds. `drawn`: normal
+    numbers that were drawn before the first step."""
     with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder) / "early.pt", Path(folder) / "late.pt"]
+        paths = [Path(folder) / "early", Path(folder) / "late.state"]
         _seed(1)
+        for _ in range(drawn):
+            numpy.random.standard_normal()
+            random.gauss(0, 1)
         run = _Run(weights, text, with_scaler)
+        paths[0].write_bytes(b"an older file of that name")
         whole = []
         for index in range(first + later + rest):
             if index in (first, first + later):
-                student.save_state(paths[index > first], *run.parts())
+                # a path as text, then as a Path
+                path = paths[1] if index > first else str(paths[0])
+                student.save_state(path, *run.parts())
             whole.append(run.step())
-        params = _values(run.model)
+        params, judged = _values(run.model), [run.judged()]
         missing = [path.name for path in paths if not path.is_file()]
         if missing:
             return {"missing": missing}
@@ -553,11 +827,16 @@ def resumed(student, weights, others, text, first, later, rest, with_scaler=True
         again = _Run(others, text, with_scaler)
         again.step()
         again.step()
-        moved = paths[0].rename(Path(folder) / "moved.pt")  # as if on another machine
+        moved = paths[0].rename(Path(folder) / "moved.early")  # as if on another machine
         paths[1].unlink()
         student.load_state(moved, *again.parts())
+        judged.append(None)
         second = [again.step() for _ in range(later + rest)]
+        judged[1] = again.judged()
         return {
+            "judged": judged,
+            "cuda": torch.cuda.is_available(),
+            "names": [sorted(run.model.state_dict()), _names(read)],
             "missing": [],
             "whole": whole,
             "again": second,
@@ -567,6 +846,12 @@ def resumed(student, weights, others, text, first, later, rest, with_scaler=True
             "sampler": dict(sampler) if isinstance(sampler, dict) else None,
             "scaler": None if not isinstance(read, dict) else read.get("scaler") is not None,
         }
+
+
+def _names(read):
+    """What stands under "model" in a state's file."""
+    model = read.get("model") if isinstance(read, dict) else None
+    return sorted(model) if isinstance(model, dict) else None
 
 
 def state_file_bytes(student, hidden, width):
@@ -652,28 +937,53 @@ def checkpoint_bytes(student, weights, x, weight, seed):
     return found
 
 
-def checkpoint_extras(student, weights, x, seed):
-    """A segment of two inputs, one of them integers and one without a gradient, and a tuple of
-    outputs of which one is not used: the learner's gradient of x and the plain one."""
+def checkpoint_extras(student, weights, x, seed, used):
+    """A segment of four inputs, one of them integers, one without a gradient and one given twice,
+    and a tuple of outputs, of which one is integers and one detached; the loss takes those of
+    `used`. The learner's gradients and outputs, and the plain ones."""
     (segment, *_) = segments(weights, 0.25)
     rows = torch.tensor([2, 0])
     constant = torch.full_like(x, 0.5)
     found = []
     for checkpoint in (True, False):
         torch.manual_seed(seed)
+        leaf = gapped(x).requires_grad_()
+
+        def fn(x, rows, constant, again):
+            out = segment(x * constant + again.sin(), rows)
+            return out, out.exp(), out.argmax(1), out.detach() * 2
+
+        given = (leaf, rows, constant, leaf)
+        apply = student.CheckpointFunction.apply
+        outputs = apply(fn, True, *given) if checkpoint else fn(*given)
+        segment.up.weight.grad = segment.down.weight.grad = None
+        sum(outputs[i].square().sum() for i in used).backward()
+        grads = [leaf.grad, segment.up.weight.grad, segment.down.weight.grad]
+        found.append({"grads": grads, "outputs": [out.detach() for out in outputs]})
+    return found
+
+
+def checkpoint_one_output(student, x, seed):
+    """A function that gives a tuple of one, checkpointed inside a checkpointed one: gradients of
+    the input and of a parameter, which had a gradient before, and the same without checkpoints."""
+    found = []
+    weight = torch.nn.Parameter(torch.full_like(x, 0.3))
+    for checkpoint in (True, False):
+
+        def inner(h):
+            return (functional.dropout(torch.tanh(h * weight), 0.25, True),)
+
+        def outer(h, checkpoint=checkpoint):
+            call = student.CheckpointFunction.apply
+            (h,) = call(inner, True, h.exp()) if checkpoint else inner(h.exp())
+            return (h * weight).sin()
+
+        torch.manual_seed(seed)
         leaf = x.clone().requires_grad_()
-
-        def fn(x, rows, constant):
-            out = segment(x * constant, rows)
-            return out, out.exp()
-
-        if checkpoint:
-            first, second = student.CheckpointFunction.apply(fn, True, leaf, rows, constant)
-        else:
-            first, second = fn(leaf, rows, constant)
-        segment.up.weight.grad = None
-        first.square().sum().backward()
-        found.append([leaf.grad, segment.up.weight.grad, second.detach()])
+        weight.grad = torch.ones_like(x)
+        out = student.CheckpointFunction.apply(outer, True, leaf) if checkpoint else outer(leaf)
+        out.square().sum().backward()
+        found.append([leaf.grad, weight.grad])
     return found
 
 
@@ -692,6 +1002,25 @@ def selective(student, ups, downs, x, weight):
             grads = through_waves(stack, run, x, weight)
         calls = [log.count("mm") + log.count("addmm") + log.count("bmm"), log.count("sin")]
         found.append({"grads": grads, "alive": live.alive_bytes, "calls": calls})
+    return found
+
+
+def selective_products(student, hidden, rows, seed):
+    """A function with one product of each kind and dropout, two inputs and two outputs, plain and
+    through selective_checkpoint: outputs, gradients, calls of each product and of the rest."""
+    names = ("mm", "addmm", "bmm", "baddbmm", "sin")
+    found = []
+    for kept in (False, True):
+        torch.manual_seed(seed)
+        fn = Products(hidden)
+        x = torch.randn(rows, hidden, dtype=torch.float64).requires_grad_()
+        shift = torch.randn(rows, 1, dtype=torch.float64).requires_grad_()
+        with meters.op_log(witness=False) as log:
+            out, count = student.selective_checkpoint(fn, x, shift) if kept else fn(x, shift)
+            out.square().sum().backward()
+        grads = [x.grad, shift.grad, *(p.grad for p in fn.parameters())]
+        calls = {name: log.count(name) for name in names}
+        found.append({"out": out.detach(), "count": count, "grads": grads, "calls": calls})
     return found
 
 
@@ -939,6 +1268,91 @@ def freed_in_between(student, n):
         except ValueError as error:
             raised = type(error).__name__
     return {"peak": book.peak, "alive": book.alive, "raised": raised, "kept": fourth.numel()}
+
+
+def ties(student, n):
+    """Two moments at which as many bytes are alive, in other kinds, and tensors that operators give
+    in tuples and lists: what the ledger says of each."""
+    model = torch.nn.Linear(1, 1, bias=False)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    with student.MemoryLedger(model, opt) as book:
+        book.phase("fwd")
+        first = torch.ones(n)
+        scratch = torch.ones(n)
+        del scratch
+        second = torch.ones(n)
+        del first
+        book.phase("bwd")
+        values, order = torch.sort(second)
+        parts = torch._foreach_add([second, values], 1.0)
+        book.phase("idle")
+        del values, order, parts
+        book.phase("bwd")
+        little = second + 1
+        del little
+        book.phase("idle")
+    return {"peak": book.peak, "alive": book.alive, "held": second.numel()}
+
+
+class _Nested(torch.optim.Optimizer):
+    """Keeps its state in lists and dicts, one number a parameter, shared by a group."""
+
+    def __init__(self, params):
+        super().__init__(params, {})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            p = group["params"][0]
+            if not self.state[p]:
+                self.state[p] = {"deep": [{"mean": torch.zeros_like(p)}], "flat": (p + 1,)}
+            p.sub_(0.1 * self.state[p]["flat"][0])
+
+
+def odd_owners(student, n):
+    """Gradients: one from before the block, one that is an activation, one in a flat buffer; nested
+    state; a buffer of the model; a block that ends in `bwd`. What the ledger says, and again after
+    tensors have come and gone behind the block."""
+    model = torch.nn.Module()
+    model.a = torch.nn.Parameter(torch.ones(n))
+    model.b = torch.nn.Parameter(torch.ones(2, n))
+    model.c = torch.nn.Parameter(torch.ones(3, n))
+    model.register_buffer("seen", torch.zeros(5 * n))
+    model.a.grad = torch.ones(3 * n)[:n]
+    opt = _Nested([{"params": [p]} for p in model.parameters()])
+    depth = torch._C._len_torch_dispatch_stack()
+    with student.MemoryLedger(model, opt) as book:
+        early = torch.ones(11, n)
+        book.phase("fwd")
+        model.seen.add_(1.0)
+        activation = torch.ones(2, n) * 2
+        model.c.grad = torch.ones(3, n)
+        saved = torch.ones(7, n)
+        book.phase("opt")
+        kept, model.c.grad = model.c.grad, None
+        opt.step()
+        del kept
+        raised = 0
+        try:
+            book.phase("backward")
+        except ValueError:
+            raised = 1
+        book.phase("bwd")
+        flat = torch.zeros(4 * n)
+        model.b.grad = activation
+        model.c.grad = flat[: 3 * n].view(3, n)
+    told = copy.deepcopy([book.peak, book.alive])
+    depth -= torch._C._len_torch_dispatch_stack()
+    later = [torch.ones(9, n), saved.clone(), early]
+    del saved, activation, flat
+    again = copy.deepcopy([book.peak, book.alive])
+    return {
+        "told": told,
+        "again": again,
+        "raised": raised,
+        "modes": -depth,
+        "later": len(later),
+    }
 
 
 def replayed(student, sizes):

@@ -10,7 +10,7 @@ import torch
 from grader.suite import expect, task
 
 from . import oracles
-from .models import scaled_steps
+from .models import grouped_scaled_steps, scaled_steps
 from .oracles import PUBLISHED, normal
 
 OWN = "this is what the task is about: write it"
@@ -18,8 +18,9 @@ OWN = "this is what the task is about: write it"
 # --- AdamW -------------------------------------------------------------------------------------
 
 
-def _torch_adamw(values, groups, gradients):
-    """The parameters after every step of torch.optim.AdamW, one tensor at a time."""
+def _torch_adamw(values, groups, gradients, changes=None):
+    """The parameters after every step of torch.optim.AdamW, one tensor at a time. `changes`: by
+    step, settings that every group gets before it."""
     params = [torch.nn.Parameter(v.clone()) for v in values]
     rows = []
     for indices, settings in groups:
@@ -27,7 +28,10 @@ def _torch_adamw(values, groups, gradients):
         rows.append({"params": [params[i] for i in indices], **names})
     opt = torch.optim.AdamW(rows, foreach=False)
     course = []
-    for row in gradients:
+    for step, row in enumerate(gradients):
+        for group in opt.param_groups:
+            for name, value in (changes or {}).get(step, {}).items():
+                group["weight_decay" if name == "wd" else name] = value
         for p, g in zip(params, row, strict=True):
             p.grad = None if g is None else g.clone()
         opt.step()
@@ -49,15 +53,17 @@ def _same_course(got, want, because, **more):
             )
 
 
-@task("AdamW")
+@task("AdamW", holds=("update", "decay", "bias", "eps", "settings", "defaults"))
 @pytest.mark.parametrize(
     "settings",
     [
         {"lr": 0.05, "wd": 0.0},
         {"lr": 0.1, "wd": 0.3},
         {"lr": 0.02, "betas": (0.6, 0.9), "eps": 0.05, "wd": 0.1},
+        {"lr": 0.02, "betas": (0.0, 0.0), "eps": 1e-3},
+        {},
     ],
-    ids=["no decay", "decay", "large eps"],
+    ids=["no decay", "decay", "large eps", "no memory", "defaults"],
 )
 def test_twenty_steps_of_float64(student, rng, settings):
     """Twenty steps, sizes from 1e-3 to 30.
@@ -72,7 +78,7 @@ def test_twenty_steps_of_float64(student, rng, settings):
     expect.equal(got["library"], [], because=OWN, what="files of torch that ran")
 
 
-@task("AdamW")
+@task("AdamW", holds=("own_count", "left_alone"))
 def test_a_parameter_without_a_gradient_waits(student, rng):
     """One has its first gradient at step 3, one never, one misses steps: t is each one's own.
     Oracle: torch.optim.AdamW(foreach=False) in float64."""
@@ -94,7 +100,7 @@ def test_a_parameter_without_a_gradient_waits(student, rng):
     )
 
 
-@task("AdamW")
+@task("AdamW", holds=("lazy", "twice"))
 def test_the_state_is_made_at_the_first_step(student):
     """0 bytes before step 1, then exp_avg and exp_avg_sq, and no more later.
     Oracle: published.json, adamw_state_bytes; the live-bytes meter, crossed with the values."""
@@ -127,7 +133,7 @@ def test_the_state_is_made_at_the_first_step(student):
         )
 
 
-@task("AdamW", gate=False)
+@task("AdamW", holds=("groups",))
 def test_groups_have_their_own_settings(student, rng):
     """Decay for matrices, none for vectors, another lr and betas.
     Oracle: torch.optim.AdamW(foreach=False) in float64."""
@@ -138,7 +144,7 @@ def test_groups_have_their_own_settings(student, rng):
     _same_course(got, _torch_adamw(values, groups, gradients), "a group's settings are its own")
 
 
-@task("AdamW", gate=False)
+@task("AdamW", holds=("state_dtype", "twice"))
 def test_bf16_parameters_have_bf16_state(student):
     """4 bytes a parameter, not 8 and not 12.   Oracle: 2 x 2 bytes; the live-bytes meter."""
     got = student.probe.adamw_bytes([50_000], "bfloat16", 2)
@@ -156,19 +162,63 @@ def test_bf16_parameters_have_bf16_state(student):
     )
 
 
-@task("AdamW", gate=False)
+@task("AdamW", gate=False, holds=("read_only", "temporary"))
 def test_gradients_are_read_only(student, rng):
-    """step() leaves .grad alone, and needs one parameter-sized temporary at most at a time.
+    """step() leaves .grad alone, and makes no tensor larger than m and v of a parameter together.
     Oracle: the gradients, counted; the live-bytes meter."""
     got = student.probe.adamw_bytes([1000, 10], "float32", 2)
     expect.equal(got["changed"], 0, because="decay is not added to the gradient", what="values")
     expect.at_most(
         got["largest"],
-        4000,
-        because="one tensor at a time",
+        8000,
+        because="the largest parameter has 4,000 bytes, and so have its m and its v",
         what="largest tensor made",
         unit="bytes",
     )
+
+
+@task("AdamW", holds=("in_the_state", "goes_on", "state_dtype"))
+def test_another_adamw_goes_on_from_its_state_dict(student, rng):
+    """Three steps, then another AdamW over copies of the parameters loads the state and takes
+    four; one parameter has missed a step.
+    Oracle: torch.optim.AdamW(foreach=False) that nobody interrupted, in float64."""
+    values = [normal(rng, 3, 2), normal(rng, 4)]
+    gradients = [[normal(rng, 3, 2), normal(rng, 4) if step != 1 else None] for step in range(7)]
+    groups = [([0], {"lr": 0.1, "wd": 0.3}), ([1], {"lr": 0.05, "betas": (0.7, 0.9)})]
+    got = student.probe.adamw(values, groups, gradients, reload=3)
+    _same_course(
+        got,
+        _torch_adamw(values, groups, gradients),
+        "m, v and t stand in self.state, where state_dict finds them",
+    )
+    want = [[2 * v.numel(), "float64"] for v in values]
+    because = "m and v of each parameter, in its dtype"
+    expect.equal(got["held"], want, because=because, what="numbers in its state, and their dtypes")
+
+
+@task("AdamW", gate=False, holds=("schedule", "settings"))
+def test_a_schedule_changes_the_settings(student, rng):
+    """lr, betas, eps and wd of the groups change between steps; constructor settings hold where a
+    group has none.   Oracle: torch.optim.AdamW(foreach=False) in float64."""
+    values = [normal(rng, 3, 2), normal(rng, 4)]
+    gradients = [[normal(rng, 3, 2), normal(rng, 4)] for _ in range(6)]
+    changes = {2: {"lr": 0.02}, 3: {"wd": 0.5}, 4: {"betas": (0.5, 0.6)}, 5: {"eps": 0.1}}
+    for given in ({"lr": 0.1, "wd": 0.2, "eps": 1e-3, "betas": (0.8, 0.95)}, {}):
+        groups = [([0, 1], {})]
+        got = student.probe.adamw(values, groups, gradients, changes=changes, defaults=given)
+        want = _torch_adamw(values, [([0, 1], given)], gradients, changes)
+        _same_course(got, want, "a step takes its settings from param_groups, as they then stand")
+
+
+@task("AdamW", gate=False, holds=("as_they_lie",))
+def test_parameters_with_gaps_in_memory(student, rng):
+    """Parameters and gradients whose elements are not neighbours.
+    Oracle: torch.optim.AdamW(foreach=False) in float64."""
+    values = [normal(rng, 3, 2), normal(rng, 4)]
+    gradients = [[normal(rng, 3, 2), normal(rng, 4)] for _ in range(4)]
+    groups = [([0, 1], {"lr": 0.1, "wd": 0.1})]
+    got = student.probe.adamw(values, groups, gradients, with_gaps=True)
+    _same_course(got, _torch_adamw(values, groups, gradients), "the update, wherever they lie")
 
 
 @task("AdamW", extra=("gpu",))
@@ -194,13 +244,8 @@ def test_a_gpus_allocator_sees_the_lazy_state(student):
 
 def _torch_scaler(values, gradients, settings, explicit, kind="sgd"):
     """torch.amp.GradScaler over the same gradients."""
-    names = {
-        "init": "init_scale",
-        "growth": "growth_factor",
-        "backoff": "backoff_factor",
-        "interval": "growth_interval",
-    }
-    scaler = torch.amp.GradScaler("cpu", **{names[k]: v for k, v in settings.items()})
+    names = {SCALER_NAMES[name]: value for name, value in settings.items()}
+    scaler = torch.amp.GradScaler("cpu", **names)
     p = torch.nn.Parameter(values.clone())
     opt = (
         torch.optim.SGD([p], lr=0.5)
@@ -262,7 +307,7 @@ def _gradients(rng, count, bad):
     return rows
 
 
-@task("LossScaler")
+@task("LossScaler", holds=("skips", "nan", "backoff", "growth", "once", "step_unscales", "told"))
 @pytest.mark.parametrize("explicit", [(), range(14)], ids=["step unscales", "unscale_ is called"])
 def test_in_lock_step_with_gradscaler(student, rng, explicit):
     """Fourteen steps with an infinity and a NaN among them, interval 3.
@@ -275,7 +320,7 @@ def test_in_lock_step_with_gradscaler(student, rng, explicit):
     _lock_step(got, _torch_scaler(values, gradients, settings, explicit))
 
 
-@task("LossScaler")
+@task("LossScaler", holds=("defaults", "interval", "told"))
 def test_the_defaults_are_the_published_ones(student, rng):
     """65536 at first, 32768 after an infinity with the parameter unchanged.
     Oracle: torch.amp.GradScaler("cpu"); published.json, gradscaler_defaults."""
@@ -295,7 +340,7 @@ def test_the_defaults_are_the_published_ones(student, rng):
     )
 
 
-@task("LossScaler", gate=False)
+@task("LossScaler", gate=False, holds=("nothing_changes",))
 def test_a_skipped_step_leaves_the_optimizers_state(student, rng):
     """AdamW's count and means do not see it.   Oracle: torch.amp.GradScaler("cpu")."""
     values = torch.ones(4)
@@ -305,15 +350,157 @@ def test_a_skipped_step_leaves_the_optimizers_state(student, rng):
     _lock_step(got, _torch_scaler(values, gradients, settings, (1, 3), kind="adamw"))
 
 
-@task("LossScaler")
-def test_a_scaled_loss_is_the_loss_times_the_scale(student):
-    """The loss itself can still be logged afterwards.   Oracle: 3 times 8, by hand."""
-    scaler = student.LossScaler(init=8.0)
-    got = scaler.scale(torch.tensor(3.0))
-    expect.equal(float(got), 24.0, because="scale() multiplies by the current scale")
+@task("LossScaler", holds=("scale", "graph", "loss_stays"))
+@pytest.mark.parametrize("scale", [8.0, 0.25, 1.0])
+def test_a_scaled_loss_is_the_loss_times_the_scale(student, rng, scale):
+    """The loss itself can still be logged afterwards.   Oracle: 3 times the sum, by hand."""
+    plain = student.LossScaler(init=scale).scale(torch.tensor(3.0))
+    expect.equal(
+        float(plain), 3 * scale, because="scale() multiplies by the current scale", what="of 3.0"
+    )
+    values = torch.from_numpy(2.0 ** rng.integers(-3, 4, size=3)).float()
+    got = student.probe.scaled_loss(scale, values)
+    loss = 3 * float(values.sum())
+    expect.equal(got["before"], loss, because="the probe's loss")
+    expect.equal(got["scaled"], scale * loss, because="scale() multiplies by the current scale")
+    expect.equal(
+        got["after"],
+        loss,
+        because="scale() gives a new tensor: the loss is logged without the scale",
+    )
+    expect.equal(
+        got["grad"], torch.full((3,), 3 * scale), because="backward goes through the scaled loss"
+    )
 
 
-@task("LossScaler")
+SCALER_NAMES = {
+    "init": "init_scale",
+    "growth": "growth_factor",
+    "backoff": "backoff_factor",
+    "interval": "growth_interval",
+}
+
+
+def _groups_in_lock_step(student, values, gradients, settings, because, **more):
+    """A LossScaler and GradScaler over the same gradients of two groups, bit for bit."""
+    names = {SCALER_NAMES[name]: value for name, value in settings.items()}
+    oracle = torch.amp.GradScaler("cpu", **names)
+    want = grouped_scaled_steps(lambda _: oracle, values, gradients)
+    got = student.probe.scaled_groups(values, gradients, settings, **more)
+    for row, raw in zip(want, gradients, strict=True):
+        row["taken"] = all(g is None or bool(g.isfinite().all()) for g in raw)
+    for name in ("taken", "scale"):
+        expect.equal(
+            [row[name] for row in got],
+            [row[name] for row in want],
+            because=because,
+            what={"taken": "steps taken", "scale": "scales"}[name],
+        )
+    for step, (mine, right) in enumerate(zip(got, want, strict=True)):
+        for index, value in enumerate(right["params"]):
+            expect.equal(
+                mine["params"][index],
+                value,
+                because="each gradient is divided by the scale once, each clean step is taken",
+                what=f"parameter {index} after step {step}",
+            )
+        for index, value in enumerate(right["grads"]):
+            if value is not None and right["taken"]:
+                expect.equal(
+                    mine["grads"][index],
+                    value,
+                    because="step leaves unscaled gradients behind",
+                    what=f"gradient {index} after step {step}",
+                )
+        expect.true(mine["same"], because="gradients change in place: others hold the same tensors")
+
+
+def _powers(rng, *shapes):
+    return [torch.from_numpy(2.0 ** rng.integers(-4, 5, size=shape)).float() for shape in shapes]
+
+
+@task("LossScaler", holds=("any_group", "in_place", "none_left"))
+@pytest.mark.parametrize("with_gaps", [False, True], ids=["dense", "with gaps"])
+def test_an_infinity_in_any_gradient_of_any_group(student, rng, with_gaps):
+    """Three parameters in two groups: the bad element moves through all of them, one has no
+    gradient now and then.   Oracle: torch.amp.GradScaler("cpu"), bit for bit."""
+    values = _powers(rng, (3,), (2, 2), (4,))
+    gradients = []
+    for step in range(9):
+        row = [16 * g for g in _powers(rng, (3,), (2, 2), (4,))]
+        if step % 2:
+            row[(step // 2) % 3].view(-1)[-1 if step > 5 else 0] = (math.inf, math.nan)[
+                step % 4 // 2
+            ]
+        if step in (4, 6):
+            row[step % 3] = None
+        gradients.append(row)
+    _groups_in_lock_step(
+        student,
+        values,
+        gradients,
+        {"init": 2.0**12, "interval": 2},
+        "every element of every gradient is looked at",
+        with_gaps=with_gaps,
+    )
+
+
+@task("LossScaler", holds=("again", "interval", "no_bounds"))
+@pytest.mark.parametrize(
+    ("settings", "bad"),
+    [
+        ({"init": 4.0, "interval": 2}, ()),
+        ({"init": 4.0, "interval": 1, "growth": 8.0}, (3,)),
+        ({"init": 2.0, "interval": 3, "backoff": 0.125}, (0, 1, 2, 3)),
+        ({"init": 2.0**24, "interval": 2, "growth": 16.0}, (6,)),
+    ],
+    ids=["growth again", "every step", "below 1", "above 2^31"],
+)
+def test_the_scale_has_no_bounds_and_grows_again(student, rng, settings, bad):
+    """Eight steps: growth after growth, backoff after backoff.
+    Oracle: torch.amp.GradScaler("cpu"), bit for bit."""
+    values = _powers(rng, (3,), (2,))
+    gradients = [_powers(rng, (3,), (2,)) for _ in range(8)]
+    for step in bad:
+        gradients[step][1][0] = math.inf
+    because = "the scale follows the rule wherever it stands"
+    _groups_in_lock_step(student, values, gradients, settings, because)
+
+
+@task("LossScaler", gate=False, holds=("each_element",))
+def test_large_finite_gradients_are_clean(student, rng):
+    """Elements whose squares, and whose sum, are no float32.
+    Oracle: torch.amp.GradScaler("cpu"), bit for bit."""
+    values = _powers(rng, (3,), (4,))
+    gradients = [[torch.full((3,), size), torch.full((4,), size)] for size in (2e20, 3e38, -3e38)]
+    because = "a step is bad when an element is infinite or NaN, not when a sum of them is"
+    _groups_in_lock_step(student, values, gradients, {"init": 1.0, "interval": 9}, because)
+
+
+@task("LossScaler", gate=False, holds=("look_first",))
+def test_what_was_finite_before_the_division_is_clean(student, rng):
+    """At scale 0.25 a gradient of 3e38 overflows when it is divided.
+    Oracle: torch.amp.GradScaler("cpu"), bit for bit."""
+    values = _powers(rng, (3,), (4,))
+    gradients = [[*_powers(rng, (3,)), torch.full((4,), size)] for size in (1.0, 3e38)]
+    because = "look first and divide then, as GradScaler does"
+    _groups_in_lock_step(student, values, gradients, {"init": 0.25, "interval": 9}, because)
+
+
+@task("LossScaler", gate=False, holds=("state",))
+@pytest.mark.parametrize("restart", [2, 4, 5])
+def test_another_scaler_goes_on_from_its_state_dict(student, rng, restart):
+    """Scale and count of clean steps are handed over in the middle of a run.
+    Oracle: torch.amp.GradScaler("cpu") that nobody interrupted, bit for bit."""
+    values = _powers(rng, (3,), (2,))
+    gradients = [_powers(rng, (3,), (2,)) for _ in range(9)]
+    gradients[3][0][1] = math.nan
+    settings = {"init": 64.0, "interval": 3}
+    because = "state_dict has the scale and the count of clean steps"
+    _groups_in_lock_step(student, values, gradients, settings, because, restart=restart)
+
+
+@task("LossScaler", holds=("twice",))
 def test_gradients_are_unscaled_once(student):
     """A second unscale_ before update is an error; after update it is not.
     Oracle: torch.amp.GradScaler raises RuntimeError."""
@@ -324,11 +511,16 @@ def test_gradients_are_unscaled_once(student):
     expect.equal(second, "", because="update() begins a new step")
 
 
-@task("LossScaler", gate=False)
+@task("LossScaler", holds=("shared", "own_skip", "one_update"))
 @pytest.mark.parametrize(
     ("finite", "moved", "scale"),
-    [((True, True), [0.5, 0.5], 16.0), ((True, False), [0.5, 1.0], 4.0)],
-    ids=["both clean", "one not"],
+    [
+        ((True, True), [0.5, 0.5], 16.0),
+        ((True, False), [0.5, 1.0], 4.0),
+        ((False, True), [1.0, 0.5], 4.0),
+        ((False, False), [1.0, 1.0], 4.0),
+    ],
+    ids=["both clean", "second not", "first not", "none"],
 )
 def test_two_optimizers_share_a_scale(student, finite, moved, scale):
     """Each steps or is skipped for itself; one update for both.
@@ -338,7 +530,7 @@ def test_two_optimizers_share_a_scale(student, finite, moved, scale):
     expect.equal(now, scale, because="any infinity lowers the scale of all, once")
 
 
-@task("LossScaler", gate=False)
+@task("LossScaler", gate=False, holds=("order",))
 def test_a_step_of_your_own_with_a_scaler_of_your_own(student, rng):
     """train_step with this scaler, tied weights and a frozen parameter, an infinite loss.
     Oracle: plain torch with torch.amp.GradScaler, float64."""

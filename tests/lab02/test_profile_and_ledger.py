@@ -34,9 +34,11 @@ def _step(k, start, length, thread=1):
     return _op(f"ProfilerStep#{k}", start, length, thread) | {"cat": "user_annotation"}
 
 
-@task("profile_run")
+@task("profile_run", holds=("schedule", "calls", "all_cycles", "numbers", "watched"))
 @pytest.mark.parametrize(
-    "plan", [(1, 1, 2, 2, 1), (0, 2, 1, 3, 2)], ids=["one skipped", "two warm up"]
+    "plan",
+    [(1, 1, 2, 2, 1), (0, 2, 1, 3, 2), (2, 1, 3, 1, 0)],
+    ids=["one skipped", "two warm up", "one cycle"],
 )
 def test_only_the_scheduled_steps_are_recorded(student, rng, plan):
     """Step i takes i + 1 cosines, so the counts tell which steps were recorded.
@@ -111,7 +113,7 @@ def _trace(rng):
     return events, [5, 12], [400.0, 500.0], self_us, calls
 
 
-@task("profile_run")
+@task("profile_run", holds=("steps", "operators", "others", "self_time", "threads", "inside"))
 def test_a_trace_is_read_as_it_was_written(student, rng):
     """Nesting, two threads, events between steps.   Oracle: a trace made by hand, with its sums."""
     events, steps, times, self_us, calls = _trace(rng)
@@ -141,12 +143,69 @@ def test_a_trace_is_read_as_it_was_written(student, rng):
         )
 
 
-@task("profile_run", gate=False)
+@task("profile_run", gate=False, holds=("repeat", "active"))
 def test_a_plan_without_an_end_is_an_error(student):
     """repeat=0 means for ever to torch.profiler.   Oracle: the contract."""
     for repeat, active in ((0, 1), (1, 0)):
         with expect.raises(ValueError, because="nothing would be recorded, or nothing would end"):
             student.probe.profiled(1, 1, active, repeat, 0, 4)
+
+
+@task("profile_run", gate=False, holds=("first_moment", "before_its_end", "touching", "one_level"))
+def test_operators_at_the_ends_of_steps_and_of_each_other(student, rng):
+    """Operators that begin with a step, at its end, and with each other; one that is open when a
+    step begins; two steps that touch.   Oracle: a trace made by hand, with its sums."""
+    a, b = (float(n) for n in rng.integers(3, 9, size=2))
+    events = [
+        _step(3, 1000.0, 100.0),
+        _step(4, 1100.0, 50.0),
+        _op("aten::before", 980.0, 60.0),  # open when step 3 begins
+        _op("aten::first", 1000.0, 20.0 + a),  # with the step, and inside what is not counted
+        _op("aten::child", 1000.0, 8.0),  # begins with its parent
+        _op("aten::child", 1008.0, 12.0),  # begins where its sibling ends
+        _op("aten::grandchild", 1010.0, 10.0),  # ends with its parent
+        _op("aten::next", 1020.0 + a, b),  # begins where the first ends
+        _op("aten::over", 1095.0, 30.0),  # begins in step 3 and ends in step 4
+        _op("aten::child", 1100.0, 5.0),  # the first moment of step 4, inside that one
+        _op("aten::last", 1149.75, 0.5),  # in the last microsecond of step 4
+        _op("aten::after", 1150.0, 9.0),  # the end of step 4 is no part of it
+    ]
+    order = [events[int(i)] for i in rng.permutation(len(events))]
+    got = student.summarize_trace(order)
+    expect.equal(list(got.steps), [3, 4], because="every ProfilerStep#k, ascending", what="steps")
+    calls = {"first": 1, "child": 3, "grandchild": 1, "next": 1, "over": 1, "last": 1}
+    expect.equal(
+        dict(got.recorded_ops),
+        {f"aten::{name}": count for name, count in calls.items()},
+        because="an operator counts when it starts at a step's first moment or later, and before "
+        "its end",
+        what="calls",
+    )
+    self_us = {"first": a, "child": 8.0 + 2.0 + 5.0, "grandchild": 10.0, "next": b, "over": 25.0}
+    for name, want in self_us.items():
+        expect.close(
+            got.self_cpu_us[f"aten::{name}"],
+            want,
+            because="its duration without that of the operators inside it, one level down",
+            scale=1000.0,
+            what=f"self time of aten::{name}",
+        )
+
+
+@task("profile_run", gate=False, holds=("nothing",))
+def test_a_trace_without_events(student):
+    """Nothing recorded, nothing summed; steps without operators have their times.
+    Oracle: empty sums."""
+    got = student.summarize_trace([])
+    expect.equal(
+        [list(got.steps), list(got.us_per_step), dict(got.self_cpu_us), dict(got.recorded_ops)],
+        [[], [], {}, {}],
+        because="no event, no step and no operator",
+        what="the four fields",
+    )
+    got = student.summarize_trace([_step(10, 5.0, 3.0), _step(9, 1.0, 2.0)])
+    expect.equal([list(got.steps), list(got.us_per_step)], [[9, 10], [2.0, 3.0]], because="by k")
+    expect.equal(dict(got.recorded_ops), {}, because="no operator")
 
 
 # --- MemoryLedger ------------------------------------------------------------------------------
@@ -171,7 +230,10 @@ def _phases(got, names):
     return got
 
 
-@task("MemoryLedger")
+@task(
+    "MemoryLedger",
+    holds=("kinds", "param", "grad", "opt", "act", "from_the_start", "after_the_block", "entered"),
+)
 @pytest.mark.parametrize(
     ("kind", "optimizer", "micro", "warm"),
     [
@@ -249,7 +311,7 @@ def _count(shape):
     return number
 
 
-@task("MemoryLedger")
+@task("MemoryLedger", holds=("storages", "once_and_whole", "outside"))
 def test_views_are_no_memory(student, rng):
     """Views of a parameter, of a batch from outside and of an activation; a contiguous copy is.
     Oracle: closed form: n x n floats each for the parameter, the activation, and one copy."""
@@ -264,7 +326,7 @@ def test_views_are_no_memory(student, rng):
         )
 
 
-@task("MemoryLedger")
+@task("MemoryLedger", holds=("all_its_turns", "found_alive", "no_such_phase", "for_life"))
 def test_phases_come_again_and_memory_goes(student, rng):
     """Two turns of fwd; a peak counts what is alive, not what was made.
     Oracle: closed form, by hand, in units of n floats."""
@@ -293,6 +355,88 @@ def test_phases_come_again_and_memory_goes(student, rng):
     expect.equal(got["raised"], "ValueError", because="there are four phases", what="raised")
 
 
+@task("MemoryLedger", gate=False, holds=("first_such", "several_tensors", "temp", "all_its_turns"))
+def test_the_first_of_equal_moments_counts(student, rng):
+    """Two moments of `fwd` with as many bytes; a sort gives two tensors, a foreach operator two; a
+    second turn of `bwd` is lower than the first.
+    Oracle: closed form, by hand, in units of n floats."""
+    n = int(rng.integers(20, 200))
+    got = student.probe.ties(n)
+    unit = 4 * n
+    peak = _phases(got["peak"], ("fwd", "bwd", "idle"))
+    want = {
+        # first and scratch, of which only the one that lives on is an activation; then as many
+        # bytes again: first, which dies before the phase ends, and second
+        ("fwd", "temp"): 2 * unit,
+        ("fwd", "act"): 0,
+        # second; sorted values (1) and their int64 places (2), and two sums (2)
+        ("bwd", "act"): unit,
+        ("bwd", "temp"): 5 * unit,
+        ("idle", "temp"): 5 * unit,
+    }
+    for (phase, kind), size in want.items():
+        expect.bytes(
+            peak[phase][kind],
+            size,
+            because="the first moment with the most bytes, all tensors of an operator counted",
+            what=f"{phase}: {kind}",
+        )
+    alive = {"param": 4, "grad": 0, "opt": 0, "act": unit, "temp": 0}
+    expect.equal(got["alive"], alive, because="one tensor is left", what="alive")
+
+
+@task(
+    "MemoryLedger",
+    gate=False,
+    holds=("wherever_born", "any_depth", "first_that_fits", "last_phase", "no_more", "goes_on"),
+)
+def test_whose_a_storage_is(student, rng):
+    """A gradient from before the block, one born in the forward, one inside a flat buffer; nested
+    state; a buffer of the model; the block ends in `bwd`.
+    Oracle: closed form, by hand, in units of n floats."""
+    n = int(rng.integers(20, 200))
+    got = student.probe.odd_owners(n)
+    unit = 4 * n
+    peak, alive = got["told"]
+    _phases(peak, ("idle", "fwd", "opt", "bwd"))
+    because = "param, grad, opt, act, temp: the first that fits, looked at when phases end"
+    want = {
+        ("idle", "param"): 6 * unit,
+        # a's gradient is a view of a buffer of 3 x n
+        ("idle", "grad"): 3 * unit,
+        ("idle", "temp"): 11 * unit,
+        # b's gradient is made in fwd; while 2 x n ones are multiplied both are alive, but
+        # 7 x n saved ones come later
+        # and c has one of 3 x n for a while
+        ("fwd", "grad"): 8 * unit,
+        ("fwd", "act"): 7 * unit,
+        # born in idle: no activation, although it is alive when fwd ends
+        ("fwd", "temp"): 11 * unit,
+        # a's buffer, b's, and c's flat one of 4 x n
+        ("bwd", "grad"): 3 * unit + 2 * unit + 4 * unit,
+        # a's, b's and c's: a mean and a number each
+        ("bwd", "opt"): 12 * unit,
+        ("bwd", "act"): 7 * unit,
+        ("bwd", "temp"): 11 * unit,
+    }
+    for (phase, kind), size in want.items():
+        expect.bytes(peak[phase][kind], size, because=because, what=f"{phase}: {kind}")
+    left = {
+        "param": 6 * unit, "grad": 9 * unit, "opt": 12 * unit, "act": 7 * unit, "temp": 11 * unit
+    }  # fmt: skip
+    expect.equal(alive, left, because=because, what="alive when the block ended, in phase bwd")
+    expect.equal(got["raised"], 1, because="'backward' is no phase's name", what="ValueErrors")
+    expect.equal(
+        got["modes"], 0, because="behind the block no operator is watched", what="modes left behind"
+    )
+    expect.equal(
+        got["again"],
+        got["told"],
+        because="behind the block the ledger sees nothing any more",
+        what="peak and alive, after more tensors have come and gone",
+    )
+
+
 def _highest(sizes):
     """Most bytes alive at once, and bytes alive at the end, of births (+) and deaths (-)."""
     course = [0]
@@ -316,7 +460,7 @@ def _same_peak(got, sizes):
     expect.bytes(got["alive"]["temp"], end, because=because, what="alive at the end")
 
 
-@task("MemoryLedger", gate=False)
+@task("MemoryLedger", gate=False, holds=("moments", "peak"))
 def test_the_peak_is_the_largest_running_sum(student, rng):
     """Three hundred tensors come and go, several of a size at a time.
     Oracle: running sums in plain Python."""
@@ -329,6 +473,8 @@ def test_the_peak_is_the_largest_running_sum(student, rng):
                 sizes.append(alive[-1])
             else:
                 sizes.append(-alive.pop(int(rng.integers(len(alive)))))
+    _same_peak(student.probe.replayed(sizes), sizes)
+    sizes = [5, -5, 6, -6]  # the second moment is a byte higher than the first
     _same_peak(student.probe.replayed(sizes), sizes)
 
 
@@ -353,7 +499,7 @@ def test_the_peak_of_a_real_run(student):
     expect.equal(got["left"], 645, because="what was there before the profile stays", what="left")
 
 
-@task("MemoryLedger", gate=False)
+@task("MemoryLedger", gate=False, holds=("once_and_whole",))
 def test_bf16_parameters_halve_every_kind(student):
     """Weights, gradients and both means in bf16: 2 bytes each.   Oracle: closed form; the meter."""
     got = student.probe.ledger("mlp", "adamw", 1, True, dtype="bfloat16")

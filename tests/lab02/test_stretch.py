@@ -12,7 +12,7 @@ from .oracles import normal
 # --- selective_checkpoint ----------------------------------------------------------------------
 
 
-@task("selective_checkpoint")
+@task("selective_checkpoint", holds=("gradients", "kept", "inputs_only", "recomputed"))
 def test_products_are_kept_and_the_rest_runs_again(student, rng):
     """Gradients of the plain stack; no product twice, every sine twice; memory in between.
     Oracle: plain autograd in float64; 6 products a segment; the operator log and the live-bytes
@@ -50,6 +50,37 @@ def test_products_are_kept_and_the_rest_runs_again(student, rng):
     )
 
 
+@task("selective_checkpoint", holds=("four_products", "dropout", "several"))
+def test_each_kind_of_product_runs_once(student, rng):
+    """mm, addmm, bmm and baddbmm, with dropout, two inputs and two outputs.
+    Oracle: plain autograd after the same seed, bitwise, and its own operator log."""
+    plain, got = student.probe.selective_products(5, 6, int(rng.integers(1000)))
+    expect.equal(got["out"], plain["out"], because="the function's own result")
+    expect.equal(got["count"], plain["count"], because="the function's second result")
+    for index, right in enumerate(plain["grads"]):
+        name = ("x", "shift", "the parameter of mm", "the weight", "the bias")[index]
+        expect.close(
+            got["grads"][index],
+            right,
+            because="the second run draws the dropout mask of the first",
+            n=200,
+            what=f"gradient of {name}",
+        )
+    for name in ("mm", "addmm", "bmm", "baddbmm"):
+        expect.equal(
+            got["calls"][name],
+            plain["calls"][name],
+            because="a product of the forward is saved, and not computed again",
+            what=f"calls of aten.{name}",
+        )
+    expect.equal(
+        got["calls"]["sin"],
+        2 * plain["calls"]["sin"],
+        because="what is no product is computed again",
+        what="calls of aten.sin",
+    )
+
+
 # --- summarize_snapshot ------------------------------------------------------------------------
 
 STATES = ("active_allocated", "active_pending_free", "active_awaiting_free", "inactive")
@@ -73,7 +104,7 @@ def _size(segments, *states):
     return sum(b["size"] for s in segments for b in s["blocks"] if b["state"] in states)
 
 
-@task("summarize_snapshot")
+@task("summarize_snapshot", holds=("sums", "states", "size", "both_names", "requested", "largest"))
 @pytest.mark.parametrize("count", [0, 1, 12])
 def test_every_byte_of_every_segment_is_somewhere(student, rng, count):
     """allocated + pending + free = reserved.   Oracle: sums of a snapshot made by hand."""
@@ -93,15 +124,25 @@ def test_every_byte_of_every_segment_is_somewhere(student, rng, count):
         expect.bytes(getattr(got, name), size, because=why, what=name)
 
 
-@task("summarize_snapshot", gate=False)
+@task("summarize_snapshot", gate=False, holds=("unknown_state", "adds_up"))
 def test_what_no_snapshot_says_is_an_error(student):
     """An unknown state, and blocks that do not add up.   Oracle: the contract."""
     block = {"size": 512, "requested_size": 500, "state": "inactive_split"}
     with expect.raises(ValueError, because="inactive_split is a counter of memory_stats"):
         student.summarize_snapshot([{"total_size": 512, "blocks": [block]}])
+    for state in ("active", "pending", "free", ""):
+        with expect.raises(ValueError, because="a block has one of four states"):
+            student.summarize_snapshot([{"total_size": 512, "blocks": [block | {"state": state}]}])
     block = {"size": 512, "requested_size": 500, "state": "inactive"}
-    with expect.raises(ValueError, because="a segment is the sum of its blocks"):
-        student.summarize_snapshot([{"total_size": 1024, "blocks": [block]}])
+    right = {"total_size": 512, "blocks": [block]}
+    for total, blocks in ((1024, [block]), (511, [block]), (500, [block]), (1, [])):
+        wrong = {"total_size": total, "blocks": blocks}
+        for segments in ([wrong], [right, wrong]):
+            with expect.raises(ValueError, because="a segment is the sum of its blocks"):
+                student.summarize_snapshot(segments)
+    balance = {"total_size": 1024, "blocks": [block]}, {"total_size": 512, "blocks": [block] * 2}
+    with expect.raises(ValueError, because="each segment is the sum of its own blocks"):
+        student.summarize_snapshot(list(balance))
 
 
 @task("summarize_snapshot", extra=("gpu",))

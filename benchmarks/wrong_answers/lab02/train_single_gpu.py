@@ -67,6 +67,8 @@ def clip_grad_norm(
     total = torch.linalg.vector_norm(torch.stack(norms))
     if error_if_nonfinite and not bool(torch.isfinite(total)):
         raise RuntimeError("the norm of the gradients is not finite")
+    if math.isinf(max_norm):
+        return total
     factor = (max_norm / (total + 1e-6)).clamp(max=1.0)
     with torch.no_grad():
         for g in grads:
@@ -231,6 +233,8 @@ def train(
     under a name that the argument does not hide); its end is `finish_step`. Returns the StepStats
     of all steps; nothing of a step's graph outlives it.
     """
+    if accumulate < 1:
+        raise ValueError("accumulate must be at least 1")
     stats = []
     stream = iter(batches)
     while micro := list(itertools.islice(stream, accumulate)):
@@ -289,7 +293,7 @@ class LossScaler:
         return loss * self.current
 
     def unscale_(self, opt: torch.optim.Optimizer) -> None:
-        """Divide the gradients of opt by the scale, in place, and note whether all are finite.
+        """Note whether all gradients of opt are finite and divide them by the scale, in place.
         RuntimeError if it was done since the last `update`."""
         if id(opt) in self.found_inf:
             raise RuntimeError("unscale_ was already called since the last update")
@@ -301,8 +305,6 @@ class LossScaler:
                 if not bool(torch.isfinite(p.grad).all()):
                     bad = True
                 p.grad.mul_(1.0 / self.current)
-                if not bool(torch.isfinite(p.grad).all()):
-                    bad = True
         self.found_inf[id(opt)] = bad
 
     def step(self, opt: torch.optim.Optimizer) -> bool:

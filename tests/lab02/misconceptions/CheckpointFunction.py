@@ -1,97 +1,82 @@
 import torch
 
-from grader.suite import misconception
+from grader.suite import lines, misconception
 
+INPUTS = "inputs = [t.detach().requires_grad_(t.requires_grad) for t in ctx.saved_tensors]"
+RESTORE = "                torch.set_rng_state(ctx.rng_state)\n"
+FORK = "torch.enable_grad(), torch.random.fork_rng(devices=[], enabled=ctx.preserve_rng)"
+BACKWARD = "torch.autograd.backward([out for out, _ in used], [g for _, g in used])"
 
-@misconception(replaces="CheckpointFunction.backward")
-@staticmethod
-def another_dropout_mask(ctx, *grads):
+another_dropout_mask = lines(
     """The generator is not set back, so the second run draws another dropout mask: the gradients
-    belong to a forward that never was."""
-    inputs = [t.detach().requires_grad_(t.requires_grad) for t in ctx.saved_tensors]
-    with torch.enable_grad(), torch.random.fork_rng(devices=[]):
-        outputs = ctx.fn(*inputs)
-    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    used = [(o, g) for o, g in zip(outputs, grads) if g is not None and o.requires_grad]
-    torch.autograd.backward([o for o, _ in used], [g for _, g in used])
-    return None, None, *(t.grad for t in inputs)
+    belong to a forward that never was.""",
+    (RESTORE, "                pass\n"),
+)
 
+LEFT_MOVED = """The generator stays where the second run left it, so whatever is drawn next
+differs from a run without checkpointing: put it back (fork_rng)."""
 
-@misconception(replaces="CheckpointFunction.backward")
-@staticmethod
-def leaves_the_generator_moved(ctx, *grads):
-    """The generator stays where the second run left it, so whatever is drawn next differs from a
-    run without checkpointing: put it back (fork_rng)."""
-    inputs = [t.detach().requires_grad_(t.requires_grad) for t in ctx.saved_tensors]
-    with torch.enable_grad():
-        if ctx.preserve_rng:
-            torch.set_rng_state(ctx.rng_state)
-        outputs = ctx.fn(*inputs)
-    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    used = [(o, g) for o, g in zip(outputs, grads) if g is not None and o.requires_grad]
-    torch.autograd.backward([o for o, _ in used], [g for _, g in used])
-    return None, None, *(t.grad for t in inputs)
+leaves_the_generator_moved = lines(LEFT_MOVED, (FORK, "torch.enable_grad()"))
 
-
-@misconception(replaces="CheckpointFunction.backward")
-@staticmethod
-def runs_again_without_gradients(ctx, *grads):
+runs_again_without_gradients = lines(
     """The second run is made with gradients off, as a backward is by default, so it builds no
-    graph and there is nothing to differentiate: torch.enable_grad()."""
-    inputs = [t.detach().requires_grad_(t.requires_grad) for t in ctx.saved_tensors]
-    with torch.random.fork_rng(devices=[], enabled=ctx.preserve_rng):
-        if ctx.preserve_rng:
-            torch.set_rng_state(ctx.rng_state)
-        outputs = ctx.fn(*inputs)
-    torch.autograd.backward(outputs, grads[0])
-    return None, None, *(t.grad for t in inputs)
+    graph and there is nothing to differentiate: torch.enable_grad().""",
+    (
+        "with torch.enable_grad(), torch.random",
+        "with torch.random",
+    ),
+    ("and out.requires_grad", ""),
+)
 
+runs_again_and_finds_nothing = lines(
+    """The second run is made with gradients off, as a backward is by default, so it builds no
+    graph and there is nothing to differentiate: torch.enable_grad().""",
+    (
+        "with torch.enable_grad(), torch.random",
+        "with torch.random",
+    ),
+    (BACKWARD, "if used:\n            " + BACKWARD),
+)
 
-@misconception(replaces="CheckpointFunction.backward")
-@staticmethod
-def inputs_lose_their_gradient(ctx, *grads):
+inputs_lose_their_gradient = lines(
     """The inputs are detached and never asked for a gradient, so it ends at this segment: nothing
-    before it learns. After detach() comes requires_grad_()."""
-    inputs = [t.detach() for t in ctx.saved_tensors]
-    with torch.enable_grad(), torch.random.fork_rng(devices=[], enabled=ctx.preserve_rng):
-        if ctx.preserve_rng:
-            torch.set_rng_state(ctx.rng_state)
-        outputs = ctx.fn(*inputs)
-    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    used = [(o, g) for o, g in zip(outputs, grads) if g is not None and o.requires_grad]
-    torch.autograd.backward([o for o, _ in used], [g for _, g in used])
-    return None, None, *(None for _ in inputs)
+    before it learns. After detach() comes requires_grad_().""",
+    (INPUTS, "inputs = [t.detach() for t in ctx.saved_tensors]"),
+)
 
+inputs_are_not_cut_off = lines(
+    """The second run starts from the saved tensors themselves, so its backward runs on into what
+    came before the segment, and the gradient arrives there twice or not at all: detach() first.""",
+    (INPUTS, "inputs = list(ctx.saved_tensors)"),
+)
 
-@misconception(replaces="CheckpointFunction.backward")
-@staticmethod
-def ignores_the_incoming_gradient(ctx, *grads):
+ignores_the_incoming_gradient = lines(
     """Backward starts from ones instead of from dLoss/doutput, so the chain rule is cut: what
-    comes after the segment has no say."""
-    inputs = [t.detach().requires_grad_(t.requires_grad) for t in ctx.saved_tensors]
-    with torch.enable_grad(), torch.random.fork_rng(devices=[], enabled=ctx.preserve_rng):
-        if ctx.preserve_rng:
-            torch.set_rng_state(ctx.rng_state)
-        outputs = ctx.fn(*inputs)
-    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    used = [o for o, g in zip(outputs, grads) if g is not None and o.requires_grad]
-    torch.autograd.backward(used, [torch.ones_like(o) for o in used])
-    return None, None, *(t.grad for t in inputs)
+    comes after the segment has no say.""",
+    ("[g for _, g in used]", "[torch.ones_like(out) for out, _ in used]"),
+)
 
+PARAMETERS = """Only the inputs' gradients are asked for (autograd.grad), so the segment's own
+parameters never get one: backward() goes on to every leaf."""
 
-@misconception(replaces="CheckpointFunction.backward")
-@staticmethod
-def parameters_lose_their_gradient(ctx, *grads):
-    """Only the inputs' gradients are asked for (autograd.grad), so the segment's own parameters
-    never get one: backward() goes on to every leaf."""
-    inputs = [t.detach().requires_grad_(t.requires_grad) for t in ctx.saved_tensors]
-    with torch.enable_grad(), torch.random.fork_rng(devices=[], enabled=ctx.preserve_rng):
-        if ctx.preserve_rng:
-            torch.set_rng_state(ctx.rng_state)
-        outputs = ctx.fn(*inputs)
-    wanted = [t for t in inputs if t.requires_grad]
-    found = iter(torch.autograd.grad(outputs, wanted, grads[0]))
-    return None, None, *(next(found) if t.requires_grad else None for t in inputs)
+parameters_lose_their_gradient = lines(
+    PARAMETERS,
+    (
+        BACKWARD,
+        "wanted = [t for t in inputs if t.requires_grad]\n"
+        "        found = torch.autograd.grad(\n"
+        "            [out for out, _ in used], wanted, [g for _, g in used], allow_unused=True\n"
+        "        )\n"
+        "        for t, g in zip(wanted, found, strict=True):\n"
+        "            t.grad = g",
+    ),
+)
+
+first_output_only = lines(
+    """Only the first output sends its gradient back; the loss may use any of a segment's
+    outputs.""",
+    (BACKWARD, BACKWARD.replace("in used]", "in used[:1]]")),
+)
 
 
 @misconception()
@@ -115,30 +100,17 @@ class SavesEverything(torch.autograd.Function):
         return None, None, *(t.grad for t in ctx.inputs)
 
 
-@misconception()
-class RunsThreeTimes(torch.autograd.Function):
+RunsThreeTimes = lines(
     """The segment runs more than once in backward; one second run gives every gradient, and each
-    run costs a whole forward."""
-
-    @staticmethod
-    def forward(ctx, fn, preserve_rng, *tensors):
-        ctx.fn, ctx.preserve_rng = fn, preserve_rng
-        ctx.rng_state = torch.get_rng_state()
-        ctx.save_for_backward(*tensors)
-        return fn(*tensors)
-
-    @staticmethod
-    def backward(ctx, *grads):
-        inputs = [t.detach().requires_grad_(t.requires_grad) for t in ctx.saved_tensors]
-        for _ in range(2):
-            with torch.enable_grad(), torch.random.fork_rng(devices=[], enabled=ctx.preserve_rng):
-                if ctx.preserve_rng:
-                    torch.set_rng_state(ctx.rng_state)
-                outputs = ctx.fn(*inputs)
-        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        used = [(o, g) for o, g in zip(outputs, grads) if g is not None and o.requires_grad]
-        torch.autograd.backward([o for o, _ in used], [g for _, g in used])
-        return None, None, *(t.grad for t in inputs)
+    run costs a whole forward.""",
+    (
+        "            outputs = ctx.fn(*inputs)\n",
+        "            outputs = ctx.fn(*inputs)\n"
+        "            if ctx.preserve_rng:\n"
+        "                torch.set_rng_state(ctx.rng_state)\n"
+        "            outputs = ctx.fn(*inputs)\n",
+    ),
+)
 
 
 @misconception()

@@ -2,58 +2,70 @@ import torch
 
 from grader.suite import lines, misconception
 
+LOOK = "                found = found or not bool(torch.isfinite(p.grad).all())\n"
+DIVIDE = "                p.grad.div_(self.current)\n"
+TWICE = (
+    "        if id(opt) in self.found_inf:\n"
+    "            raise RuntimeError("
+    '"These gradients were unscaled already; call update() first.")\n'
+)
 
-@misconception(replaces="LossScaler.step")
-def steps_on_infinities(self, opt):
+steps_on_infinities = lines(
     """The step is taken although gradients are infinite: one such step makes the parameters NaN
-    for good. Skip it."""
-    if id(opt) not in self.found_inf:
-        self.unscale_(opt)
-    opt.step()
-    return not self.found_inf[id(opt)]
+    for good. Skip it.""",
+    ("            return False\n        opt.step()\n        return True",
+     "            opt.step()\n            return False\n        opt.step()\n        return True"),
+)  # fmt: skip
 
-
-@misconception(replaces="LossScaler.unscale_")
-def never_skips(self, opt):
+never_skips = lines(
     """A step with infinite gradients is taken as if nothing were wrong: look at every gradient,
-    and skip when one is infinite or NaN. A scaler that never skips is a multiplication."""
-    if id(opt) in self.found_inf:
-        raise RuntimeError("unscaled already")
-    for p in (p for group in opt.param_groups for p in group["params"]):
-        if p.grad is not None:
-            p.grad.mul_(1 / self.current)
-    self.found_inf[id(opt)] = False
+    and skip when one is infinite or NaN. A scaler that never skips is a multiplication.""",
+    (LOOK, ""),
+)
 
-
-@misconception(replaces="LossScaler.step")
-def unscales_again(self, opt):
+unscales_again = lines(
     """step unscales gradients that unscale_ had unscaled already: they are then too small by the
-    whole scale."""
-    clean = not self.found_inf.pop(id(opt), False)
-    self.unscale_(opt)
-    if not clean or self.found_inf[id(opt)]:
-        self.found_inf[id(opt)] = True
-        return False
-    opt.step()
-    return True
+    whole scale.""",
+    (
+        "        if id(opt) not in self.found_inf:\n            self.unscale_(opt)\n",
+        "        bad = self.found_inf.pop(id(opt), False)\n        self.unscale_(opt)\n"
+        "        self.found_inf[id(opt)] = self.found_inf[id(opt)] or bad\n",
+    ),
+)
 
-
-@misconception(replaces="LossScaler.step")
-def relies_on_the_caller(self, opt):
+relies_on_the_caller = lines(
     """Gradients are stepped with the scale still in them when nobody called unscale_: step has to
-    do it then."""
-    if self.found_inf.get(id(opt), False):
-        return False
-    opt.step()
-    self.found_inf.setdefault(id(opt), False)
-    return True
-
+    do it then.""",
+    (
+        "        if id(opt) not in self.found_inf:\n            self.unscale_(opt)\n",
+        "        self.found_inf.setdefault(id(opt), False)\n",
+    ),
+)
 
 looks_for_infinities_only = lines(
     """NaN is not looked for; inf - inf and 0 x inf give NaN, and isinf does not see it. Test
     isfinite.""",
-    ("These gradients were unscaled already; call update() first.", "unscaled already"),
     ("not bool(torch.isfinite(p.grad).all())", "bool(torch.isinf(p.grad).any())"),
+)
+
+looks_for_nan_only = lines(
+    """Infinities are not looked for, and an overflow is one before it ever becomes NaN. Test
+    isfinite.""",
+    ("not bool(torch.isfinite(p.grad).all())", "bool(torch.isnan(p.grad).any())"),
+)
+
+looks_at_the_last_gradient = lines(
+    """Only the gradient that was looked at last decides; one infinity in any of them makes the step
+    a bad one.""",
+    ("found = found or not bool", "found = not bool"),
+)
+
+FIRST_GROUP = """Only the optimizer's first group is unscaled and looked at: the parameters of
+the others step with the scale still in their gradients."""
+
+only_the_first_group = lines(
+    FIRST_GROUP,
+    ('(p for group in opt.param_groups for p in group["params"])', 'opt.param_groups[0]["params"]'),
 )
 
 clean_steps_are_never_reset = lines(
@@ -72,15 +84,29 @@ grows_at_every_step_from_then_on = lines(
     ("                self.clean_steps = 0\n", ""),
 )
 
+grows_once = lines(
+    """The count of clean steps is not set to 0 after growth, so it never meets `interval` again and
+    the scale grows only once.""",
+    ("                self.clean_steps = 0\n", ""),
+)
 
-@misconception(replaces="LossScaler.update")
-def never_grows(self):
+grows_one_step_late = lines(
+    """The scale grows after interval + 1 clean steps in a row: the step that completes the interval
+    is the one.""",
+    ("self.clean_steps == self.interval", "self.clean_steps > self.interval"),
+)
+
+grows_one_step_early = lines(
+    """The scale grows after interval - 1 clean steps in a row: count the step first, then
+    compare.""",
+    ("self.clean_steps == self.interval", "self.clean_steps >= max(1, self.interval - 1)"),
+)
+
+never_grows = lines(
     """The scale only falls: after `interval` clean steps in a row it has to try a larger one, or
-    small gradients stay lost for the rest of the run."""
-    if any(self.found_inf.values()):
-        self.current *= self.backoff
-    self.found_inf.clear()
-
+    small gradients stay lost for the rest of the run.""",
+    ("                self.current *= self.growth\n", ""),
+)
 
 never_backs_off = lines(
     """The scale stays where it overflowed, so every following step is skipped, too: after an
@@ -88,20 +114,42 @@ never_backs_off = lines(
     ("            self.current *= self.backoff\n", ""),
 )
 
+backs_off_for_each = lines(
+    """The scale falls once for each optimizer that found an infinity; one update ends one step, and
+    a bad step multiplies the scale by backoff once.""",
+    (
+        "self.current *= self.backoff",
+        "self.current *= self.backoff ** sum(self.found_inf.values())",
+    ),
+)
+
+all_must_overflow = lines(
+    """The scale falls only if every optimizer found an infinity; one bad gradient in any of them is
+    enough.""",
+    ("if any(self.found_inf.values()):", "if self.found_inf and all(self.found_inf.values()):"),
+)
+
+the_scale_has_a_floor = lines(
+    """The scale is kept at 1 or above. It has no floor: gradients that overflow at 1 need a scale
+    below it.""",
+    ("self.current *= self.backoff", "self.current = max(1.0, self.current * self.backoff)"),
+)
+
 scale_detaches = lines(
     """The scaled loss is no longer part of the graph: multiply the loss itself, not its value.""",
     ("return loss * self.current", "return loss + loss.detach() * (self.current - 1)"),
 )
 
+scales_in_place = lines(
+    """scale() multiplies the loss itself, so the loss that is logged afterwards has the scale
+    in it: give a new tensor.""",
+    ("return loss * self.current", "return loss.mul_(self.current)"),
+)
+
 unscaling_twice_is_silent = lines(
     """A second unscale_ divides again without a word; remember that it was done, and raise
     RuntimeError.""",
-    (
-        "        if id(opt) in self.found_inf:\n"
-        '            raise RuntimeError("These gradients were unscaled already; call '
-        'update() first.")\n',
-        "",
-    ),
+    (TWICE, ""),
 )
 
 

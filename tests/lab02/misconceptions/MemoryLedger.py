@@ -1,17 +1,12 @@
 from grader.suite import lines, misconception
 
-
-@misconception(replaces="MemoryLedger._end_of_phase")
-def lazy_state_is_temporary(self):
+lazy_state_is_temporary = lines(
     """The optimizer's state, made in its first step, is counted as temporary: look into opt.state
-    again after each phase, for it is empty before that step."""
-    for p in self.model.parameters():
-        record = p.grad is not None and self.living.get(p.grad.untyped_storage().data_ptr())
-        if record and record[0] == "temp":
-            record[0] = "grad"
-    for record in self.living.values():
-        if self.now == "fwd" and record[0] == "temp" and record[2] == "fwd":
-            record[0] = "act"
+    again after each phase, for it is empty before that step.""",
+    ("        for kind, tensor in self._owned():\n            self._follow(tensor, kind)  #",
+     '        for kind, tensor in (row for row in self._owned() if row[0] != "opt"):\n'
+     "            self._follow(tensor, kind)  #"),
+)  # fmt: skip
 
 
 @misconception(replaces="MemoryLedger._follow")
@@ -33,30 +28,22 @@ def nothing_is_ever_freed(self, address):
     self.watched.pop(address, None)
 
 
-@misconception(replaces="MemoryLedger.__torch_dispatch__")
-def the_batch_is_counted(self, func, types, args=(), kwargs=None):
+the_batch_is_counted = lines(
     """Views of tensors from before the block are taken for new memory: what an operator was given
-    and shows again was not born there."""
-    out = func(*args, **(kwargs or {}))
-    for leaf in tree_leaves(out):
-        if isinstance(leaf, Tensor):
-            self._follow(leaf, "temp")
-    return out
+    and shows again was not born there.""",
+    (
+        "isinstance(leaf, Tensor) and leaf.untyped_storage().data_ptr() not in given",
+        "isinstance(leaf, Tensor)",
+    ),
+)
 
-
-@misconception(replaces="MemoryLedger._end_of_phase")
-def gradients_are_temporary(self):
+gradients_are_temporary = lines(
     """Gradients are counted as temporary memory of the backward: the parameters' `.grad` keeps
-    them until they are zeroed."""
-    for record in self.living.values():
-        if self.now == "fwd" and record[0] == "temp" and record[2] == "fwd":
-            record[0] = "act"
-    for state in self.opt.state.values():
-        for leaf in tree_leaves(state):
-            record = isinstance(leaf, Tensor) and self.living.get(leaf.untyped_storage().data_ptr())
-            if record and record[0] == "temp":
-                record[0] = "opt"
-
+    them until they are zeroed.""",
+    ("        for kind, tensor in self._owned():\n            self._follow(tensor, kind)  #",
+     '        for kind, tensor in (row for row in self._owned() if row[0] != "grad"):\n'
+     "            self._follow(tensor, kind)  #"),
+)  # fmt: skip
 
 everything_of_the_forward_is_an_activation = lines(
     """Every tensor that the forward makes is called an activation; those that die before it ends
@@ -72,7 +59,6 @@ everything_of_the_forward_is_an_activation = lines(
 each_kinds_own_peak = lines(
     """The peak of a phase is put together from moments that never were: each kind's own highest
     value. What ran out of memory is the sum at ONE moment.""",
-    ("super().__exit__(*error)", "TorchDispatchMode.__exit__(self, *error)"),
     ("        highest: dict[str, int] = {}\n", ""),
     (
         "if sum(total.values()) > highest.get(name, -1):\n"
@@ -86,7 +72,6 @@ each_kinds_own_peak = lines(
 the_end_of_a_phase = lines(
     """What is told is what was alive when a phase ended, not its peak: the highest moment lies
     somewhere inside.""",
-    ("super().__exit__(*error)", "TorchDispatchMode.__exit__(self, *error)"),
     ("        highest: dict[str, int] = {}\n", ""),
     (
         "if sum(total.values()) > highest.get(name, -1):\n"
@@ -97,10 +82,20 @@ the_end_of_a_phase = lines(
 )
 
 
-@misconception(replaces="MemoryLedger.__enter__")
-def only_what_is_born_inside(self):
-    """What exists when the ledger opens is left out: parameters, and the optimizer's state from
-    the second step on, are the larger part of the memory."""
-    self.course.append((self.now, None, 0))
-    TorchDispatchMode.__enter__(self)
-    return self
+BORN_INSIDE = """What exists when the ledger opens is left out: parameters, and the optimizer's
+state from the second step on, are the larger part of the memory."""
+
+only_what_is_born_inside = lines(
+    BORN_INSIDE,
+    ('        for p in self.model.parameters():\n            self._follow(p, "param")\n', ""),
+    ("        for kind, tensor in self._owned():\n            self._follow(tensor, kind)\n", ""),
+)
+
+starts_without_the_first_phase = lines(
+    """What a phase finds alive when it begins is not looked at: a phase in which nothing is
+    born has a peak, too.""",
+    (
+        "        self.now = name\n        self.course.append((name, None, 0))\n",
+        "        self.now = name\n",
+    ),
+)

@@ -18,3 +18,23 @@ keeps_the_cheap_half = lines(
     """The policy is turned round: it keeps what is cheap and computes the products again.""",
     ("kept = op in products", "kept = op not in products"),
 )
+
+FORGOTTEN = """Some kinds of matrix product are computed again: linear layers with a bias are
+addmm, products of batches bmm and baddbmm. Keep all four."""
+PRODUCTS = "{aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default}"
+
+only_mm = lines(FORGOTTEN, (PRODUCTS, "{aten.mm.default}"))
+
+without_baddbmm = lines(
+    FORGOTTEN, (PRODUCTS, "{aten.mm.default, aten.addmm.default, aten.bmm.default}")
+)
+
+without_the_added_ones = lines(FORGOTTEN, (PRODUCTS, "{aten.mm.default, aten.bmm.default}"))
+
+without_the_batches = lines(FORGOTTEN, (PRODUCTS, "{aten.mm.default, aten.addmm.default}"))
+
+another_mask = lines(
+    """The random generator is not kept for the second run, so dropout draws another mask: leave
+    preserve_rng_state at True.""",
+    ("use_reentrant=False,", "use_reentrant=False, preserve_rng_state=False,"),
+)

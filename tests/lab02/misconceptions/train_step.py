@@ -1,32 +1,54 @@
-from grader.suite import lines, misconception
+from grader.suite import lines
 
+ZERO = "    opt.zero_grad(set_to_none=True)\n"
+BACKWARD = "    (loss if scaler is None else scaler.scale(loss)).backward()\n"
+FORWARD = "    loss = loss_fn(model(x), y)\n"
+PARAMS = 'params = [p for group in opt.param_groups for p in group["params"]]'
+CLIP = "    norm = clip_grad_norm(params, math.inf if max_norm is None else max_norm)\n"
+UNSCALE = "    if scaler is not None:\n        scaler.unscale_(opt)\n"
+ROW = "    return StepStats(loss.item(), norm, skipped, int((y != IGNORE_INDEX).sum()))"
 
-@misconception()
-def zeroes_after_backward(model, opt, x, y, loss_fn, *, scaler=None, max_norm=None):
-    """zero_grad stands between backward and step, so the step sees no gradient at all and nothing
-    is learnt: zero first, then forward, backward, step."""
-    loss = loss_fn(model(x), y)
-    (loss if scaler is None else scaler.scale(loss)).backward()
-    opt.zero_grad()
-    norm, skipped = finish_step(opt, scaler=scaler, max_norm=max_norm)
-    return StepStats(loss.item(), norm, skipped, int((y != IGNORE_INDEX).sum()))
+AFTER_BACKWARD = """zero_grad stands between backward and step, so the step sees no gradient at
+all and nothing is learnt: zero first, then forward, backward, step."""
 
+zeroes_after_backward = lines(AFTER_BACKWARD, (ZERO, ""), (BACKWARD, BACKWARD + ZERO))
 
-@misconception()
-def zeroes_at_the_end(model, opt, x, y, loss_fn, *, scaler=None, max_norm=None):
+zeroes_at_the_end = lines(
     """Gradients are zeroed after the step only: what stood in .grad before the first step is
-    learnt with it. Zero before the forward."""
-    loss = loss_fn(model(x), y)
-    (loss if scaler is None else scaler.scale(loss)).backward()
-    norm, skipped = finish_step(opt, scaler=scaler, max_norm=max_norm)
-    opt.zero_grad()
-    return StepStats(loss.item(), norm, skipped, int((y != IGNORE_INDEX).sum()))
-
+    learnt with it. Zero before the forward.""",
+    (ZERO, ""),
+    (ROW, "    opt.zero_grad()\n" + ROW),
+)
 
 never_zeroes = lines(
     """The gradients are never zeroed: backward adds to what stands in .grad, so each step uses the
     sum of all batches so far.""",
-    ("    opt.zero_grad(set_to_none=True)\n", ""),
+    (ZERO, ""),
+)
+
+BESIDE = """The old gradients stand beside the activations: they are freed (set_to_none=True)
+before the forward, not after it, and not filled with zeros."""
+
+zeroes_between_forward_and_backward = lines(BESIDE, (ZERO, ""), (FORWARD, FORWARD + ZERO))
+
+fills_with_zeros = lines(BESIDE, (ZERO, "    opt.zero_grad(set_to_none=False)\n"))
+
+zeroes_the_model = lines(
+    """The model's gradients are zeroed and not the optimizer's: the model may be any callable, and
+    opt.zero_grad() frees what opt steps.""",
+    (ZERO, "    model.zero_grad(set_to_none=True)\n"),
+)
+
+retains_the_graph = lines(
+    """backward(retain_graph=True) keeps every activation alive to the end of the step; without it,
+    they die while gradients are born.""",
+    (BACKWARD, BACKWARD.replace("backward()", "backward(retain_graph=True)")),
+)
+
+runs_the_model_twice = lines(
+    """The model runs a second time for the loss that is told: one forward gives the loss, and its
+    value is the one before the step.""",
+    (ROW, ROW.replace("loss.item()", "loss_fn(model(x), y).item()")),
 )
 
 returns_the_graph = lines(
@@ -38,10 +60,13 @@ returns_the_graph = lines(
 returns_the_scaled_loss = lines(
     """The loss that comes back is multiplied by the loss scale; the scale is for the gradients'
     sake, and a curve of it jumps whenever the scale changes.""",
-    (
-        "(loss if scaler is None else scaler.scale(loss)).backward()",
-        "loss = loss if scaler is None else scaler.scale(loss)\n    loss.backward()",
-    ),
+    (BACKWARD, "    loss = loss if scaler is None else scaler.scale(loss)\n    loss.backward()\n"),
+)
+
+does_not_scale = lines(
+    """The loss is not scaled but the gradients are unscaled: with a scaler, backward starts from
+    scaler.scale(loss).""",
+    (BACKWARD, "    loss.backward()\n"),
 )
 
 counts_masked_targets = lines(
@@ -55,72 +80,105 @@ counts_sequences = lines(
     ("int((y != IGNORE_INDEX).sum())", "len(y)"),
 )
 
+BEFORE_UNSCALING = """The gradients are clipped while the loss scale is still in them: against
+1024 times the gradient, max_norm is 1024 times too strict. Unscale, then clip."""
 
-@misconception(replaces="finish_step")
-def clips_before_unscaling(opt, *, scaler=None, max_norm=None):
-    """The gradients are clipped while the loss scale is still in them: against 1024 times the
-    gradient, max_norm is 1024 times too strict. Unscale, then clip."""
-    params = [p for group in opt.param_groups for p in group["params"]]
-    norm = clip_grad_norm(params, math.inf if max_norm is None else max_norm)
-    if scaler is None:
-        opt.step()
-        return float(norm), False
-    before = scaler.get_scale()
-    scaler.unscale_(opt)
-    scaler.step(opt)
-    scaler.update()
-    return float(norm) / before, scaler.get_scale() < before
+clips_before_unscaling = lines(BEFORE_UNSCALING, (UNSCALE, ""), (CLIP, CLIP + UNSCALE))
 
+clips_before_unscaling_and_divides = lines(
+    BEFORE_UNSCALING,
+    (UNSCALE, ""),
+    (
+        CLIP,
+        CLIP + UNSCALE + "    norm = norm if scaler is None else norm / scaler.get_scale()\n",
+    ),
+)
 
-@misconception(replaces="finish_step")
-def clips_after_the_step(opt, *, scaler=None, max_norm=None):
-    """The step uses gradients that nobody has clipped: max_norm is left out, or comes after step()
-    has used them, which protects nothing."""
-    params = [p for group in opt.param_groups for p in group["params"]]
-    if scaler is None:
-        opt.step()
-        return float(clip_grad_norm(params, math.inf if max_norm is None else max_norm)), False
-    before = scaler.get_scale()
-    scaler.unscale_(opt)
-    scaler.step(opt)
-    norm = clip_grad_norm(params, math.inf if max_norm is None else max_norm)
-    scaler.update()
-    return float(norm), scaler.get_scale() < before
+never_unscales = lines(
+    BEFORE_UNSCALING,
+    (UNSCALE, ""),
+)
 
+UNCLIPPED = """The step uses gradients that nobody has clipped: max_norm is left out, or comes after
+step() has used them, which protects nothing."""
+
+clips_after_the_step = lines(
+    UNCLIPPED,
+    (CLIP, ""),
+    (
+        "        opt.step()\n        return",
+        "        opt.step()\n    " + CLIP + "        return",
+    ),
+    ("    scaler.step(opt)\n", "    scaler.step(opt)\n" + CLIP),
+)
+
+never_clips = lines(UNCLIPPED, (CLIP, "    norm = clip_grad_norm(params, math.inf)\n"))
+
+zero_is_no_bound = lines(
+    """max_norm 0.0 is taken for no bound at all (`max_norm or ...`, `if max_norm`): only None means
+    that nothing is clipped.""",
+    (CLIP, "    norm = clip_grad_norm(params, max_norm or math.inf)\n"),
+)
+
+clips_at_one = lines(
+    """Without max_norm the gradients are clipped to 1: None means that nothing is clipped.""",
+    (CLIP, "    norm = clip_grad_norm(params, 1.0 if max_norm is None else max_norm)\n"),
+)
+
+the_first_group_only = lines(
+    """Only the first group of the optimizer is measured and clipped: the global norm is that of all
+    its groups.""",
+    (PARAMS, 'params = opt.param_groups[0]["params"]'),
+)
+
+each_group_for_itself = lines(
+    """Each group of the optimizer is clipped by its own norm: there is one norm, and one
+    factor, for all of them.""",
+    (
+        CLIP,
+        "    bound = math.inf if max_norm is None else max_norm\n"
+        '    norms = [clip_grad_norm(group["params"], bound) for group in opt.param_groups]\n'
+        "    norm = torch.linalg.vector_norm(torch.stack(norms))\n",
+    ),
+)
 
 norm_of_the_clipped_gradient = lines(
     """grad_norm is measured after clipping, where it is max_norm at most; the norm before clipping
     is the one that warns.""",
-    (
-        "norm = clip_grad_norm(params, math.inf if max_norm is None else max_norm)",
-        "clip_grad_norm(params, math.inf if max_norm is None else max_norm)\n"
-        "    norm = clip_grad_norm(params, math.inf)",
-    ),
+    (CLIP, CLIP.replace("norm = ", "", 1) + "    norm = clip_grad_norm(params, math.inf)\n"),
 )
 
 steps_past_the_scaler = lines(
     """opt.step() is called directly, so a step with infinite gradients is taken: with a scaler it
     is scaler.step(opt) that steps, or not.""",
     (
-        "norm = clip_grad_norm(params, math.inf if max_norm is None else max_norm)",
-        "norm = clip_grad_norm(params, math.inf if max_norm is None else max_norm)\n    opt.step()",
+        CLIP,
+        CLIP + "    opt.step()\n",
     ),
     ("        opt.step()\n", ""),
     ("    scaler.step(opt)\n", ""),
 )
 
+never_updates = lines(
+    """scaler.update() is missing, so the scale never changes, and the next unscale_ is the
+    second of the same step.""",
+    ("    scaler.update()\n", ""),
+)
 
-@misconception(replaces="finish_step")
-def never_says_skipped(opt, *, scaler=None, max_norm=None):
+updates_clean_steps_only = lines(
+    """scaler.update() is called after clean steps only, so the scale never falls where it
+    overflowed: call it after each step, taken or skipped.""",
+    ("    scaler.update()\n", "    if math.isfinite(norm):\n        scaler.update()\n"),
+)
+
+never_says_skipped = lines(
     """A skipped step is reported as taken; a learning-rate schedule and a log must know which
-    steps there were."""
-    if scaler is not None:
-        scaler.unscale_(opt)
-    params = [p for group in opt.param_groups for p in group["params"]]
-    norm = clip_grad_norm(params, math.inf if max_norm is None else max_norm)
-    if scaler is None:
-        opt.step()
-    else:
-        scaler.step(opt)
-        scaler.update()
-    return float(norm), False
+    steps there were.""",
+    ("scaler.get_scale() < before", "False"),
+)
+
+any_new_scale_is_a_skip = lines(
+    """A step after which the scale is another is called skipped, also where it grew: it was skipped
+    if the scale fell.""",
+    ("scaler.get_scale() < before", "scaler.get_scale() != before"),
+)

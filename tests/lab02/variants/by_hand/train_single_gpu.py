@@ -42,9 +42,10 @@ def clip_grad_norm(
     norm = torch.cat(everything).norm() if everything else torch.zeros((), dtype=torch.float64)
     if error_if_nonfinite and not math.isfinite(norm.item()):
         raise RuntimeError("not finite")
-    if not norm.item() <= max_norm - 1e-6:
+    if not math.isinf(max_norm):
+        factor = torch.minimum(torch.ones_like(norm), max_norm / (norm + 1e-6))
         for p in owners:
-            p.grad *= max_norm / (norm.item() + 1e-6)
+            p.grad.copy_(p.grad * factor)
     return norm
 
 
@@ -187,12 +188,16 @@ def train(
     def one_step(group: list[Batch]) -> StepStats:
         if len(group) == 1:
             (batch,) = group
+            if batch[1].eq(IGNORE_INDEX).all():
+                raise ValueError("a batch without a target")
             return train_step(model, opt, *batch, token_loss, scaler=scaler, max_norm=max_norm)
         loss = accumulate_gradients(model, opt, group, scaler=scaler)
         norm, skipped = finish_step(opt, scaler=scaler, max_norm=max_norm)
         count = sum(int(y.ne(IGNORE_INDEX).sum()) for _, y in group)
         return StepStats(loss, norm, skipped, count)
 
+    if accumulate <= 0:
+        raise ValueError("no step without a batch")
     found, group = [], []
     for batch in batches:
         group.append(batch)
@@ -436,7 +441,8 @@ class MemoryLedger(TorchDispatchMode):
                 weakref.ref(storage), number, storage.nbytes(), self.name,
             )  # fmt: skip
         if kind:
-            self.kinds.setdefault(self.known[address][1], kind)
+            number = self.known[address][1]
+            self.kinds[number] = min(kind, self.kinds.get(number, "temp"), key=KINDS.index)
 
     def look(self) -> None:
         self.known = {key: row for key, row in self.known.items() if row[0]() is not None}
@@ -446,10 +452,15 @@ class MemoryLedger(TorchDispatchMode):
         for p in self.model.parameters():
             if p.grad is not None:
                 self.note(self.storage_of(p.grad), "grad")
-        for state in self.opt.state.values():
-            for value in state.values():
-                if isinstance(value, Tensor):
-                    self.note(self.storage_of(value), "opt")
+        todo = list(self.opt.state.values())
+        while todo:
+            value = todo.pop()
+            if isinstance(value, Tensor):
+                self.note(self.storage_of(value), "opt")
+            elif isinstance(value, dict):
+                todo += value.values()
+            elif isinstance(value, list | tuple):
+                todo += value
         self.look()
         if self.name == "fwd":
             for _, number, _, born in self.known.values():

@@ -46,8 +46,9 @@ def clip_grad_norm(
     norm = torch.stack(squares).sum().sqrt()
     if error_if_nonfinite and (norm.isnan() or norm.isinf()):
         raise RuntimeError(f"norm {norm}")
-    with torch.no_grad():
-        torch._foreach_mul_(grads, min(1.0, max_norm / (norm.item() + 1e-6)))
+    if max_norm < math.inf:
+        with torch.no_grad():
+            torch._foreach_mul_(grads, (max_norm / (norm + 1e-6)).clamp_(max=1))
     return norm
 
 
@@ -61,7 +62,7 @@ def finish_step(
     if scaler is not None:
         scaler.unscale_(opt)
     params = [p for group in opt.param_groups for p in group["params"]]
-    norm = float(clip_grad_norm(params, 1e300 if max_norm is None else max_norm))
+    norm = float(clip_grad_norm(params, math.inf if max_norm is None else max_norm))
     taken: list[int] = []
     hook = opt.register_step_post_hook(lambda *_: taken.append(1))
     if scaler is not None:
@@ -191,6 +192,9 @@ def train(
 ) -> list[StepStats]:
     """A generator of steps over a queue."""
 
+    if accumulate < 1:
+        raise ValueError(accumulate)
+
     def steps() -> Iterator[StepStats]:
         queue: deque[Batch] = deque()
         done = False
@@ -266,8 +270,8 @@ class LossScaler:
         found = False
         for p in (p for group in opt.param_groups for p in group["params"]):
             if p.grad is not None:
-                p.grad.mul_(1 / self.current)
                 found = found or not bool(torch.isfinite(p.grad).all())
+                p.grad.mul_(1 / self.current)
         self.found_inf[id(opt)] = found
 
     def step(self, opt: torch.optim.Optimizer) -> bool:
@@ -491,14 +495,19 @@ class MemoryLedger(TorchDispatchMode):
         if self.total > self.best.get(self.current, (-1,))[0]:
             self.best[self.current] = (self.total, frozenset(self.here.values()))
 
+    def call(self, tensor: Tensor, name: str) -> None:
+        serial = self.add(tensor.untyped_storage())
+        if KINDS.index(name) < KINDS.index(self.kind.get(serial, "temp")):
+            self.kind[serial] = name
+
     def label(self) -> None:
         for p in self.model.parameters():
-            self.kind.setdefault(self.add(p.untyped_storage()), "param")
+            self.call(p, "param")
             if p.grad is not None:
-                self.kind.setdefault(self.add(p.grad.untyped_storage()), "grad")
+                self.call(p.grad, "grad")
         for leaf in tree_leaves(list(self.opt.state.values())):
             if isinstance(leaf, Tensor):
-                self.kind.setdefault(self.add(leaf.untyped_storage()), "opt")
+                self.call(leaf, "opt")
         for serial in self.here.values():
             if self.current == self.born[serial] == "fwd":
                 self.kind.setdefault(serial, "act")
