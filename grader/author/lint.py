@@ -33,6 +33,7 @@ from grader.suite.model import Suite, load_suite
 
 _TASK = "task "
 _MUTANTS = "mutants "
+SHARES_OF_A_PROCESS = 12
 
 
 def run(
@@ -108,7 +109,8 @@ def _shared_out(root: Path, labs: list[str], plan: Thoroughness, jobs: int) -> I
     """Reports as they get ready, from so many processes. Labs differ in their cost by a hundred
     times, so each is checked in shares, its largest first: no process ends long before another.
     The reference of the lab that follows has precedence, for its other shares wait for it. Right
-    answers get a process that no wrong one has been in."""
+    answers get a process that no wrong one has been in; so do mutants, which run in forks of one
+    where the references have: what a process's memory has grown by is measured there."""
     ready = [(index - 1, 0.0, lab_id, "") for index, lab_id in enumerate(labs)]
     running: dict[concurrent.futures.Future[Any], tuple[str, str]] = {}
     begun: dict[str, Begun] = {}
@@ -119,14 +121,18 @@ def _shared_out(root: Path, labs: list[str], plan: Thoroughness, jobs: int) -> I
         concurrent.futures.ProcessPoolExecutor(
             jobs, mp_context=context, max_tasks_per_child=1
         ) as fresh,
+        concurrent.futures.ProcessPoolExecutor(
+            jobs, mp_context=context, max_tasks_per_child=SHARES_OF_A_PROCESS
+        ) as forked,
     ):
+        pools = {VARIANT: fresh, _MUTANTS: forked, _TASK: pool}
         while ready or running:
             ready.sort()
             while ready and len(running) < jobs:
                 _, _, lab_id, share = ready.pop(0)
                 future: concurrent.futures.Future[Any]
                 if share:
-                    where = fresh if share.startswith(VARIANT) else pool
+                    where = next(each for kind, each in pools.items() if share.startswith(kind))
                     future = where.submit(go_on, root, lab_id, plan, share, begun[lab_id].cost)
                 else:
                     future = fresh.submit(begin, root, lab_id, plan)
@@ -280,9 +286,13 @@ def _shares(suite: Suite, plan: Thoroughness, cost: dict[str, float]) -> dict[st
     """What is left of a lab's check, with weights that say which is longer."""
     whole = sum(cost.values()) * len(plan.seeds()) * len(plan.threads)
     shares = {f"{VARIANT}{folder.name}": whole for folder in variants(suite.lab)}
-    for task in suite.lab.tasks:
-        own = sum(cost.get(case.id, 0.0) for case in suite.cases_of(task.id))
-        shares[f"{_TASK}{task.id}"] = own * len(suite.misconceptions_of(task.id))
-        if plan.mutants and is_held_to_mutants(suite.lab):
-            shares[f"{_MUTANTS}{task.id}"] = own * plan.mutants
-    return shares
+    own = {
+        task.id: sum(cost.get(case.id, 0.0) for case in suite.cases_of(task.id))
+        for task in suite.lab.tasks
+    }
+    if plan.mutants and is_held_to_mutants(suite.lab):  # before wrong answers run in this process
+        shares |= {f"{_MUTANTS}{task}": seconds * plan.mutants for task, seconds in own.items()}
+    return shares | {
+        f"{_TASK}{task}": seconds * len(suite.misconceptions_of(task))
+        for task, seconds in own.items()
+    }
