@@ -5,13 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from grader.author.lint import settle
 from grader.author.mutants import equivalents
 from grader.author.mutants.candidates import Mutant
-from grader.author.mutants.daily import is_held_to_mutants
 from grader.author.mutants.mutants_table import LabRow, table
 from grader.author.mutants.task_survey import SurveyPlan, TaskSurvey, Verdicts, judge, survey
 from grader.errors import LabError
@@ -24,8 +22,7 @@ SECONDS_BETWEEN_SIGNS = 5.0
 def run(root: Path, wanted: list[str], plan: SurveyPlan, stubs: Path | None) -> int:
     """Survey labs and tasks (`lab01`, `lab01.fits_where`; all labs if none is named), print every
     survivor that is not judged, return the exit status. `stubs`: a file for entries of the
-    survivors. A run on all labs writes the table; a lab that lists its judged survivors is then
-    run whole."""
+    survivors. A run on all labs writes the table."""
     if plan.jobs < 1:
         raise LabError(f"--jobs is {plan.jobs}; give at least 1.")
     if plan.count is not None and plan.count < 1:
@@ -34,8 +31,7 @@ def run(root: Path, wanted: list[str], plan: SurveyPlan, stubs: Path | None) -> 
     chosen = _chosen(root, wanted)
     rows, left = [], []
     for lab, tasks in chosen:
-        whole = not wanted and is_held_to_mutants(lab)
-        row, unlisted = _lab(lab, tasks, replace(plan, count=None) if whole else plan)
+        row, unlisted = _lab(lab, tasks, plan)
         rows.append(row)
         left += unlisted
     for row in rows:

@@ -88,12 +88,7 @@ class LabRow:
 
 
 def table(rows: list[LabRow], count: int | None) -> str:
-    drawn = (
-        f"{count} mutants of each task, as many of each rare operator; all of those labs that list "
-        "their judged survivors"
-        if count
-        else "all"
-    )
+    drawn = f"{count} mutants of each task, as many of each rare operator" if count else "all"
     lines = [
         "# Automatic mutants",
         "",
