@@ -98,11 +98,13 @@ class Watch:
     def __init__(self, args: Any, kwargs: dict[str, Any]) -> None:
         self.args = args
         self.kwargs = kwargs
-        self.before: list[tuple[Any, Any, Any]] = [
-            (place, value, snapshot(value))
-            for place, value in enumerate(args)
-            if type(value) not in _LEAVES
-        ]
+        self.before: list[tuple[Any, Any, Any]] = []
+        for place, value in enumerate(args):
+            kind = type(value)
+            if kind is list and _LEAVES.issuperset(map(type, value)):  # what most arguments are
+                self.before.append((place, value, _Items(kind, tuple(value), True)))
+            elif kind not in _LEAVES and kind not in _OPAQUE:
+                self.before.append((place, value, snapshot(value)))
         for name, value in kwargs.items():
             if type(value) not in _LEAVES:
                 self.before.append((name, value, snapshot(value)))
@@ -282,7 +284,7 @@ def snapshot(value: Any) -> Any:
     """What `difference` compares with later. It keeps no array and no object alive."""
     kind = type(value)
     if kind is list and (_LEAVES.issuperset(map(type, value)) or _rows(value)):
-        return _Items(kind, tuple(value), True)  # what most arguments are
+        return _Items(kind, tuple(value), True)
     if kind in _OPAQUE:
         return _Same(id(value))
     try:
