@@ -60,7 +60,8 @@ def run(
     if everything:
         path = root / "benchmarks" / "results" / "lint-all.md"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(table(reports, plan), encoding="utf-8")
+        former = path.read_text(encoding="utf-8") if path.is_file() else ""
+        path.write_text(table(reports, plan, former), encoding="utf-8")
         print(f"table: {path.relative_to(root)}")
     if messages:
         messages.write_text("\n".join(map(messages_table, reports)), encoding="utf-8")

@@ -72,7 +72,9 @@ def line(report: LintReport) -> str:
     )
 
 
-def table(reports: list[LintReport], plan: Thoroughness) -> str:
+def table(reports: list[LintReport], plan: Thoroughness, former: str = "") -> str:
+    """What thorough checks found. `former`: the table as it was; the rows of labs that were not
+    checked now stay."""
     rows = [
         "# The suites against themselves",
         "",
@@ -80,21 +82,28 @@ def table(reports: list[LintReport], plan: Thoroughness) -> str:
         f"with {' and '.join(map(str, plan.threads))} threads; every misconception must die at a "
         "gate with its own sentence, every fake must earn nothing.",
         "",
-        f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {_versions()}, "
+        "A lab's row is of the day when it was checked, which takes an hour and more where a suite "
+        f"takes long. The last: Python {platform.python_version()}, {_versions()}, "
         f"{platform.machine()}.",
         "",
         "| lab | tasks | clauses | tests | misconceptions | fakes | variants | runs of the suite "
-        "| one run of the reference (s) | cases not verified here | faults |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| one run of the reference (s) | cases not verified here | faults | day |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
+    columns = rows[-1].count("|")
+    labs = {
+        row.split("|")[1].strip(): row
+        for row in former.splitlines()
+        if row.startswith("| lab") and row.count("|") == columns and not row.startswith("| lab |")
+    }
     for r in reports:
         clauses = "-" if r.clauses is None else r.clauses
-        rows.append(
+        labs[r.lab] = (
             f"| {r.lab} | {r.tasks} | {clauses} | {r.tests} | {r.misconceptions} | {r.fakes} | "
             f"{r.variants} | {r.runs} | {r.suite_seconds:.2f} | "
-            f"{r.not_verified} | {len(r.faults)} |"
+            f"{r.not_verified} | {len(r.faults)} | {time.strftime('%Y-%m-%d')} |"
         )
-    return "\n".join(rows) + "\n"
+    return "\n".join([*rows, *(labs[lab] for lab in sorted(labs))]) + "\n"
 
 
 def messages_table(report: LintReport) -> str:

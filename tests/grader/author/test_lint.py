@@ -629,9 +629,17 @@ def test_what_was_done_before_an_interruption_is_not_done_again(
 
 
 def test_the_thorough_check_writes_its_table(kit: Path) -> None:
+    """The row of a lab that was checked on another day stays; one of another form goes."""
+    path = kit / "benchmarks/results/lint-all.md"
+    path.parent.mkdir(parents=True)
+    kept = "| lab80 | 3 | 4 | 5 | 6 | 7 | 2 | 120 | 1.00 | 0 | 0 | 2026-01-31 |"
+    path.write_text(f"| lab | tasks |\n{kept}\n| lab81 | 3 |\n| {LAB} |{' 9 |' * 11}\n")
     done = _lint(kit, "--all")
     assert done.returncode == 0, done.stdout
-    table = (kit / "benchmarks/results/lint-all.md").read_text()
+    table = path.read_text()
+    assert kept in table
+    assert "lab81" not in table
+    assert table.count(f"| {LAB} |") == 1
     runs = 2 * 20 + 2 * 2 * 20
     assert f"| {LAB} | 1 | 2 | 2 | 1 |" in table
     assert f"| {runs} |" in table
