@@ -179,7 +179,7 @@ class ModelOffloadChain:
     one of seq is called, so a denoiser comes once for all its steps. Each distinct tensor of a
     component moves once. Buffers that a forward changes, in place or as new tensors under the old
     names, keep their new values and leave with it. Arguments and outputs pass through as they are.
-    Raises ValueError that names what is no component or stands there twice, before anything moves.
+    Raises ValueError that names what is not a component or is there twice, before anything moves.
     Source: diffusers 0.42, enable_model_cpu_offload and model_cpu_offload_seq.
     """
 

@@ -92,7 +92,7 @@ def load_trace(path: Path) -> Trace:
     Python writes and reads, may stand in `args`.
     `Trace.rank` and `Trace.world_size` are those of `distributedInfo`, None where it says nothing.
     Raises ValueError with the file's name for a file that is cut off, is no JSON or holds no list
-    of events, or in it what is no event: no object, or a complete one without a time.
+    of events, or in it what is not an event: not an object, or complete without a time.
     Source: the Trace Event Format; the traces of torch.profiler.
     """
     # BEGIN SOLUTION load_trace
@@ -311,7 +311,7 @@ def nsys_queries(path: Path, top: int = 5) -> Report:
     any stream, between the first start and the last end. A kernel whose launch is not in the file
     has no latency. Returns a `Report` with at most `top` kernels and `top` gaps, in us; from a file
     without any table a report of nothing.
-    Raises ValueError for a file that is no database or not there, with its name, and for a `top`
+    Raises ValueError for a file that is not a database or not there, with its name, and for a `top`
     below 1. The file stays as it is; none is made.
     Source: Nsight Systems, "Exporter SQLite Schema Reference".
     """
