@@ -80,11 +80,10 @@ def table(reports: list[LintReport], plan: Thoroughness, former: str = "") -> st
         "",
         f"`infralens lint --all`: the reference and every variant on {len(plan.seeds())} seeds "
         f"with {' and '.join(map(str, plan.threads))} threads; every misconception must die at a "
-        "gate with its own sentence, every fake must earn nothing.",
+        "gate (with `gate=False` at a step) with its own sentence, every fake must earn nothing.",
         "",
         "A lab's row is of the day when it was checked, which takes an hour and more where a suite "
-        f"takes long. The last: Python {platform.python_version()}, {_versions()}, "
-        f"{platform.machine()}.",
+        f"takes long. The last: {measured_with()}.",
         "",
         "| lab | tasks | clauses | tests | misconceptions | fakes | variants | runs of the suite "
         "| one run of the reference (s) | cases not verified here | faults | day |",

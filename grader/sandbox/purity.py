@@ -348,7 +348,11 @@ def _flat(kind: type, value: Any) -> _Flat | None:
 
 
 def _flat_same(held: dict[str, Any], now: dict[str, Any]) -> bool:
-    return len(held) == len(now) and all(map(is_, held.values(), now.values()))
+    return (
+        len(held) == len(now)
+        and all(map(is_, held, now))
+        and all(map(is_, held.values(), now.values()))
+    )
 
 
 def _held(value: Any, names: tuple[str, ...]) -> tuple[Any, ...]:

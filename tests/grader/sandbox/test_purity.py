@@ -524,6 +524,11 @@ DONE: dict[str, tuple[Callable[[], Any], Callable[[Any], object], str]] = {
         lambda w: object.__delattr__(w, "tied"),
         "x.tied was True",
     ),
+    "field under another name": (
+        lambda: Widths(64, (), True),
+        lambda w: (object.__delattr__(w, "tied"), _set(w, other=True)),
+        "x.tied was True",
+    ),
     "field of a record with slots": (
         lambda: Slotted(1, "b"),
         lambda w: _set(w, right="c"),
