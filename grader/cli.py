@@ -240,6 +240,10 @@ def lint(
         Optional[Path],  # noqa: UP045
         typer.Option(help="with --mutants: a file for entries of equivalent.toml"),
     ] = None,
+    write: Annotated[
+        bool,
+        typer.Option("--write", help="with --mutants: rows into benchmarks/results/mutants.md"),
+    ] = False,
 ) -> None:
     """Check manifests, pages, suites, references, variants, misconceptions and fakes."""
     from grader.author import lint as linting
@@ -250,7 +254,7 @@ def lint(
         from grader.author.mutants.task_survey import SurveyPlan
 
         plan = SurveyPlan(sample, jobs, cache)
-        raise typer.Exit(mutants_command.run(root, labs or [], plan, stubs))
+        raise typer.Exit(mutants_command.run(root, labs or [], plan, stubs, write))
     wanted = labs or lab_ids(root)
     raise typer.Exit(linting.run(root, wanted, everything, cache, jobs, messages, sample))
 

@@ -89,12 +89,7 @@ def table(reports: list[LintReport], plan: Thoroughness, former: str = "") -> st
         "| one run of the reference (s) | cases not verified here | faults | day |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    columns = rows[-1].count("|")
-    labs = {
-        row.split("|")[1].strip(): row
-        for row in former.splitlines()
-        if row.startswith("| lab") and row.count("|") == columns and not row.startswith("| lab |")
-    }
+    labs = former_rows(former, columns=rows[-1].count("|"))
     for r in reports:
         clauses = "-" if r.clauses is None else r.clauses
         labs[r.lab] = (
@@ -103,6 +98,15 @@ def table(reports: list[LintReport], plan: Thoroughness, former: str = "") -> st
             f"{r.not_verified} | {len(r.faults)} | {time.strftime('%Y-%m-%d')} |"
         )
     return "\n".join([*rows, *(labs[lab] for lab in sorted(labs))]) + "\n"
+
+
+def former_rows(table: str, columns: int) -> dict[str, str]:
+    """The rows of a table of labs, by lab, if it has as many columns as now."""
+    return {
+        row.split("|")[1].strip(): row
+        for row in table.splitlines()
+        if row.startswith("| lab") and row.count("|") == columns and not row.startswith("| lab |")
+    }
 
 
 def messages_table(report: LintReport) -> str:

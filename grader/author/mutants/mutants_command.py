@@ -19,14 +19,18 @@ from grader.suite.model import load_suite
 SECONDS_BETWEEN_SIGNS = 5.0
 
 
-def run(root: Path, wanted: list[str], plan: SurveyPlan, stubs: Path | None) -> int:
+def run(
+    root: Path, wanted: list[str], plan: SurveyPlan, stubs: Path | None, write: bool = False
+) -> int:
     """Survey labs and tasks (`lab01`, `lab01.fits_where`; all labs if none is named), print every
     survivor that is not judged, return the exit status. `stubs`: a file for entries of the
-    survivors. A run on all labs writes the table."""
+    survivors. `write`: put a row of each lab into the table."""
     if plan.jobs < 1:
         raise LabError(f"--jobs is {plan.jobs}; give at least 1.")
     if plan.count is not None and plan.count < 1:
         raise LabError(f"--sample is {plan.count}; give at least 1.")
+    if write and (parts := [text for text in wanted if "." in text]):
+        raise LabError(f"--write puts whole labs into the table; {parts[0]} is one task.")
     settle()
     chosen = _chosen(root, wanted)
     rows, left = [], []
@@ -38,10 +42,11 @@ def run(root: Path, wanted: list[str], plan: SurveyPlan, stubs: Path | None) -> 
         print(row.line)
     if stubs:
         _write_stubs(stubs, left)
-    if not wanted:
+    if write:
         path = root / "benchmarks" / "results" / "mutants.md"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(table(rows, plan.count), encoding="utf-8")
+        former = path.read_text(encoding="utf-8") if path.is_file() else ""
+        path.write_text(table(rows, plan.count, former), encoding="utf-8")
         print(f"table: {path.relative_to(root)}")
     bad = sum(row.faults for row in rows)
     print(f"{bad} fault{'s' if bad > 1 else ''}" if bad else "every survivor is judged")

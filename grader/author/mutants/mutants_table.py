@@ -1,4 +1,4 @@
-"""`benchmarks/results/mutants.md`: what each suite notices, by lab and by operator."""
+"""`benchmarks/results/mutants.md`: what each suite notices, a row a lab."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from grader.author.lint_report import measured_with
+from grader.author.lint_report import former_rows, measured_with
 from grader.author.mutants.task_survey import TaskSurvey, Verdicts
 
 _HEAD = (
@@ -69,12 +69,20 @@ class LabRow:
         for mutant, fate in found.ran:
             row = self.operators.setdefault(mutant.edit.operator, Counter())
             row["run"] += 1
-            row["judged"] += fate.survived and id(mutant) not in unlisted
             row["survive"] += id(mutant) in unlisted
             if not fate.survived:
                 counts.by_gate += fate.gate
                 counts.by_step += not fate.gate
                 counts.by_seed += fate.seed > 0
+
+    @property
+    def weak_operators(self) -> str:
+        """Those that a survivor without a judgement comes from, with how many of how many."""
+        return ", ".join(
+            f"{name} {row['survive']} of {row['run']}"
+            for name, row in sorted(self.operators.items())
+            if row["survive"]
+        )
 
     @property
     def line(self) -> str:
@@ -87,28 +95,33 @@ class LabRow:
         )
 
 
-def table(rows: list[LabRow], count: int | None) -> str:
-    drawn = f"{count} mutants of each task, as many of each rare operator" if count else "all"
+def table(rows: list[LabRow], count: int | None, former: str = "") -> str:
+    """What was found. `former`: the table as it was; the rows of labs that were not surveyed now
+    stay, each with its day."""
     lines = [
         "# Automatic mutants",
         "",
-        f"`infralens lint --mutants{f' --sample {count}' if count else ''}` ({drawn}): small "
-        "changes of the references, each run until a test of its task refuses it, on three seeds. "
-        "The rate is that of refused ones among those that are not judged equivalent. It is a "
-        "floor: people think of wrong answers that no operator makes.",
+        "`infralens lint --mutants --write [--sample N] [labs]`: small changes of the references, "
+        "each run until a test of its task refuses it, on three seeds. A sample takes N of each "
+        "task, as many of each rare operator. The rate is that of refused ones among those that "
+        "are not judged equivalent. It is a floor: people think of wrong answers that no operator "
+        "makes.",
         "",
-        f"{time.strftime('%Y-%m-%d')}, {measured_with()}.",
+        f"A lab's row is of the day when it was surveyed. The last: {measured_with()}.",
         "",
-        f"| lab | tasks | {_HEAD} | seconds |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        f"| lab | tasks | of each task | operators | {_HEAD} | seconds | day |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
+    labs = former_rows(former, columns=lines[-1].count("|"))
     for row in rows:
-        lines.append(f"| {row.lab} | {row.tasks} | {row.counts.cells} | {row.seconds:.0f} |")
-    lines += ["", "| operator | run | judged | survive, not judged |", "|---|---|---|---|"]
-    for name in sorted({name for row in rows for name in row.operators}):
-        whole: Counter[str] = Counter()
-        for row in rows:
-            whole.update(row.operators.get(name, Counter()))
-        lines.append(f"| {name} | {whole['run']} | {whole['judged']} | {whole['survive']} |")
+        drawn = f"up to {count}" if count else "all"
+        labs[row.lab] = (
+            f"| {row.lab} | {row.tasks} | {drawn} | {len(row.operators)} | {row.counts.cells} | "
+            f"{row.seconds:.0f} | {time.strftime('%Y-%m-%d')} |"
+        )
+    lines += [labs[lab] for lab in sorted(labs)]
+    weak = [f"- {row.lab}: {found}" for row in rows if (found := row.weak_operators)]
     notes = [f"- {note}" for row in rows for note in row.notes]
-    return "\n".join([*lines, *(["", "Not run:", *notes] if notes else []), ""])
+    lines += ["", "Operators whose survivors nobody has judged:", "", *weak] if weak else []
+    lines += ["", "Not run:", "", *notes] if notes else []
+    return "\n".join([*lines, ""])

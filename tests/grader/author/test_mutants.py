@@ -12,7 +12,7 @@ import pytest
 
 from grader.author import lint
 from grader.author.lint_report import Thoroughness
-from grader.author.mutants import equivalents, mutant_runner, python_operators
+from grader.author.mutants import equivalents, mutant_runner, mutants_table, python_operators
 from grader.author.mutants.candidates import Mutant, block_spans, candidates, sample
 from grader.author.mutants.edits import Edit
 from grader.author.mutants.mutant_runner import Fate, MutantRunner
@@ -447,17 +447,25 @@ def lint_(kit: MiniKit, *options: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_prints_survivors_and_writes_stubs_and_the_table(kit: MiniKit) -> None:
     weaken(kit)
-    done = lint_(kit, "--mutants", "--stubs", "stubs.toml")
+    done = lint_(kit, "--mutants", "--write", "--stubs", "stubs.toml")
     assert done.returncode == 1, done.stderr
     assert "    - total += value\n    + total = value\n" in done.stdout
     assert "[[running_mean]]" in (kit.root / "stubs.toml").read_text()
     table = (kit.root / "benchmarks/results/mutants.md").read_text()
     (row,) = [line for line in table.splitlines() if line.startswith("| lab90 |")]
-    made, run = row.split("|")[3:5]
+    made, run = row.split("|")[5:7]
     assert made == run
-    assert "| augmented |" in table
+    assert "- lab90: arithmetic 1 of 2, augmented 1 of 2, operand 2 of 4\n" in table
     one = lint_(kit, "--mutants", "lab90.running_mean", "--sample", "2")
     assert "lab90.running_mean: 2 of" in one.stdout
+
+
+def test_the_table_keeps_rows_of_labs_that_were_not_surveyed(kit: MiniKit) -> None:
+    first = mutants_table.table([mutants_table.LabRow("lab07", tasks=3)], None)
+    both = mutants_table.table([mutants_table.LabRow("lab90", tasks=2)], 30, first)
+    (seven,) = (line for line in first.splitlines() if line.startswith("| lab07 |"))
+    assert seven in both.splitlines()
+    assert "| lab90 | 2 | up to 30 |" in both
 
 
 @pytest.mark.parametrize(
@@ -467,6 +475,7 @@ def test_the_command_prints_survivors_and_writes_stubs_and_the_table(kit: MiniKi
         (("lab90.median",), "lab90 has no task `median`"),
         (("--sample", "0"), "--sample is 0; give at least 1."),
         (("--jobs", "0"), "--jobs is 0; give at least 1."),
+        (("--write", "lab90.running_mean"), "--write puts whole labs into the table"),
     ],
 )
 def test_a_wrong_call_is_a_sentence(kit: MiniKit, options: tuple[str, ...], sentence: str) -> None:
