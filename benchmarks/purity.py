@@ -12,6 +12,7 @@ The target is about its share of what a learner runs. `--write` puts the table i
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import platform
 import resource
@@ -62,27 +63,32 @@ class Timed(purity.Watch):
     readings = 0
 
     @classmethod
-    def add(cls, began: int) -> None:
-        cls.seconds += (time.process_time_ns() - began) / 1e9
-        cls.readings += 1
+    @contextmanager
+    def timed(cls) -> Iterator[None]:
+        """The garbage collector waits: it would run a moment later, and goes through everything
+        that the suite holds."""
+        gc.disable()
+        began = time.thread_time_ns()
+        try:
+            yield
+        finally:
+            cls.seconds += (time.thread_time_ns() - began) / 1e9
+            cls.readings += 1
+            gc.enable()
 
     def __init__(self, args: Any, kwargs: Any) -> None:
-        began = time.process_time_ns()
-        super().__init__(args, kwargs)
-        Timed.add(began)
+        with Timed.timed():
+            super().__init__(args, kwargs)
         Timed.calls += 1
         Timed.compared += len(self.before)
 
     def same(self) -> bool:
-        began = time.process_time_ns()
-        found = super().same()
-        Timed.add(began)
-        return found
+        with Timed.timed():
+            return super().same()
 
     def changes(self, *rest: Any) -> Iterator[purity.Change]:
-        began = time.process_time_ns()
-        found = list(super().changes(*rest))
-        Timed.add(began)
+        with Timed.timed():
+            found = list(super().changes(*rest))
         return iter(found)
 
 
@@ -141,13 +147,13 @@ def measured(lab_id: str, turns: int) -> Row:
         with watching(Off):
             row.without.append(once(suite))
         row.compared.append(once(suite))
-    own = []
+    own, clock = [], clock_seconds()
     for _ in range(turns):
         Timed.seconds, Timed.calls, Timed.compared, Timed.readings = 0.0, 0, 0, 0
         with watching(Timed):
             once(suite)
         row.calls, row.arguments = Timed.calls, Timed.compared
-        own.append(Timed.seconds - Timed.readings * clock_seconds())
+        own.append(Timed.seconds - Timed.readings * clock)
     row.own = max(0.0, min(own))
     row.whole = pytest_seconds(lab_id)
     return row
@@ -163,12 +169,14 @@ def pytest_seconds(lab_id: str) -> float:
 
 
 def clock_seconds() -> float:
-    """What reading the clock twice adds to what lies between."""
+    """What taking the time of nothing takes."""
     found = []
     for _ in range(2000):
-        began = time.process_time_ns()
-        found.append(time.process_time_ns() - began)
-    return statistics.median(found) / 1e9
+        Timed.seconds = 0.0
+        with Timed.timed():
+            pass
+        found.append(Timed.seconds)
+    return statistics.median(found)
 
 
 def table(rows: list[Row], command: str) -> str:
@@ -180,8 +188,9 @@ def table(rows: list[Row], command: str) -> str:
         f"machine at the end: {os.getloadavg()[0]:.1f}.\n",
         "CPU seconds of a suite on its reference, local tier, everything loaded: medians of turns "
         "without and with the comparison, and their ratio; then the comparison's own time, "
-        "measured in each call less the cost of the clock (the least of the turns), its share of "
-        "that run, and its share of `pytest solutions/labNN` with all its processes, which is what "
+        "measured in each call less the cost of the clock and without the garbage collector, whose "
+        "turn it would be a moment later (the least of the turns), its share of that run, and its "
+        "share of `pytest solutions/labNN` with all its processes, which is what "
         "a learner waits for. Calls whose arguments are all numbers and texts are not counted: "
         "nothing is compared there.\n",
         "| lab | calls | arguments compared | without | with | ratio | own time, ms "

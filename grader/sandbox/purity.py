@@ -15,7 +15,7 @@ import ctypes
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import chain, islice
 from operator import attrgetter, is_
@@ -110,21 +110,9 @@ class Watch:
                 self.before.append((name, value, snapshot(value)))
 
     def same(self) -> bool:
-        """Whether every argument is as it was. Where this says no, `changes` says what differs, if
-        anything does: an equal number in another's place is no change."""
-        for _, value, before in self.before:
-            kind = type(before)
-            if kind is _Items:
-                if not (before.plain and type(value) is before.kind is list):
-                    return False
-                if len(value) != len(before.items) or not all(map(is_, before.items, value)):
-                    return False
-            elif kind is _Flat:
-                if type(value) is not before.kind or not _flat_same(before.held, value.__dict__):
-                    return False
-            elif kind is not _Same and _compared(before, value) is not None:
-                return False
-        return True
+        """Whether every argument is surely as it was. Where this says no, `changes` says what
+        differs, if anything does: an equal number in another's place is not a change."""
+        return _all_same(self.before)
 
     def changes(
         self, contract: Contract, function: str, called: Any, result: object
@@ -135,7 +123,7 @@ class Watch:
             return
         found = [
             (place, value, where)
-            for place, value, before in self.before
+            for place, value, before in ([] if _all_same(self.before) else self.before)
             if (where := _compared(before, value)) is not None
         ]
         if found:
@@ -271,7 +259,7 @@ class _Taker:
 
     def items(self, kind: type, values: Any, depth: int) -> _Items:
         self.left -= len(values)
-        if _LEAVES.issuperset(map(type, values)):
+        if _LEAVES.issuperset(map(type, values)) or _rows(values):
             return _Items(kind, tuple(values), True)
         return _Items(
             kind,
@@ -318,8 +306,8 @@ def know(kinds: Iterable[object]) -> None:
                 _ALL_FIELDS[names] = attrgetter(*names)
 
 
-def _rows(values: list[Any]) -> bool:
-    """Whether a list holds tuples of numbers and texts only."""
+def _rows(values: Collection[Any]) -> bool:
+    """Whether these are tuples of numbers and texts only."""
     return (
         set(map(type, values)) == {tuple}
         and _LEAVES.issuperset(map(type, chain.from_iterable(islice(values, MAX_PARTS))))
@@ -392,14 +380,17 @@ def memory(value: Any) -> _Memory | None:
         with torch._C.DisableTorchFunction():
             if not value.is_cpu or value.layout is not torch.strided:
                 return None
-            array, layout = _tensor_memory(numpy, value)
+            layout, small, array = _tensor_memory(numpy, value)
             dtype = value.dtype
+        if array is None:
+            return _Memory(layout, b"", small, dtype)
     head, whole = _content(numpy, array)
     return _Memory(layout, head, whole, dtype)
 
 
-def _tensor_memory(numpy: Any, value: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A tensor's memory as an array of unsigned numbers, and its layout."""
+def _tensor_memory(numpy: Any, value: Any) -> tuple[tuple[Any, ...], bytes, Any]:
+    """A tensor's layout, and its memory: the bytes if they are few and lie in one piece, else an
+    array of unsigned numbers."""
     shape, steps, size = tuple(value.shape), value.stride(), value.element_size()
     wants = bool(value.requires_grad)
     # The gradient of a leaf that asked for one is what the caller asked for.
@@ -409,11 +400,13 @@ def _tensor_memory(numpy: Any, value: Any) -> tuple[Any, tuple[Any, ...]]:
     span = size * (1 + sum((n - 1) * step for n, step in zip(shape, steps, strict=True)))
     layout = (shape, steps, str(value.dtype)[6:], wants, filled)
     if not value.numel() or start + span > storage.nbytes():
-        return numpy.empty(0, "u1"), (*layout, storage.nbytes() if value.numel() else 0)
+        return (*layout, storage.nbytes() if value.numel() else 0), b"", None
+    if span <= COPIED_BYTES and value.is_contiguous():
+        return layout, ctypes.string_at(value.data_ptr(), span), None
     block = (ctypes.c_char * span).from_address(value.data_ptr())
     unsigned = numpy.dtype(_UNSIGNED[size])
     array = numpy.ndarray(shape, unsigned, block, 0, [step * size for step in steps])
-    return array, layout
+    return layout, b"", array
 
 
 def _content(numpy: Any, array: Any) -> tuple[bytes, bytes]:
@@ -432,6 +425,40 @@ def _content(numpy: Any, array: Any) -> tuple[bytes, bytes]:
 # -- what is found --------------------------------------------------------------------------------
 
 Difference = tuple[str, str]  # where in the argument, what was there and is
+
+
+def _all_same(rows: list[tuple[Any, Any, Any]]) -> bool:
+    try:
+        return all(_is_same(before, value) for _, value, before in rows)
+    except Exception:  # a field that is gone, a class that a student has changed
+        return False
+
+
+def _is_same(before: Any, value: Any) -> bool:
+    """Whether a value is surely what its snapshot says: the quick way, which says no in doubt."""
+    if before is value:
+        return True
+    kind = type(before)
+    if kind is _Flat:
+        return type(value) is before.kind and _flat_same(before.held, value.__dict__)
+    if kind is _Items:
+        if type(value) is not before.kind or len(value) != len(before.items):
+            return False
+        return all(map(is_ if before.plain else _is_same, before.items, value))
+    if kind is _Fields or kind is _Pairs:
+        if type(value) is not before.kind:
+            return False
+        if kind is _Fields:
+            held = _held(value, before.names)
+        elif len(value) != len(before.keys) or not all(map(is_, before.keys, value)):
+            return False
+        else:
+            held = value.values()
+        return all(map(is_ if before.items.plain else _is_same, before.items.items, held))
+    if kind is _Memory:
+        now = memory(value)
+        return now is not None and now[:3] == before[:3]
+    return kind is _Same and id(value) == before.number
 
 
 def _compared(before: Any, value: Any) -> Difference | None:
