@@ -91,12 +91,12 @@ def hint(
         Optional[int], typer.Option(help="show the first 1, 2 or 3 hints at once")  # noqa: UP045
     ] = None,
 ) -> None:
-    """One more hint for a task: the concept, the invariant, the line."""
+    """One more hint for a task: the concept, the invariant, the place."""
     from grader.learner import hints
 
     root = find_root()
-    _, found = hints.find(root, task)
-    texts = hints.shown(root, found, level)
+    lab, found = hints.find(root, task)
+    texts = hints.shown(lab, found, level)
     for number, text in enumerate(texts, start=1):
         typer.echo(f"{number}. {text}")
     if len(texts) < 3:
@@ -242,13 +242,23 @@ def lint(
     ] = None,
     write: Annotated[
         bool,
-        typer.Option("--write", help="with --mutants: rows into benchmarks/results/mutants.md"),
+        typer.Option(
+            "--write", help="with --mutants or --printed: the table in benchmarks/results"
+        ),
+    ] = False,
+    printed: Annotated[
+        bool,
+        typer.Option("--printed", help="instead: what pages and hints print of the answers"),
     ] = False,
 ) -> None:
     """Check manifests, pages, suites, references, variants, misconceptions and fakes."""
     from grader.author import lint as linting
 
     root = find_root()
+    if printed:
+        from grader.author import answers_printed
+
+        raise typer.Exit(answers_printed.run(root, labs or [], write))
     if mutants:
         from grader.author.mutants import mutants_command
         from grader.author.mutants.task_survey import SurveyPlan

@@ -25,7 +25,6 @@ tier = "core"
 points = 1
 minutes = 1
 file = "addition.py"
-hints = ["A sum.", "It does not depend on the order.", "return a + b"]
 """
 
 _REFERENCE = '''"""Addition."""

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from grader.author import answers_printed
 from grader.author.new_lab import SECTIONS
 from grader.errors import LabError
-from grader.lab import skeleton
+from grader.lab import skeleton, task_hints
 from grader.lab.manifest import Lab
 from grader.sandbox.client import RESERVED
 
@@ -23,9 +24,11 @@ _SENT = {
 def static_faults(lab: Lab) -> Iterator[str]:
     """Faults that show without running anything. LabError for a file that cannot be read."""
     stale = skeleton.stale(lab)
+    task_hints.read(lab)
     yield from _files(lab)
     yield from _page(lab)
     yield from _blocks(lab)
+    yield from answers_printed.faults(lab)
     yield from _suite_sources(lab)
     yield from _names_of_misconceptions(lab)
     for task in lab.tasks:
@@ -38,7 +41,7 @@ def static_faults(lab: Lab) -> Iterator[str]:
 def _files(lab: Lab) -> Iterator[str]:
     yield from skeleton.misplaced(lab)
     expected = {
-        lab.exercise: {*lab.edit, *lab.given, "README.md", "lab.toml", "reports"},
+        lab.exercise: {*lab.edit, *lab.given, "README.md", "lab.toml", task_hints.FILE, "reports"},
         lab.solution: {*lab.edit, *lab.given},  # `misplaced` has said the latter
     }
     for folder, names in expected.items():

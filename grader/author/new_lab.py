@@ -44,12 +44,17 @@ tier = "core"
 points = 2
 minutes = 10
 file = "running_mean.py"
-hints = [
+needs = []
+"""
+
+_HINTS = """# Three hints a task: the concept, the invariant, the place.
+# `infralens hint {lab}.<task>` shows one more each time.
+
+running_mean = [
     "A mean needs two facts about the past, not the past itself.",
     "After i + 1 values the total equals the sum of the first i + 1 values.",
-    "total += value, then append total / (index + 1).",
+    "Look at what the loop divides by: `index` counts from 0.",
 ]
-needs = []
 """
 
 _TYPES = '''"""Given: what a test reads of one call. Nothing here is a task."""
@@ -247,6 +252,7 @@ def new_lab(root: Path, lab_id: str, title: str = "A new lab") -> list[Path]:
     quoted = json.dumps(title, ensure_ascii=False)  # TOML writes a text as JSON does
     texts = {
         f"exercises/{lab_id}/lab.toml": _MANIFEST.format(lab=lab_id, title=quoted),
+        f"exercises/{lab_id}/hints.toml": _HINTS.format(lab=lab_id),
         f"exercises/{lab_id}/README.md": page(lab_id, title),
         f"exercises/{lab_id}/types_{lab_id}.py": _TYPES,
         f"solutions/{lab_id}/running_mean.py": _REFERENCE,

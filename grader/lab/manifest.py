@@ -34,7 +34,6 @@ _TASK_KEYS = {
     "points",
     "minutes",
     "file",
-    "hints",
     "needs",
     "mutates",
     "returns_new",
@@ -54,7 +53,6 @@ class Task:
     points: float
     minutes: int
     file: str
-    hints: tuple[str, str, str]
     needs: tuple[str, ...] = ()
     mutates: tuple[str, ...] = ()  # `function.parameter` or `Class.method.parameter`
     new: tuple[str, ...] = ()  # functions whose result shares nothing with their arguments
@@ -263,13 +261,9 @@ class _ManifestReader:
             raise self.fail(f"{where}: minutes is {minutes!r}; give a whole number above 0.")
         if row.get("file") not in edit:
             raise self.fail(f"{where}: file is {row.get('file')!r}, which `edit` does not list.")
-        hints = row.get("hints")
-        if not isinstance(hints, list) or len(hints) != 3:
-            raise self.fail(f"{where}: give exactly three hints: concept, invariant, line.")
         needs = row.get("needs", [])
         if not isinstance(needs, list) or not all(_is_need(need) for need in needs):
             raise self.fail(f"{where}: needs is {needs!r}; it may hold {', '.join(NEEDS)}.")
-        first, second, third = (self.text(f"{where}: a hint", hint) for hint in hints)
         return Task(
             lab=lab_id,
             id=name,
@@ -278,7 +272,6 @@ class _ManifestReader:
             points=float(points),
             minutes=minutes,
             file=row["file"],
-            hints=(first, second, third),
             needs=tuple(needs),
             mutates=self.mutates(where, name, row.get("mutates", [])),
             new=self.new(where, name, row.get("returns_new", False)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from grader.errors import LabError
-from grader.lab import notes
+from grader.lab import notes, task_hints
 from grader.lab.manifest import Lab, Task, lab_ids, load_lab
 
 
@@ -25,13 +25,14 @@ def find(root: Path, name: str) -> tuple[Lab, Task]:
     raise LabError(f"No task is called `{name}`: write lab and task, as in lab01.simple_ledger.")
 
 
-def shown(root: Path, task: Task, level: int | None = None) -> list[str]:
+def shown(lab: Lab, task: Task, level: int | None = None) -> list[str]:
     """The hints to show now: one more than last time, or the first `level` of them."""
+    root, texts = lab.root, task_hints.read(lab)[task.id]
     data = notes.read(root)
     seen = data["hints"]
-    count = level if level is not None else min(seen.get(task.name, 0) + 1, 3)
-    if not 1 <= count <= 3:
+    count = level if level is not None else min(seen.get(task.name, 0) + 1, len(texts))
+    if not 1 <= count <= len(texts):
         raise LabError(f"There are three hints, so the level is 1, 2 or 3, not {count}.")
     seen[task.name] = max(count, seen.get(task.name, 0))
     notes.save(root, data)
-    return list(task.hints[:count])
+    return list(texts[:count])

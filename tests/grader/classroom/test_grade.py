@@ -70,7 +70,6 @@ tier = "core"
 points = 3
 minutes = 5
 file = "spread.py"
-hints = ["Two values are enough.", "It is never negative.", "max(values) - min(values)."]
 needs = []
 
 [[task]]
@@ -80,7 +79,6 @@ tier = "core"
 points = 5
 minutes = 5
 file = "spread.py"
-hints = ["Order first.", "Half lie below.", "sorted(values)[len(values) // 2]."]
 needs = []
 """
 SPREAD_TESTS = '''"""Spread and middle."""

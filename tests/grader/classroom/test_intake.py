@@ -828,8 +828,7 @@ def test_the_rows_differ_from_what_is_taken(intake: Intake) -> None:
 def test_a_name_that_is_not_utf_8_is_not_guessed(intake: Intake) -> None:
     intake.kit.manifest(f'edit = ["{MEAN}"]', f'edit = ["{MEAN}", "größe.py"]')
     intake.kit.manifest("needs = []", 'needs = []\n[[task]]\nid = "size"\ntitle = "t"\n'
-                        'tier = "core"\npoints = 1\nminutes = 1\nfile = "größe.py"\n'
-                        'hints = ["a", "b", "c"]')  # fmt: skip
+                        'tier = "core"\npoints = 1\nminutes = 1\nfile = "größe.py"')  # fmt: skip
     intake.pack("alice.zip", raw_zip([Row(PATH.encode()), Row(b"lab90/gr\x94\xe1e.py")]))
     intake.pack("bob.zip", raw_zip([Row(PATH.encode()), Row("lab90/größe.py".encode())]))
     taken = intake.take("alice")
@@ -891,8 +890,7 @@ def test_an_archive_in_an_archive_is_not_opened(intake: Intake) -> None:
 def test_one_damaged_file_costs_that_file_only(intake: Intake) -> None:
     intake.kit.manifest(f'edit = ["{MEAN}"]', f'edit = ["{MEAN}", "spread.py"]')
     intake.kit.manifest("needs = []", 'needs = []\n[[task]]\nid = "spread"\ntitle = "t"\n'
-                        'tier = "core"\npoints = 1\nminutes = 1\nfile = "spread.py"\n'
-                        'hints = ["a", "b", "c"]')  # fmt: skip
+                        'tier = "core"\npoints = 1\nminutes = 1\nfile = "spread.py"')  # fmt: skip
     intake.pack("alice.zip", raw_zip([Row(PATH.encode()), Row(b"lab90/spread.py", crc=1)]))
     taken = intake.take()
     assert taken.files == {MEAN: RIGHT}

@@ -30,7 +30,6 @@ tier = "core"
 points = 2
 minutes = 5
 file = "scale.cu"
-hints = ["A product.", "One thread an element.", "x[i] *= factor"]
 needs = ["cxx"]
 """
 REFERENCE = """// Scaling.

@@ -120,8 +120,7 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     "points text": ("points = 2", 'points = "2"', "points is '2'"),
     "minutes": ("minutes = 10", "minutes = 1.5", "minutes is 1.5; give a whole number"),
     "file": ('file = "running_mean.py"', 'file = "x.py"', "file is 'x.py', which `edit` does not"),
-    "hints": ('    "total += value', '    "more", "total += value', "exactly three hints"),
-    "hint": ('"A mean needs two facts about the past, not the past itself."', '""', "a hint is ''"),
+    "hints": ("needs = []", 'hints = ["a", "b", "c"]', "unknown keys ['hints']"),
     "needs": ("needs = []", 'needs = ["cuda"]', "needs is ['cuda']; it may hold triton, cxx"),
     "needs kind": ("needs = []", "needs = [[1]]", "needs is [[1]]"),
     "task title": (

@@ -247,7 +247,6 @@ tier = "core"
 points = 3
 minutes = 5
 file = "{file}"
-hints = ["one", "two", "three"]
 needs = []
 """
 NOTES_TEST = '''

@@ -102,7 +102,6 @@ tier = "core"
 points = 1
 minutes = 5
 file = "scale.cu"
-hints = ["One.", "Two.", "Three."]
 needs = ["cxx"]
 """
 

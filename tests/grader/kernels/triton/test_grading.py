@@ -31,7 +31,6 @@ tier = "core"
 points = 2
 minutes = 5
 file = "scale_kernel.py"
-hints = ["A product.", "A mask.", "tl.store(out + at, x * factor, mask=at < n)"]
 needs = ["triton"]
 
 [[task]]
@@ -41,7 +40,6 @@ tier = "core"
 points = 1
 minutes = 5
 file = "plain.py"
-hints = ["A sum.", "A count.", "sum / count"]
 needs = []
 """
 HEAD = '''"""Scaling."""
