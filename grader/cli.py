@@ -183,9 +183,12 @@ def sync(
     check: Annotated[bool, typer.Option("--check", help="change nothing, report")] = False,
     force: Annotated[bool, typer.Option("--force", help="overwrite edited skeletons")] = False,
 ) -> None:
-    """Make exercises/ from solutions/; with --check, exit 1 if a committed skeleton differs."""
+    """Make exercises/ from solutions/; with --check, exit 1 if a committed file differs."""
     from grader.author import lab_tables
     from grader.author import sync as syncing
+    from grader.durable import write_all_atomically
+    from grader.lab.manifest import all_labs
+    from grader.learner.pictures import page_pictures
 
     root = find_root()
     misplaced = syncing.misplaced(root)
@@ -195,19 +198,25 @@ def sync(
     old_tables = lab_tables.stale(root)
     for path in old_tables:
         typer.echo(f"{path.relative_to(root)} has a table that differs from the manifests")
+    drawn = {
+        path: text for lab in all_labs(root) for path, text in page_pictures.stale(lab).items()
+    }
+    for path in drawn:
+        typer.echo(f"{path.relative_to(root)} is not what the reference draws")
     for lab, names in changes:
         for name in names:
             typer.echo(f"{lab.id}/{name} differs from what solutions/{lab.id}/{name} demands")
     if check:
-        if changes or old_tables:
+        if changes or old_tables or drawn:
             typer.echo("Type: infralens sync", err=True)
-        if changes or old_tables or misplaced:
+        if changes or old_tables or drawn or misplaced:
             raise typer.Exit(1)
         typer.echo(f"{len(lab_ids(root))} labs: every skeleton is what its reference demands.")
         return
-    if not changes and not old_tables and not misplaced:
+    if not changes and not old_tables and not drawn and not misplaced:
         typer.echo("Nothing to do.")
     lab_tables.write(root)
+    write_all_atomically(drawn)
     for text in syncing.write(changes, force):
         typer.echo(text)
     raise typer.Exit(1 if misplaced else 0)

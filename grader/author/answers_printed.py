@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from grader.lab import skeleton, task_hints
+from grader.lab import lab_page, skeleton, task_hints
 from grader.lab.manifest import Lab, Task, all_labs, lab_ids, load_lab
 
 AFTERWARDS = "## After you solved it"
@@ -86,8 +86,7 @@ class Page:
 
     @cached_property
     def _whole(self) -> str:
-        path = self.lab.exercise / "README.md"
-        return path.read_text(encoding="utf-8") if path.is_file() else ""
+        return lab_page.text(self.lab)
 
     @property
     def text(self) -> str:

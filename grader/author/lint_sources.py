@@ -10,7 +10,7 @@ from pathlib import Path
 from grader.author import answers_printed
 from grader.author.new_lab import SECTIONS
 from grader.errors import LabError
-from grader.lab import skeleton, task_hints
+from grader.lab import lab_page, skeleton, task_hints
 from grader.lab.manifest import Lab
 from grader.sandbox.client import RESERVED
 
@@ -41,7 +41,10 @@ def static_faults(lab: Lab) -> Iterator[str]:
 def _files(lab: Lab) -> Iterator[str]:
     yield from skeleton.misplaced(lab)
     expected = {
-        lab.exercise: {*lab.edit, *lab.given, "README.md", "lab.toml", task_hints.FILE, "reports"},
+        lab.exercise: {
+            *(*lab.edit, *lab.given, *lab_page.pictures(lab), task_hints.FILE),
+            *(lab_page.FILE, "lab.toml", "reports"),
+        },
         lab.solution: {*lab.edit, *lab.given},  # `misplaced` has said the latter
     }
     for folder, names in expected.items():
@@ -78,6 +81,9 @@ def _page(lab: Lab) -> Iterator[str]:
         yield f"exercises/{lab.id}/README.md {what}; they are: {', '.join(wanted)}."
     if count := text.count("TODO(author)"):
         yield f"exercises/{lab.id}/README.md still has {count} TODO(author) marks."
+    for name in lab_page.pictures(lab):
+        if not (lab.exercise / name).is_file():
+            yield f"exercises/{lab.id}/README.md shows {name}, which is missing: infralens sync"
     for task in lab.tasks:
         if f"`{task.id}`" not in text:
             yield f"exercises/{lab.id}/README.md does not mention the task `{task.id}`."

@@ -36,7 +36,7 @@ from grader.classroom.intake.entries import (
 )
 from grader.classroom.intake.names import odd, shown, shown_path
 from grader.errors import CallError, LabError
-from grader.lab import task_hints
+from grader.lab import lab_page, task_hints
 from grader.lab.manifest import Lab, lab_ids, load_lab
 
 MAX_ENTRIES = 2000
@@ -454,7 +454,8 @@ def _read_regular(folder: int, name: str) -> bytes:
 def _ignored(lab: Lab, found: Iterable[str], unfinished: bool) -> list[str]:
     """A sentence on what is in a lab's folder and not used. `found`: names, a folder's with its
     slash; `unfinished`: there were more than were looked at."""
-    expected = {"README.md", "lab.toml", task_hints.FILE, *lab.given, *lab.edit, *_QUIET}
+    beside = {lab_page.FILE, "lab.toml", task_hints.FILE, *lab_page.pictures(lab)}
+    expected = {*beside, *lab.given, *lab.edit, *_QUIET}
     stray = sorted(
         shown(name.removesuffix("/")) + "/" * name.endswith("/")
         for name in found

@@ -295,12 +295,12 @@ def _images(path: Path, results: list[RenderedPicture]) -> list[Path]:
     found = []
     for number, result in enumerate(results, start=1):
         found.append(path.with_name(f"{path.stem}-{number}.png"))
-        write_png(_poster(result), found[-1])
+        write_png(poster(result), found[-1])
     return found
 
 
-def _poster(result: RenderedPicture) -> Sheet:
-    """A picture with its words on one sheet, as the page shows it."""
+def poster(result: RenderedPicture, widest: float = _WIDEST) -> Sheet:
+    """A picture with its words on one sheet, as the page shows it. `widest`: of a row of panels."""
     sheet = Sheet()
     x = y = lowest = 0.0
     panels = Sheet()
@@ -310,7 +310,7 @@ def _poster(result: RenderedPicture) -> Sheet:
             one.put(Text(0, 9, shown.panel.title, 13, bold=True))
             one.width, one.height = text_width(shown.panel.title, 13) * 1.08, 24
         one.paste(shown.drawing.lay(), 0, one.height)
-        if x and x + one.width > _WIDEST:
+        if x and x + one.width > widest:
             x, y = 0.0, lowest + _GAP
         panels.paste(one, x, y)
         x, lowest = x + one.width + _GAP, max(lowest, y + one.height)

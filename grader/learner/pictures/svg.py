@@ -7,7 +7,7 @@ from html import escape
 
 from grader.learner.pictures.drawing import Drawing
 from grader.learner.pictures.palette import COLOURS
-from grader.learner.pictures.sheet import Boxes, Mark, Text
+from grader.learner.pictures.sheet import Boxes, Mark, Sheet, Text
 
 _ANCHORS = {"start": "", "middle": "m", "end": "r"}
 
@@ -34,7 +34,12 @@ def to_svg(drawing: Drawing) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {wide} {high}" '
         f'width="{wide}" height="{high}" aria-label="{escape(drawing.alt)}">'
     )
-    return "\n".join([head, *map(_svg_mark, sheet.marks), "</svg>"])
+    return "\n".join([head, *elements(sheet), "</svg>"])
+
+
+def elements(sheet: Sheet) -> list[str]:
+    """The marks of a sheet as SVG elements."""
+    return [_svg_mark(mark) for mark in sheet.marks]
 
 
 def _svg_mark(mark: Mark) -> str:

@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from grader.author import lint_sources
 from grader.errors import LabError
 from grader.lab import capabilities
 from grader.lab.manifest import all_labs, load_lab
@@ -41,6 +42,7 @@ from grader.learner.pictures import (
     axes,
     combine,
     page,
+    page_pictures,
     palette,
 )
 from grader.learner.pictures.drawing import Note
@@ -217,6 +219,67 @@ def drawn(text: str) -> list[ElementTree.Element]:
 
 def words_of(image: ElementTree.Element) -> list[str]:
     return [element.text or "" for element in image if element.tag.endswith("text")]
+
+
+# -- pictures on a lab's page ---------------------------------------------------------------------
+
+
+def ask_for(kit: MiniKit, *names: str) -> None:
+    path = kit.exercise / "README.md"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text + "".join(f"\n![a picture]({name})\n" for name in names), "utf-8")
+
+
+def sync(kit: MiniKit, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "grader.cli", "sync", *words]
+    return subprocess.run(command, cwd=kit.root, capture_output=True, text=True, check=False)
+
+
+def test_sync_draws_what_a_page_shows_from_the_reference(means: MiniKit) -> None:
+    ask_for(means, "means-of-prefixes.svg")
+    before = sync(means, "--check")
+    assert before.returncode == 1
+    assert "exercises/lab90/means-of-prefixes.svg is not what the reference draws" in before.stdout
+    assert sync(means).returncode == 0
+    path = means.exercise / "means-of-prefixes.svg"
+    image = ElementTree.fromstring(path.read_text(encoding="utf-8"))
+    assert "The means are [1.0, 1.5, 3.0]." in image.attrib["aria-label"]
+    assert {"Means of prefixes", "falling"} <= set(words_of(image))
+    assert "prefers-color-scheme:dark" in path.read_text(encoding="utf-8")
+    assert sync(means, "--check").returncode == 0
+    assert "stray" not in "".join(lint_sources.static_faults(load_lab(means.root, "lab90")))
+    path.write_text("<svg/>", encoding="utf-8")
+    assert sync(means, "--check").returncode == 1
+
+
+def test_a_page_may_show_one_tasks_panels_of_a_picture(kernels: MiniKit) -> None:
+    path = kernels.root / "exercises/lab91/README.md"
+    path.write_text("![launches](many.scale.svg)\n", encoding="utf-8")
+    (drawn,) = page_pictures.stale(load_lab(kernels.root, "lab91"))
+    assert drawn.name == "many.scale.svg"
+
+
+def test_a_picture_that_a_page_shows_and_nobody_has_drawn_is_a_fault(means: MiniKit) -> None:
+    ask_for(means, "one-value.svg")
+    faults = "".join(lint_sources.static_faults(load_lab(means.root, "lab90")))
+    assert "README.md shows one-value.svg, which is missing: infralens sync" in faults
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        (["medians.svg"], "the pictures of lab90 are means-of-prefixes.svg, means-of"),
+        (["a.svg", "b.svg", "c.svg", "d.svg"], "shows 4 pictures; a page has at most 3."),
+    ],
+)
+def test_a_page_that_asks_for_too_much_is_told(
+    means: MiniKit, names: list[str], sentence: str
+) -> None:
+    ask_for(means, *names)
+    done = sync(means)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 # -- the command ----------------------------------------------------------------------------------
