@@ -254,9 +254,9 @@ def test_sync_draws_what_a_page_shows_from_the_reference(means: MiniKit) -> None
 
 def test_a_page_may_show_one_tasks_panels_of_a_picture(kernels: MiniKit) -> None:
     path = kernels.root / "exercises/lab91/README.md"
-    path.write_text("![launches](many.scale.svg)\n", encoding="utf-8")
+    path.write_text("![launches](scale.scale.svg)\n", encoding="utf-8")
     (drawn,) = page_pictures.stale(load_lab(kernels.root, "lab91"))
-    assert drawn.name == "many.scale.svg"
+    assert drawn.name == "scale.scale.svg"
 
 
 def test_a_picture_that_a_page_shows_and_nobody_has_drawn_is_a_fault(means: MiniKit) -> None:
