@@ -26,7 +26,7 @@ _MARGIN = 16
 
 
 def file_name(title: str, task: str = "") -> str:
-    """`Which lanes work` gives `which-lanes-work.svg`, with a task `which-lanes-work.argmax.svg`."""
+    """`Which lanes work` gives `which-lanes-work.svg`; with a task, its panels only."""
     words = "-".join(re.findall(r"[a-z0-9]+", title.lower()))
     return f"{words}.{task}.svg" if task else f"{words}.svg"
 
