@@ -252,7 +252,8 @@ def _lines(lab: Lab, task: Task) -> Iterator[tuple[str, str]]:
 
 def _known(lab: Lab, worked: Task | None) -> Iterator[str]:
     """The expressions of the code that a learner is given, and of the worked example."""
-    texts = [lab.given_source(name).read_text(encoding="utf-8") for name in lab.given]
+    given = filter(Path.is_file, map(lab.given_source, lab.given))
+    texts = [path.read_text(encoding="utf-8") for path in given]
     texts += [skeleton.skeleton(lab, name) for name in lab.edit]
     for text in texts:
         yield from filter(None, map(_expression, text.split("\n")))

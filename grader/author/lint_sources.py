@@ -20,6 +20,14 @@ _SENT = {
     "probes.py": ("numpy", "torch", "grader.meters", "grader.ranks", "grader.kernels", "models"),
 }
 
+# Of pages that nobody has cut yet: the tasks come after everything that there is to read.
+_FORMER_SECTIONS = (
+    *("Concept goal", "Read first", "Mental model", "Starter preview", "Line by line"),
+    *("What to notice", "Common misunderstandings", "How to say it out loud"),
+    *("Additional intuition", "Further reading", "Tasks", "Run it"),
+)
+_FEWEST_POINTS = 3
+
 
 def static_faults(lab: Lab) -> Iterator[str]:
     """Faults that show without running anything. LabError for a file that cannot be read."""
@@ -74,7 +82,10 @@ def _page(lab: Lab) -> Iterator[str]:
         return
     text = path.read_text(encoding="utf-8")
     headings = [line[3:].strip() for line in text.splitlines() if line.startswith("## ")]
-    wanted = list(SECTIONS)
+    cut = answers_printed.Page(lab).is_cut
+    wanted = list(SECTIONS if cut else _FORMER_SECTIONS)
+    if cut:
+        yield from _questions(lab, text)
     if [name for name in headings if name in wanted] != wanted:
         missing = [name for name in wanted if name not in headings]
         what = f"lacks the sections {missing}" if missing else "has its sections out of order"
@@ -87,6 +98,20 @@ def _page(lab: Lab) -> Iterator[str]:
     for task in lab.tasks:
         if f"`{task.id}`" not in text:
             yield f"exercises/{lab.id}/README.md does not mention the task `{task.id}`."
+
+
+def _questions(lab: Lab, text: str) -> Iterator[str]:
+    """Each question of an interview has key points that can be ticked."""
+    where = f"exercises/{lab.id}/README.md: *How to say it out loud*"
+    section = text.partition("\n## How to say it out loud\n")[2].partition("\n## ")[0]
+    questions = section.split("\n### ")[1:]
+    if not questions:
+        yield f'{where} has no question; write each as `### "..."`.'
+    for question in questions:
+        heading, _, body = question.partition("\n")
+        points = sum(line.startswith("- [ ] ") for line in body.split("\n"))
+        if points < _FEWEST_POINTS:
+            yield f"{where}: {heading} has {points} key points (`- [ ] ...`); give at least three."
 
 
 def _blocks(lab: Lab) -> Iterator[str]:

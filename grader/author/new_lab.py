@@ -16,19 +16,23 @@ from grader.errors import LabError
 from grader.lab import skeleton
 from grader.lab.manifest import LAB_ID, load_lab
 
+# What one needs before the first task, the tasks, and what is worth reading with and after them.
 SECTIONS = (
     "Concept goal",
     "Read first",
     "Mental model",
     "Starter preview",
     "Line by line",
+    "Tasks",
+    "Run it",
     "What to notice",
     "Common misunderstandings",
     "How to say it out loud",
     "Additional intuition",
+    "What changed since",
     "Further reading",
-    "Tasks",
-    "Run it",
+    "Appendix",
+    "After you solved it",
 )
 
 _MANIFEST = """id = "{lab}"
@@ -226,9 +230,11 @@ def running_mean(values):
 }
 
 
-_QUESTION = '''*"Four values have the mean 20, and the fifth is 30. What is the mean now, and what
-of the past did you need?"* "The four add up to 4 * 20 = 80. With the fifth that is 110, and
-110 / 5 = 22. I needed the count and the mean, and `running_mean` keeps no more."'''
+_QUESTION = """### "Four values have the mean 20, and the fifth is 30. What is the mean now?"
+
+- [ ] The four add up to 4 * 20 = 80.
+- [ ] With the fifth that is 110, and 110 / 5 = 22.
+- [ ] Of the past it takes the count and the mean, and `running_mean` keeps no more."""
 
 
 def page(lab: str, title: str) -> str:

@@ -23,9 +23,11 @@ def share(kit: MiniKit) -> TaskShare:
     return found
 
 
-def page(kit: MiniKit, text: str) -> None:
+def page(kit: MiniKit, text: str, cut: bool = True) -> None:
+    """Put a text on the page. `cut`: whether the page has a place for what comes afterwards."""
     path = kit.exercise / "README.md"
-    path.write_text(path.read_text(encoding="utf-8") + text, encoding="utf-8")
+    before, _, after = path.read_text(encoding="utf-8").partition(AFTERWARDS)
+    path.write_text(f"{before}{text}" + f"\n{AFTERWARDS}{after}" * cut, encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -85,10 +87,10 @@ def test_short_lines_signatures_and_comments_are_not_lines(kit: MiniKit) -> None
 
 def test_limits_hold_for_a_page_that_has_been_cut(kit: MiniKit) -> None:
     kit.manifest('tier = "core"', 'tier = "hard"')
-    page(kit, f"\n`{LINE}`\n")
+    page(kit, f"\n`{LINE}`\n", cut=False)
     lab = load_lab(kit.root, "lab90")
     assert list(answers_printed.faults(lab)) == []
-    page(kit, f"\n{AFTERWARDS}\n")
+    page(kit, "")
     (fault,) = answers_printed.faults(lab)
     assert "lab90.running_mean: 1 of 1 lines of its answer are printed" in fault
     assert f"(hard: at most 10%), such as `{LINE}`" in fault
@@ -96,7 +98,7 @@ def test_limits_hold_for_a_page_that_has_been_cut(kit: MiniKit) -> None:
 
 
 def test_a_small_first_core_task_may_be_the_worked_example(kit: MiniKit) -> None:
-    page(kit, f"\n`{LINE}`\n\n{AFTERWARDS}\n")
+    page(kit, f"\n`{LINE}`\n")
     assert share(kit).is_worked_example
     assert list(answers_printed.faults(load_lab(kit.root, "lab90"))) == []
     kit.manifest("points = 2", "points = 3")
@@ -112,7 +114,7 @@ def test_words_before_the_tasks(kit: MiniKit) -> None:
     lab = load_lab(kit.root, "lab90")
     assert answers_printed.Page(lab).words_before_tasks == before + 3
     long = f"{'word ' * answers_printed.WORDS_BEFORE_TASKS}\n\n## Tasks"
-    path.write_text(f"{text.replace('## Tasks', long)}\n{AFTERWARDS}\n", encoding="utf-8")
+    path.write_text(text.replace("## Tasks", long), encoding="utf-8")
     (fault,) = answers_printed.faults(lab)
     assert "words before its tasks; what one needs before the first is at most 1,500" in fault
 

@@ -95,6 +95,14 @@ def _page_without_a_section(kit: Path) -> None:
     edit(kit / f"exercises/{LAB}/README.md", "## Mental model\n", "")
 
 
+def _few_points(kit: Path) -> None:
+    edit(kit / f"exercises/{LAB}/README.md", "- [ ] With the fifth", "With the fifth")
+
+
+def _no_question(kit: Path) -> None:
+    edit(kit / f"exercises/{LAB}/README.md", '### "Four', '"Four')
+
+
 def _no_page(kit: Path) -> None:
     (kit / f"exercises/{LAB}/README.md").unlink()
 
@@ -326,6 +334,8 @@ def _no_clauses(kit: Path) -> None:
 FAULTS: dict[Callable[[Path], None], str] = {
     _page_without_a_section: "lacks the sections ['Mental model']",
     _no_page: "README.md is missing",
+    _few_points: 'the mean now?" has 2 key points (`- [ ] ...`); give at least three.',
+    _no_question: 'has no question; write each as `### "..."`.',
     _stray_file: "stray file exercises/lab90/notes.txt",
     _second_copy: "solutions/lab90/limits.py is a second copy of a given file",
     _no_given_file: "exercises/lab90/limits.py is missing, but lab90's manifest lists it",
