@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -107,9 +107,10 @@ class Page:
 
 def shares(lab: Lab) -> list[TaskShare]:
     """Every task of a lab with what is printed of it."""
-    page = _sequences(Page(lab).text.split("\n\n"))
     worked = worked_example(lab)
     known, texts = set(_known(lab, worked)), task_hints.read(lab)
+    page = _sequences(_new_paragraphs(Page(lab).text, known))
+    whole = _sequences(Page(lab).text.split("\n\n"))
     found = []
     for task in lab.tasks:
         lines = {
@@ -122,13 +123,20 @@ def shares(lab: Lab) -> list[TaskShare]:
             TaskShare(
                 task,
                 tuple(lines),
-                _those_in(page, lines),
+                _those_in(whole if task is worked else page, lines),
                 _those_in(docstring, lines),
                 _those_in(hinted, lines),
                 is_worked_example=task is worked,
             )
         )
     return found
+
+
+def _new_paragraphs(page: str, known: Set[str]) -> list[str]:
+    """The paragraphs of a page without the lines of code that the learner has anyway: a part of
+    such a line is not part of another answer."""
+    lines = page.split("\n")
+    return "\n".join(line for line in lines if _expression(line) not in known).split("\n\n")
 
 
 def _those_in(text: str, lines: Mapping[str, str]) -> frozenset[str]:
