@@ -83,7 +83,7 @@ def load_trace(path: Path) -> Trace:
       newer ones write microseconds with three decimals since `baseTimeNanoseconds`, which goes into
       `Trace.base_ns` as an int and is *not* added: 1.7e15 us is so large that floats are a quarter
       of a microsecond apart there. A dur that is missing, null or NaN is 0.0.
-    - cat: "" where missing. args: {} where missing. stream, corr: from `args`; an int, also where
+    - name, cat: "" where missing. args: {} where missing. stream, corr: from `args`; an int, also where
       the file has 7.0 or "7"; None where missing, and a correlation of 0 is none.
     - pid, tid: an int for a whole number (7, 7.0 or "7"), otherwise the text ("Spans"), "" where
       missing.
@@ -452,7 +452,8 @@ def diagnose(trace: Trace, peers: Sequence[Trace] = ()) -> list[Finding]:
     """Name what costs time in a trace, with the microseconds that prove it; largest share first.
 
     peers: traces of other ranks of the same run. The span goes from the first start of GPU work to
-    the last end; the GPU is idle where no work runs, on any stream, and busy otherwise. Evidence:
+    the last end; the GPU is idle where no work runs, on any stream, and busy otherwise. Work that
+    takes no time is left out. Evidence:
 
     - input: idle time while a thread of the host is in an `ANNOTATION` whose name begins with
       LOADER_PREFIX

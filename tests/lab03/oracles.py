@@ -90,8 +90,8 @@ def at_once(
 
 
 def buckets_of(nbytes: Sequence[int], caps: Sequence[int]) -> list[list[int]]:
-    """What torch's own reducer plans for tensors of these sizes (multiples of 4 bytes)."""
-    tensors = [torch.empty(1).expand(size // 4) for size in nbytes]
+    """What torch's own reducer plans for tensors of these sizes."""
+    tensors = [torch.empty(1, dtype=torch.uint8).expand(size) for size in nbytes]
     found, _ = torch.distributed._compute_bucket_assignment_by_size(tensors, list(caps))
     return [[int(index) for index in bucket] for bucket in found]
 

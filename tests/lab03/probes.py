@@ -14,6 +14,7 @@ import numpy
 import torch
 import torch._dynamo  # DDP imports it, for seconds, and a rank would do so for itself alone
 import torch.distributed as dist
+from blocking_ddp import BlockingDDP
 from models import Branches, Fork, Hard, body, tower
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -287,7 +288,7 @@ class _Recorder(nn.Module):
 
 def trained(student, world_size, dataset, epochs, seed, batch_size, lr, runs=1):
     """train_ddp on ranks whose models begin with numbers of their own, and whose disks are not
-    the same; of several runs in the same processes the last one is told."""
+    the same; of several runs in the same processes the last one is told, and it alone saves."""
     train_ddp = student.train_ddp
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder, "store")
@@ -296,7 +297,11 @@ def trained(student, world_size, dataset, epochs, seed, batch_size, lr, runs=1):
             dist.destroy_process_group()  # train_ddp makes its own
             disk = Path(folder, f"disk{rank}")
             disk.mkdir()
-            made, seeds = [], []
+            made, seeds, wrapped = [], [], []
+
+            def wrap(model):
+                wrapped.append(bool(made) and model is made[-1])
+                return BlockingDDP(model)
 
             def build():
                 seeds.append(torch.initial_seed())
@@ -307,6 +312,8 @@ def trained(student, world_size, dataset, epochs, seed, batch_size, lr, runs=1):
             for number in range(runs):
                 made.clear()
                 seeds.clear()
+                wrapped.clear()
+                saves = {"checkpoint": str(disk / "model.pt")} if number == runs - 1 else {}
                 log = train_ddp(
                     rank,
                     size,
@@ -314,10 +321,11 @@ def trained(student, world_size, dataset, epochs, seed, batch_size, lr, runs=1):
                     dataset,
                     epochs,
                     seed,
-                    checkpoint=str(disk / "model.pt"),
                     batch_size=batch_size,
                     lr=lr,
                     build=build,
+                    wrap=wrap,
+                    **saves,
                 )
             left = dist.is_initialized()
             files = sorted(path.name for path in disk.iterdir())
@@ -333,6 +341,7 @@ def trained(student, world_size, dataset, epochs, seed, batch_size, lr, runs=1):
                 "files": files,
                 "saved": saved,
                 "seeds": seeds,
+                "wrapped": wrapped,
                 "start": model and model.start,
                 "end": model and _state(model),
                 "batches": model and model.batches,

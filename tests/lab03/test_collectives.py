@@ -37,14 +37,15 @@ def test_the_worked_example(student):
 
 @task("assign_buckets", holds=("reached",))
 def test_a_bucket_that_is_exactly_full_is_closed(student):
-    """Sizes that meet the cap.   Oracle: torch._compute_bucket_assignment_by_size."""
-    nbytes = [100] * 5
-    expect.equal(
-        student.assign_buckets(nbytes, [100]),
-        oracles.buckets_of(nbytes, [100]),
-        because="a bucket closes when its size REACHES the cap",
-        what="assign_buckets([100] * 5, [100])",
-    )
+    """Sizes that meet the cap, and sizes that miss it by a byte.
+    Oracle: torch._compute_bucket_assignment_by_size."""
+    for nbytes in ([100] * 5, [99, 1, 99, 2, 3], [50, 49, 50, 50, 100]):
+        expect.equal(
+            student.assign_buckets(nbytes, [100]),
+            oracles.buckets_of(nbytes, [100]),
+            because="a bucket closes when its size REACHES the cap, and not a byte before",
+            what=f"assign_buckets({nbytes}, [100])",
+        )
 
 
 @task("assign_buckets", holds=("last_cap",))

@@ -219,13 +219,15 @@ def _trained(student, rng, world_size, n, runs=1):
     return expect.returned(seen), dataset, seed
 
 
-@task("train_ddp", holds=("rows", "short_batch", "builds"))
+@task("train_ddp", holds=("rows", "short_batch", "builds", "replicas"))
 def test_every_epoch_deals_the_rows_anew(student, rng):
     """What the model is given, batch by batch.   Oracle: DistributedSampler with set_epoch."""
     found, (x, _), seed = _trained(student, rng, 2, 19)
     row_of = {float(value): row for row, value in enumerate(x[:, 0])}
     for rank, seen in enumerate(found):
         expect.true(seen["batches"] is not None, because="train_ddp builds its model with build()")
+        because = "it is wrap that makes replicas of what build gave, and the caller may choose it"
+        expect.equal(seen["wrapped"], [True], because=because, what="wrap(model) with that model")
         got = [[row_of.get(float(v), -1) for v in batch] for batch in seen["batches"]]
         want = []
         for epoch in range(EPOCHS):
@@ -275,7 +277,8 @@ def test_ranks_together_are_one_process_with_a_larger_batch(student, rng):
 
 @task("train_ddp", holds=("saves", "joins", "destroyed"))
 def test_rank_0_alone_saves_and_every_rank_leaves(student, rng):
-    """Two runs in a row: files on each disk, the group.   Oracle: the folders themselves."""
+    """Two runs in a row, the first without a checkpoint: files on each disk, the group.
+    Oracle: the folders themselves."""
     found, _, _ = _trained(student, rng, 2, 9, runs=2)
     for rank, seen in enumerate(found):
         expect.equal(

@@ -386,6 +386,55 @@ def by_its_words():
         want = [("straggler", waits, 2500.0), ("exposed_comm", 500.0 - waits, 2500.0)]
         want = [row for row in want if row[1]]
         case(f"peers_{name}", line, sorted(want, key=lambda row: -row[1]), why, peers)
+    line = _gap()
+    line.events = [event for event in line.events if event.ts_us >= 0]  # the first launch is gone
+    case(
+        "a_trace_that_begins_with_work",
+        line,
+        [("launch_bound", lost, span)],
+        "the span begins with the first work, be it the first event of the trace",
+    )
+    case(
+        "a_loader_that_began_first",
+        _gap().says(LOADING, -500, 1300, LOADER_THREAD),
+        [("input", lost, span)],
+        "the loader's time counts where the GPU is idle, however early it began",
+    )
+    line = Timeline().gpu(GEMM, 0, 1000).gpu(NCCL, 1000, 1700, stream=20)
+    case(
+        "hidden_by_the_last_kernel",
+        line.gpu(GEMM, 1400, 2800, launch=900),
+        [("exposed_comm", 400.0, span)],
+        "whatever computes hides communication, also what comes last",
+    )
+    for name, end, want in (("at_5_percent", 1100.0, [("launch_bound", 100.0, 2000.0)]),
+                            ("below_5_percent", 1099.5, [])):  # fmt: skip
+        line = Timeline().gpu(GEMM, 0, 1000).gpu(GEMM, end, 2000)
+        case(name, line, want, "what has SHARE_AT_LEAST is a finding, what has less is none")
+    line = _gap()
+    line.events.append(Ev("tiny", "kernel", 1150.0, 0.0, DEVICE, 7, 7, None))
+    case(
+        "work_that_takes_no_time",
+        line,
+        [("launch_bound", lost, span)],
+        "work that takes no time ends no gap",
+    )
+    line = Timeline().gpu(GEMM, 0, 1000).sync(900, 1050)
+    line.events.append(Ev("cudaEventRecord", "cuda_runtime", 1060.0, 2.0, PID, THREAD))
+    line.events.append(Ev(GEMM, "kernel", 1100.0, 300.0, DEVICE, 9, 9, None))
+    case(
+        "a_call_and_work_without_correlation",
+        line.gpu(GEMM, 1600, 2800, launch=1500),
+        [("host_sync", 300.0, span)],
+        "a call without a correlation id has launched nothing that one can name",
+    )
+    line = Timeline().gpu(GEMM, 0, 1000).gpu("tiny", 1200.0, 1200.25, launch=990)
+    case(
+        "a_loader_a_little_longer_than_a_gap",
+        line.gpu(GEMM, 1500, 2800, launch=1480).says(LOADING, 1000, 1200.75, LOADER_THREAD),
+        [("launch_bound", 299.25, span), ("input", 200.5, span)],
+        "each idle time counts to its end, also a fraction of a microsecond",
+    )
     line = Timeline().gpu(GEMM, 0, 1000).gpu(NCCL, 1000, 1500, stream=20)
     case(
         "peers_with_more",
@@ -576,6 +625,14 @@ def two_streams(path):
         name = made.string(full_name("gemm"))
         row = (0, 1, stream, None, 0, name, name, 32, 8, 1, 1, 128, 1, 1, 0, None)
         made.add("CUPTI_ACTIVITY_KIND_KERNEL", start, end, *row)
+    return made.write(path)
+
+
+def a_memset_first(path):
+    """A memset of 1 us, 3 us of nothing, a kernel."""
+    made = nsys_db.Database()
+    _row(made, 4000, 9000, "gemm")
+    made.add("CUPTI_ACTIVITY_KIND_MEMSET", 0, 1000, 0, 1, 7, None, None, 0, 4096, None)
     return made.write(path)
 
 

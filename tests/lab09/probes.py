@@ -184,8 +184,8 @@ def _schedule(*, wait, warmup, active, repeat=0, skip_first=0, skip_first_wait=0
 
 
 def _handler(dir_name, worker_name=None, use_gzip=False):
-    return lambda prof: prof.export_chrome_trace(
-        f"{dir_name}/{worker_name or 'worker'}.pt.trace.json"
+    return lambda prof: prof.export_chrome_trace(  # its names carry the time: each is another one
+        f"{dir_name}/{worker_name or 'worker'}.{len(prof.written)}.pt.trace.json"
     )
 
 
@@ -218,7 +218,7 @@ class _Profile:
         self.trace, self.records, self.open = None, False, False
         self.step_num = 0
         self.action = self._planned()
-        self.traces, self.written = [], []
+        self.traces, self.written = [], {}  # what each file holds in the end
         frame = sys._getframe()
         while frame and frame.f_code.co_filename != TEXT:
             frame = frame.f_back
@@ -272,7 +272,7 @@ class _Profile:
             raise AssertionError("Profiler must be initialized before exporting chrome trace")
         if not str(path):
             raise FileNotFoundError("export_chrome_trace is given no name")
-        self.written.append(list(self.trace))
+        self.written[str(path)] = list(self.trace)
 
     def events(self):
         return []
@@ -287,7 +287,7 @@ class _Profile:
             "use_cuda": bool(self.use_cuda),
             "steps": self.step_num,
             "recorded": [list(trace) for trace in self.traces],
-            "written": self.written,
+            "written": list(self.written.values()),
             "line": self.line,
         }
 

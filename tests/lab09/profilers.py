@@ -985,6 +985,12 @@ def _one_profile(profile: dict, steps: int, line: int) -> Iterator[Fault]:
             "complete"
         )
         yield Fault("steps do not fit", line, text)
+    elif profile["written"] and not any(window == recorded[0] for window in profile["written"]):
+        text = (
+            f"the trace of the steps {recorded[0][0]} to {recorded[0][-1]} is overwritten when the "
+            "schedule begins again: repeat=1, or a name that changes (prof.step_num)"
+        )
+        yield Fault("trace overwritten", line, text)
     elif not any(len(window) == plan["active"] for window in profile["written"]):
         text = (
             "no Chrome trace of the recorded steps is written: on_trace_ready= gets a function "

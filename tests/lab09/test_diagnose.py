@@ -181,6 +181,8 @@ def _exactly(findings, want, because):
         "exposed_comm",
         "both",
         "in_order",
+        "no_time",
+        "threshold",
     ),
 )
 @pytest.mark.parametrize("case", WORDS)

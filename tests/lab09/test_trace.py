@@ -307,16 +307,17 @@ def test_what_is_missing_has_a_default(student, tmp_path):
         {"ph": "X", "name": "d", "cat": "cpu_op", "ts": 13, "dur": None, "pid": 1, "tid": 2},
         {"ph": "X", "name": "e", "cat": "cpu_op", "ts": 14, "dur": math.nan, "pid": 1, "tid": 2},
         {"ph": "X", "name": "f", "ts": 15, "pid": 1, "tid": 2},
+        {"ph": "X", "cat": "cpu_op", "ts": 16, "pid": 1, "tid": 2},
     ]
     got = student.load_trace(_write(tmp_path, "gaps.json", {"traceEvents": rows}, False))
     events = _events(got)
     why = "a missing field is no reason to drop an event"
-    expect.equal([event.name for event in events], list("abcdef"), why, "names")
+    expect.equal([event.name for event in events], ["", *"abcdef"], why, "names")
     why = "an event without a duration took no time that anyone measured: 0.0"
-    expect.close([event.dur_us for event in events], [4, 0, 2, 0, 0, 0], why, what="dur_us")
-    want = ["", "cpu_op", "cpu_op", "cpu_op", "cpu_op", ""]
+    expect.close([event.dur_us for event in events], [0, 4, 0, 2, 0, 0, 0], why, what="dur_us")
+    want = ["cpu_op", "", "cpu_op", "cpu_op", "cpu_op", "cpu_op", ""]
     expect.equal([event.cat for event in events], want, 'a missing category is ""', "cat")
-    want = [{"stream": 7}, {"x": 1}, {}, {}, {}, {}]
+    want = [{}, {"stream": 7}, {"x": 1}, {}, {}, {}, {}]
     expect.equal([event.args for event in events], want, "missing args are {}", "args")
     expect.equal(got.base_ns, 0, "without baseTimeNanoseconds, base_ns is 0", "base_ns")
 
@@ -345,6 +346,21 @@ def test_ids_are_ints_however_they_are_written(student, tmp_path):
     why = "threads are compared: 7 and '7' are one"
     expect.equal([e.tid for e in got[:5]], want, why, "tid")
     expect.equal(got[7].pid, 1, "a process is a number, also as text", "pid")
+    kinds = [format.kind(value) for e in got[:3] for value in (e.corr, e.stream, e.tid)]
+    expect.equal(kinds, ["int"] * 9, "an id is an int, however the file writes it", "types")
+
+
+@task("load_trace", gate=False, holds=("ids", "places"))
+def test_ids_of_any_size_and_places_that_are_not_whole(student, tmp_path):
+    """A thread of 61 bits is exact; what is no whole number is no stream, and as a place a text.
+    Oracle: the contract, id by id."""
+    row = {"ph": "X", "cat": "kernel", "name": "k", "ts": 10, "dur": 1, "pid": 7.5}
+    row |= {"tid": 2**60 + 1, "args": {"stream": 7.5, "correlation": 2**60 + 1}}
+    (got,) = _events(student.load_trace(_write(tmp_path, "id.json", {"traceEvents": [row]}, False)))
+    want = [2**60 + 1, 2**60 + 1]
+    expect.equal([got.tid, got.corr], want, "an int of the file stays exact", "[tid, corr]")
+    why = "half a stream is none, and a place that is no whole number is a text"
+    expect.equal([got.stream, got.pid], [None, "7.5"], why, "[stream, pid]")
 
 
 @task("load_trace", holds=("in_order", "longer_first"))
@@ -454,8 +470,8 @@ def test_what_is_no_trace_is_refused(student, tmp_path):
 
 @task("load_trace", holds=("base_exact",))
 def test_a_base_of_any_number_is_exact(student, tmp_path):
-    """Bases of 19 digits, none of them a float.   Oracle: integers."""
-    for base in (1_711_964_646_000_000_001, 1_711_964_646_123_456_789, 7):
+    """Bases of 19 digits; one is written with an exponent.   Oracle: integers."""
+    for base in (1_711_964_646_000_000_001, 1_711_964_646_123_456_789, 7, 1.7e18):
         row = {"ph": "X", "name": "k", "ts": 1.5, "dur": 1, "pid": 0, "tid": 0}
         content = {"baseTimeNanoseconds": base, "traceEvents": [row]}
         got = student.load_trace(_write(tmp_path, "base.json", content, False))
@@ -717,6 +733,22 @@ def test_who_belongs_to_the_last_step(student):
         "what was launched then, later, or nowhere in the trace is left out"
     )
     _breakdown(got, {"idle": 92, "compute": 24, "non_compute": 0}, why)
+
+
+@task("temporal_breakdown", gate=False, holds=("last_step", "launched_before", "no_launch"))
+def test_the_first_and_the_last_event_count(student):
+    """A step begins the trace or ends it, and so may a launch begin it.
+    Oracle: counted on the fingers."""
+    first = [host("ProfilerStep#3", 0, 100, MAIN), call("cudaLaunchKernel", 10, 3, MAIN, 1)]
+    first += [work("gemm", 20, 8, 7, 1), work("gemm", 50, 16, 7, None)]
+    events = [*first, host("ProfilerStep#4", 100, 100, MAIN)]
+    got = student.temporal_breakdown(in_order(events), include_last_step=False)
+    why = "two steps are two, though one begins the trace and the other ends it"
+    _breakdown(got, {"idle": 0, "compute": 8, "non_compute": 0}, why)
+    early = [call("cudaLaunchKernel", -9, 3, MAIN, 2), work("gemm", 1, 4, 7, 2)]
+    got = student.temporal_breakdown(in_order([*early, *events]), include_last_step=False)
+    why = "what was launched before the first step was launched before the last one"
+    _breakdown(got, {"idle": 15, "compute": 12, "non_compute": 0}, why)
 
 
 def _percent(parts):
