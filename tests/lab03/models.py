@@ -62,8 +62,8 @@ class Branches(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.trunk = nn.Linear(12, 10)  # in the last bucket, and used
         self.never = nn.Linear(3, 3)
-        self.trunk = nn.Linear(12, 10)
         self.left = nn.Linear(10, 7)
         self.right = nn.Linear(10, 6)
 

@@ -401,11 +401,12 @@ def by_its_words():
         "the loader's time counts where the GPU is idle, however early it began",
     )
     line = Timeline().gpu(GEMM, 0, 1000).gpu(NCCL, 1000, 1700, stream=20)
+    line.gpu(PAGEABLE, 1050, 1600, stream=30)
     case(
         "hidden_by_the_last_kernel",
         line.gpu(GEMM, 1400, 2800, launch=900),
-        [("exposed_comm", 400.0, span)],
-        "whatever computes hides communication, also what comes last",
+        [("exposed_comm", 400.0, span), ("pageable_copy", 350.0, span)],
+        "whatever computes hides communication and copies, also what comes last",
     )
     for name, end, want in (("at_5_percent", 1100.0, [("launch_bound", 100.0, 2000.0)]),
                             ("below_5_percent", 1099.5, [])):  # fmt: skip
