@@ -277,6 +277,8 @@ def _expression(line: str) -> str:
     bare = _COMMENT.sub("", bare).rstrip(" ,;:{\\")
     for _ in range(3):  # `else if (...)`, `const float x = ...`
         bare = _LEADING.sub("", bare)
+    if bare.endswith(("(", "[")):  # the beginning of a call
+        return ""
     bare = _TARGET.sub("", bare)
     if bare.startswith("(") and bare.endswith(")") and bare.count("(") == 1:  # `if (...) {`
         bare = bare[1:-1]

@@ -83,8 +83,8 @@ def load_trace(path: Path) -> Trace:
       newer ones write microseconds with three decimals since `baseTimeNanoseconds`, which goes into
       `Trace.base_ns` as an int and is *not* added: 1.7e15 us is so large that floats are a quarter
       of a microsecond apart there. A dur that is missing, null or NaN is 0.0.
-    - name, cat: "" where missing. args: {} where missing. stream, corr: from `args`; an int, also where
-      the file has 7.0 or "7"; None where missing, and a correlation of 0 is none.
+    - name, cat: "" where missing. args: {} where missing. stream, corr: from `args`; an int, also
+      where the file has 7.0 or "7"; None where missing, and a correlation of 0 is none.
     - pid, tid: an int for a whole number (7, 7.0 or "7"), otherwise the text ("Spans"), "" where
       missing.
 
