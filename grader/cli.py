@@ -186,7 +186,6 @@ def sync(
     """Make exercises/ from solutions/; with --check, exit 1 if a committed file differs."""
     from grader.author import lab_tables
     from grader.author import sync as syncing
-    from grader.durable import write_all_atomically
     from grader.lab.manifest import all_labs
     from grader.learner.pictures import page_pictures
 
@@ -216,7 +215,9 @@ def sync(
     if not changes and not old_tables and not drawn and not misplaced:
         typer.echo("Nothing to do.")
     lab_tables.write(root)
-    write_all_atomically(drawn)
+    for path, text in drawn.items():
+        path.write_text(text, encoding="utf-8")
+        typer.echo(f"wrote {path.relative_to(root / 'exercises')}")
     for text in syncing.write(changes, force):
         typer.echo(text)
     raise typer.Exit(1 if misplaced else 0)
