@@ -478,7 +478,7 @@ def diagnose(trace: Trace, peers: Sequence[Trace] = ()) -> list[Finding]:
     or without GPU work, gives an empty list. `fix` says in a few words what to do.
     """
     # BEGIN SOLUTION diagnose
-    work = [e for e in trace.events if e.cat in GPU_CATEGORIES]
+    work = [e for e in trace.events if e.cat in GPU_CATEGORIES and e.dur_us > 0]
     if not work:
         return []
     compute = _union(_intervals(e for e in work if kernel_class(e.name) == "computation"))

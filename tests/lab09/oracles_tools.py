@@ -414,6 +414,7 @@ def by_its_words():
         case(name, line, want, "what has SHARE_AT_LEAST is a finding, what has less is none")
     line = _gap()
     line.events.append(Ev("tiny", "kernel", 1150.0, 0.0, DEVICE, 7, 7, None))
+    line.events.append(Ev("tiny", "kernel", 1300.0, 0.0, DEVICE, 9, 9, None))
     case(
         "work_that_takes_no_time",
         line,

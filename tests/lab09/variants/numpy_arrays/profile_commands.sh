@@ -19,7 +19,7 @@ nsys export -t sqlite -o out/one.sqlite out/one.nsys-rep && nsys stats -r cuda_a
 python3 -m torch.distributed.run --nproc_per_node 8 --no_python bash -c 'case $RANK in 3) nsys profile --trace cuda,nvtx,osrt --capture-range cudaProfilerApi --capture-range-end "repeat:1" --output rank%q{RANK} python3 train.py ;; *) python3 train.py ;; esac'
 
 python3 -c "import train, torch.profiler as tp
-p = tp.profile(schedule=tp.schedule(warmup=3, wait=20, active=2))
+p = tp.profile(schedule=tp.schedule(warmup=3, wait=20, active=2, repeat=1))
 p.start()
 while train.step() < 60:
     p.step()

@@ -65,7 +65,7 @@ def load_trace(path):
         return int(text) if text.lstrip("-").isdigit() else None
 
     def name(value):
-        return (value or "") if whole(value) is None else whole(value)
+        return str(value or "") if whole(value) is None else whole(value)
 
     events = []
     for i in order:
@@ -87,7 +87,7 @@ def load_trace(path):
         )
     job = header.get("distributedInfo", {})
     return Trace(
-        events, header.get("baseTimeNanoseconds", 0), job.get("rank"), job.get("world_size")
+        events, int(header.get("baseTimeNanoseconds", 0)), job.get("rank"), job.get("world_size")
     )
 
 
@@ -275,7 +275,8 @@ def diagnose(trace, peers=()):
     def table(events):
         return np.array([(e.ts_us, e.end_us) for e in events], dtype=float).reshape(-1, 2)
 
-    gpu = [e for e in trace.events if e.cat in ("kernel", "gpu_memcpy", "gpu_memset")]
+    kinds = ("kernel", "gpu_memcpy", "gpu_memset")
+    gpu = [e for e in trace.events if e.cat in kinds and e.dur_us]
     if not gpu:
         return []
     landing = {e.corr: e.ts_us for e in reversed(gpu) if e.corr}

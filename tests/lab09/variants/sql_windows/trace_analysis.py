@@ -54,7 +54,7 @@ def load_trace(path):
         raise ValueError(f"cannot read {path.name}, please export it again: {error}") from error
     head = whole if isinstance(whole, dict) else {}
     job = head.get("distributedInfo", {})
-    base = head.get("baseTimeNanoseconds", 0)
+    base = int(head.get("baseTimeNanoseconds", 0))
     return Trace(events, base, job.get("rank"), job.get("world_size"))
 
 
@@ -72,9 +72,9 @@ def _event(row):
     place = []
     for key in ("pid", "tid"):
         value = row.get(key, "")
-        place.append(value if integer(value) is None else integer(value))
+        place.append(f"{value}" if integer(value) is None else integer(value))
     return Ev(
-        name=row["name"],
+        name=row.get("name") or "",
         cat=row.get("cat", ""),
         ts_us=float(row["ts"]),
         dur_us=float(duration) if duration == duration else 0.0,
@@ -244,7 +244,8 @@ def diagnose(trace, peers=()):
     every = [*work["communication"], *work["memory"], *work["computation"]]
     if not every:
         return []
-    gpu = [e for e in trace.events if e.cat in ("kernel", "gpu_memcpy", "gpu_memset")]
+    kinds = ("kernel", "gpu_memcpy", "gpu_memset")
+    gpu = [e for e in trace.events if e.cat in kinds and e.dur_us > 0]
     gaps, until = [], min(every)[0]
     for start, end in sorted(every):
         if start > until:
@@ -257,7 +258,8 @@ def diagnose(trace, peers=()):
     ]
     arrives = {}
     for e in gpu:
-        arrives[e.corr] = min(e.ts_us, arrives.get(e.corr, e.ts_us))
+        if e.corr is not None:
+            arrives[e.corr] = min(e.ts_us, arrives.get(e.corr, e.ts_us))
     waits, next_arrival = [], {}
     for e in sorted(trace.events, key=lambda e: e.ts_us, reverse=True):
         if e.cat not in ("cuda_runtime", "cuda_driver"):

@@ -44,11 +44,11 @@ def load_trace(path):
                 value = int(float(text))
             except (TypeError, ValueError, OverflowError):
                 return None
-        return value if float(text) == value else None
+        return value if isinstance(text, int) or float(text) == value else None
 
     def place(text):
         value = number(text)
-        return text or "" if value is None else value
+        return "%s" % (text or "") if value is None else value
 
     def row(item):
         if "ph" not in item or "ts" not in item:
@@ -63,7 +63,7 @@ def load_trace(path):
             dur = 0.0
         corr = number(args.get("correlation"))
         where = place(item.get("pid")), place(item.get("tid")), number(args.get("stream"))
-        name, cat = item["name"], item.get("cat", "")
+        name, cat = item.get("name", ""), item.get("cat", "")
         return Ev(name, cat, item["ts"] * 1.0, dur * 1.0, *where, None if corr == 0 else corr, args)
 
     other = object()
@@ -85,7 +85,7 @@ def load_trace(path):
     events.sort(key=lambda event: event.dur_us, reverse=True)
     events.sort(key=lambda event: event.ts_us)
     job = content.get("distributedInfo", {})
-    zero = content.get("baseTimeNanoseconds", 0)
+    zero = int(content.get("baseTimeNanoseconds", 0))
     return Trace(events, base_ns=zero, rank=job.get("rank"), world_size=job.get("world_size"))
 
 
@@ -273,7 +273,7 @@ def diagnose(trace, peers=()):
     labelled, small = [], set()
     lands = {}
     for e in trace.events:
-        if e.cat in ("kernel", "gpu_memcpy", "gpu_memset") and e.corr is not None:
+        if e.cat in ("kernel", "gpu_memcpy", "gpu_memset") and e.dur_us and e.corr is not None:
             lands.setdefault(e.corr, e.ts_us)
     calls = [e for e in trace.events if e.cat.startswith("cuda_") and e.corr in lands]
     for e in trace.events:
@@ -285,7 +285,7 @@ def diagnose(trace, peers=()):
                 pageable = "HtoD" in e.name and "Pageable" in e.name
                 kind = "pageable" if pageable else "memory"
             labelled += [("work", e.ts_us, e.end_us), (kind, e.ts_us, e.end_us)]
-            if e.cat == "kernel" and e.dur_us <= 5.0:
+            if e.cat == "kernel" and 0 < e.dur_us <= 5.0:
                 small.add(e.ts_us)
         elif e.cat == "user_annotation" and e.name.startswith("enumerate(DataLoader)"):
             labelled.append(("input", e.ts_us, e.end_us))
