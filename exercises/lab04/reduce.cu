@@ -100,7 +100,7 @@ extern "C" __global__ void reduce_vec4(const float *in, float *out, int n) {
 //
 // gridDim.x = 1; n may be larger or smaller than the block. Coalesced.
 // A NaN among the elements is the result (max() and fmaxf() of CUDA prefer the number). -inf is
-// __int_as_float(0xff800000).
+// made of the bits 0xff800000 by __int_as_float.
 extern "C" __global__ void reduce_max(const float *in, float *out, int n) {
     // TODO(lab04.reduce_max): The maximum, NaN included
     // NOT STARTED lab04.reduce_max
@@ -139,9 +139,8 @@ extern "C" __global__ void reduce_kahan(const float *in, float *out, int n) {
 // it, M2 (variance = M2 / n), also where the mean is 10,000 times the standard deviation, and for
 // n up to 2^20. In float arithmetic: no double (1.0 is one, 1.0f is a float).
 //
-// gridDim.x = 1. Coalesced. Parts are merged as Chan, Golub and LeVeque did: with
-// delta = mean_b - mean_a and n = n_a + n_b,
-//   mean = mean_a + delta * n_b / n,   M2 = M2_a + M2_b + delta^2 * n_a * n_b / n.
+// gridDim.x = 1. Coalesced. Parts are merged as Chan, Golub and LeVeque did, and not by sums of x and
+// of x^2.
 extern "C" __global__ void welford(const float *in, float *out, int n) {
     // TODO(lab04.welford): Mean and spread in one pass
     // NOT STARTED lab04.welford

@@ -30,7 +30,7 @@ _FEWEST_TOKENS = 5
 _FEWEST_OPERANDS = 2
 _TOKEN = re.compile(
     r"""[A-Za-z_]\w*(?:(?:\.|->|::)[A-Za-z_]\w*)*   # a name, with what it belongs to
-    |\d+(?:\.\d+)?(?:e[+-]?\d+)?|"[^"\n]*"|'[^'\n]*'
+    |0x[0-9a-f]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?|"[^"\n]*"|'[^'\n]*'
     |\*\*|//|<<|>>|<=|>=|==|!=|&&|\|\||[^\s\w`]""",
     re.VERBOSE,
 )

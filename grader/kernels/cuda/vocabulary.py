@@ -116,7 +116,7 @@ REFUSED = (
         "`FLT_MAX`, `DBL_MAX` and the other names of `<cfloat>`",
         r"\b(?:FLT|DBL)_(?:MAX|MIN|EPSILON|TRUE_MIN|DIG|MANT_DIG)\b|\bCUDART_MAX_NORMAL_F\b",
         "there is no <cfloat>: FLT_MAX is 3.402823466e+38f, FLT_MIN 1.175494351e-38f, FLT_EPSILON "
-        "1.192092896e-07f; the identity of a maximum is -inf, __int_as_float(0xff800000)",
+        "1.192092896e-07f; the identity of a maximum is -inf, the bits 0xff800000",
     ),
     RefusedWord(
         "`INT_MAX`, `UINT_MAX` and the other names of `<climits>`",
