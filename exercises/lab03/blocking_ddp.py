@@ -21,9 +21,11 @@ class BlockingDDP(nn.Module):
         self.module = module
         with torch.no_grad():
             for tensor in [*module.parameters(), *module.buffers()]:
+                dense = tensor.contiguous()
                 if dist.get_rank() != 0:
-                    tensor.zero_()
-                dist.all_reduce(tensor)
+                    dense.zero_()
+                dist.all_reduce(dense)
+                tensor.copy_(dense)
         for p in module.parameters():
             if p.requires_grad:
                 p.register_post_accumulate_grad_hook(self._average)

@@ -55,10 +55,11 @@ def shard_indices(
 def sync_module_(module: nn.Module, src: int = 0) -> int:
     """Give every rank the parameters and buffers of rank `src`, in place.
 
-    All of them: frozen parameters, integer buffers, and buffers that no state dict lists. A tensor
-    that is shared by two layers travels once. Only `src` gives: what the other ranks held, NaN
-    perhaps, reaches nobody, and they send nothing but what they pass on. Returns the bytes of those
-    tensors, each counted once, the same number on every rank.
+    All of them: frozen parameters, integer buffers, buffers that no state dict lists, and tensors
+    that are not contiguous, such as every second column of a table. A tensor that is shared by two
+    layers travels once. Only `src` gives: what the other ranks held, NaN perhaps, reaches nobody,
+    and they send nothing but what they pass on. Returns the bytes of those tensors, each counted
+    once and without what lies between its elements, the same number on every rank.
     """
     # TODO(lab03.sync_module_): Replicas that begin equal
     raise NotImplementedError("lab03.sync_module_")
@@ -134,13 +135,13 @@ def train_ddp(
 
     - Joins a gloo group at `rendezvous(store_path)`; leaves it destroyed, also after an error.
     - Seeds torch with seed + rank, calls `build()`, and `wrap`s the model, which makes the replicas
-      equal and averages gradients.
+      equal and averages gradients. It is the wrapped model that a step calls.
     - Each epoch reads its rows of (x, y) = dataset in the order of `shard_indices` (not dropping
       any), `batch_size` rows a step; the last batch of an epoch may be shorter.
     - A step: mean squared error, backward, `torch.optim.SGD(lr=lr, momentum=0.9)`.
     - Logs the loss of each step as the mean over all ranks.
     - At the end rank 0, and no other, saves the state dict of what `build` gave to `checkpoint`,
-      unless that is "". A rank may have a disk of its own.
+      over a file that is there; not where it is "". A rank may have a disk of its own.
     """
     # TODO(lab03.train_ddp): One script, N processes
     raise NotImplementedError("lab03.train_ddp")
@@ -159,11 +160,12 @@ class BucketedDDP(nn.Module):
     starts during backward, as soon as all its gradients are there and every bucket before it has
     started: in the order of the buckets on every rank. Nobody waits before the backward's end,
     where all of them are waited for and the means written to `.grad`. Each gradient is multiplied
-    by 1 / world_size before it is summed.
+    by 1 / world_size before it is summed. Modes such as `eval()` change none of this.
 
     A parameter that gets no gradient is an error at the end of backward, unless `find_unused`: then
-    it counts with what stands in its `.grad` (zeros for None), and where no rank used it its
-    `.grad` stays as it was. One backward a forward: what a second one adds stays with its rank.
+    it counts with what stands in its `.grad` (zeros for None), and where no rank used it, neither
+    in this backward nor in those under `no_sync` before it, its `.grad` stays as it was. One
+    backward a forward: what a second one adds stays with its rank.
 
     `events`: (time.monotonic_ns(), "launched" or "waited", bucket), in order, for a timeline.
     """

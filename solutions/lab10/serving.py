@@ -491,7 +491,9 @@ def load_mooncake(path: Path) -> list[Req]:
     # BEGIN SOLUTION load_mooncake
     requests: list[Req] = []
     first = before = None
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    text = path.read_text(encoding="utf-8")
+    lines = text.removesuffix("\n").split("\n") if text else []  # splitlines() cuts at U+2028, too
+    for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
             time_ms, prompt, out = (row[k] for k in ("timestamp", "input_length", "output_length"))

@@ -291,10 +291,15 @@ def test_sliding_layers_stop_at_the_window(student, rng):
         config = oracles.random_config(
             rng, num_hidden_layers=7, sliding_window=window, layer_types=tuple(kinds)
         )
+        latent = oracles.random_mla(
+            rng, num_hidden_layers=7, sliding_window=window, layer_types=config.layer_types
+        )
         for seq in (window - 1, window, window + 1, 10 * window):
-            want = oracles.kv_bytes_listed(config, 3, seq, dtype_bytes)
-            got = student.kv_cache_bytes(config, 3, seq, dtype_bytes)
-            expect.bytes(got, want, "each layer has its own window or none", f"{seq} tokens")
+            for one, kind in ((config, "keys and values"), (latent, "a latent cache")):
+                want = oracles.kv_bytes_listed(one, 3, seq, dtype_bytes)
+                got = student.kv_cache_bytes(one, 3, seq, dtype_bytes)
+                because = "each layer has its own window or none, whatever it keeps of a token"
+                expect.bytes(got, want, because, f"{seq} tokens, {kind}")
 
 
 @task("kv_cache_bytes", gate=False, holds=("none_at_all",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import os
 import random
 import tempfile
@@ -86,9 +87,10 @@ def beside_other_draws(student, *args):
 
 
 class _Mixed(nn.Module):
-    """Tied weights, a frozen layer, batch statistics, an integer and an unsaved buffer."""
+    """Tied weights, a frozen layer, batch statistics, an integer and an unsaved buffer, and the
+    first rows of a table; `strided`: every second column of one, and a transposed parameter."""
 
-    def __init__(self):
+    def __init__(self, strided):
         super().__init__()
         self.embed = nn.Embedding(11, 6)
         self.norm = nn.BatchNorm1d(6)
@@ -96,14 +98,18 @@ class _Mixed(nn.Module):
         self.head = nn.Linear(6, 11, bias=False)
         self.head.weight = self.embed.weight
         self.register_buffer("table", torch.zeros(5, dtype=torch.int64), persistent=False)
+        self.register_buffer("rows", torch.zeros(50)[:7])
+        if strided:
+            self.register_buffer("columns", torch.zeros(4, 6)[:, ::2])
+            self.turned = nn.Parameter(torch.zeros(3, 2).t(), requires_grad=False)
 
 
-def synced(student, world_size, src, seed):
+def synced(student, world_size, src, seed, strided=False):
     """Every rank fills two such modules with numbers of its own, and syncs one after the other."""
     sync_module_ = student.sync_module_
 
     def filled():
-        module = _Mixed()
+        module = _Mixed(strided)
         with torch.no_grad():
             for tensor in [*module.parameters(), *module.buffers()]:
                 if tensor.is_floating_point():
@@ -117,7 +123,7 @@ def synced(student, world_size, src, seed):
         with torch.no_grad():
             for tensor in [*module.parameters(), *module.buffers()]:
                 if tensor.is_floating_point():
-                    tensor.reshape(-1)[0], tensor.reshape(-1)[1] = float("nan"), float("inf")
+                    tensor[(0,) * tensor.dim()], tensor[(-1,) * tensor.dim()] = math.nan, math.inf
 
     def rank_does(rank, size):
         torch.manual_seed(seed + rank)
@@ -286,9 +292,20 @@ class _Recorder(nn.Module):
         return self.body(x)
 
 
+class _Counting(BlockingDDP):
+    """Counts its forwards: a wrapper may decide there what its backward exchanges."""
+
+    forwards = 0
+
+    def forward(self, *args, **kwargs):
+        self.forwards += 1
+        return super().forward(*args, **kwargs)
+
+
 def trained(student, world_size, dataset, epochs, seed, batch_size, lr, runs=1):
     """train_ddp on ranks whose models begin with numbers of their own, and whose disks are not
-    the same; of several runs in the same processes the last one is told, and it alone saves."""
+    the same; of several runs in the same processes the last one is told, and it alone saves, over
+    a file that is there."""
     train_ddp = student.train_ddp
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder, "store")
@@ -297,11 +314,14 @@ def trained(student, world_size, dataset, epochs, seed, batch_size, lr, runs=1):
             dist.destroy_process_group()  # train_ddp makes its own
             disk = Path(folder, f"disk{rank}")
             disk.mkdir()
-            made, seeds, wrapped = [], [], []
+            made, seeds, wrapped, replicas = [], [], [], []
+            if rank == 0 and runs > 1:
+                torch.save(_Recorder(dataset[0].shape[1], 5).state_dict(), disk / "model.pt")
 
             def wrap(model):
                 wrapped.append(bool(made) and model is made[-1])
-                return BlockingDDP(model)
+                replicas.append(_Counting(model))
+                return replicas[-1]
 
             def build():
                 seeds.append(torch.initial_seed())
@@ -313,6 +333,7 @@ def trained(student, world_size, dataset, epochs, seed, batch_size, lr, runs=1):
                 made.clear()
                 seeds.clear()
                 wrapped.clear()
+                replicas.clear()
                 saves = {"checkpoint": str(disk / "model.pt")} if number == runs - 1 else {}
                 log = train_ddp(
                     rank,
@@ -342,6 +363,7 @@ def trained(student, world_size, dataset, epochs, seed, batch_size, lr, runs=1):
                 "saved": saved,
                 "seeds": seeds,
                 "wrapped": wrapped,
+                "forwards": sum(replica.forwards for replica in replicas),
                 "start": model and model.start,
                 "end": model and _state(model),
                 "batches": model and model.batches,
@@ -476,6 +498,37 @@ def held(student, batch, seed):
         return _run(rank_does, 2, checked=False)
 
 
+def wide_and_evaluating(student, batch, seed, caps):
+    """A backward of a model in float64, in eval mode: what was all-reduced, and the gradients."""
+    wrapper = student.BucketedDDP
+
+    def rank_does(rank, size):
+        module = _hard(seed + rank).double()
+        ours = wrapper(module, bucket_cap_bytes=caps[1], first_cap_bytes=caps[0])
+        ours.eval()
+        start = _state(module)
+        with meters.collectives() as log:
+            _loss(ours(batch[rank].double())).backward()
+        return {"start": start, "got": _gradients(module), "calls": _calls(log)}
+
+    return _run(rank_does, len(batch))
+
+
+def large_gradients(student, value):
+    """Gradients of 2 ranks that are all `value`."""
+    wrapper = student.BucketedDDP
+
+    def rank_does(rank, size):
+        module = nn.Linear(4, 1, bias=False)
+        replica = wrapper(module)
+        with torch.no_grad():
+            module.weight.zero_()
+        replica(torch.full((1, 4), value)).sum().backward()
+        return module.weight.grad[0]
+
+    return _run(rank_does, 2)
+
+
 # --- no_sync -------------------------------------------------------------------------------------
 
 
@@ -523,7 +576,7 @@ def micro_steps(student, plans, batches, seed):
 
 def no_sync_ends(student, batch, seed):
     """All-reduces of a step after a no_sync() that an error left, of one in an inner and of one
-    after an inner no_sync()."""
+    after an inner no_sync(), and of one inside after a forward outside that had no backward."""
     wrapper = student.BucketedDDP
 
     def rank_does(rank, size):
@@ -543,6 +596,9 @@ def no_sync_ends(student, batch, seed):
                 count()
             count()
         count()
+        ours(batch[rank])
+        with ours.no_sync():
+            count()
         return counts
 
     return _run(rank_does, 2)
@@ -575,14 +631,17 @@ def _named_gradients(module):
     }
 
 
-def branching(student, batches, asks, seed, inside=()):
+def branching(student, batches, asks, seed, inside=(), all_used=False):
     """asks[step][rank] are the branches of each rank; steps in `inside` run under no_sync(), all
-    others end with an AdamW step and cleared gradients."""
+    others end with an AdamW step and cleared gradients. all_used: without the branch that nobody
+    uses."""
     wrapper = student.BucketedDDP
 
     def rank_does(rank, size):
         torch.manual_seed(seed + rank)
         module = Branches()
+        if all_used:
+            del module.never
         ours, oracle, twin = _pair(wrapper, module, (64, 128), find_unused=True)
         start = _state(module)
         pairs = [(ours, module), (oracle, twin)]
@@ -604,15 +663,15 @@ def branching(student, batches, asks, seed, inside=()):
     return _run(rank_does, len(batches[0]))
 
 
-def without_gradient(student, batch, seed):
+def without_gradient(student, batch, seed, ask, cap_bytes):
     """What is raised where parameters get no gradient and find_unused was not asked for."""
     wrapper = student.BucketedDDP
 
     def rank_does(rank, size):
         torch.manual_seed(seed)
-        ours = wrapper(Branches())
+        ours = wrapper(Branches(), bucket_cap_bytes=cap_bytes, first_cap_bytes=cap_bytes)
         try:
-            ours(batch[rank], ("left",)).backward()
+            ours(batch[rank], ask).backward()
         except RuntimeError:
             return "RuntimeError"
         return "nothing"

@@ -102,9 +102,9 @@ def test_the_buckets_that_ddp_was_seen_to_use(student, name, layers, width, bias
     expect.published([sum(nbytes[i] for i in bucket) / MIB for bucket in got], PUBLISHED[name])
 
 
-@task("assign_buckets", gate=False, holds=("no_empty",))
+@task("assign_buckets", gate=False, holds=("no_empty", "joins"))
 def test_nothing_to_put_anywhere(student):
-    """No tensor, and a last one that fills its bucket.   Oracle: by hand."""
+    """No tensor, a last one that fills its bucket, and tensors without bytes.   Oracle: by hand."""
     none = "a bucket is opened for a tensor, not in advance: none is empty"
     expect.equal(student.assign_buckets([], [100]), [], because=none, what="assign_buckets([])")
     expect.equal(
@@ -112,6 +112,12 @@ def test_nothing_to_put_anywhere(student):
         [[0], [1]],
         because=none,
         what="assign_buckets([100, 200], [100])",
+    )
+    expect.equal(
+        student.assign_buckets([0, 5, 0, 100, 0, 0], [100]),
+        [[0, 1, 2, 3], [4, 5]],
+        because="a tensor without bytes joins the open bucket like any other, and fills nothing",
+        what="assign_buckets([0, 5, 0, 100, 0, 0], [100])",
     )
 
 

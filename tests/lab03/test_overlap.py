@@ -258,11 +258,52 @@ def test_each_gradient_is_multiplied_and_then_summed(student, rng):
 
 @task("BucketedDDP", gate=False, holds=("missing",))
 def test_a_missing_gradient_is_an_error_not_a_hang(student, rng):
-    """Half of the parameters unused.   Oracle: RuntimeError when backward ends."""
+    """Half of the parameters unused; and one layer, behind buckets that were launched.
+    Oracle: RuntimeError when backward ends."""
     batch = [normal(rng, 4, 12) for _ in range(2)]
-    found = expect.returned(student.probe.without_gradient(batch, int(rng.integers(1000))))
-    because = "a bucket that never fills must be named when backward ends"
-    expect.equal(found, ["RuntimeError"] * 2, because=because, what="raised")
+    seed = int(rng.integers(1000))
+    because = "a bucket that never fills must be named when backward ends, whichever it is"
+    for ask, cap_bytes in ((LEFT, 1 << 20), (BOTH, 1)):
+        found = expect.returned(student.probe.without_gradient(batch, seed, ask, cap_bytes))
+        what = f"raised with buckets of at least {cap_bytes} bytes"
+        expect.equal(found, ["RuntimeError"] * 2, because=because, what=what)
+
+
+@task("BucketedDDP", gate=False, holds=("caps", "any_mode", "mean"))
+def test_another_dtype_in_another_mode(student, rng):
+    """A model in float64, 8 bytes an element, after eval().   Oracle: torch's reducer for sizes;
+    float64 means."""
+    batch = [normal(rng, 6, 12) for _ in range(2)]
+    seed = int(rng.integers(1000))
+    found = expect.returned(student.probe.wide_and_evaluating(batch, seed, CAPS))
+    nbytes = [2 * size for size in oracles.HARD_BYTES]
+    plan = oracles.buckets_of(nbytes, CAPS)
+    losses = [lambda m, x=x: _loss(m, x) for x in batch]
+    want = flat(mean_gradients(Hard().eval(), found[0]["start"], losses))
+    for rank, seen in enumerate(found):
+        expect.equal(
+            [call["payload_bytes"] for call in seen["calls"]],
+            [sum(nbytes[i] for i in bucket) for bucket in plan],
+            because="caps are bytes, and float64 has 8 an element; in eval() gradients travel, too",
+            what=f"payloads of rank {rank} in bytes",
+        )
+        expect.close(
+            seen["got"],
+            want,
+            because="gradients are the mean over the ranks, whatever dtype and mode",
+            n=256,
+            dtype="float32",
+            what=f"gradients on rank {rank}",
+        )
+
+
+@task("BucketedDDP", gate=False, holds=("multiplied",))
+def test_a_mean_of_large_gradients_is_finite(student):
+    """Two ranks with gradients of 3e38.   Oracle: the mean of equal numbers."""
+    because = "3e38 + 3e38 is inf in float32, half of each is not: multiply before the sum"
+    for rank, got in enumerate(expect.returned(student.probe.large_gradients(3e38))):
+        want = torch.full((4,), 3e38)
+        expect.equal(got, want, because=because, what=f"gradients on rank {rank}")
 
 
 @task("BucketedDDP", extra=("gpu",))
@@ -350,15 +391,18 @@ def test_an_evaluation_decides_nothing(student, rng):
     _expect_plans(found, plans, "a forward without gradients has no backward to decide on")
 
 
-@task("no_sync", gate=False, holds=("restored",))
+@task("no_sync", gate=False, holds=("restored", "sends_nothing"))
 def test_it_ends_where_it_began(student, rng):
-    """After an error, in an inner block, after it.   Oracle: all-reduces by hand."""
+    """After an error, in an inner block, after it; inside, after a forward outside that had no
+    backward.   Oracle: all-reduces by hand."""
     batch = [normal(rng, 6, 12) for _ in range(2)]
     found = expect.returned(student.probe.no_sync_ends(batch, int(rng.integers(1000))))
     # default caps in this probe are 1 and 25 MiB: one bucket
     because = "what held before the block holds after it, also after an error and inside another"
     for counts in found:
-        expect.equal(counts, [1, 0, 0, 1], because=because, what="all-reduces")
+        expect.equal(counts[:-1], [1, 0, 0, 1], because=because, what="all-reduces")
+        because = "the forward inside decides, whatever an earlier forward has decided"
+        expect.equal(counts[-1:], [0], because=because, what="all-reduces inside after one outside")
 
 
 # --- find_unused ---------------------------------------------------------------------------------
@@ -366,9 +410,10 @@ def test_it_ends_where_it_began(student, rng):
 BOTH, LEFT, RIGHT = ("left", "right"), ("left",), ("right",)
 
 
-def _branching(student, rng, asks, inside=()):
+def _branching(student, rng, asks, inside=(), all_used=False):
     batches = [[normal(rng, 6, 12) for _ in asks[0]] for _ in asks]
-    seen = student.probe.branching(batches, asks, int(rng.integers(1000)), tuple(inside))
+    seed = int(rng.integers(1000))
+    seen = student.probe.branching(batches, asks, seed, tuple(inside), all_used)
     return expect.returned(seen), batches
 
 
@@ -443,6 +488,13 @@ def test_what_nobody_used_keeps_its_value(student, rng):
                 because="a gradient of zeros is not None: weight decay would move the parameter",
                 what=f"parameters after step {step} on rank {rank}",
             )
+
+
+@task("find_unused", gate=False, holds=("nobody_waits_for_ever", "zeros"))
+def test_a_rank_that_used_everything(student, rng):
+    """Rank 0 uses every parameter, rank 1 does not, and then the other way round.   Oracle: DDP."""
+    found, batches = _branching(student, rng, [[BOTH, LEFT], [RIGHT, BOTH]], all_used=True)
+    _expect_branches(found, batches, [[BOTH, LEFT]], exact=False)
 
 
 @task("find_unused", gate=False, holds=("earlier",))

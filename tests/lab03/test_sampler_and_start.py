@@ -106,8 +106,12 @@ def test_any_size_any_world(student):
 # --- sync_module_ --------------------------------------------------------------------------------
 
 
-def _synced(student, rng, src):
-    seen = student.probe.synced(3, src, int(rng.integers(1000)))
+# embedding 11 x 6 (the head is the same tensor), norm 4 x 6 and one int64, frozen 6 x 6 + 6, rows 7
+MIXED_BYTES = 4 * (66 + 24 + 42 + 7) + 8 + 5 * 8
+
+
+def _synced(student, rng, src, strided=False):
+    seen = student.probe.synced(3, src, int(rng.integers(1000)), strided)
     return expect.returned(seen), seen["sent_bytes"]
 
 
@@ -130,7 +134,7 @@ def test_parameters_become_those_of_src(student, rng, src):
 def test_buffers_become_those_of_src(student, rng):
     """Running statistics, counters, unsaved buffers.   Oracle: src's own numbers before."""
     found, _ = _synced(student, rng, 1)
-    names = ("norm.running_mean", "norm.running_var", "norm.num_batches_tracked", "table")
+    names = ("norm.running_mean", "norm.running_var", "norm.num_batches_tracked", "table", "rows")
     for rank, row in enumerate(found):
         for name in names:
             expect.equal(
@@ -141,12 +145,28 @@ def test_buffers_become_those_of_src(student, rng):
             )
 
 
+@task("sync_module_", gate=False, holds=("any_strides", "bytes"))
+def test_tensors_that_are_not_contiguous(student, rng):
+    """Every second column of a table, and a matrix that was transposed.
+    Oracle: src's own numbers before the call."""
+    found, _ = _synced(student, rng, 2, strided=True)
+    for rank, row in enumerate(found):
+        because = "4 x 3 and 2 x 3 floats more, and not the memory between them"
+        expect.bytes(row["returned"], MIXED_BYTES + 4 * 18, because, f"rank {rank}")
+        for name in ("columns", "turned"):
+            expect.equal(
+                row["after"][name],
+                found[2]["before"][name],
+                because="what arrives must get to where the tensor's elements lie",
+                what=f"{name} on rank {rank}, src=2",
+            )
+
+
 @task("sync_module_", holds=("once", "bytes"))
 def test_the_bytes_are_those_of_the_module(student, rng):
     """Each tensor travels once.   Oracle: sizes by hand, and the kernel's count of the sockets."""
     found, sent = _synced(student, rng, 0)
-    # embedding 11 x 6 (the head is the same tensor), norm 4 x 6 and one int64, frozen 6 x 6 + 6
-    want = 4 * (66 + 24 + 42) + 8 + 5 * 8
+    want = MIXED_BYTES
     for rank, row in enumerate(found):
         expect.equal(row["after"], found[0]["before"], because="src's numbers are everybody's")
         expect.bytes(
@@ -219,7 +239,7 @@ def _trained(student, rng, world_size, n, runs=1):
     return expect.returned(seen), dataset, seed
 
 
-@task("train_ddp", holds=("rows", "short_batch", "builds", "replicas"))
+@task("train_ddp", holds=("rows", "short_batch", "builds", "replicas", "called"))
 def test_every_epoch_deals_the_rows_anew(student, rng):
     """What the model is given, batch by batch.   Oracle: DistributedSampler with set_epoch."""
     found, (x, _), seed = _trained(student, rng, 2, 19)
@@ -228,6 +248,11 @@ def test_every_epoch_deals_the_rows_anew(student, rng):
         expect.true(seen["batches"] is not None, because="train_ddp builds its model with build()")
         because = "it is wrap that makes replicas of what build gave, and the caller may choose it"
         expect.equal(seen["wrapped"], [True], because=because, what="wrap(model) with that model")
+        because = (
+            "a wrapper may decide in its forward what is exchanged, so a step calls the wrapper"
+        )
+        count = len(seen["batches"])
+        expect.equal(seen["forwards"], count, because=because, what="forwards through the wrapper")
         got = [[row_of.get(float(v), -1) for v in batch] for batch in seen["batches"]]
         want = []
         for epoch in range(EPOCHS):
@@ -275,10 +300,10 @@ def test_ranks_together_are_one_process_with_a_larger_batch(student, rng):
         )
 
 
-@task("train_ddp", holds=("saves", "joins", "destroyed"))
+@task("train_ddp", holds=("saves", "replaced", "joins", "destroyed"))
 def test_rank_0_alone_saves_and_every_rank_leaves(student, rng):
-    """Two runs in a row, the first without a checkpoint: files on each disk, the group.
-    Oracle: the folders themselves."""
+    """Two runs in a row, the first without a checkpoint, the second over an old one: files on each
+    disk, the group.   Oracle: the folders themselves."""
     found, _, _ = _trained(student, rng, 2, 9, runs=2)
     for rank, seen in enumerate(found):
         expect.equal(
@@ -300,7 +325,8 @@ def test_rank_0_alone_saves_and_every_rank_leaves(student, rng):
         what="names in the checkpoint",
     )
     for name, value in end.items():
-        expect.equal(saved[name], value, because="the last weights are saved", what=name)
+        because = "the last weights are saved, over what an earlier run has left there"
+        expect.equal(saved[name], value, because=because, what=name)
 
 
 @task("train_ddp", gate=False, holds=("after_error",))

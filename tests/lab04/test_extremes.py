@@ -110,6 +110,10 @@ def test_the_first_of_equals(student, rng):
         x[places] = 4
         where(student, x, 128, because=first)
     where(student, floats([2] * 500), 64, because=first)
+    for one, other in rng.integers(0, 301, (12, 2)).tolist():
+        x = -1 - np.abs(rng.normal(size=301)).astype(np.float32)
+        x[[one, other]] = 4
+        where(student, x, 128, because=first)
     where(student, floats([-0.0, 0.0, -0.0]), 32, because="-0.0 and 0.0 are equal")
 
 
@@ -130,6 +134,17 @@ def test_the_first_nan_wins(student, rng, places):
 
 
 # --- both --------------------------------------------------------------------------------------
+
+
+@task("argmax", holds=("nan",))
+def test_the_first_of_two_nans_wins(student, rng):
+    """Two NaNs, in whichever threads, the later one in the lower thread or in the higher one.
+    Oracle: numpy.argmax."""
+    for one, other in [(128, 256), (100, 129), *rng.integers(0, 512, (14, 2)).tolist()]:
+        x = rng.permutation(512).astype(np.float32)
+        x[[one, other]] = NAN
+        because = "of two NaNs the lower index wins, and NaN == NaN is false: ask whether both are"
+        where(student, x, 128, because=because)
 
 
 @task("reduce_max", "argmax", holds=("coalesced", "once", "every_warp"))

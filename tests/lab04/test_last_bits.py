@@ -140,6 +140,17 @@ def test_small_numbers_beside_large_ones(student, rng):
 
 
 @task("reduce_kahan", holds=("bound",))
+def test_small_numbers_beside_large_negative_ones(student, rng):
+    """Each thread meets -2^25, then numbers of -1 or less than 1 in size: what a large negative sum
+    cuts off is kept as well.   Oracle: math.fsum."""
+    for values in (np.full((300, 32), -1.0), rng.uniform(-0.9, 0.9, (300, 32))):
+        x = values.astype(np.float32)
+        x[0] = -(2.0**25)
+        x[-1] = 2.0**25
+        sums_closely(student, x.ravel(), 32)
+
+
+@task("reduce_kahan", holds=("bound",))
 def test_large_parts_that_cancel_between_warps(student, rng):
     """Two warps gather small numbers on 2^24, two on -2^24.   Oracle: math.fsum."""
     x = rng.uniform(0.1, 0.9, (400, 128)).astype(np.float32)

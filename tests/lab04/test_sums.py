@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from grader.suite import expect, task
@@ -79,6 +80,17 @@ def test_only_rounding_is_lost(student, rng, task):
         launches.rounds_only(got, x, "out[0]")
 
 
+@task(*GRID, holds=("adds", "grid"))
+def test_a_last_element_that_is_infinite(student, task):
+    """n ends within a warp, and in[n - 1] is inf, in[0] is -1.   Oracle: their sum is inf."""
+    for n, block in ((33, 32), (100, 128), (300, 128)):
+        x = np.full(n, -1.0, np.float32)
+        x[-1] = np.inf
+        _, got = launch(student, task, x, GRID[task](n, block), block)
+        because = "threads beyond n bring 0; 0 * in[n - 1] is NaN where that element is inf"
+        expect.equal("NaN" if got != got else got, np.inf, because=because, what="out[0]")
+
+
 # --- counts: atomics, lanes and banks ----------------------------------------------------------
 
 
@@ -93,6 +105,11 @@ def test_one_atomic_an_element(student, rng):
         what="atomics",
     )
     launches.reads_once_coalesced(report, N)
+    for n, blocks in ((100, 1), (1000, 3), (5, 2)):
+        report = adds_up(student, "reduce_atomic", whole_numbers(rng, n), blocks, 128)
+        because = "a thread without an element has nothing to add, not even 0"
+        got = report.total("operations", "atomic")
+        expect.equal(got, n, because=because, what=f"atomics for {n} elements")
 
 
 @task(

@@ -43,17 +43,18 @@ def test_the_mask_is_that_of_philox(student, rng, rate, seed):
 
 
 @task("softmax_dropout", holds=("one_launch", "once", "triton"))
-def test_the_mask_is_never_stored(student, rng):
+@pytest.mark.parametrize("rate", [0.5, 0.0])
+def test_the_mask_is_never_stored(student, rng, rate):
     """M N elements loaded, 2 M N stored, one launch.   Oracle: counting; Philox in NumPy."""
     M, N = 8, 40
     x = normal(rng, M, N)
-    run = launches.run(student, "softmax_dropout", x, 0.5, 3)
+    run = launches.run(student, "softmax_dropout", x, rate, 3)
     launches.only_triton(run.ops, M * N)
     launches.one_launch(run)
     launches.loaded(run, M * N, M * N)
-    launches.stored(run, 2 * M * N, 2 * M * N, because="p and out, and no mask")
+    launches.stored(run, 2 * M * N, 2 * M * N, because="p and out, two tensors, and no mask")
     out, _ = expect.arrays(run.value, ("out", "p"))
-    want = _dropped(oracles.softmax(x), _kept(3, 0.5, M, N), 0.5)
+    want = _dropped(oracles.softmax(x), _kept(3, rate, M, N), rate)
     expect.close(out, want, because=KEPT, n=N, dtype="float32", what="out")
 
 
@@ -239,6 +240,16 @@ def test_a_trial_is_a_launch_that_can_be_repeated(student, rng):
                 dtype="float32",
                 what="result of a trial",
             )
+
+
+@task("softmax_persistent", gate=False, holds=("searched_once",))
+def test_a_single_config_is_measured_as_well(student, rng):
+    """One config: its seconds may be what somebody logs.   Oracle: the calls of measure."""
+    x = uneven(rng, 5, 18)
+    seen = student.probe.tuned(CONFIGS[:1], [x, x], [1.0])
+    because = "every config is measured once, whether or not there is a choice"
+    trials = [len(row["trials"]) for row in seen["calls"]]
+    expect.equal(trials, [1, 0], because=because, what="trials")
 
 
 @task("softmax_persistent", holds=("objects",))

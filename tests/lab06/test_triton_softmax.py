@@ -384,10 +384,10 @@ def test_a_row_that_sees_one_key_gives_it_all(student, rng):
 
 @task("softmax_scaled_masked", holds=("mask_shapes",))
 def test_a_mask_of_one_axis_belongs_to_the_columns(student, rng):
-    """As many rows as columns, a mask of (N,).   Oracle: scaled_dot_product_attention in
-    float64."""
+    """As many rows as columns, a mask of (N,), and one of (N, 1), which belongs to the rows.
+    Oracle: scaled_dot_product_attention in float64."""
     seen = torch.arange(9) != 4
-    for mask in (seen, torch.zeros(9).masked_fill(~seen, -INF)):
+    for mask in (seen, torch.zeros(9).masked_fill(~seen, -INF), seen.reshape(9, 1)):
         call = calls.masked(normal(rng, 9, 9), mask)
         launches.right(calls.run(student, call), call)
 
@@ -698,6 +698,18 @@ def test_hidden_blocks_and_rows(student, rng):
         because="a maximum of -inf must not be subtracted from -inf: that is NaN",
         n=40,
     )
+
+
+@task("online_softmax", holds=("values", "in_blocks"))
+def test_many_small_weights_count_together(student):
+    """One logit of 0 and 8,191 of -16.1: each weighs less than a rounding error, all of them 8e-4.
+    Oracle: torch.softmax in float64."""
+    for place in (0, 4_000, 8_191):
+        x = torch.full((1, 8192), -16.1)
+        x[0, place] = 0.0
+        run = launches.run(student, "online_softmax", x, 64)
+        because = "a block far below the maximum is small, and there are many of them"
+        _is(run.value, oracles.softmax(x), because=because, n=100)
 
 
 @task("online_softmax", gate=False, holds=("in_blocks", "axes"))

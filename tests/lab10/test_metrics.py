@@ -207,6 +207,16 @@ def test_each_part_of_the_slo(student):
         _agree(student.metrics(outputs, 4.0, slo), {"request_goodput": good / 4}, because)
 
 
+@task("metrics", holds=("tpot",))
+def test_tokens_that_all_come_at_once(student):
+    """Two tokens at one time have a TPOT of 0, which counts in mean, median and p99.
+    Oracle: by hand, with times that floats have exactly."""
+    outputs = [Output(9, 2, 0.5, [0.0], 0.5), Output(9, 3, 0.5, [0.25, 0.25], 1.0)]
+    got = student.metrics(outputs, 4.0, Slo(500.0))
+    want = {"mean_tpot_ms": 125.0, "median_tpot_ms": 125.0, "std_tpot_ms": 125.0}
+    _agree(got, {**want, "mean_itl_ms": 500.0 / 3}, ": 0 is a value, a missing one is not")
+
+
 @task("metrics", gate=False, holds=("success", "none_is_zero", "no_time", "short_time"))
 def test_nothing_to_count(student):
     """No success, or single tokens only: 0.0, and no time is refused.   Oracle: the contract."""

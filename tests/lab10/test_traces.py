@@ -205,6 +205,9 @@ def test_which_line_is_named(student, rng, tmp_path):
         _refused(student, "load_azure", _write(tmp_path / "c.csv", lines), line, "a field too many")
     lines = [*good[:4], "first", *good[5:7], "second", *good[8:]]
     _refused(student, "load_azure", _write(tmp_path / "two.csv", lines), 5, "the first of two")
+    lines = [*good[:4], good[1].replace("2023", "2022", 1), *good[5:7], "second", *good[8:]]
+    what = "a time before the row above, and a broken row further down"
+    _refused(student, "load_azure", _write(tmp_path / "both.csv", lines), 5, what)
     lines = [*good, ""]
     _refused(student, "load_azure", _write(tmp_path / "e.csv", lines, "\n", True), 11, "empty row")
     for what, lines in (
@@ -289,6 +292,7 @@ BY_HAND = {
     "513": ([0, 7], 513, 3, [0, -7], {}),
     "long_hashes_that_repeat": ([0, 7], 1025, 1, [2**53 + 1, 3, 2**53 + 1], {}),
     "keys_that_nobody_asked_for": ([0, 7], 600, 2, [5, 9], {"type": "text", "turn": None}),
+    "ends_of_a_line_within_a_text": ([0, 7], 600, 2, [5, 9], {"text": "a\u2028b\u0085c\u2029"}),
 }
 
 
@@ -300,7 +304,7 @@ def test_lines_by_hand(student, tmp_path, case):
     Oracle: what was written."""
     times, prompt, out, hashes, others = BY_HAND[case]
     row = {"hash_ids": hashes, "output_length": out, **others, "input_length": prompt}
-    lines = [json.dumps({**row, "timestamp": time}) for time in times]
+    lines = [json.dumps({**row, "timestamp": time}, ensure_ascii=False) for time in times]
     want = [Req(i, time / 1000, prompt, out, hashes) for i, time in enumerate(times)]
     path = _write(tmp_path / "by_hand.jsonl", lines, "\n", True)
     _same_mooncake(student.load_mooncake(path), want)
@@ -377,6 +381,7 @@ def test_which_line_is_named_of_mooncake(student, rng, tmp_path):
         ("the first line", ["{}", *good], 1),
         ("the last line, without an end", [*good, "{"], len(good) + 1),
         ("the first of two", [*good[:2], "{", good[2], "}"], 3),
+        ("a time that goes back, then a broken line", [*rising, "{"], 3),
         ("an empty line at the end", [*good, "", ""], len(good) + 1),
     ):
         path = _write(tmp_path / "lines.jsonl", lines, "\n")

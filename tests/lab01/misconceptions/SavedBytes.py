@@ -176,3 +176,21 @@ saved_excludes_every_parameter = lines(
         '        if type(base).__name__ != "Parameter" and address not in self._excluded',
     ),
 )
+
+saved_address_given_to_another = lines(
+    """An address is remembered, and nothing keeps its storage alive: once that is freed, another
+    tensor gets the same address and is not counted.""",
+    (
+        "            self._storages[address] = storage\n",
+        "            self._storages[address] = None\n",
+    ),
+)
+
+saved_hooks_stay_after_an_error = lines(
+    """The hooks come off only when the block ends without an error; after one, whatever autograd
+    saves is still counted.""",
+    (
+        "        self._hooks.__exit__(*error)\n",
+        "        if error[0] is None:\n            self._hooks.__exit__(*error)\n",
+    ),
+)

@@ -308,3 +308,12 @@ tensor_parallelism_splits_the_blocks_inputs = lines(
         "split = (2 + 2 + 2 + 2 + 2 + 2 + 8 + 8) * sbh",
     ),
 )
+
+activation_log_sum_exp_whole = lines(
+    """The log-sum-exp of the fused kernel is taken to be whole on every rank; it has a number for
+    each head and row, and heads are split by tensor parallelism.""",
+    (
+        "            split += 4 * heads * batch * seq\n",
+        "            whole += 4 * heads * batch * seq\n",
+    ),
+)

@@ -193,3 +193,12 @@ attention_without_qk_norm = lines(
     head_dims more.""",
     ("params += 2 * config.head_dim", "params += 0"),
 )
+
+attention_mla_keys_as_wide_as_values = lines(
+    """The matrix up from the latent makes keys as wide as values; a head has qk_nope_head_dim
+    channels of a key and v_head_dim of a value.""",
+    (
+        "kv_rank * heads * (config.qk_nope_head_dim + config.v_head_dim)",
+        "kv_rank * heads * 2 * config.v_head_dim",
+    ),
+)

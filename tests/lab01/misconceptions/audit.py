@@ -105,3 +105,12 @@ audit_rounds_the_figure = lines(
     """A finding carries the figure itself; rounding is for printing.""",
     ("value = actual[claim.quantity]", "value = round(actual[claim.quantity], 2)"),
 )
+
+audit_one_claim_a_quantity = lines(
+    """Of several claims about one quantity only the last is looked at; each claim is true or false
+    for itself.""",
+    (
+        "    for claim in n.claims:\n",
+        "    for claim in {claim.quantity: claim for claim in n.claims}.values():\n",
+    ),
+)

@@ -87,3 +87,12 @@ bottleneck_without_other = lines(
         "    if not any(terms.values()):",
     ),
 )
+
+bottleneck_of_rounded_terms = lines(
+    """Terms are compared as they are printed, in GiB with one decimal: two that are close count as
+    equal, and the first wins. Compare bytes.""",
+    (
+        "max(terms, key=terms.__getitem__)",
+        "max(terms, key=lambda term: round(terms[term] / 2**30, 1))",
+    ),
+)

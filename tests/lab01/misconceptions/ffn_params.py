@@ -191,3 +191,20 @@ ffn_one_router_number_an_expert = lines(
     matrix, not one number an expert.""",
     ("router = config.hidden_size * config.num_experts\n", "router = config.num_experts\n"),
 )
+
+ffn_shared_experts_as_one = lines(
+    """The shared experts are counted as one MLP of their widths together, so their output biases
+    exist once; each of them is an MLP of its own.""",
+    (
+        "    return experts * _mlp_params(config, config.moe_intermediate_size) + router\n",
+        "    width = config.moe_intermediate_size\n"
+        "    shared = _mlp_params(config, config.n_shared_experts * width)\n"
+        "    return routed * _mlp_params(config, width) + shared + router\n",
+    ),
+)
+
+ffn_router_bias_of_the_chosen = lines(
+    """With active=True the router's bias is counted for the chosen experts only; the router asks
+    about all of them, and all of it counts.""",
+    ("        router += config.num_experts\n", "        router += routed\n"),
+)

@@ -139,3 +139,11 @@ fsdp_always_a_largest = lines(
     largest N is None then.""",
     ("        return first, None\n    last", "        return first, first\n    last"),
 )
+
+fsdp_lower_bound_needs_shards = lines(
+    """With nothing to shard only gpu_bytes is asked; at_least_bytes holds then as well.""",
+    (
+        "(1, None) if at_least_bytes <= whole <= gpu_bytes else None",
+        "(1, None) if whole <= gpu_bytes else None",
+    ),
+)

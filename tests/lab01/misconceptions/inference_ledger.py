@@ -62,3 +62,9 @@ inference_cache_of_one_sequence = lines(
     """Every sequence of the batch has a cache of its own.""",
     ("(config, batch, seq, dtype_bytes)", "(config, 1, seq, dtype_bytes)"),
 )
+
+inference_logits_follow_the_dtype = lines(
+    """The logits are priced by the weights' dtype; they are float32, 4 bytes each, whatever the
+    weights have.""",
+    ("other=4 * batch * config.vocab_size", "other=2 * dtype_bytes * batch * config.vocab_size"),
+)

@@ -114,3 +114,12 @@ token_in_full_layers_only = lines(
         "    return len(full) * values",
     ),
 )
+
+kv_rotary_part_in_16_bits = lines(
+    """The rotary part of a latent cache is taken to stay in 16 bits; all of the latent vector has
+    dtype_bytes a value.""",
+    (
+        "        values = config.kv_lora_rank + config.qk_rope_head_dim\n",
+        "        values = config.kv_lora_rank + config.qk_rope_head_dim * 2 / dtype_bytes\n",
+    ),
+)

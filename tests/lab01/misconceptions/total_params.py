@@ -134,3 +134,18 @@ total_a_norm_after_the_embedding = lines(
     """One norm follows the last layer; none stands before the first.""",
     ("layers + norm", "layers + 2 * norm"),
 )
+
+total_active_without_the_embedding = lines(
+    """With active=True the embedding of an untied model is left out as a mere look-up; embedding
+    and head both count.""",
+    (
+        "(1 if config.tie_word_embeddings else 2)",
+        "(1 if config.tie_word_embeddings or active else 2)",
+    ),
+)
+
+total_norm_biases_of_two_norms = lines(
+    """norm_bias is counted for two norms a layer; a layer has norms_per_layer of them, one or four
+    as well.""",
+    ("config.norms_per_layer * norm\n", "config.norms_per_layer * d + 2 * (norm - d)\n"),
+)

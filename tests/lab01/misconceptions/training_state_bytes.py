@@ -147,3 +147,12 @@ states_float32_gradients_of_bf16 = lines(
     a parameter.""",
     ('"bf16_fp32grads": (2, 4, 4 + 4 + 4)', '"bf16_fp32grads": (2, 2, 4 + 4 + 4)'),
 )
+
+state_blocks_across_both_moments = lines(
+    """Both moments are cut into blocks together; each moment has blocks of its own, and each a
+    last one that may not be full.""",
+    (
+        "        blocks = -(-n_params // 256)\n        optimizer += 2 * 4 * blocks\n",
+        "        blocks = -(-2 * n_params // 256)\n        optimizer += 4 * blocks\n",
+    ),
+)

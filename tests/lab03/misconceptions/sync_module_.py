@@ -22,14 +22,28 @@ frozen_parameters_stay_behind = lines(
 
 always_from_rank_0 = lines(
     """src is ignored and rank 0 sends; a replica restored on another rank would be lost.""",
-    ("broadcast(tensor, src=src)", "broadcast(tensor, src=0)"),
+    ("broadcast(dense, src=src)", "broadcast(dense, src=0)"),
 )
 
 means_of_the_starts = lines(
     """The ranks' numbers are averaged instead of taken from src: a mean of random layers has a
     smaller variance than any of them, and no rank's checkpoint survives.""",
     (
-        "dist.broadcast(tensor, src=src)",
-        "dist.all_reduce(tensor)\n            tensor.copy_(tensor / dist.get_world_size())",
+        "dist.broadcast(dense, src=src)",
+        "dist.all_reduce(dense)\n            dense.copy_(dense / dist.get_world_size())",
     ),
+)
+
+the_copy_is_forgotten = lines(
+    """A tensor that is not contiguous is received into a contiguous copy, and the copy is thrown
+    away: on every rank but src it keeps its own numbers.""",
+    ("            tensor.copy_(dense)\n", ""),
+)
+
+memory_is_sent_as_it_lies = lines(
+    """A tensor that does not fill its memory, such as every second column of a table, is handed to
+    the backend as it is: gloo sends the memory from its first element on, gaps included, and part
+    of the tensor never arrives.""",
+    ("tensor.contiguous()", "tensor"),
+    ("            tensor.copy_(dense)\n", ""),
 )

@@ -29,13 +29,13 @@ def shard_indices(n, rank, world_size, epoch=0, seed=0, shuffle=True, drop_last=
 
 @torch.no_grad()
 def sync_module_(module, src=0):
-    works, size = [], 0
-    for tensor in [*module.parameters(), *module.buffers()]:
-        works.append(dist.broadcast(tensor, src, async_op=True))
-        size += tensor.nbytes
-    for work in works:
+    tensors = [t.detach() for t in (*module.parameters(), *module.buffers())]
+    sent = [t.clone(memory_format=torch.contiguous_format) for t in tensors]
+    works = [dist.broadcast(one, src, async_op=True) for one in sent]
+    for work, tensor, one in zip(works, tensors, sent):
         work.wait()
-    return size
+        tensor.copy_(one)
+    return sum(one.nbytes for one in sent)
 
 
 def ring_all_reduce_(flat, group=None):
