@@ -73,8 +73,8 @@ def blend(prev: torch.Tensor, cur: torch.Tensor, extent: int, dim: int) -> torch
     of their axes, may be negative. Returns a new tensor of cur's shape and dtype; prev and cur stay
     as they are, since their other borders are still to be blended. Gradients reach both.
 
-    Raises ValueError for a negative extent, or shapes that differ elsewhere than along dim: a
-    length of 1 is not stretched, and an extent of 0 is no excuse.
+    Raises ValueError for a negative extent, or shapes that differ elsewhere than along dim, also
+    where extent is 0. A length of 1 is not stretched.
     Source: diffusers 0.42, AutoencoderKL.blend_v and blend_h (which write into cur).
     """
     # TODO(lab13.blend): One tile goes over into the next
@@ -95,8 +95,11 @@ def tiled_decode(
     The tiles are `tile_grid`'s along both axes. A pixel that several tiles show is blended along
     the height and along the width, and the weight of a tile is the product of the two: where four
     tiles meet, (1 - wy)(1 - wx), (1 - wy) wx, wy (1 - wx) and wy wx with the ramps wy and wx of
-    `blend`. Each tile is decoded once. An axis that fits into one tile is not cut, whether the
-    other one is or not; a latent that fits is one call.
+    `blend`. Where an overlap above half a tile lets three tiles of one axis share a pixel, the
+    newest is blended into what the two before it make together: with the ramps r2 of the newest and
+    r1 of the one before, the three weigh r2, (1 - r2) r1 and (1 - r2)(1 - r1); and so on for more.
+    Each tile is decoded once. An axis that fits into one tile is not cut, whether the other one is
+    or not; a latent that fits is one call.
 
     Peak memory, without gradients: the image once, one call of the decoder for one tile, and,
     beside these, never more than two rows of tiles (so borders may be views of their tiles). z and
@@ -125,13 +128,17 @@ def sliced_attention(
 
     q: (B, H, S, D); k: (B, H, T, D); v: (B, H, T, E), in one floating dtype and with any strides.
     Returns (B, H, S, E) in that dtype. Scores may be large: a softmax of thousands does not
-    overflow. The scores of a slice are (B, heads, queries, T) in that dtype, with heads at most
-    heads_per_slice and queries at most queries_per_slice; the last slice may be smaller, and a size
-    above what there is means all. Besides its inputs and the output a call holds one slice's
-    tensors: its scores, also before they are scaled, their softmax, its inputs and its result.
-    Slices are as large as allowed, each a product, a softmax and a product (no fused attention
-    call: it holds no scores). For inference: no gradient need pass.
-    Raises ValueError for a size below 1.
+    overflow. The scores of a slice and their softmax are (B, heads, queries, T) in that dtype, with
+    heads at most heads_per_slice and queries at most queries_per_slice; a size above what there is
+    means all. Slices are as large as allowed: 8 heads by 5 are slices of 5 and 3, not of 4 and 4.
+    Each is a product, a softmax and a product (no fused attention call: it holds no scores).
+
+    Peak memory: besides its inputs and the output (twice, where results are joined in the end) a
+    call holds the inputs and the result of one slice, and at most three tensors as large as a
+    slice's scores: these before they are scaled, scaled, and their softmax. A fourth, such as
+    what is left of the slice before, is one too many. For inference: no gradient need pass.
+
+    Raises ValueError where either size is below 1.
     Source: diffusers 0.42, enable_attention_slicing.
     """
     # TODO(lab13.sliced_attention): Attention a slice at a time
@@ -164,7 +171,7 @@ class SequentialOffload:
         raise NotImplementedError("lab13.SequentialOffload")
 
     def remove(self) -> None:
-        """Take the hooks off and bring everything back to fast memory."""
+        """Take the hooks off and bring everything back to fast memory, each tensor once."""
         # TODO(lab13.SequentialOffload): Every module's weights come and go with it
         raise NotImplementedError("lab13.SequentialOffload")
 
@@ -197,7 +204,8 @@ class ModelOffloadChain:
 
     def remove(self) -> None:
         """Take the hooks off and bring every component of seq back to fast memory, also before
-        `finish()`."""
+        `finish()`: each tensor that is away once. What is there already may stay, come once more,
+        or leave first."""
         # TODO(lab13.ModelOffloadChain): One component at a time
         raise NotImplementedError("lab13.ModelOffloadChain")
 
@@ -221,7 +229,8 @@ class GroupOffload:
         raise NotImplementedError("lab13.GroupOffload")
 
     def remove(self) -> None:
-        """Take the hooks off and bring all blocks back to fast memory."""
+        """Take the hooks off and bring all blocks back to fast memory: each tensor that is away
+        once. What is there already may stay, come once more, or leave first."""
         # TODO(lab13.GroupOffload): A few blocks at a time
         raise NotImplementedError("lab13.GroupOffload")
 

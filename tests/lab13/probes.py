@@ -347,7 +347,7 @@ def upstream_sizes(student, latent, tile, scale, overlaps):
 
 
 def attention(student, q, k, v, heads_per_slice, queries_per_slice):
-    """sliced_attention under two meters: its result, bytes alive at once and the largest piece;
+    """sliced_attention under two meters: its result, bytes alive at once and the largest tensor;
     FLOPs and the number of products, and which operations ran."""
     with meters.live_bytes() as live:
         out = student.sliced_attention(q, k, v, heads_per_slice, queries_per_slice)
@@ -359,6 +359,7 @@ def attention(student, q, k, v, heads_per_slice, queries_per_slice):
         "again": again,
         "peak_bytes": live.peak_bytes,
         "allocated_bytes": live.allocated_peak_bytes,
+        "largest_bytes": live.largest_bytes,
         "flops": log.matmul_flops,
         "products": len(products),
         "fused": sorted({name for name, _, _ in log.ops if "attention" in name}),

@@ -38,20 +38,30 @@ def test_every_slice_size_gives_the_same_attention(student, rng):
         expect.close(got, want, because=because, n=17, dtype="float32", what=what)
 
 
-@task("sliced_attention", holds=("of_heads", "of_queries", "held", "not_fused", "by_hand"))
-def test_a_slice_is_all_that_is_held(student, rng):
+@task(
+    "sliced_attention",
+    holds=("of_heads", "of_queries", "held", "no_fourth", "not_fused", "by_hand"),
+)
+@pytest.mark.parametrize(
+    ("s", "t", "d", "heads", "queries"),
+    [(512, 512, 16, 2, 64), (96, 4096, 2, 2, 32), (50, 8192, 2, 3, 20)],
+    ids=["512 keys", "4096 keys", "8192 keys"],
+)
+def test_a_slice_is_all_that_is_held(student, rng, s, t, d, heads, queries):
     """The peak is the output and one slice's tensors: 8 heads of 512 x 512 scores are 8 MiB, two
-    heads of 64 queries 0.25 MiB.   Oracle: sizes multiplied out, held against two meters."""
-    b, h, s, t, d = 1, 8, 512, 512, 16
-    heads, queries = 2, 64
+    heads of 64 queries 0.25 MiB. With many keys and narrow heads scores are nearly all there is, so
+    that a fourth tensor of a slice shows.   Oracle: sizes multiplied out, held against two
+    meters."""
+    b, h = 1, 8
     q, k, v = _qkv(rng, b, h, s, t, d, d)
     got = student.probe.attention(*_tensors(q, k, v), heads, queries)
     expect.equal(got["fused"], [], because="a fused call holds no scores that one could slice")
     scores, out = 4 * b * heads * queries * t, 4 * b * h * s * d
     # Scores, what they were before the scale, and their softmax; inputs that a product copies;
-    # results that are collected before they are joined.
+    # results that are collected before they are joined. Beside 4096 or 8192 keys all but the
+    # scores is less than a third of one slice's.
     limit = 3 * scores + 2 * out + 4 * (4 * b * heads * t * d)
-    because = "one slice of the scores and its softmax at a time: cut by heads and by queries"
+    because = "one slice at a time, by heads and by queries: three tensors as large as its scores"
     expect.at_most(got["peak_bytes"], limit, because=because, what="peak bytes", unit="bytes")
     expect.at_most(
         got["allocated_bytes"], limit + MIB // 4, because=because, what="allocated", unit="bytes"
@@ -76,6 +86,22 @@ def test_slices_are_as_large_as_allowed(student, rng):
     expect.at_most(got["products"], 2 * 3 * 4, because=because, what="matrix products")
     want = oracles.attention(q, k, v)
     expect.close(got["out"], want, because="it is attention", n=t, dtype="float32")
+
+
+@task("sliced_attention", holds=("as_large", "even", "rest"))
+@pytest.mark.parametrize(("heads", "queries"), [(5, 16), (5, 8), (2, 13)])
+def test_slices_are_not_evened(student, rng, heads, queries):
+    """8 heads and 24 queries of 500 keys: the largest tensor is the scores of a whole slice, also
+    where what is left is much less than a slice.   Oracle: heads x queries x keys of 4 bytes; the
+    storage meter; float64 softmax computed in one piece."""
+    q, k, v = _qkv(rng, 1, 8, 24, 500, 2, 2)
+    got = student.probe.attention(*_tensors(q, k, v), heads, queries)
+    expect.close(
+        got["out"], oracles.attention(q, k, v), because="it is attention", n=500, dtype="float32"
+    )
+    because = "a slice has as many heads and queries as are allowed, and only the last one fewer"
+    whole = 4 * heads * queries * 500
+    expect.bytes(got["largest_bytes"], whole, because=because, what="the largest tensor")
 
 
 @task("sliced_attention", holds=("all_of_it", "as_large"))
@@ -147,9 +173,11 @@ def test_a_view_is_cut_without_changing_it(student, rng):
 
 @task("sliced_attention", gate=False, holds=("size_below_one",))
 def test_a_slice_of_nothing_is_refused(student, rng):
-    """A size below 1 would be no slice.   Oracle: ValueError."""
+    """A size below 1 would be no slice: one of the two, both, also where the other one is above
+    what there is and where their product or their sum is 1 and more.   Oracle: ValueError."""
     q, k, v = _tensors(*_qkv(rng, 1, 2, 4, 4, 2, 2))
-    for heads, queries in ((0, 4), (2, 0), (-1, 4), (2, -3), (0, 0)):
+    single = [(0, 4), (2, 0), (-1, 4), (2, -3), (0, 99), (99, 0), (-7, 99), (99, -7)]
+    for heads, queries in (*single, (0, 0), (-1, -2), (-3, -3), (0, -1), (-1, 0)):
         with expect.raises(ValueError, because="a slice holds one head and one query at least"):
             student.sliced_attention(q, k, v, heads, queries)
 

@@ -174,7 +174,10 @@ TILINGS = [(6, 2, 2), (5, 1, 3), (4, 0, 2), (6, 3, 2), (5, 4, 2), (64, 16, 2)]
 TILINGS += [(9, 2, 2), (10, 3, 1), (13, 5, 2)]
 
 
-@task("tiled_decode", holds=("image", "size", "ramps", "product", "one_axis_fits", "fits", "batch"))
+@task(
+    "tiled_decode",
+    holds=("image", "size", "ramps", "product", "three", "one_axis_fits", "fits", "batch"),
+)
 @pytest.mark.parametrize(
     "latent",
     [(13, 9), (9, 13), (13, 2), (1, 13)],
@@ -182,7 +185,8 @@ TILINGS += [(9, 2, 2), (10, 3, 1), (13, 5, 2)]
 )
 def test_each_pixel_is_its_tiles_weighted(student, rng, latent):
     """Tiles that disagree, each with its own mean and slopes, for nine tilings of 13 x 9 latent
-    pixels, and of latents that are narrower than the overlap.
+    pixels, also where five tiles of an axis share a pixel, and of latents that are narrower than
+    the overlap.
     Oracle: NumPy in float64, each tile's weight in each pixel in closed form."""
     height, width = latent
     z = _latent(rng, 2, 4, height, width)

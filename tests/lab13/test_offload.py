@@ -405,7 +405,7 @@ def _course(student, rng, kind, count, happens, **settings):
     return [([tuple(move) for move in moves], list(there)) for moves, there in got["found"]]
 
 
-@task("ModelOffloadChain", gate=False, holds=("remove",))
+@task("ModelOffloadChain", gate=False, holds=("remove", "back_once"))
 def test_the_chain_comes_back(student, rng):
     """remove() brings each tensor back once, and later calls move nothing.   Oracle: counts."""
     _removed(_chain(student, rng, 2))
@@ -548,11 +548,13 @@ def test_a_skipped_last_block_leaves_no_second_group(student, rng):
     expect.equal(list(got["seen"]), want, because=because, what="fast bytes when blocks ran")
 
 
-@task("GroupOffload", gate=False, holds=("remove", "hooks_off", "no_group"))
+@task("GroupOffload", gate=False, holds=("remove", "back_once", "hooks_off", "no_group"))
 def test_the_blocks_come_back(student, rng):
-    """remove() brings each tensor back once, and later calls move nothing; k below 1 is refused.
+    """remove() brings each tensor back once, also while a group is there and with a weight that
+    two groups share, and later calls move nothing; k below 1 is refused.
     Oracle: counts; ValueError."""
-    _removed(_grouped(student, rng, 4, 2, skip=(3,), steps=1))
+    for more in ({}, {"tie": (1, 2)}):
+        _removed(_grouped(student, rng, 4, 2, skip=(3,), steps=1, **more))
     for k in (0, -2):
         with expect.raises(ValueError, because="a group holds one block at least"):
             _grouped(student, rng, 3, k)

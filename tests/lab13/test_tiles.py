@@ -281,7 +281,7 @@ def test_gradients_reach_both_tiles(student, rng):
 NEGATIVE = "there is no ramp of -1 pixels"
 
 
-@task("blend", gate=False, holds=("negative", "shapes", "not_stretched", "zero_is_no_excuse"))
+@task("blend", gate=False, holds=("negative", "shapes", "not_stretched", "shapes_without_a_ramp"))
 def test_tiles_that_do_not_fit_are_refused(student):
     """A negative ramp; tiles with other rows, channels, images, axes; one of either side that could
     be stretched to the other; all of it with a ramp and without.   Oracle: the contract."""

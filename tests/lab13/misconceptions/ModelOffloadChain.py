@@ -119,3 +119,14 @@ moves_a_components_old_tensors = lines(
         "        for tensor in self.listed[part]:\n",
     ),
 )
+
+moves_while_it_looks = lines(
+    """Each component leaves as soon as its own name is found, so those in front of a wrong name are
+    away when the error comes. Look at all names first, then move.""",
+    (
+        'named once")\n',
+        'named once")\n            self.move(components[name], to_slow)\n',
+    ),
+    ("        for part in self.chain:\n            self.move(part, to_slow)\n", ""),
+    gate=False,
+)

@@ -97,3 +97,18 @@ the_old_buffer_leaves = lines(
         "        for tensor in part.brought[0]:\n            self.to_slow(tensor)\n",
     ),
 )
+
+moves_what_is_saved = lines(
+    """What a state_dict names was moved. A buffer that is not saved (persistent=False, such as a
+    table of angles) takes memory as well: take parameters() and buffers().""",
+    (
+        "    return [*module.parameters(recurse=False), *module.buffers(recurse=False)]\n",
+        "    saved = module.state_dict(keep_vars=True).items()\n"
+        '    return list({id(t): t for name, t in saved if "." not in name}.values())\n',
+    ),
+    (
+        "        for tensor in [*module.parameters(), *module.buffers()]:\n",
+        "        parts = [t for part in module.modules() for t in own_tensors(part)]\n"
+        "        for tensor in {id(t): t for t in parts}.values():\n",
+    ),
+)

@@ -178,3 +178,14 @@ rounding_decides = lines(
     ("    if abs(new[0] - old[0]) > 1e-9 * old[0]:\n", "    if new[0] != old[0]:\n"),
     ("o[0] <= fastest * (1 + 1e-9)]", "o[0] <= fastest]"),
 )
+
+gives_up_residents_by_size = lines(
+    """Components left in the order of their weights, the largest first. Often a small one that is
+    called once is enough: every set of residents is a candidate, not only those of one order.""",
+    (
+        "    for stay in itertools.product((True, False), repeat=len(components)):\n",
+        "    order = sorted(components, key=lambda c: -c.weight_bytes)\n"
+        "    for gone in range(len(order) + 1):\n"
+        "        stay = [c not in order[:gone] for c in components]\n",
+    ),
+)

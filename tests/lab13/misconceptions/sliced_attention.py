@@ -88,9 +88,11 @@ softmax_over_the_queries = lines(
     ("scores.softmax(-1)", "scores.softmax(-2)"),
 )
 
+WIDE = """Scores, or their softmax, were made in float32 whatever the inputs' dtype: for fp16 that
+is twice the bytes that slicing is there to save."""
+
 scores_are_widened_to_float32 = lines(
-    """The scores were made in float32 whatever the inputs' dtype: for fp16 that is twice the bytes
-    that slicing is there to save.""",
+    WIDE,
     (
         "            scores = (q[:, some, rows] * q.shape[3] ** -0.5) @ "
         "k[:, some].transpose(2, 3)\n",
@@ -123,5 +125,40 @@ leaves_the_last_queries_out = lines(
     (
         "range(0, queries, queries_per_slice)",
         "range(0, queries - queries_per_slice + 1, queries_per_slice)",
+    ),
+)
+
+softmax_is_widened_to_float32 = lines(
+    WIDE,
+    (
+        "scores.softmax(-1) @",
+        "scores.softmax(-1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype) @",
+    ),
+)
+
+keeps_the_slice_before = lines(
+    """What a slice computed keeps its memory as long as a name points to it: scores, scaled scores
+    and softmax of the last slice are still there while the next one's scores are made, a fourth
+    tensor of that size. Let them go with `del`, or compute in place.""",
+    (
+        "            scores = (q[:, some, rows] * q.shape[3] ** -0.5) @ "
+        "k[:, some].transpose(2, 3)\n"
+        "            out[:, some, rows] = scores.softmax(-1) @ v[:, some]\n"
+        "            del scores  # or it is still there while the next slice's are made\n",
+        "            scores = q[:, some, rows] @ k[:, some].transpose(2, 3)\n"
+        "            scaled = scores * q.shape[3] ** -0.5\n"
+        "            weights = scaled.softmax(-1)\n"
+        "            out[:, some, rows] = weights @ v[:, some]\n",
+    ),
+)
+
+slices_are_evened = lines(
+    """The slices were made equally large: 8 heads by 5 as 4 and 4. A slice has as many heads and
+    queries as it may, and the last one what is left: 5 and 3.""",
+    (
+        "    out = q.new_empty(*q.shape[:3], v.shape[3])\n",
+        "    out = q.new_empty(*q.shape[:3], v.shape[3])\n"
+        "    heads_per_slice = -(-heads // -(-heads // heads_per_slice))\n"
+        "    queries_per_slice = -(-queries // -(-queries // queries_per_slice))\n",
     ),
 )

@@ -79,3 +79,14 @@ shared_pixels_go_to_the_earlier_tile = lines(
         "    return [*grid, (start, L, start + overlap if grid else 0, L)]\n",
     ),
 )
+
+an_axis_that_fits_is_not_checked = lines(
+    """An axis that fits into one tile is answered before the overlap is looked at, so one that is
+    negative, or as large as a tile, passes there and stops the next, longer axis. Check the
+    arguments first, whatever the axis.""",
+    (
+        "    if L < 1 or tile < 1:\n",
+        "    if 1 <= L <= tile:\n        return [(0, L, 0, L)]\n    if L < 1 or tile < 1:\n",
+    ),
+    gate=False,
+)

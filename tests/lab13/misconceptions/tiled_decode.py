@@ -158,3 +158,30 @@ one_grid_for_both_axes = lines(
         "rows = columns = tile_grid(height, tile, overlap)",
     ),
 )
+
+keeps_the_right_border_unblended = lines(
+    """The right border is kept before the tile is blended with its left neighbour. With an overlap
+    above half a tile a third tile still has its share in those pixels, and drops out there: the
+    image steps. Keep the border of what the tile has become.""",
+    (
+        "            if left is not None:\n",
+        "            border = here[..., here.shape[-1] - extent :].clone()\n"
+        "            if left is not None:\n",
+    ),
+    (
+        "            left = here[..., here.shape[-1] - extent :].clone()\n",
+        "            left = border\n",
+    ),
+)
+
+a_share_is_checked_after_rounding = lines(
+    """A share was rounded first and then held against the bounds. A small negative one is rounded
+    to 0 and passes: a share outside of [0, 1) is refused as it is.""",
+    (
+        "        if not 0 <= overlap < 1:\n"
+        '            raise ValueError(f"overlap is {overlap}; '
+        'a share of the tile must be in [0, 1).")\n',
+        "",
+    ),
+    gate=False,
+)
