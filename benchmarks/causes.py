@@ -139,7 +139,7 @@ class LabMeasurement:
         for task in (task for task in self.given.lab.tasks if task.id in asked):
             with self._run_of(self.given.base, task.id, PUBLIC_SEED) as run:
                 status, _ = self._status(run, task.id)
-            if status not in (TaskStatus.DONE, TaskStatus.NOT_VERIFIED):
+            if status not in (TaskStatus.DONE, TaskStatus.NOT_VERIFIED, TaskStatus.NOT_STARTED):
                 failing = [row for row in run.known(task.id) if not row.status.is_pass]
                 lines = f"{failing[0].case.id}: {'; '.join(failing[0].lines)}" if failing else ""
                 self.found.failing_base.append(f"`{task.id}` is {status}: {lines}")

@@ -3,11 +3,13 @@
     benchmarks/wrong_answers/labNN/<edit files>   a right answer, written from the page alone
     benchmarks/wrong_answers/labNN/answers.toml   [[answer]] task, name, mistake (one sentence),
                                                   changes = [[old, new], ...], file if it is not
-                                                  the task's, weak if the contract may admit it
+                                                  the task's, weak if the contract may admit it,
+                                                  wrong_for (an input, for readers)
     benchmarks/wrong_answers/labNN/judged.toml    [task.name] "<misconception>" = "right" | "wrong"
 
 An old text stands exactly once in the file that is changed, after the changes before it. A file
-that is not there is the reference's. A person judges, by both sentences.
+that is not there is the reference's; a task that the right answer leaves as it was shipped is
+given whole by its wrong answers. A person judges, by both sentences.
 """
 
 from __future__ import annotations

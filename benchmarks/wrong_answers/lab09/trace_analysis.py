@@ -433,7 +433,7 @@ def diagnose(trace: Trace, peers: Sequence[Trace] = ()) -> list[Finding]:
     SHARE_AT_LEAST is no finding: every trace has a little of everything. A trace without a finding,
     or without GPU work, gives an empty list. `fix` says in a few words what to do.
     """
-    work = [event for event in trace.events if event.cat in GPU_CATEGORIES]
+    work = [event for event in trace.events if event.cat in GPU_CATEGORIES and event.dur_us > 0]
     if not work:
         return []
     busy = _union((event.ts_us, event.end_us) for event in work)
