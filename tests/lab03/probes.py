@@ -101,7 +101,7 @@ class _Mixed(nn.Module):
         self.register_buffer("rows", torch.zeros(50)[:7])
         if strided:
             self.register_buffer("columns", torch.zeros(4, 6)[:, ::2])
-            self.turned = nn.Parameter(torch.zeros(3, 2).t(), requires_grad=False)
+            self.turned = nn.Parameter(torch.zeros(3, 2).t())
 
 
 def synced(student, world_size, src, seed, strided=False):

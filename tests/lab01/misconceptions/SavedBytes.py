@@ -184,6 +184,7 @@ saved_address_given_to_another = lines(
         "            self._storages[address] = storage\n",
         "            self._storages[address] = None\n",
     ),
+    gate=False,
 )
 
 saved_hooks_stay_after_an_error = lines(
@@ -193,4 +194,5 @@ saved_hooks_stay_after_an_error = lines(
         "        self._hooks.__exit__(*error)\n",
         "        if error[0] is None:\n            self._hooks.__exit__(*error)\n",
     ),
+    gate=False,
 )

@@ -316,4 +316,5 @@ activation_log_sum_exp_whole = lines(
         "            split += 4 * heads * batch * seq\n",
         "            whole += 4 * heads * batch * seq\n",
     ),
+    gate=False,
 )

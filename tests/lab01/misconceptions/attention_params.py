@@ -201,4 +201,5 @@ attention_mla_keys_as_wide_as_values = lines(
         "kv_rank * heads * (config.qk_nope_head_dim + config.v_head_dim)",
         "kv_rank * heads * 2 * config.v_head_dim",
     ),
+    gate=False,
 )

@@ -201,10 +201,12 @@ ffn_shared_experts_as_one = lines(
         "    shared = _mlp_params(config, config.n_shared_experts * width)\n"
         "    return routed * _mlp_params(config, width) + shared + router\n",
     ),
+    gate=False,
 )
 
 ffn_router_bias_of_the_chosen = lines(
     """With active=True the router's bias is counted for the chosen experts only; the router asks
     about all of them, and all of it counts.""",
     ("        router += config.num_experts\n", "        router += routed\n"),
+    gate=False,
 )

@@ -146,4 +146,5 @@ fsdp_lower_bound_needs_shards = lines(
         "(1, None) if at_least_bytes <= whole <= gpu_bytes else None",
         "(1, None) if whole <= gpu_bytes else None",
     ),
+    gate=False,
 )

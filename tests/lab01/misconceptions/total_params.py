@@ -142,6 +142,7 @@ total_active_without_the_embedding = lines(
         "(1 if config.tie_word_embeddings else 2)",
         "(1 if config.tie_word_embeddings or active else 2)",
     ),
+    gate=False,
 )
 
 total_norm_biases_of_two_norms = lines(

@@ -155,4 +155,5 @@ state_blocks_across_both_moments = lines(
         "        blocks = -(-n_params // 256)\n        optimizer += 2 * 4 * blocks\n",
         "        blocks = -(-2 * n_params // 256)\n        optimizer += 4 * blocks\n",
     ),
+    gate=False,
 )

@@ -38,6 +38,7 @@ the_copy_is_forgotten = lines(
     """A tensor that is not contiguous is received into a contiguous copy, and the copy is thrown
     away: on every rank but src it keeps its own numbers.""",
     ("            tensor.copy_(dense)\n", ""),
+    gate=False,
 )
 
 memory_is_sent_as_it_lies = lines(
@@ -46,4 +47,5 @@ memory_is_sent_as_it_lies = lines(
     of the tensor never arrives.""",
     ("tensor.contiguous()", "tensor"),
     ("            tensor.copy_(dense)\n", ""),
+    gate=False,
 )

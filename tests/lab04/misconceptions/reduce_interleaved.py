@@ -8,6 +8,15 @@ interleaved_without_a_barrier = lines(
     (f"{_ADDS};\n        __syncthreads();", f"{_ADDS};"),
 )
 
+interleaved_syncwarp_between_warps = lines(
+    """__syncwarp() is left in a step whose partner is in another warp, from s = 32 on: it orders 32
+    lanes and nobody else. What another warp has written needs __syncthreads().""",
+    (
+        f"{_ADDS};\n        __syncthreads();",
+        f"{_ADDS};\n        if (s <= 16) __syncwarp();\n        else __syncthreads();",
+    ),
+)
+
 interleaved_reads_before_a_barrier = lines(
     """sdata is read before any barrier: the first step already needs what other threads have put
     there. __syncthreads() after filling it.""",

@@ -226,3 +226,24 @@ divided_by_the_logits = lines(
         "losses.sum() / ((labels != ignore_index).sum() * V)",
     ),
 )
+
+labels_are_narrowed = lines(
+    """A label becomes an int32 before it is compared with ignore_index, which may be any int64:
+    another number then counts as ignored, or it counts as a column.""",
+    (
+        "label = tl.load(labels_ptr + row * labels_stride)\n",
+        "label = tl.load(labels_ptr + row * labels_stride).to(tl.int32)\n",
+    ),
+)
+
+losses_have_the_dtype_of_logits = lines(
+    """Each row's loss is stored in the dtype of the logits, and the mean is of rounded ones; the
+    loss is float32.""",
+    (
+        "    losses = torch.empty(M, dtype=torch.float32, device=logits.device)\n"
+        "    lse = torch.empty_like(losses)\n",
+        "    losses = torch.empty(M, dtype=logits.dtype, device=logits.device)\n"
+        "    lse = torch.empty(M, dtype=torch.float32, device=logits.device)\n",
+    ),
+    ("return losses.sum() /", "return losses.float().sum() /"),
+)

@@ -1,4 +1,4 @@
-from grader.suite import misconception
+from grader.suite import lines, misconception
 
 
 @misconception()
@@ -55,3 +55,16 @@ def always_float32(x):
     x = x.float()
     e = torch.exp(x - x.amax(dim=1, keepdim=True))
     return e / e.sum(dim=1, keepdim=True)
+
+
+the_mean_is_subtracted = lines(
+    """The row's mean is subtracted before exp, not its maximum: what lies more than 88 above the
+    mean still overflows.""",
+    ("maxima = x.amax(dim=1, keepdim=True)", "maxima = x.mean(dim=1, keepdim=True)"),
+)
+
+float64_goes_through_float32 = lines(
+    """float64 is computed in float32 and converted back, which loses half of its digits.""",
+    ("    differences = x - maxima\n", "    differences = x.float() - maxima.float()\n"),
+    ("    return exponentials / sums\n", "    return (exponentials / sums).to(x.dtype)\n"),
+)

@@ -216,3 +216,15 @@ second_pass_with_the_block_s_maximum = lines(
         '        p = tl.exp(x - tl.where(top == -float("inf"), 0.0, top)) / d',
     ),
 )
+
+one_column_is_always_one = lines(
+    """Rows of one column are filled with ones; one that is -inf sees nothing, and is 0.""",
+    (
+        "    online_softmax_kernel[(M,)](\n"
+        "        rows, out, N, *rows.stride(), BLOCK=block, num_warps=warps_for(block)\n",
+        "    if N == 1:\n"
+        "        return torch.ones_like(out)\n"
+        "    online_softmax_kernel[(M,)](\n"
+        "        rows, out, N, *rows.stride(), BLOCK=block, num_warps=warps_for(block)\n",
+    ),
+)

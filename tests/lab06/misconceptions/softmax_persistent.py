@@ -148,3 +148,13 @@ one_search_for_each_width = lines(
         "        if key not in self.best:\n",
     ),
 )
+
+programs_of_the_first_input = lines(
+    """What is kept is the number of programs that the first input could use, min(num_programs, M);
+    a later one with more rows gets no more. Keep the config.""",
+    (
+        "            self.best[key] = self.configs[seconds.index(min(seconds))]\n",
+        "            programs, warps = self.configs[seconds.index(min(seconds))]\n"
+        "            self.best[key] = min(programs, x.numel() // x.shape[-1]), warps\n",
+    ),
+)

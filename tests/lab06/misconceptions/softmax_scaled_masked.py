@@ -171,6 +171,17 @@ lowest_number_instead_of_inf = lines(
     ),
 )
 
+rows_of_low_logits_are_hidden = lines(
+    """A row whose largest logit is -1e30 or below is taken for one that sees nothing, and gets
+    zeros; only -inf hides. Low logits have weights like any others.""",
+    (
+        "    p = e / tl.where(total == 0.0, 1.0, total)\n"
+        "    tl.store(out_ptr + row * N + cols, p.to",
+        "    p = tl.where(top <= -1e30, 0.0, e / tl.where(total == 0.0, 1.0, total))\n"
+        "    tl.store(out_ptr + row * N + cols, p.to",
+    ),
+)
+
 lowest_masks_hide = lines(
     """A very low number in a float mask is taken for -inf. It hides a logit beside others, but a
     row of nothing else has equal weights, not zeros: only -inf hides.""",
@@ -193,4 +204,13 @@ rows_below_minus_1e9_see_nothing = lines(
     """A row whose maximum is very low is taken for one that sees nothing; only a maximum of -inf
     says that, and any other is subtracted.""",
     ('tl.where(top == -float("inf"), 0.0, top)', "tl.where(top < -1e9, 0.0, top)"),
+)
+
+mask_is_rounded_to_the_dtype_of_x = lines(
+    """An additive mask of float32 is rounded to the dtype of x before it is added; all arithmetic
+    is in float32.""",
+    (
+        "            s = s + mask.to(tl.float32)\n",
+        "            s = s + mask.to(x_ptr.dtype.element_ty).to(tl.float32)\n",
+    ),
 )

@@ -302,3 +302,12 @@ a_hit_loses_its_hash = lines(
         "            self",
     ),
 )
+
+free_blocks_are_counted_each_time = lines(
+    """num_free goes over all blocks each time it is asked; it is asked at every step, and the
+    queue knows its length.""",
+    (
+        "        return len(self._blank) + len(self._cached)\n",
+        "        return sum(count == 0 for count in self._references[1:])\n",
+    ),
+)

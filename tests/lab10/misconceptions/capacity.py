@@ -173,3 +173,10 @@ a_block_on_all_gpus = lines(
         "return Capacity(num_blocks, kv_bytes_per_block * tp, concurrency)",
     ),
 )
+
+more_gpus_than_heads_always_fit = lines(
+    """Heads that do not divide are refused only where there are fewer GPUs than heads; with more
+    of them each head is copied, and their number must be a multiple of the heads.""",
+    ("    if heads % tp and tp % heads:", "    if tp < heads and heads % tp:"),
+    gate=False,
+)

@@ -150,3 +150,13 @@ each_row_must_be_later = lines(
     only a time *before* that is an error.""",
     ("if before is not None and time_ns < before:", "if before is not None and time_ns <= before:"),
 )
+
+empty_rows_at_the_end = lines(
+    """Blank space is stripped from the file's end, so that empty rows there are accepted; an empty
+    row is a row of another form.""",
+    (
+        '    lines = path.read_text(encoding="utf-8").splitlines()\n    if not lines or',
+        '    lines = path.read_text(encoding="utf-8").rstrip().splitlines()\n    if not lines or',
+    ),
+    gate=False,
+)

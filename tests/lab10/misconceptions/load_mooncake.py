@@ -54,8 +54,8 @@ the_last_line_is_lost = lines(
     """A last line without an end is a request, too; a loop over what stands before each line end
     loses it.""",
     (
-        '(path.read_text(encoding="utf-8").splitlines(), start=1):',
-        '(path.read_text(encoding="utf-8").split("\\n")[:-1], start=1):',
+        'text.removesuffix("\\n").split("\\n") if text else []',
+        'text.split("\\n")[:-1]',
     ),
 )
 
@@ -110,4 +110,17 @@ input_and_output_exchanged = lines(
     """input_length is the prompt and output_length what was generated; exchanged, a prefill-heavy
     trace becomes a decode-heavy one.""",
     ("prompt, out, hashes))\n    return requests", "out, prompt, hashes))\n    return requests"),
+)
+
+unicode_ends_lines = lines(
+    """str.splitlines() also ends a line at U+2028, U+0085 and others, which may stand within a text
+    of JSON; a line of this file ends at a line feed.""",
+    ('text.removesuffix("\\n").split("\\n") if text else []', "text.splitlines()"),
+)
+
+hashes_of_any_kind = lines(
+    """The three numbers are looked at and the hashes are not: a text or true among hash_ids is
+    taken for a hash.""",
+    ("for n in (time_ms, prompt, out, *hashes))", "for n in (time_ms, prompt, out))"),
+    gate=False,
 )

@@ -96,3 +96,14 @@ always_one_block_fewer = lines(
         "found = []\n    for content in hashes[: max(0, (num_tokens - 1) // block_size - 1)]:",
     ),
 )
+
+only_a_whole_hit_gives_one_back = lines(
+    """All hashes are looked up, and the last block is given back only where the hits are exactly
+    num_tokens; with the hash of a partly filled block, one more, they are more than that.""",
+    ("hashes[: (num_tokens - 1) // block_size]:", "hashes:"),
+    (
+        "        found.append(block)\n    return found",
+        "        found.append(block)\n    if len(found) * block_size == num_tokens:\n"
+        "        found.pop()\n    return found",
+    ),
+)

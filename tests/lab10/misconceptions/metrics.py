@@ -49,6 +49,17 @@ one_token_is_never_good = lines(
     ),
 )
 
+goodput_pairs_different_requests = lines(
+    """Goodput goes over the lists of TTFT, TPOT and latency side by side. Requests of one token
+    have no entry among the TPOTs, so from the first of them on values of different requests are
+    paired, and the last ones are dropped.""",
+    (
+        "    for out, tpot in zip(done, tpots, strict=True):\n",
+        "    several = [t for out, t in zip(done, tpots, strict=True) if out.output_tokens > 1]\n"
+        "    for out, tpot in zip(done, several, strict=False):\n",
+    ),
+)
+
 TPOT = "(out.latency_s - out.ttft_s) / (out.output_tokens - 1) if out.output_tokens > 1 else 0.0"
 
 divided_by_all_tokens = lines(

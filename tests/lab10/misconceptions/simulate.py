@@ -257,3 +257,16 @@ computes_the_context_again = lines(
         "compute_s = max(num_tokens, context_tokens) * cost.flops_per_token",
     ),
 )
+
+an_idle_step_waits_for_the_next_arrival = lines(
+    """A step that schedules nothing lets the clock go on to the next arrival; requests that wait
+    and are never scheduled are an error at once.""",
+    (
+        "        if not done.scheduled:\n",
+        "        if not done.scheduled and coming:\n"
+        "            now = max(now, coming[0].t_arrival_s)\n"
+        "            continue\n"
+        "        if not done.scheduled:\n",
+    ),
+    gate=False,
+)
