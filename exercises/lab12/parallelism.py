@@ -33,7 +33,8 @@ def rank_groups(
 
     sizes: the size of each parallel axis; an axis that is missing has size 1, and the world is the
     product of all. order: the axes joined by "-"; a rank is a number in mixed radix whose digits
-    are the rank's places along them, and the *leftmost* axis is the digit that changes fastest.
+    are the rank's places along them, and the *leftmost* axis is the digit that changes fastest. An
+    axis may have any name without a "-", also one that is a part of another's ("tp" and "etp").
     token: one axis ("dp") or several joined by "-", in any order ("dp-cp"). A group is the ranks
     that differ in the token's digits only. Ranks of a group ascend, groups ascend by their first
     rank.
@@ -91,8 +92,9 @@ def coll_time(op: str, nbytes: float, n: int, per_node: int, cluster: Cluster) -
         all_reduce        such a reduce_scatter, then such an all_gather
         all_to_all        (g-1)/n of nbytes inside, (n-g)/n between, and (n-1) * lat_s
 
-    One rank alone takes 0 s, whatever the operation. Raises ValueError for another op, for n or
-    per_node below 1, for an n that per_node does not divide, and for a "send" of n > 2.
+    One rank alone takes 0 s, whatever the operation; 0 bytes among several still take the latency.
+    Raises ValueError for another op, for n or per_node below 1, for an n that per_node does not
+    divide, and for a "send" of n > 2. All of that is asked of one rank alone, too.
     Source: nccl-tests, doc/PERFORMANCE.md (the factors of bus bandwidth).
     """
     # TODO(lab12.coll_time): Seconds of a collective
@@ -112,11 +114,11 @@ def validate(plan: Plan, model: Model, cluster: Cluster) -> list[Violation]:
     "tp_kv_heads": each has equally many key/value heads, or each head has equally many ranks.
     "pp_layers": each of the pp * vpp virtual stages has equally many layers, where the embedding
         (count_embedding) and the head (count_loss) are counted as a layer each. With a layout
-        instead: pp numbers from 1 on that add up to L, each a multiple of vpp.
+        instead: pp numbers from 1 on that add up to L, each a multiple of vpp; a layout counts
+        layers only, whatever count_embedding and count_loss are.
     "vpp_pp": virtual stages need a pipeline.
-    "vpp_micro": with vpp > 1 a rank's micro-batches come in whole rounds of pp. It is judged only
-        where "gbs" holds, since there is no number of micro-batches otherwise; the message gives
-        that number.
+    "vpp_micro": with vpp > 1 a rank's micro-batches come in whole rounds of pp; the message gives
+        their number. A plan that breaks "gbs" has no such number, so it cannot break this rule.
     "gbs": the global batch is a whole number of micro-batches on each data-parallel rank.
     "ep_experts": each expert-parallel rank has equally many experts (a dense model has no ep).
     "expert_grid": in a model with experts, the etp * ep ranks that share a layer's experts tile the
@@ -175,7 +177,8 @@ def memory(plan: Plan, model: Model) -> list[StageBytes]:
     min(m, p - s) of m; with v = vpp > 1, min(m * v, 2 * (p - s - 1) + (v - 1) * p + 1) chunks
     of 1/v of its layers. The last stage adds, once, n * 4 * h (divided by t with sp) and
     n * 4 * vocab / t: what norm and head read, and the logits in fp32.
-    Source: Korthikanti et al. 2022, table 2 (a GPT layer with ffn = 4h: sbh(34 + 5as/h));
+    Source: Korthikanti et al. 2022, arXiv 2205.05198, table 2 (a GPT layer with ffn = 4h:
+    sbh(34 + 5as/h));
     Megatron-LM, theoretical_memory_usage.py.
     """
     # TODO(lab12.memory): What each stage holds
@@ -316,9 +319,10 @@ def plan_search(model: Model, cluster: Cluster, gbs: int, objective: str = "time
         gbs as given and everything else as Plan has it,
     that `validate` accepts and whose fullest GPU (`memory`) has at most hbm_bytes. One plan beats
     another if it is no worse in both step_time's total_s and the bytes of the fullest GPU, and
-    better in one of them; all those are returned that none beats. objective: "time" puts the
-    fastest first, "bytes" the smallest. A step of 4,096 GPUs should not take minutes: ask first
-    what is cheap to ask.
+    better in one of them; all those are returned that none beats, each of them once (with tp 1,
+    etp 1 and etp tp are one plan). objective: "time" puts the fastest first, "bytes" the smallest;
+    plans that are equal in both come in any order. A step of 4,096 GPUs should not take minutes:
+    ask first what is cheap to ask.
     Raises ValueError for another objective or a gbs below 1.
     """
     # TODO(lab12.plan_search): All plans that no other beats

@@ -118,6 +118,7 @@ def test_stages_send_no_byte_twice(student):
     holds=(
         "alone",
         "latency",
+        "no_bytes",
     ),
 )
 def test_limits(student):
@@ -132,6 +133,9 @@ def test_limits(student):
     expect.close(
         idle, 14 * ODD.lat_s, "a ring of 8 takes 7 steps there and 7 back", n=8, what="empty"
     )
+    empty = [(op, 0, n, per_node) for op in OPS for n, per_node in ((4, 4), (4, 1), (16, 8))]
+    empty += [("send", 0.0, 2, 2), ("send", 0.0, 2, 1)]
+    _all(student, empty, ODD, "each step has its latency, however little it sends")
 
 
 @task(
@@ -142,6 +146,7 @@ def test_limits(student):
         "below_one",
         "not_divided",
         "send_of_three",
+        "alone_is_asked",
     ),
 )
 def test_groups_that_cannot_stand_are_refused(student):

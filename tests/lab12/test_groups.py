@@ -142,6 +142,40 @@ def test_two_axes_meet_in_one_rank(student):
     "rank_groups",
     gate=False,
     holds=(
+        "any_name",
+        "part_of_a_name",
+        "unplaced",
+        "joint",
+    ),
+)
+def test_names_may_be_parts_of_each_other(student):
+    """Axes tp and etp, dp and edp, x, xy and y: each is itself, in the order and in the token.
+    Oracle: an array with an axis for each digit; and the contract."""
+    named = "an axis is its whole name; what only begins or ends alike is another axis"
+    for sizes, order, tokens in (
+        ({"etp": 2, "tp": 2, "pp": 2}, "etp-tp-pp", ("etp", "tp", "etp-pp", "pp-tp")),
+        ({"tp": 2, "etp": 3, "dp": 2, "edp": 2}, "tp-etp-dp-edp", ("edp", "dp", "edp-etp")),
+        ({"x": 2, "xy": 3, "y": 2}, "xy-x-y", ("x", "y", "xy", "y-xy")),
+        ({"dp_cp": 2, "dp": 3, "cp": 2}, "cp-dp_cp-dp", ("dp_cp", "dp", "cp-dp")),
+    ):
+        got = student.map("rank_groups", [(sizes, order, token) for token in tokens])
+        for token, groups in zip(tokens, got, strict=True):
+            want = oracles.groups_from_an_array(sizes, order, token)
+            expect.equal(groups, want, named, f"{token} of {sizes} in order {order}")
+    for sizes, order, token in (
+        ({"tp": 2}, "etp-dp", "etp"),
+        ({"etp": 2}, "etp-dp", "tp"),
+        ({"etp": 2, "dp": 2}, "tp-dp", "dp"),
+        ({"dp": 2}, "tp-dp", "edp"),
+    ):
+        with expect.raises(ValueError, f"sizes {sizes}, order {order}, token {token} name no grid"):
+            student.rank_groups(sizes, order, token)
+
+
+@task(
+    "rank_groups",
+    gate=False,
+    holds=(
         "twice",
         "unplaced",
         "size_one",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -59,6 +60,9 @@ def _judge_front(plans, model, cluster, gbs, exact=True):
     """What plan_search found against brute force. Not exact: plans that differ from each other by
     rounding alone in time or bytes may be kept or left out."""
     every = oracle.every(model, cluster, gbs)
+    again = [_described(plan) for plan, times in Counter(plans).items() if times > 1]
+    because = "each plan comes once, in whatever way its sizes were come by"
+    expect.equal(again[:1], [], because, "plans that come twice")
     for plan in plans:
         said = oracle.broken(plan, model, cluster)
         because = "a plan that cannot be started is no plan"
@@ -118,6 +122,8 @@ def _judge_front(plans, model, cluster, gbs, exact=True):
         "valid_and_fits",
         "beats",
         "fastest",
+        "once",
+        "equals",
     ),
 )
 @pytest.mark.parametrize("case", SEARCHES)

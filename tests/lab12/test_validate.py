@@ -84,6 +84,12 @@ BROKEN = {
         (LLAMA3_70B, replace(DENSE, layout=(20, 21, 19, 20), vpp=2)),
         (LLAMA3_70B, replace(DENSE, layout=(20, 20, 20, 0, 20))),
         (LLAMA3_70B, replace(DENSE, layout=(41, 20, 20, -1))),
+        (LLAMA3_70B, replace(DENSE, layout=(20, 20, 20, 21), count_loss=True)),
+        (LLAMA3_70B, replace(DENSE, layout=(19, 20, 20, 20), count_embedding=True)),
+        (
+            LLAMA3_70B,
+            replace(DENSE, layout=(21, 20, 20, 21), count_embedding=True, count_loss=True),
+        ),
         (LLAMA31_405B, replace(DENSE, count_embedding=True)),
     ],
     "vpp_pp": [(LLAMA3_70B, Plan(8, 1, 1, 8, 1, 128, vpp=2))],
@@ -218,6 +224,7 @@ def test_one_rule_broken(student, rule):
         "copies_of_heads",
         "zero_kinds",
         "no_experts",
+        "layers_only",
     ),
 )
 def test_what_looks_forbidden_and_is_not(student):
@@ -234,6 +241,16 @@ def test_what_looks_forbidden_and_is_not(student):
         (LLAMA3_70B, replace(DENSE, layout=(17, 21, 21, 21)), "stages written by hand"),
         (LLAMA3_70B, replace(DENSE, layout=(1, 26, 26, 27)), "a stage of one layer"),
         (LLAMA31_405B, Plan(8, 2, 1, 4, 1, 64, layout=(61, 65)), "a layout of 126 layers"),
+        (
+            LLAMA3_70B,
+            replace(DENSE, layout=(20, 20, 20, 20), count_loss=True),
+            "a layout of 80 layers with count_loss",
+        ),
+        (
+            LLAMA3_70B,
+            replace(DENSE, layout=(19, 21, 20, 20), count_embedding=True, count_loss=True),
+            "a layout of 80 layers with count_embedding and count_loss",
+        ),
         (LLAMA3_70B, replace(DENSE, zero=0), "nothing sharded"),
         (LLAMA3_70B, replace(DENSE, recompute="none"), "nothing computed again"),
         (LLAMA3_70B, replace(DENSE, recompute="full"), "every layer computed again"),
@@ -282,7 +299,13 @@ def test_drawn_plans(student, rng):
             zero=int(rng.integers(0, 4)),
             shard=None if rng.random() < 0.8 else int(rng.choice([1, 2, 4])),
         )
-        rows.append((plan, models[i % len(models)], H100_64))
+        model = models[i % len(models)]
+        if i % 7 == 3:
+            layers = model.L + int(rng.choice([0, 0, 0, 1, -1, 2]))
+            each = layers // (pp * plan.vpp) * plan.vpp
+            split = (*[each] * (pp - 1), layers - (pp - 1) * each)
+            plan = replace(plan, layout=split)
+        rows.append((plan, model, H100_64))
     for (plan, model, cluster), found in zip(rows, student.map("validate", rows), strict=True):
         want = sorted(oracles.broken_rules(plan, model, cluster))
         got = _rules(found)

@@ -206,3 +206,25 @@ gradients_of_keys_stop_one_hop_short = lines(
     in the ring, one more than the keys and values themselves.""",
     ("(passes * (cp - 1) + cp) * layers * m)", "(passes * (cp - 1) + cp - 1) * layers * m)"),
 )
+
+all_groups_stand_as_the_first = lines(
+    """Only the group of rank 0 is looked at; where groups do not fill nodes evenly, another one can
+    cross from node to node although the first does not, and all wait for that one.""",
+    (
+        "        if world <= gpus or gpus % (stride * size) == 0:\n"
+        "            near = size  # whole groups fit into a node, side by side\n"
+        "        elif gpus % stride == 0 and size % (gpus // stride) == 0:\n"
+        "            near = gpus // stride\n"
+        "        else:\n"
+        "            near = 1\n",
+        "        nodes = [place * stride // gpus for place in range(size)]\n"
+        "        seen = {nodes.count(node) for node in nodes}\n"
+        "        near = seen.pop() if len(seen) == 1 else 1\n",
+    ),
+)
+
+the_first_stage_has_the_most_weights = lines(
+    """The gradients are those of the first stage; with a head, a last norm or a split by hand
+    another stage can have more parameters, and the step waits for the stage that has the most.""",
+    ("heaviest = max(range(pp), key=lambda s: stages[s].param)", "heaviest = 0"),
+)

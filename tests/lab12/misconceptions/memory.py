@@ -121,3 +121,21 @@ a_stage_of_1f1b_holds_one_micro_batch = lines(
     layers for p micro-batches are L layers.""",
     ("chunks = p - s if v == 1", "chunks = 1 if v == 1"),
 )
+
+only_zero_3_has_shards = lines(
+    """`shard` counts here with zero 3 only; it says over how many replicas *anything* is sharded,
+    the optimizer states of zero 1 and the gradients of zero 2 as well.""",
+    (
+        "if plan.shard is None else plan.shard",
+        "if plan.shard is None or plan.zero < 3 else plan.shard",
+    ),
+)
+
+more_chunks_than_there_are = lines(
+    """With few micro-batches an interleaved warm-up ends early: m micro-batches in v chunks are m *
+    v, and a stage cannot hold more of them than that.""",
+    (
+        "in_flight = min(m * v, chunks) / v",
+        "in_flight = (min(m, chunks) if v == 1 else chunks) / v",
+    ),
+)

@@ -115,3 +115,17 @@ fsdp_is_all_or_nothing = lines(
     NVLink.""",
     ("if 1 < shard < dp * cp else []", "if False else []"),
 )
+
+a_full_gpu_is_too_full = lines(
+    """A plan that needs exactly the bytes that there are is dropped; it fits: at most, not
+    less.""",
+    ("if held <= cluster.hbm_bytes:", "if held < cluster.hbm_bytes:"),
+)
+
+one_expert_cut_comes_twice = lines(
+    """With TP 1 an ETP of 1 and one of TP are the same plan, and it is listed twice.""",
+    (
+        "itertools.product(divisors(model.experts), {1, tp})",
+        "itertools.product(divisors(model.experts), (1, tp))",
+    ),
+)

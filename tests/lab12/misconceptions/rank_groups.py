@@ -45,3 +45,17 @@ the_token_s_digits_are_kept = lines(
     keep the token's digit and vary the rest.""",
     ("if name not in along:", "if name in along:"),
 )
+
+a_part_of_a_name_is_an_axis_of_the_token = lines(
+    """An axis is looked for in a text, and "tp" is a part of "etp", too: cut order and token at
+    their "-" and compare whole names.""",
+    ("if name not in along:", "if name not in token:"),
+    gate=False,
+)
+
+a_part_of_a_name_has_its_place_in_the_order = lines(
+    """An axis is looked for in a text, and "tp" is a part of "etp", too: cut order and token at
+    their "-" and compare whole names.""",
+    ("        if name not in names:", "        if name not in order:"),
+    gate=False,
+)

@@ -59,3 +59,24 @@ sequence_parallelism_for_any_experts = lines(
     and EP alone does without it.""",
     ("tp > 1 and ep > 1 and not plan.sp", "ep > 1 and not plan.sp"),
 )
+
+a_layout_counts_the_ends = lines(
+    """A layout is asked to add up to L, embedding and head counted as the plan says; those two
+    belong to an even split. Numbers that are written by hand are layers, L of them.""",
+    (
+        "sum(rows) != model.L or",
+        "sum(rows) != model.L + plan.count_embedding + plan.count_loss or",
+    ),
+)
+
+one_rank_takes_two_pieces = lines(
+    """An early and a late piece of a sequence are for context ranks that share one; with CP 1
+    nothing is cut, and a sequence may have any number of tokens.""",
+    ("if cp > 1 and model.seq % (2 * cp):", "if model.seq % (2 * cp):"),
+)
+
+rounds_of_a_number_that_is_none = lines(
+    """Rounds of micro-batches are judged although the batch does not divide into any: rounded down,
+    their number says nothing, and the plan is told of a second fault that it does not have.""",
+    ("elif vpp > 1 and m % pp:", "if vpp > 1 and m % pp:"),
+)
