@@ -321,7 +321,7 @@ def _contract(lab: Lab, task: Task) -> list[str]:
     path = lab.solution / task.file
     source = path.read_text(encoding="utf-8")
     if path.suffix != ".py":
-        return [line for line in source.split("\n") if line.lstrip().startswith(("#", "//", "*"))]
+        return [line for line in source.split("\n") if line.lstrip().startswith(("#", "//"))]
     mine = [block for block in skeleton.blocks(path) if block.task == task.id]
     return [
         ast.get_docstring(node) or ""

@@ -1,18 +1,18 @@
 // Lab 05: one matrix transpose, four times.
 //
 // `in` is a matrix of h rows and w columns, `out` its transpose, w rows and h columns, both row
-// after row: out[x * h + y] = in[y * w + x]. Any w and h from 1 on; w need not equal h, and
-// neither need be a multiple of 32. Every element of `out` is written, nothing else is.
+// after row: row y, column x of `in` is row x, column y of `out`. Any w and h from 1 on, equal or
+// not, multiples of 32 or not. Every element of `out` is written, nothing else is.
 //
 // Launch: blocks of 32 x 8 threads (threadIdx.x 0 to 31, threadIdx.y 0 to 7), a grid of ceil(w /
 // 32) x ceil(h / 32) blocks. Block (bx, by) owns the tile of `in` with columns from 32 bx and
-// rows from 32 by: 1,024 elements for 256 threads, so each thread handles four. A warp is one
+// rows from 32 by: 1,024 elements for 256 threads, four each if all of them share. A warp is one
 // threadIdx.y. Blocks run in any order, and so do their warps until they meet at a barrier.
 //
 // In each kernel every element of `in` is read once and every element of `out` written once, one
-// float a lane at a time (no float4). Shared memory is declared in the kernel: the launch gives
-// none. Where w and h are multiples of 32 the counters are compared with what the comments say;
-// the values are compared everywhere.
+// float a lane at a time (no float4), at a ragged edge too. Shared memory is declared in the
+// kernel: the launch gives none. Values, and how often elements are read and written, are compared
+// for all w and h; sectors and wavefronts where both are multiples of 32.
 //
 // Every thread of the block reaches every __syncthreads(). This is stricter than a GPU since Volta,
 // which waits only for the threads that have not returned.
@@ -41,9 +41,9 @@ extern "C" __global__ void transpose_naive(const float *in, float *out, int w, i
 // --- 6 -------------------------------------------------------------------------------------------
 
 // Through a tile of 32 x 32 floats in shared memory (4,096 bytes, no padding, element (row, col)
-// at word 32 row + col). Each read of `in` and each write of `out` touches 4 sectors. One side of
-// the tile goes by rows (1 wavefront a request), the other by columns: a 32-way conflict, 32
-// wavefronts. It belongs here: the next two kernels remove it.
+// at word 32 row + col; its rows are those of `in` or those of `out`). Each read of `in` and each
+// write of `out` touches 4 sectors. One side of the tile goes by rows (1 wavefront a request), the
+// other by columns: a 32-way conflict, 32 wavefronts. The next two kernels remove it, not this one.
 extern "C" __global__ void transpose_tiled(const float *in, float *out, int w, int h) {
     // BEGIN SOLUTION transpose_tiled
     __shared__ float tile[TILE][TILE];
@@ -65,8 +65,9 @@ extern "C" __global__ void transpose_tiled(const float *in, float *out, int w, i
 
 // --- 7 -------------------------------------------------------------------------------------------
 
-// As transpose_tiled, with rows of the tile that are longer than they need to be, all of them
-// equally. Every access to shared memory takes 1 wavefront, and the tile at most 4,224 bytes.
+// As transpose_tiled, with rows of the tile that are longer than they need to be: 33 words each,
+// element (row, col) at word 33 row + col. Every access to shared memory takes 1 wavefront, and the
+// tile at most 4,224 bytes.
 extern "C" __global__ void transpose_padded(const float *in, float *out, int w, int h) {
     // BEGIN SOLUTION transpose_padded
     __shared__ float tile[TILE][TILE + 1]; // 33 words on, the next row begins one bank further
@@ -142,8 +143,8 @@ extern "C" __global__ void transpose_vec4(const float *in, float *out, int w, in
     if (x < w && y < h) {
         // Four rows share a place for each chunk: the eight chunks of a column are in 32 banks.
         int place = chunk ^ (line / 4);
-        *reinterpret_cast<float4 *>(tile + line * TILE + 4 * place) =
-            *reinterpret_cast<const float4 *>(in + y * w + x);
+        float4 *to = reinterpret_cast<float4 *>(tile + line * TILE + 4 * place);
+        to[0] = reinterpret_cast<const float4 *>(in + y * w + x)[0];
     }
     __syncthreads();
     int column = blockIdx.y * TILE + 4 * chunk, row = blockIdx.x * TILE + line; // of `out`
@@ -151,8 +152,8 @@ extern "C" __global__ void transpose_vec4(const float *in, float *out, int w, in
         float four[4];
         for (int k = 0; k < 4; ++k)
             four[k] = tile[(4 * chunk + k) * TILE + 4 * (line / 4 ^ chunk) + line % 4];
-        *reinterpret_cast<float4 *>(out + row * h + column) =
-            make_float4(four[0], four[1], four[2], four[3]);
+        float4 *to = reinterpret_cast<float4 *>(out + row * h + column);
+        to[0] = make_float4(four[0], four[1], four[2], four[3]);
     }
     // END SOLUTION
 }

@@ -58,6 +58,18 @@ def global_counters(report):
     )
 
 
+def moved(report):
+    """How often global memory was read and written by single lanes, and by how many bytes each."""
+    parts = []
+    for kind, word in (("read", "reads"), ("write", "writes")):
+        lanes: dict[int, int] = {}
+        for row in report.of(kind, "global"):
+            lanes[row.size] = lanes.get(row.size, 0) + row.lanes
+        each = [f"{count:,} {word} of {size} bytes" for size, count in sorted(lanes.items())]
+        parts.append(" and ".join(each) or f"0 {word}")
+    return ", ".join(parts)
+
+
 def shared_counters(report, rows=False):
     """The same for shared memory and wavefronts, with the memory that was used. `rows`: also in how
     many rows of the tile the lanes of a request lie."""

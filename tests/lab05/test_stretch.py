@@ -43,6 +43,21 @@ def test_thin_matrices_of_chunks(student, rng, h, w):
     _vec4(student, h, w, rng, seed=int(rng.integers(1, 10_000)))
 
 
+@task("transpose_vec4", gate=False, holds=("once", "once_at_edges", "wide_at_edges"))
+@pytest.mark.parametrize(("h", "w"), [(64, 36), (36, 64), (44, 72), (4, 4)])
+def test_each_chunk_moves_once(student, rng, h, w):
+    """Tiles that hang over one edge, and over both.   Oracle: w * h / 4 chunks, each of which must
+    be read and written at least once."""
+    report = _vec4(student, h, w, rng)
+    expect.equal(
+        launches.moved(report),
+        f"{h * w // 4:,} reads of 16 bytes, {h * w // 4:,} writes of 16 bytes",
+        because="w and h are multiples of 4, so a chunk of 16 bytes lies in the matrix as a whole "
+        "or not at all, and each is read once and written once",
+        what=f"what the lanes did, {w} x {h}",
+    )
+
+
 @task("transpose_vec4", gate=False, holds=("values",))
 def test_every_bit_of_a_chunk_arrives(student, rng):
     """Infinities, NaN, -0, the largest and the smallest floats.   Oracle: NumPy's transpose of the

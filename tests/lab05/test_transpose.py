@@ -201,7 +201,7 @@ def test_tiled_has_a_32_way_conflict(student, rng):
     )
 
 
-@task("transpose_tiled", "transpose_padded", holds=("layout", "longer"))
+@task("transpose_tiled", "transpose_padded", holds=("layout", "either_way", "longer"))
 def test_rows_of_the_tile_lie_evenly_apart(student, rng, task):
     """A column's words: 32 apart without padding, 33 with it; a row's are neighbours.   Oracle: 32
     rows of 33 words are the most that 4,224 bytes hold, and 33 is the first odd length above 32."""
@@ -259,6 +259,21 @@ def test_swizzled_takes_one_wavefront_in_4096_bytes(student, rng):
 def test_thin_matrices(student, rng, task, h, w):
     """One row, one column, one element.   Oracle: NumPy's transpose."""
     _values(student, task, h, w, rng)
+
+
+@task(*KERNELS, gate=False, holds=("once", "once_at_edges", "single"))
+@pytest.mark.parametrize(("h", "w"), [(64, 33), (33, 64), (45, 70), (1, 1), (3, 2)])
+def test_each_element_moves_once(student, rng, task, h, w):
+    """Tiles that hang over one edge, and over both.   Oracle: w * h elements, each of which must be
+    read and written at least once: so many reads and writes leave none for a second time."""
+    report = _values(student, task, h, w, rng)
+    expect.equal(
+        launches.moved(report),
+        f"{h * w:,} reads of 4 bytes, {h * w:,} writes of 4 bytes",
+        because="every element of `in` is read once and every element of `out` written once: a "
+        "lane that lies outside of the matrix has nothing to do",
+        what=f"what the lanes did, {w} x {h}",
+    )
 
 
 @task(*KERNELS, gate=False, holds=("from_one", "grid"))

@@ -129,3 +129,27 @@ def lanes_over_banks(byte_addresses, width):
         if words:
             worst = max(worst, -(-len(words) // len({word % 32 for word in words})))
     return worst
+
+
+equal_addresses_merged_first = lines(
+    """Equal addresses are merged before the phases are cut, so later lanes move up into earlier
+    phases. Merge words within a phase: a lane keeps its number.""",
+    (_START, _START + "    byte_addresses = list(dict.fromkeys(byte_addresses))\n"),
+)
+
+multiples_of_a_word_will_do = lines(
+    """A lane of 8 or 16 bytes may begin at any word here; its address must be a multiple of its
+    width, or a GPU stops the kernel.""",
+    ("if address % width:", "if address % min(width, BANK_BYTES):"),
+    gate=False,
+)
+
+idle_lanes_are_not_counted = lines(
+    """Only the active lanes are counted against the 32; a list of 33 is more than a warp has, idle
+    lanes and all.""",
+    (
+        "if len(byte_addresses) > WARP:",
+        "if sum(a is not None for a in byte_addresses) > WARP:",
+    ),
+    gate=False,
+)

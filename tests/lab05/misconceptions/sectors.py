@@ -96,3 +96,21 @@ def sectors_for_each_lane(byte_addresses, width):
     known = [a for a in byte_addresses if a is not None]
     each = [s for a in known for s in range(a // 32, (a + width - 1) // 32 + 1)]
     return len(each), len({sector // 4 for sector in each})
+
+
+lines_of_first_and_last_bytes = lines(
+    """Of each lane the lines of the first byte and of the last are counted, and those between them
+    are not: 300 bytes from byte 0 on are in three.""",
+    (
+        _LINES,
+        "ends = [(a, a + width - 1) for a in byte_addresses if a is not None]\n"
+        "    lines = {byte // LINE_BYTES for pair in ends for byte in pair}",
+    ),
+)
+
+addresses_of_32_bits = lines(
+    """An address is kept in 32 bits here, so places that lie 4 GiB apart fall together; a GPU has
+    more memory than that.""",
+    ("if address is not None:\n", "if address is not None:\n            address &= 0xFFFFFFFF\n"),
+    gate=False,
+)

@@ -78,3 +78,16 @@ def fragments_along_a_row(row_bytes):
             for lanes in asked
         )
     ]
+
+
+eight_chunks_whatever_the_row = lines(
+    """Eight chunks a row are tried for every length, as a row of 128 bytes has them; in rows of 32
+    or 64 bytes chunks 2 or 4 and on belong to the next row, and longer rows have more of them.""",
+    ("for chunk in range(0, row_bytes, 16)", "for chunk in range(0, 128, 16)"),
+)
+
+shift_ends_at_five = lines(
+    """The last shift is left out: shift 6 is searched too, and range(1, 6) ends at 5. Rows of 1,024
+    bytes need it.""",
+    ("product(range(5), range(7), range(1, 7))", "product(range(5), range(7), range(1, 6))"),
+)

@@ -83,3 +83,21 @@ through_a_tile_for_nothing = block(
     }
 """,
 )
+
+rows_in_steps_of_four = lines(
+    """The rows go in steps of 4, and a block has 8 rows of threads: from row 4 on each row is read
+    and written by two warps. Step by the rows of threads.""",
+    ("j += ROWS", "j += 4"),
+)
+
+_INSIDE = "if (x < w && y < h)\n            out[x * h + y] = in[y * w + x];"
+
+clamps_instead_of_guarding = lines(
+    """x and y are held back at the last column and row, so the threads beyond the edge repeat its
+    elements: the values are right, and each of them is read and written many times. Leave these
+    threads idle.""",
+    ("blockIdx.x * TILE + threadIdx.x;", "min((int)(blockIdx.x * TILE + threadIdx.x), w - 1);"),
+    ("int y = blockIdx.y * TILE + j;", "int y = min((int)blockIdx.y * TILE + j, h - 1);"),
+    (_INSIDE, "out[x * h + y] = in[y * w + x];"),
+    gate=False,
+)

@@ -104,3 +104,23 @@ the_rule_is_written_out = lines(
     ("swizzle(j, threadIdx.x)", "j ^ threadIdx.x"),
     ("swizzle(threadIdx.x, j)", "j ^ threadIdx.x"),
 )
+
+asks_with_row_and_column_exchanged = lines(
+    """swizzle() is asked with row and column exchanged, on both sides: with row ^ col nobody sees
+    it, under another rule the elements lie elsewhere. Its first argument is the row of the
+    tile.""",
+    ("swizzle(j, threadIdx.x)", "swizzle(threadIdx.x, j)"),
+    ("[threadIdx.x][swizzle(threadIdx.x, j)]", "[threadIdx.x][swizzle(j, threadIdx.x)]"),
+)
+
+remainder_below_zero = lines(
+    """In C++ (col - row) % 32 is negative where col is below row, so the element goes into the row
+    before. Write (col - row) & 31, or add 32 first.""",
+    ("return row ^ col;", "return (col - row) % 32;"),
+)
+
+remainder_of_row_less_col = lines(
+    """In C++ (row - col) % 32 is negative where row is below col, so the element goes into the row
+    before. Write (row - col) & 31, or add 32 first.""",
+    ("return row ^ col;", "return (row - col) % 32;"),
+)

@@ -105,3 +105,50 @@ tile_of_whole_numbers = block(
     float.""",
     _SQUARE.replace("float", "int") + _LOAD + _MEET + _STORE,
 )
+
+_EARLY = """Threads outside the matrix never get to the barrier, because it stands inside an if or
+    because they have returned before. They too must wait: in the mirrored tile they may have
+    something to store."""
+
+_RETURN = "    if ({})\n        return;\n    for"
+
+rows_below_return_early = block(
+    _EARLY,
+    _SQUARE
+    + _LOAD.replace("    for", _RETURN.format("(int)(blockIdx.y * TILE + threadIdx.y) >= h"), 1)
+    + _MEET
+    + _STORE,
+)
+
+columns_beyond_return_early = block(
+    _EARLY,
+    _SQUARE + _LOAD.replace("    for", _RETURN.format("x >= w"), 1) + _MEET + _STORE,
+)
+
+both_return_early = block(
+    _EARLY,
+    _SQUARE
+    + _LOAD.replace(
+        "    for", _RETURN.format("x >= w || (int)(blockIdx.y * TILE + threadIdx.y) >= h"), 1
+    )
+    + _MEET
+    + _STORE,
+)
+
+tiled_with_a_33rd_row = block(
+    """The tile has a 33rd row, in which nothing ever lies: 132 bytes more than the 4,096 of 32 x 32
+    floats.""",
+    _SQUARE.replace("[TILE][TILE]", "[TILE + 1][TILE]") + _LOAD + _MEET + _STORE,
+)
+
+fills_the_tile_by_clamping = block(
+    """The tile is filled beyond the edge too, with elements of the last column and row, which are
+    read many times. What lies outside of the matrix is never stored, so it need not be loaded.""",
+    _SQUARE
+    + _LOAD.replace("        if (x < w && y < h)\n    ", "").replace(
+        "in[y * w + x]", "in[min(y, h - 1) * w + min(x, w - 1)]"
+    )
+    + _MEET
+    + _STORE,
+    gate=False,
+)

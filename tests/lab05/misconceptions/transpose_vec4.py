@@ -53,3 +53,23 @@ guards_of_four_exchanged = lines(
     so it is column < h && row < w.""",
     ("column < h && row < w", "column < w && row < h"),
 )
+
+_WHOLE = "        to[0] = make_float4(four[0], four[1], four[2], four[3]);\n"
+_EDGE = """Where the tile hangs over the edge the floats are moved one by one here; w and h are
+    multiples of 4, so a chunk of 16 bytes lies in the matrix as a whole or not at all."""
+
+
+def _single_unless(whole):
+    one_by_one = "            for (int k = 0; k < 4; ++k) out[row * h + column + k] = four[k];\n"
+    return (_WHOLE, f"        if ({whole})\n    {_WHOLE}        else\n{one_by_one}")
+
+
+single_floats_below = lines(
+    _EDGE, _single_unless("(int)(blockIdx.y * TILE + TILE) <= h"), gate=False
+)
+
+single_floats_at_both_edges = lines(
+    _EDGE,
+    _single_unless("(int)(blockIdx.y * TILE + TILE) <= h && (int)(blockIdx.x * TILE + TILE) <= w"),
+    gate=False,
+)
