@@ -52,12 +52,12 @@ def clip_grad_norm(
 
     params: any iterable of tensors, read once; those whose `.grad` is None are left out. Changes
     the gradients in place, by the factor min(1, max_norm / (norm + 1e-6)), and returns the norm
-    BEFORE clipping: a tensor without dimensions, 0 if there is no gradient. Gradients may lie in
-    memory as they like and have different dtypes; norm and factor of float16 and bfloat16 ones
-    are taken in float32. With a max_norm of math.inf no gradient changes, whatever the norm. No
-    value is read on the way, by `.item()` or an `if`: on a GPU that would wait for the device.
-    With `error_if_nonfinite` one is: a norm that is infinite or NaN is a RuntimeError then, and
-    the gradients stay as they were.
+    BEFORE clipping as a 0-dimensional tensor; without any gradient that is 0. Gradients may have
+    any strides and different dtypes; norm and factor of float16 and bfloat16 ones are taken in
+    float32. With a max_norm of math.inf no gradient changes, whatever the norm. No value is read
+    on the way, by `.item()` or an `if`: on a GPU that would wait for the device. The exception is
+    `error_if_nonfinite`: a norm that is infinite or NaN is then a RuntimeError, whatever the
+    bound, and the gradients stay as they were.
     Source: Pascanu et al. 2013, Algorithm 1; the 1e-6 is that of torch.nn.utils.clip_grad_norm_.
     """
     # BEGIN SOLUTION clip_grad_norm
@@ -126,8 +126,9 @@ def train_step(
     through opt before the forward, not zeroed after it: then they do not stand beside the
     activations. Backward frees the activations: when the optimizer steps, none is alive but, at
     most, what the model gave. Afterwards each parameter's `.grad` is what the optimizer used. The
-    result holds Python numbers, no tensor: the loss without the loss scale, and as n_tokens the
-    elements of y, of any shape, that are not IGNORE_INDEX.
+    result holds Python numbers, no tensor: the loss that loss_fn gave, without the loss scale (it
+    is finite where only the scaled one overflows), and as n_tokens the elements of y, of any shape
+    and sign, that are not IGNORE_INDEX.
     """
     # BEGIN SOLUTION train_step
     opt.zero_grad(set_to_none=True)
@@ -152,11 +153,12 @@ class AdamW(torch.optim.Optimizer):
         m <- b1 m + (1 - b1) g        v <- b2 v + (1 - b2) g^2
         p <- p - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 
-    A parameter whose `.grad` is None is left alone: no decay, no step counted. Gradients are only
-    read. m, v and t belong into `self.state[p]`, where `state_dict` finds all that another AdamW
-    needs to go on; m and v in the dtype of p. They are made at a parameter's first step and not
-    before, so the state takes 0 bytes at first and then twice the parameters (and a few for
-    counters).
+    A parameter whose `.grad` is None is left alone: no decay, no step counted. A gradient of zeros
+    is a gradient. Gradients are only read. m, v and t belong in `self.state[p]`, where
+    `state_dict` finds all that another AdamW needs to go on, after any number of steps; m and v in
+    the dtype of p. (`load_state_dict` casts a tensor of the state to that dtype too, unless its
+    key is "step".) They are made at a parameter's first step and not before, so the state takes 0
+    bytes at first and then twice the parameters (and a few for counters).
     Source: Loshchilov and Hutter 2019, Algorithm 2, in the form of torch.optim.AdamW.
     """
 
@@ -212,7 +214,8 @@ def accumulate(
     step is taken. With a scaler, backward starts from `scaler.scale(...)`. Returns that mean as a
     Python float, without the loss scale. The model, any callable, is called once for each
     micro-batch (a wholly masked one may be left out). Its activations, logits too, are gone before
-    the next call, and no graph is kept for the end. ValueError if there is no target at all.
+    the next call, and no graph is kept for the end. ValueError if no target counts; the old
+    gradients may be gone by then.
     """
     # BEGIN SOLUTION accumulate
     total = sum(int((y != ignore_index).sum()) for _, y in micro)
@@ -245,9 +248,10 @@ def train(
     """The loop: one optimizer step for every `accumulate` batches of (x, y), on their token loss.
 
     batches: any iterable, read as far as the next step needs and no further: it may be a stream
-    that does not fit in memory, so batches are not kept. A last group that is smaller is a step,
-    too. A step's loss and gradient are means over all its targets (see `accumulate_gradients`,
-    which is `accumulate` under a name that the argument does not hide); its end is `finish_step`.
+    that does not fit in memory, so batches are not kept. When one is asked for, no more than
+    2 * accumulate of those before it are still there. A smaller last group is a step, too. A
+    step's loss and gradient are means over all its targets (see `accumulate_gradients`, which is
+    `accumulate` under a name that the argument does not hide); its end is `finish_step`.
     Returns the StepStats of all steps, in order; nothing of a step's graph outlives it. ValueError
     if `accumulate` is below 1, and, as in `accumulate_gradients`, for a group without a target.
     """
@@ -269,7 +273,7 @@ def train(
 
 
 class LossScaler:
-    """Dynamic loss scaling: keeps small float16 gradients from becoming 0, and skips steps.
+    """Dynamic loss scaling: keeps small float16 gradients from becoming 0 and skips bad steps.
 
         scaler.scale(loss).backward()
         scaler.unscale_(opt)          # optional: `step` does it when nobody did
@@ -281,8 +285,8 @@ class LossScaler:
     as many again. `backoff`: its factor after a step with an infinity or a NaN in any gradient of
     any group; the count of clean steps then starts again. The scale has no bounds. Several
     optimizers may share a scaler: each is unscaled and stepped for itself, once, and one `update`
-    ends the step of all: an infinity in several of them is one bad step. What `state_dict` gives,
-    `load_state_dict` of another scaler goes on from.
+    ends the step of all: it counts as one clean step or one bad one, however many optimizers took
+    part. What `state_dict` gives, `load_state_dict` of another scaler goes on from.
     Source: Micikevicius et al. 2018, section 3.2; numbers and order are torch.amp.GradScaler's.
     """
 
@@ -317,10 +321,12 @@ class LossScaler:
         # END SOLUTION
 
     def unscale_(self, opt: torch.optim.Optimizer) -> None:
-        """Note whether all gradients of opt are finite, each of their elements, and divide them by
-        the scale, in place. As GradScaler does, look first: what is finite counts as clean, also
-        where a scale below 1 makes it overflow. RuntimeError if it was done since the last
-        `update`."""
+        """Note whether all gradients of opt are finite, each of their elements, and divide all of
+        them by the scale, in place, those beside an infinity too. Whether you divide or multiply by
+        1 / scale, as GradScaler does, is yours: a scale that is a power of two gives the same bits,
+        another one the same up to rounding. As GradScaler does, look first: what is finite counts
+        as clean, also where a scale below 1 makes it overflow. RuntimeError if it was done since
+        the last `update`."""
         # BEGIN SOLUTION LossScaler
         if id(opt) in self.found_inf:
             raise RuntimeError("These gradients were unscaled already; call update() first.")
@@ -427,7 +433,8 @@ class CheckpointFunction(torch.autograd.Function):
     the random generator (of the CPU) as it found it. tensors: the segment's inputs, of which one at
     least requires a gradient; integers may be among them, and one tensor twice. fn runs twice, once
     forward and once in backward; the gradients are those of the plain segment, of inputs and of
-    parameters, bit for bit. Between the runs only the inputs are kept (and the generator's state).
+    parameters, bit for bit: zeros are zeros there, not None. Between the runs only the inputs are
+    kept (and the generator's state).
     Source: Chen et al. 2016, section 4; torch.utils.checkpoint.
     """
 
@@ -435,6 +442,7 @@ class CheckpointFunction(torch.autograd.Function):
     def forward(ctx: Any, fn: Callable[..., Any], preserve_rng: bool, *tensors: Tensor) -> Any:
         # Given. Autograd runs it without gradients: the segment's graph is never built.
         ctx.fn, ctx.preserve_rng = fn, preserve_rng
+        ctx.set_materialize_grads(False)  # an output that the loss leaves out sends None, not zeros
         if preserve_rng:
             ctx.rng_state = torch.get_rng_state()
         ctx.save_for_backward(*tensors)
@@ -442,8 +450,8 @@ class CheckpointFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        """grads: dLoss/doutput of each output, None where it has none. Returns a gradient, or
-        None, for each argument of `forward` after ctx."""
+        """grads: dLoss/doutput of each output, None where the loss leaves it out. Returns a
+        gradient, or None, for each argument of `forward` after ctx."""
         # BEGIN SOLUTION CheckpointFunction
         inputs = [t.detach().requires_grad_(t.requires_grad) for t in ctx.saved_tensors]
         with torch.enable_grad(), torch.random.fork_rng(devices=[], enabled=ctx.preserve_rng):
@@ -469,11 +477,12 @@ def summarize_trace(events: list[dict[str, Any]]) -> TraceSummary:
     """The recorded steps of a Chrome trace: `events` is what stands under "traceEvents".
 
     Complete events have "ph": "X", and "ts" and "dur" in microseconds. A step is one whose name is
-    ProfilerStep#k, an operator one with "cat": "cpu_op"; all others are left alone. An operator
-    counts when it starts inside a step: at its first moment or later, and before its end. Its self
-    time is its duration without those of the operators that it calls directly: the ones inside it
-    on the same thread ("pid" and "tid"), one level down. One that starts where another ends is not
-    inside it. Without events there is nothing: four empty fields. Part of the task profile_run.
+    ProfilerStep#k; a step is no operator, whatever its "cat". An operator is one with "cat":
+    "cpu_op"; all others are left alone. An operator counts when it starts inside a step: at its
+    first moment or later, and before its end. Its self time is its duration without those of the
+    operators that it calls directly, whether these count or not: the ones inside it on the same
+    thread ("pid" and "tid"), one level down. One that starts where another ends is not inside it.
+    Without events there is nothing: four empty fields. Part of the task profile_run.
     """
     # BEGIN SOLUTION profile_run
     complete = [event for event in events if event.get("ph") == "X"]
@@ -483,23 +492,28 @@ def summarize_trace(events: list[dict[str, Any]]) -> TraceSummary:
         if event["name"].startswith("ProfilerStep#")
     )
     ops = sorted(
-        (event for event in complete if event.get("cat") == "cpu_op"),
+        (
+            event
+            for event in complete
+            if event.get("cat") == "cpu_op" and not event["name"].startswith("ProfilerStep#")
+        ),
         key=lambda event: (event["ts"], -event["dur"]),
     )
     self_us: Counter[str] = Counter()
     calls: Counter[str] = Counter()
     open_ops: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
     for op in ops:
-        if not any(start <= op["ts"] < start + length for _, start, length in steps):
-            continue
-        calls[op["name"]] += 1
-        self_us[op["name"]] += op["dur"]
+        # Every operator takes part in the nesting, also one that does not count.
         around = open_ops.setdefault((op.get("pid"), op.get("tid")), [])
         while around and around[-1]["ts"] + around[-1]["dur"] <= op["ts"]:
             around.pop()
-        if around:
+        if around and around[-1]["counts"]:
             self_us[around[-1]["name"]] -= op["dur"]
-        around.append(op)
+        counts = any(start <= op["ts"] < start + length for _, start, length in steps)
+        if counts:
+            calls[op["name"]] += 1
+            self_us[op["name"]] += op["dur"]
+        around.append({**op, "counts": counts})
     return TraceSummary(
         [k for k, _, _ in steps], [dur for _, _, dur in steps], dict(self_us), dict(calls)
     )
@@ -558,8 +572,8 @@ class MemoryLedger(TorchDispatchMode):
 
     Counted is memory, so storages: each once and whole, however many views there are. Those of
     the parameters, of the gradients and of the optimizer's state are counted from the start if
-    they are there; others from before the block (the batch) are not. A storage has one kind for
-    all its life, the first of these that fits:
+    they are there; others from before the block (the batch) are not, also where an operator writes
+    into them (`out=`). A storage has one kind for all its life, the first of these that ever fits:
       param  a parameter's when the block begins;
       grad   the `.grad` of a parameter when a phase ends, wherever it was born;
       opt    in `opt.state`, at any depth, when a phase ends;
@@ -685,8 +699,8 @@ def selective_checkpoint(fn: Callable[..., Any], *tensors: Tensor) -> Any:
     fn(*tensors), with gradients as without it, under dropout too. Use
     torch.utils.checkpoint.checkpoint, its `context_fn`, `create_selective_checkpoint_contexts` and
     `CheckpointPolicy`: aten.mm, addmm, bmm and baddbmm must be saved, everything else is
-    recomputed. Backward then runs no product of the forward again, and of the rest it keeps fn's
-    inputs only.
+    recomputed, other products (mv) and fused attention too. Backward then runs no product of those
+    four again, and of the rest it keeps fn's inputs only.
     Source: Korthikanti et al. 2022, section 5, with another choice of what is cheap to repeat.
     """
     # BEGIN SOLUTION selective_checkpoint

@@ -311,6 +311,22 @@ def shaped_step(student, x, y):
     return {"stats": [row], "given": given, "training": line.training}
 
 
+def high_loss(student, size, slope, scale):
+    """train_step of SGD on a loss of `slope` times a float32 parameter of 1, brought up to `size`,
+    with torch's scaler: the row, and the parameter after it."""
+    p = torch.nn.Parameter(torch.ones(1))
+    opt = torch.optim.SGD([p], lr=0.5)
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    rest = torch.tensor(size, dtype=torch.float64) - slope
+
+    def loss_fn(out, y):
+        return (slope * out).sum() + rest.float()
+
+    x, y = torch.ones(1), torch.zeros(1)
+    row = student.train_step(lambda x: p * x, opt, x, y, loss_fn, scaler=scaler)
+    return {"stats": [row], "param": float(p.detach())}
+
+
 def step_growth(student, weights, batches):
     """Bytes of tensors that are alive after each of several steps, all results being kept."""
     model = net(weights)
@@ -497,6 +513,22 @@ def adamw(
         kinds = sorted({str(t.dtype).removeprefix("torch.") for t in large})
         held.append([sum(t.numel() for t in large), *kinds])
     return {"course": course, "library": library, "held": held}
+
+
+def adamw_long(student, dtype, steps, restart):
+    """A parameter of 1 after `steps` steps with gradients of zeros and one with a gradient of 1;
+    before step `restart` another AdamW loads the state."""
+    settings = {"lr": 0.1, "betas": (0.0, 0.999), "wd": 0.0}
+    p = torch.nn.Parameter(torch.ones(2, dtype=getattr(torch, dtype)))
+    opt = student.AdamW([p], **settings)
+    for step in range(steps + 1):
+        if step == restart:
+            state = copy.deepcopy(opt.state_dict())
+            opt = student.AdamW([p], **settings)
+            opt.load_state_dict(state)
+        p.grad = torch.zeros_like(p) if step < steps else torch.ones_like(p)
+        opt.step()
+    return p.detach().double()
 
 
 def adamw_bytes_on_gpu(student, count):
@@ -712,6 +744,34 @@ def two_optimizers(student, finite):
     return [float(p[0].detach()) for p in params], scaler.get_scale()
 
 
+def shared_growth(student, parts, interval):
+    """Optimizers under one scaler from 8.0 on: `parts` has for each update the gradients (None: it
+    takes no part) of each. The scale after every update."""
+    params = [torch.nn.Parameter(torch.ones(1)) for _ in parts[0]]
+    opts = [torch.optim.SGD([p], lr=0.5) for p in params]
+    scaler = student.LossScaler(init=8.0, interval=interval)
+    scales = []
+    for row in parts:
+        for p, opt, size in zip(params, opts, row):
+            if size is not None:
+                p.grad = torch.full((1,), size)
+                scaler.step(opt)
+        scaler.update()
+        scales.append(scaler.get_scale())
+    return scales
+
+
+def unscaled(student, grads, scale):
+    """The gradients of three parameters in two groups after one unscale_, and whether the step that
+    follows is taken."""
+    params = _owners(grads)
+    opt = torch.optim.SGD([{"params": params[:1]}, {"params": params[1:]}], lr=0.5)
+    scaler = student.LossScaler(init=scale)
+    scaler.unscale_(opt)
+    found = [None if p.grad is None else p.grad.clone() for p in params]
+    return {"grads": found, "taken": scaler.step(opt)}
+
+
 def long_growth(student, steps):
     """The scale of a LossScaler with its defaults after that many clean steps, and after each of
     the two before."""
@@ -746,6 +806,37 @@ class Rows:
         return rows
 
 
+class _Counting:
+    """A loss scaler whose state has the names of this lab's: twice the scale after three clean
+    steps. It skips nothing."""
+
+    def __init__(self):
+        self.current, self.clean_steps = 64.0, 0
+
+    def get_scale(self):
+        return self.current
+
+    def scale(self, loss):
+        return loss * self.current
+
+    def step(self, opt):
+        for p in (p for group in opt.param_groups for p in group["params"]):
+            if p.grad is not None:
+                p.grad.div_(self.current)
+        opt.step()
+
+    def update(self):
+        self.clean_steps += 1
+        if self.clean_steps == 3:
+            self.current, self.clean_steps = 2 * self.current, 0
+
+    def state_dict(self):
+        return {"scale": self.current, "clean_steps": self.clean_steps}
+
+    def load_state_dict(self, state):
+        self.current, self.clean_steps = state["scale"], state["clean_steps"]
+
+
 class _Run:
     """A run that depends on everything that a state must hold."""
 
@@ -754,7 +845,10 @@ class _Run:
         self.opt = optimizer(self.model.net, "groups", 0.05)
         self.scaler = None
         if with_scaler:
-            self.scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=2)
+            # three: whenever a state is saved here, some clean steps have been counted
+            self.scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=3)
+        if with_scaler == "counting":
+            self.scaler = _Counting()
         self.sampler = Rows(len(text), 3, seed=5)
         self.text = text
 
@@ -963,6 +1057,28 @@ def checkpoint_extras(student, weights, x, seed, used):
     return found
 
 
+def checkpoint_bits(student, x, w, factor):
+    """A function with two outputs that share a product, in float32, through the learner's
+    checkpoint, PyTorch's and none: the gradients of x and of w, for a loss that has `factor`."""
+    from torch.utils.checkpoint import checkpoint
+
+    def fn(x, w):
+        h = x @ w
+        return h.sin(), h.exp()
+
+    found = []
+    for run in (
+        lambda *given: student.CheckpointFunction.apply(fn, True, *given),
+        lambda *given: checkpoint(fn, *given, use_reentrant=False),
+        fn,
+    ):
+        leaf, weight = (t.clone().requires_grad_() for t in (x, w))
+        one, two = run(leaf, weight)
+        ((one * one).sum() * factor + (two * 0.3).sum() * factor).backward()
+        found.append([leaf.grad, weight.grad])
+    return found
+
+
 def checkpoint_one_output(student, x, seed):
     """A function that gives a tuple of one, checkpointed inside a checkpointed one: gradients of
     the input and of a parameter, which had a gradient before, and the same without checkpoints."""
@@ -1021,6 +1137,39 @@ def selective_products(student, hidden, rows, seed):
         grads = [x.grad, shift.grad, *(p.grad for p in fn.parameters())]
         calls = {name: log.count(name) for name in names}
         found.append({"out": out.detach(), "count": count, "grads": grads, "calls": calls})
+    return found
+
+
+def selective_others(student, hidden, seed):
+    """A function with operators that are no product, or none of the four, between two that are;
+    their calls in a forward and backward, plain and through selective_checkpoint, and gradients."""
+    names = ("mm", "lgamma", "digamma", "mv", "addmv", "dot", "_softmax", "erfinv")
+    attention = "_scaled_dot_product_flash_attention_for_cpu"
+
+    def fn(x, w, u):
+        h = torch.mm(x, w)
+        h = torch.lgamma(h.square() + 1) + torch.digamma(h.square() + 1)
+        h = h * torch.mv(h, u)[:, None] + torch.addmv(u, h, u)[:, None]
+        h = h * torch.dot(u, u) + torch.erfinv(torch.softmax(h, -1) * 0.9)
+        q = h[None, None]
+        h = functional.scaled_dot_product_attention(q, q.tanh(), q.sin())[0, 0]
+        return torch.mm(h.cos(), w)
+
+    found = []
+    for run in (fn, lambda *given: student.selective_checkpoint(fn, *given)):
+        torch.manual_seed(seed)
+        given = [
+            (torch.randn(shape) * 0.4).requires_grad_()
+            for shape in ((hidden, hidden), (hidden, hidden), (hidden,))
+        ]
+        with meters.op_log(witness=False) as log:
+            out = run(*given)
+        forward = {name: log.count(name) for name in (*names, attention)}
+        with meters.op_log(witness=False) as log:
+            out.square().sum().backward()
+        later = {name: log.count(name) for name in (*names, attention)}
+        grads = [t.grad for t in given]
+        found.append({"forward": forward, "backward": later, "grads": grads})
     return found
 
 
@@ -1233,12 +1382,16 @@ def views(student, n):
     """A parameter seen through many views, and a batch from before the block: bytes by phase."""
     model = torch.nn.Linear(n, n, bias=False)
     opt = torch.optim.SGD(model.parameters(), lr=0.1)
-    outside = torch.ones(n, n)
+    outside, target = torch.ones(n, n), torch.zeros(n, n)
+    tops, places = torch.zeros(n, 1), torch.zeros(n, 1, dtype=torch.int64)
     with student.MemoryLedger(model, opt) as book:
         book.phase("fwd")
         kept = [model.weight.view(-1), model.weight.t(), model.weight[0]]
         seen = [outside.t(), outside.view(-1), outside[1]]
         made = outside + 1
+        torch.mul(made, 2.0, out=target)
+        torch.topk(made, 1, out=(tops, places))
+        torch._foreach_mul_([outside, target], 1.0)
         halves = [*made.split(n // 2), made.t().contiguous().t(), made.detach()]
         book.phase("idle")
     alive = [len(kept), len(seen), len(halves)]
@@ -1353,6 +1506,29 @@ def odd_owners(student, n):
         "modes": -depth,
         "later": len(later),
     }
+
+
+def moved(student, n):
+    """Tensors that change their owners from phase to phase: what the ledger says of them."""
+    model = torch.nn.Module()
+    for name, size in (("a", n), ("b", 2 * n), ("c", 4 * n)):
+        setattr(model, name, torch.nn.Parameter(torch.ones(size)))
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    with student.MemoryLedger(model, opt) as book:
+        book.phase("fwd")
+        first, second = torch.ones(n), torch.ones(2 * n)
+        book.phase("opt")  # both were activations
+        third = torch.ones(4 * n)
+        opt.state[model.a] = {"buffer": first}
+        opt.state[model.b] = {"buffer": [second]}
+        model.c.grad = third
+        book.phase("bwd")  # two are state, one is a gradient
+        opt.state.clear()
+        opt.state[model.c] = {"was a gradient": third}
+        model.c.grad = None
+        model.a.grad = first
+        book.phase("idle")  # the first is a gradient, too; the second is nobody's any more
+    return {"peak": book.peak, "alive": book.alive, "held": second.numel()}
 
 
 def replayed(student, sizes):

@@ -46,7 +46,7 @@ def test_one_factor_for_all_gradients(student, rng, share):
     expect.true(
         got["same"], because="gradients change in place: others hold the same tensors (views, DDP)"
     )
-    expect.shape(got["norm"], (), because="the norm is a tensor without dimensions")
+    expect.shape(got["norm"], (), because="the norm is a 0-dimensional tensor")
     expect.equal(got["library"], [], because=OWN, what="files of torch that ran")
 
 
@@ -112,6 +112,27 @@ def test_a_norm_that_is_not_finite(student, rng, bad):
     expect.true(
         not math.isfinite(float(quiet["norm"])), because="the norm tells it", observed=quiet["norm"]
     )
+
+
+@task("clip_grad_norm", gate=False, holds=("error", "any_bound", "unchanged"))
+@pytest.mark.parametrize("max_norm", [math.inf, 0.0, 1e300])
+def test_a_norm_that_is_not_finite_is_an_error_whatever_the_bound(student, max_norm):
+    """A NaN, and finite gradients whose norm is no float64 (2.1e308), under any bound.
+    Oracle: the contract; the gradients that were given."""
+    one = torch.tensor([2.0, -3.0], dtype=torch.float64)
+    cases = {
+        "a NaN": [one, torch.tensor([math.nan], dtype=torch.float64)],
+        "1.5e308 twice": [torch.tensor([1.5e308], dtype=torch.float64)] * 2,
+    }
+    for name, grads in cases.items():
+        got = student.probe.clipped(grads, max_norm, error=True)
+        expect.equal(
+            got["raised"],
+            "RuntimeError",
+            because="the norm is looked at, whatever the bound",
+            what=f"raised with {name}",
+        )
+        expect.equal(got["grads"][0], grads[0], because="they stay as they were", what=name)
 
 
 @task("clip_grad_norm", gate=False, holds=("error", "only_then"))
@@ -368,6 +389,29 @@ def test_no_activation_is_alive_when_the_optimizer_steps(student, rng):
     )
 
 
+@task("train_step", gate=False, holds=("overflow", "scaled", "skipped"))
+@pytest.mark.parametrize("scale", [65536.0, 1000.0], ids=["65536", "1000"])
+@pytest.mark.parametrize("slope", [1.0, 1e36], ids=["step taken", "step skipped"])
+def test_the_loss_is_told_where_only_its_scaled_value_overflows(student, scale, slope):
+    """A float32 loss of 1e37, whose scaled value is infinite: its gradient is small, or overflows
+    too.   Oracle: 1e37 and one step of SGD, by hand."""
+    got = student.probe.high_loss(1e37, slope, scale)
+    row = oracles.stats(got["stats"], 1)[0]
+    expect.close(
+        row.loss, 1e37, because="the loss that loss_fn gave", dtype="float32", what="loss", n=4
+    )
+    skips = slope > 1
+    expect.equal(row.skipped, skips, because="infinite gradients skip a step, no infinite loss")
+    expect.close(
+        got["param"],
+        1.0 if skips else 0.5,
+        because="1 - 0.5 x 1, or the step is skipped",
+        dtype="float32",
+        n=4,
+        what="parameter",
+    )
+
+
 @task("train_step", holds=("mean_loss", "tokens"))
 def test_the_loss_of_a_model_that_knows_nothing(student):
     """Logits of 0 over GPT-2's 50,257 tokens cost ln V.   Oracle: published.json, loss_at_init."""
@@ -533,7 +577,7 @@ def test_any_loss_on_targets_of_any_shape(student, rng, shape):
     Oracle: the mean square by hand; targets counted one by one."""
     x = normal(rng, *shape, 3)
     y = normal(rng, *shape)
-    y.flatten()[1] = -100.0
+    y.flatten()[0], y.flatten()[1] = -2.5, -100.0
     got = student.probe.shaped_step(x, y)
     row = oracles.stats(got["stats"], 1)[0]
     expect.close(row.loss, float((x.sum(-1) - y).square().mean()), because="loss_fn's mean", n=60)
@@ -851,6 +895,26 @@ def test_a_plain_function_on_a_long_stream(student, rng, max_norm):
     expect.at_most(
         max(got["held"]),
         4,
+        because="a stream may not fit in memory: let go of batches that were used",
+        what="earlier batches alive when one was asked for",
+    )
+
+
+@task("train", gate=False, holds=("two_groups",))
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_two_groups_at_most_are_still_there(student, rng, accumulate):
+    """Twelve batches; when one is asked for, two groups of those before it may be alive.
+    Oracle: the batches that still live, by weak references; plain torch, float64."""
+    weights = oracles.weights(rng)
+    batches = [oracles.batch(rng, 2, 3) for _ in range(12)]
+    plain = oracles.Plain(weights, "sgd", 0.1)
+    for i in range(0, 12, accumulate):
+        plain.step(batches[i : i + accumulate], None)
+    got = student.probe.trained(weights, batches, accumulate, "sgd", 0.1, None)
+    _same_run(got, plain, 12 // accumulate)
+    expect.at_most(
+        max(got["held"]),
+        2 * accumulate,
         because="a stream may not fit in memory: let go of batches that were used",
         what="earlier batches alive when one was asked for",
     )

@@ -100,6 +100,41 @@ def test_a_parameter_without_a_gradient_waits(student, rng):
     )
 
 
+@task("AdamW", gate=False, holds=("zeros", "left_alone"))
+@pytest.mark.parametrize("first", [0, 2], ids=["zeros at first", "zeros later"])
+def test_a_gradient_of_zeros_is_a_gradient(student, rng, first):
+    """Zeros in steps `first` to `first` + 2, for one parameter of two: it decays, is counted, and
+    its momentum goes on.   Oracle: torch.optim.AdamW(foreach=False) in float64."""
+    values = [normal(rng, 3), normal(rng, 2, 2)]
+    gradients = [[normal(rng, 3), normal(rng, 2, 2)] for _ in range(7)]
+    for step in range(first, first + 3):
+        gradients[step][0] = torch.zeros(3, dtype=torch.float64)
+    groups = [([0, 1], {"lr": 0.1, "wd": 0.2})]
+    got = student.probe.adamw(values, groups, gradients)
+    _same_course(
+        got,
+        _torch_adamw(values, groups, gradients),
+        "zeros are a gradient: only a `.grad` of None leaves a parameter alone",
+    )
+
+
+@task("AdamW", gate=False, holds=("long_run", "goes_on"))
+def test_the_count_of_steps_is_kept_in_a_long_run(student):
+    """600 steps of a bfloat16 parameter with gradients of zeros, in the middle of which another
+    AdamW loads the state, and one with a gradient of 1: m and v were 0, so t alone decides.
+    Oracle: 1 - lr sqrt((1 - b2^601) / (1 - b2)), by hand."""
+    want = 1 - 0.1 * math.sqrt((1 - 0.999**601) / (1 - 0.999))
+    got = student.probe.adamw_long("bfloat16", 600, 300)
+    expect.close(
+        got,
+        torch.full((2,), want, dtype=torch.float64),
+        because="t is 601, a number that bfloat16 does not have (512, 516, 520, ...)",
+        n=4,
+        dtype="bfloat16",
+        what="parameter after step 601",
+    )
+
+
 @task("AdamW", holds=("lazy", "twice"))
 def test_the_state_is_made_at_the_first_step(student):
     """0 bytes before step 1, then exp_avg and exp_avg_sq, and no more later.
@@ -528,6 +563,68 @@ def test_two_optimizers_share_a_scale(student, finite, moved, scale):
     params, now = student.probe.two_optimizers(list(finite))
     expect.equal(params, moved, because="an infinity skips its own optimizer only")
     expect.equal(now, scale, because="any infinity lowers the scale of all, once")
+
+
+@task("LossScaler", holds=("one_update", "however_many"))
+@pytest.mark.parametrize("interval", [2, 3])
+def test_an_update_is_one_step_however_many_optimizers_took_part(student, interval):
+    """Two optimizers; of the twelve updates one has an infinity in one, another in both, and in
+    three only one of the two takes part.
+    Oracle: a scale and a count in plain Python, of updates and not of optimizers."""
+    parts = [[8.0, 8.0] for _ in range(12)]
+    parts[2], parts[6] = [8.0, math.inf], [math.inf, math.inf]
+    parts[8] = parts[9] = [8.0, None]
+    parts[10] = [None, 8.0]
+    scale, clean, want = 8.0, 0, []
+    for row in parts:
+        if any(size == math.inf for size in row):
+            scale, clean = scale / 2, 0
+        else:
+            clean += 1
+            if clean == interval:
+                scale, clean = scale * 2, 0
+        want.append(scale)
+    got = student.probe.shared_growth(parts, interval)
+    because = "an update ends one step: one clean step more, or one bad one"
+    expect.equal(got, want, because=because, what="scales")
+
+
+@task("LossScaler", gate=False, holds=("beside", "in_place"))
+@pytest.mark.parametrize("bad", [math.inf, math.nan], ids=["infinity", "NaN"])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_what_stands_beside_an_infinity_is_divided_too(student, rng, at, bad):
+    """One bad element in one of three gradients: the others are unscaled all the same.
+    Oracle: the gradients over the scale, a power of two, by hand."""
+    grads = [16 * g for g in _powers(rng, (3,), (2, 2), (4,))]
+    right = [g / 1024 for g in grads]
+    grads[at].view(-1)[0] = right[at].view(-1)[0] = bad
+    got = student.probe.unscaled(grads, 1024.0)
+    expect.equal(got["taken"], False, because="one bad element makes a bad step", what="taken")
+    for index, value in enumerate(right):
+        expect.equal(
+            [str(number) for number in got["grads"][index].flatten().tolist()],
+            [str(number) for number in value.flatten().tolist()],
+            because="who clips or logs before step() sees every gradient without the scale",
+            what=f"gradient {index}",
+        )
+
+
+@task("LossScaler", gate=False, holds=("any_scale",))
+@pytest.mark.parametrize("scale", [1000.0, 0.3, 3.0e5])
+def test_a_scale_that_is_no_power_of_two(student, rng, scale):
+    """Gradients over a scale whose reciprocal is rounded.
+    Oracle: the quotients in float64, up to float32's rounding."""
+    grads = [normal(rng, 3, dtype=torch.float32, size=50.0), None, normal(rng, 4).float()]
+    got = student.probe.unscaled(grads, scale)
+    expect.equal(got["taken"], True, because="all are finite", what="taken")
+    for index in (0, 2):
+        expect.close(
+            got["grads"][index].double(),
+            grads[index].double() / scale,
+            because="divided by the scale, once",
+            dtype="float32",
+            what=f"gradient {index}",
+        )
 
 
 @task("LossScaler", gate=False, holds=("order",))

@@ -192,6 +192,39 @@ def test_operators_at_the_ends_of_steps_and_of_each_other(student, rng):
         )
 
 
+@task("profile_run", gate=False, holds=("counted_or_not", "no_operator"))
+@pytest.mark.parametrize("cat", ["user_annotation", "cpu_op"])
+def test_operators_that_do_not_count_are_children_all_the_same(student, rng, cat):
+    """An operator that outlasts its step, its child behind the step's end, and a grandchild in the
+    next step; a step that an old trace calls an operator.
+    Oracle: a trace made by hand, with its sums."""
+    a, b = (float(n) for n in rng.integers(3, 9, size=2))
+    events = [
+        _step(0, 1000.0, 100.0) | {"cat": cat},
+        _step(1, 1120.0, 80.0) | {"cat": cat},
+        _op("aten::outer", 1090.0, 50.0 + a),  # begins in step 0
+        _op("aten::between", 1105.0, 25.0),  # begins in no step: not counted, but a child
+        _op("aten::inner", 1121.0, 4.0),  # begins in step 1, inside that child
+        _op("aten::later", 1131.0, b),  # begins in step 1, inside the outer one
+        _op("aten::outer", 1180.0, 6.0, thread=2),
+    ]
+    order = [events[int(i)] for i in rng.permutation(len(events))]
+    got = student.summarize_trace(order)
+    expect.equal(list(got.steps), [0, 1], because="every ProfilerStep#k, ascending", what="steps")
+    expect.equal(
+        dict(got.recorded_ops),
+        {"aten::outer": 2, "aten::inner": 1, "aten::later": 1},
+        because="operators that start inside a step; a step is no operator, whatever its cat",
+        what="calls",
+    )
+    expect.equal(
+        {name: float(us) for name, us in dict(got.self_cpu_us).items()},
+        {"aten::outer": 50.0 + a - 25.0 - b + 6.0, "aten::inner": 4.0, "aten::later": b},
+        because="a child's time is not its parent's own, whether the child counts or not",
+        what="self times",
+    )
+
+
 @task("profile_run", gate=False, holds=("nothing",))
 def test_a_trace_without_events(student):
     """Nothing recorded, nothing summed; steps without operators have their times.
@@ -311,9 +344,10 @@ def _count(shape):
     return number
 
 
-@task("MemoryLedger", holds=("storages", "once_and_whole", "outside"))
+@task("MemoryLedger", holds=("storages", "once_and_whole", "outside", "written_into"))
 def test_views_are_no_memory(student, rng):
     """Views of a parameter, of a batch from outside and of an activation; a contiguous copy is.
+    Operators write into tensors from outside: by `out=`, by a tuple of them, and in place.
     Oracle: closed form: n x n floats each for the parameter, the activation, and one copy."""
     n = 2 * int(rng.integers(5, 40))
     got = student.probe.views(n)
@@ -435,6 +469,26 @@ def test_whose_a_storage_is(student, rng):
         because="behind the block the ledger sees nothing any more",
         what="peak and alive, after more tensors have come and gone",
     )
+
+
+@task("MemoryLedger", gate=False, holds=("first_that_fits", "for_life"))
+def test_the_first_kind_that_ever_fits(student, rng):
+    """An activation becomes state and then a gradient, another state and then nobody's, a gradient
+    becomes state.   Oracle: closed form, by hand, in units of n floats."""
+    n = int(rng.integers(20, 200))
+    unit = 4 * n
+    got = student.probe.moved(n)
+    peak = _phases(got["peak"], ("idle", "fwd", "opt", "bwd"))
+    because = "param, grad, opt, act, temp: the first that fits at the end of any phase, for life"
+    want = {
+        ("fwd", "grad"): unit, ("fwd", "opt"): 2 * unit, ("fwd", "act"): 0,
+        ("opt", "grad"): 5 * unit, ("opt", "opt"): 2 * unit, ("opt", "act"): 0,
+        ("bwd", "grad"): 5 * unit, ("bwd", "opt"): 2 * unit, ("bwd", "temp"): 0,
+    }  # fmt: skip
+    for (phase, kind), size in want.items():
+        expect.bytes(peak[phase][kind], size, because=because, what=f"{phase}: {kind}")
+    left = {"param": 7 * unit, "grad": 5 * unit, "opt": 2 * unit, "act": 0, "temp": 0}
+    expect.equal(got["alive"], left, because=because, what="alive")
 
 
 def _highest(sizes):

@@ -13,7 +13,7 @@ from .oracles import PUBLISHED, normal
 # --- save_state --------------------------------------------------------------------------------
 
 
-def _resumed(student, rng, with_scaler=True, drawn=1):
+def _resumed(student, rng, with_scaler="torch", drawn=1):
     weights, others = oracles.weights(rng), oracles.weights(rng)
     text = torch.from_numpy(rng.integers(0, 7, size=(10, 6)))
     # ten rows in threes: four steps end in the middle of the second epoch
@@ -26,12 +26,17 @@ def _resumed(student, rng, with_scaler=True, drawn=1):
     "save_state",
     holds=("to_the_last_bit", "fills", "sampler", "scaler", "opt", "rng", "stock", "any_path"),
 )
-@pytest.mark.parametrize("drawn", [0, 1], ids=["no number in stock", "a number in stock"])
-def test_the_second_half_is_the_same_to_the_last_bit(student, rng, drawn):
+@pytest.mark.parametrize(
+    ("drawn", "scaler"),
+    [(0, "torch"), (1, "torch"), (1, "counting")],
+    ids=["no number in stock", "a number in stock", "another scaler"],
+)
+def test_the_second_half_is_the_same_to_the_last_bit(student, rng, drawn, scaler):
     """Rows, scales, losses and parameters after the interruption, with dropout, augmentation, a
-    schedule and two groups; normal numbers are drawn in pairs, of which one may be in stock.
-    Oracle: the run that was not interrupted, bitwise."""
-    got = _resumed(student, rng, drawn=drawn)
+    schedule and two groups; normal numbers are drawn in pairs, of which one may be in stock. The
+    scaler is torch's, or one that keeps scale and clean_steps as this lab's does; one clean step
+    is counted when the state is saved.   Oracle: the run that was not interrupted, bitwise."""
+    got = _resumed(student, rng, with_scaler=scaler, drawn=drawn)
     whole, again = got["whole"][4:], got["again"]
     expect.equal(
         [rows for _, rows, _ in again],
@@ -92,7 +97,7 @@ def test_the_file_is_plain_data_under_known_keys(student, rng):
 @task("save_state", gate=False, holds=("no_scaler",))
 def test_without_a_scaler(student, rng):
     """scaler is None on both sides.   Oracle: the run that was not interrupted, bitwise."""
-    got = _resumed(student, rng, with_scaler=False)
+    got = _resumed(student, rng, with_scaler="")
     expect.equal(got["scaler"], False, because="None is what was there", what="a scaler in it")
     expect.equal(got["again"], got["whole"][4:], because="the same run, bit for bit")
 
@@ -254,6 +259,29 @@ def test_several_inputs_and_outputs(student, rng, used):
     for index, right in enumerate(plain["outputs"]):
         expect.close(
             mine["outputs"][index], right, because="as fn gives it", n=200, what=f"output {index}"
+        )
+
+
+@task("CheckpointFunction", gate=False, holds=("bit_for_bit", "zeros", "tuple"))
+@pytest.mark.parametrize("factor", [1.0, 0.0], ids=["a loss", "a loss times 0"])
+def test_two_outputs_of_one_product_bit_for_bit(student, rng, factor):
+    """Two outputs that share a product, in float32; a loss that is 0 has gradients of zeros.
+    Oracle: torch.utils.checkpoint and plain autograd, bitwise."""
+    x, w = (normal(rng, *shape, dtype=torch.float32) for shape in ((24, 16), (16, 8)))
+    mine, library, plain = student.probe.checkpoint_bits(x, w, factor)
+    for index, name in enumerate(("x", "w")):
+        expect.equal(library[index], plain[index], because="torch's checkpoint", what=name)
+        expect.true(
+            mine[index] is not None,
+            because="a gradient of zeros is a gradient: the plain segment has one here",
+            observed="None",
+        )
+        expect.equal(
+            mine[index],
+            plain[index],
+            because="one backward from all outputs adds up in front of the product, as the plain "
+            "segment does; a backward for each output adds up behind it",
+            what=f"gradient of {name}",
         )
 
 

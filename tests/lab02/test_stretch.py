@@ -81,6 +81,33 @@ def test_each_kind_of_product_runs_once(student, rng):
     )
 
 
+@task("selective_checkpoint", gate=False, holds=("recomputed", "others"))
+def test_only_the_four_products_are_kept(student, rng):
+    """lgamma and digamma, which have mm in their names, products of a vector, a softmax and fused
+    attention between two mm.
+    Oracle: calls in a plain forward and backward; plain autograd after the same seed."""
+    plain, got = student.probe.selective_others(6, int(rng.integers(1000)))
+    forward, later = plain["forward"], plain["backward"]
+    missing = [name for name, count in forward.items() if count == 0]
+    expect.equal(missing, [], because="the function calls all of them", what="not called")
+    want = {name: later[name] + (0 if name == "mm" else forward[name]) for name in forward}
+    expect.equal(
+        got["backward"],
+        want,
+        because="kept are mm, addmm, bmm and baddbmm; all else runs again, whatever its name",
+        what="calls in the backward",
+    )
+    for index, right in enumerate(plain["grads"]):
+        expect.close(
+            got["grads"][index],
+            right,
+            because="the same function",
+            n=400,
+            dtype="float32",
+            what=f"gradient {index}",
+        )
+
+
 # --- summarize_snapshot ------------------------------------------------------------------------
 
 STATES = ("active_allocated", "active_pending_free", "active_awaiting_free", "inactive")
@@ -130,7 +157,8 @@ def test_what_no_snapshot_says_is_an_error(student):
     block = {"size": 512, "requested_size": 500, "state": "inactive_split"}
     with expect.raises(ValueError, because="inactive_split is a counter of memory_stats"):
         student.summarize_snapshot([{"total_size": 512, "blocks": [block]}])
-    for state in ("active", "pending", "free", ""):
+    likely = ("active", "pending", "free", "", "active_free", "active_awaiting", "active_pending")
+    for state in (*likely, "active_", "active_allocated_", "inactive_free", "Inactive"):
         with expect.raises(ValueError, because="a block has one of four states"):
             student.summarize_snapshot([{"total_size": 512, "blocks": [block | {"state": state}]}])
     block = {"size": 512, "requested_size": 500, "state": "inactive"}

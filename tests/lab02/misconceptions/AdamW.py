@@ -114,6 +114,22 @@ decays_without_a_gradient = lines(
     (DECAY, ""),
     (NO_GRADIENT, DECAY + NO_GRADIENT),
 )
+zeros_are_no_gradient = lines(
+    """A gradient that is all zeros is treated like none; but then the parameter neither decays nor
+    follows its momentum in that step. Only a `.grad` of None leaves it alone.""",
+    (NO_GRADIENT, NO_GRADIENT.replace("is None:", "is None or not bool(p.grad.any()):")),
+    gate=False,
+)
+
+the_count_is_cast = lines(
+    """t is a tensor that load_state_dict casts to the parameter's dtype: bfloat16 has no 257, so
+    after a resumption the count stands still. Keep a Python number, or the key "step", which is
+    not cast.""",
+    ('state["step"] = 0', 'state["t"] = torch.tensor(0.0)'),
+    ('state["step"] += 1', 'state["t"] += 1'),
+    ('state["v"], state["step"]', 'state["v"], float(state["t"])'),
+    gate=False,
+)
 
 
 @misconception(replaces="AdamW.__init__")

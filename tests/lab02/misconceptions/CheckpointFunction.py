@@ -77,6 +77,15 @@ first_output_only = lines(
     outputs.""",
     (BACKWARD, BACKWARD.replace("in used]", "in used[:1]]")),
 )
+a_backward_for_each_output = lines(
+    """Every output has a backward of its own, so the graph in front of them is walked once for each
+    and its gradients are rounded one by one: hand all outputs and their gradients to one call.""",
+    (
+        BACKWARD,
+        "for out, g in used:\n            torch.autograd.backward(out, g, retain_graph=True)",
+    ),
+    gate=False,
+)
 
 
 @misconception()

@@ -151,6 +151,33 @@ unscaling_twice_is_silent = lines(
     RuntimeError.""",
     (TWICE, ""),
 )
+BESIDE = """Gradients beside an infinity keep the scale: unscale_ stops at the bad one, or divides
+clean steps only. Who logs or clips them before step() sees numbers that are too large by the
+whole scale."""
+
+stops_at_the_first_infinity = lines(
+    BESIDE, (DIVIDE, "                if found:\n                    break\n" + DIVIDE), gate=False
+)
+
+divides_clean_steps_only = lines(
+    BESIDE,
+    (DIVIDE, ""),
+    (
+        "        self.found_inf[id(opt)] = found\n",
+        "        self.found_inf[id(opt)] = found\n"
+        "        for p in (p for group in opt.param_groups for p in group['params']):\n"
+        "            if p.grad is not None and not found:\n"
+        "                p.grad.div_(self.current)\n",
+    ),
+    gate=False,
+)
+
+counts_optimizers = lines(
+    """Each optimizer counts as a clean step of its own, so with two of them the scale grows twice
+    as often: update() ends one step, however many optimizers took part.""",
+    ("self.clean_steps += 1", "self.clean_steps += len(self.found_inf)"),
+    ("if self.clean_steps == self.interval:", "if self.clean_steps >= self.interval:"),
+)
 
 
 @misconception()

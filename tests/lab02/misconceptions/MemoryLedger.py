@@ -99,3 +99,29 @@ starts_without_the_first_phase = lines(
         "        self.now = name\n",
     ),
 )
+
+the_peak_at_births_only = lines(
+    """The peak is looked at when a tensor is born, and when a phase is entered for the first
+    time: a later turn that finds much alive and only frees has a peak, too, its first moment.""",
+    (
+        "if sum(total.values()) > highest.get(name, -1):",
+        "if (sign > 0 or name not in highest) and sum(total.values()) > highest.get(name, -1):",
+    ),
+)
+
+the_first_owner_stays = lines(
+    """A storage keeps the first owner that it had; it has the first kind of the list that EVER
+    fits: what was state at the end of one phase and is a `.grad` at the end of a later one is
+    grad.""",
+    (
+        "if record and KINDS.index(kind) < KINDS.index(record[0]):",
+        'if record and record[0] in ("act", "temp"):',
+    ),
+    gate=False,
+)
+
+arguments_by_position_only = lines(
+    """What an operator is given by name is not looked at: a tensor from before the block that is
+    passed as `out=` is taken for a new one. Look through args and kwargs.""",
+    ("tree_leaves((args, kwargs))", "tree_leaves(args)"),
+)

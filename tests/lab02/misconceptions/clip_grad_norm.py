@@ -104,6 +104,30 @@ reads_and_asks = lines(
     (FACTOR, "    factor = max_norm / (norm.item() + 1e-6)\n"),
     (MULTIPLY, "    if factor < 1:\n        for g in grads:\n            g.mul_(factor)\n"),
 )
+no_bound_no_error = lines(
+    """Without a bound nothing is looked at: max_norm of math.inf returns before the norm is asked
+    whether it is finite, so a NaN passes although error_if_nonfinite is set. First the error, then
+    the bound.""",
+    (
+        "    if max_norm == math.inf:\n"
+        "        return norm  # an infinite norm would make the factor inf / inf\n",
+        "",
+    ),
+    (
+        "    if error_if_nonfinite and not torch.isfinite(norm):\n",
+        "    if max_norm == math.inf:\n"
+        "        return norm\n"
+        "    if error_if_nonfinite and not torch.isfinite(norm):\n",
+    ),
+    gate=False,
+)
+
+factor_in_half = lines(
+    """The factor is rounded to the gradient's dtype: as a float16 it has 11 bits, and below 6e-8
+    it is 0, which wipes the gradient out. Multiply by the float32 factor.""",
+    ("g.mul_(factor)", "g.mul_(factor.to(g.dtype))"),
+    gate=False,
+)
 
 
 @misconception()

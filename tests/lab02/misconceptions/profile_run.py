@@ -52,9 +52,9 @@ all_descendants_are_subtracted = lines(
     """Grandchildren are subtracted from an operator as well, whose time its child's already
     contains: subtract one level only.""",
     (
-        """        if around:
+        """        if around and around[-1]["counts"]:
             self_us[around[-1]["name"]] -= op["dur"]""",
-        """        for outer in around:
+        """        for outer in (outer for outer in around if outer["counts"]):
             self_us[outer["name"]] -= op["dur"]""",
     ),
 )
@@ -68,7 +68,7 @@ threads_are_mixed = lines(
 counts_outside_the_steps = lines(
     """Operators before, between and after the recorded steps are counted, too; only what starts
     inside a ProfilerStep belongs to a step.""",
-    ('if not any(start <= op["ts"] < start + length for _, start, length in steps):', "if 0:"),
+    ('any(start <= op["ts"] < start + length for _, start, length in steps)', "True"),
 )
 
 steps_are_numbered_anew = lines(
@@ -86,4 +86,20 @@ steps_in_the_order_of_the_file = lines(
         """    steps = list(
         (int(event""",
     ),
+)
+
+nests_what_counts = lines(
+    """Operators that start in no step are dropped before the nesting, so the time of such a child
+    stays with its parent: nest all operators, then count those that start inside a step.""",
+    (
+        "        # Every operator takes part in the nesting, also one that does not count.\n",
+        "        if not any(first <= op['ts'] < first + length for _, first, length in steps):\n"
+        "            continue\n",
+    ),
+    gate=False,
+)
+
+refuses_a_plan_without_wait = lines(
+    """A plan with wait or warmup of 0 is refused; only repeat and active must be at least 1.""",
+    ("if repeat < 1 or active < 1:", "if min(wait, warmup, active, repeat) < 1:"),
 )

@@ -38,3 +38,17 @@ another_mask = lines(
     preserve_rng_state at True.""",
     ("use_reentrant=False,", "use_reentrant=False, preserve_rng_state=False,"),
 )
+
+products_by_their_names = lines(
+    """Every operator with mm in its name is kept: so are lgamma and digamma, which are no products.
+    Compare the operator itself with the four.""",
+    ("kept = op in products", 'kept = "mm" in str(op)'),
+    gate=False,
+)
+
+attention_is_kept = lines(
+    """The fused attention is kept as if it were a product: what is kept are the four products,
+    and all else is computed again.""",
+    ("kept = op in products", 'kept = op in products or "scaled_dot_product" in str(op)'),
+    gate=False,
+)

@@ -182,3 +182,26 @@ any_new_scale_is_a_skip = lines(
     if the scale fell.""",
     ("scaler.get_scale() < before", "scaler.get_scale() != before"),
 )
+
+skipped_by_the_norm = lines(
+    """A step is called skipped because the norm is not finite; but the norm of finite gradients can
+    overflow, and without a scaler no step is ever skipped. Ask the scaler: did its scale fall?""",
+    ("scaler.get_scale() < before", "not math.isfinite(norm)"),
+    gate=False,
+)
+
+negative_targets_are_left_out = lines(
+    """n_tokens counts the targets that are 0 or above; -1.5 is a target of a regression. What
+    does not count is IGNORE_INDEX, and nothing else.""",
+    ("(y != IGNORE_INDEX)", "(y >= 0)"),
+    gate=False,
+)
+
+loss_by_way_of_the_scaled_one = lines(
+    """The loss that is told is the scaled one over the scale, which is infinite where only the
+    product overflows. The loss itself was there: take its value.""",
+    (BACKWARD, "    factor = 1.0 if scaler is None else scaler.get_scale()\n"
+     "    loss = loss if scaler is None else scaler.scale(loss)\n    loss.backward()\n"),
+    ("StepStats(loss.item(),", "StepStats(loss.item() / factor,"),
+    gate=False,
+)  # fmt: skip

@@ -130,9 +130,9 @@ class AdamW(torch.optim.Optimizer):
         state, g = self.state[p], p.grad
         if "exp_avg" not in state:
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
-            state["count"] = torch.tensor(0.0)
-        state["count"] += 1
-        t = int(state["count"].item())
+            state["step"] = torch.tensor(0.0)
+        state["step"] += 1
+        t = int(state["step"].item())
         state["exp_avg"].copy_(b1 * state["exp_avg"] + (1 - b1) * g)
         state["exp_avg_sq"].copy_(b2 * state["exp_avg_sq"] + (1 - b2) * g * g)
         m_hat = state["exp_avg"] / (1 - b1**t)
@@ -354,20 +354,20 @@ def summarize_trace(events: list[dict[str, Any]]) -> TraceSummary:
             steps[int(name.partition("#")[2])] = (e["ts"], e["dur"])
         elif e.get("cat") == "cpu_op":
             ops.append((e["pid"], e["tid"], e["ts"], e["dur"], name))
-    inside = [o for o in ops if any(s <= o[2] < s + d for s, d in steps.values())]
-    inside.sort(key=lambda o: (o[2], -o[3]))
-    own = [o[3] for o in inside]
-    for i, child in enumerate(inside):
+    ops.sort(key=lambda o: (o[2], -o[3]))
+    own = [o[3] for o in ops]
+    for i, child in enumerate(ops):
         parents = [
-            j
-            for j in range(i)
-            if inside[j][:2] == child[:2] and child[2] < inside[j][2] + inside[j][3]
+            j for j in range(i) if ops[j][:2] == child[:2] and child[2] < ops[j][2] + ops[j][3]
         ]
         if parents:
             own[parents[-1]] -= child[3]
     self_us: dict[str, float] = {}
-    for o, us in zip(inside, own, strict=True):
-        self_us[o[4]] = self_us.get(o[4], 0.0) + us
+    inside = []
+    for o, us in zip(ops, own, strict=True):
+        if any(s <= o[2] < s + d for s, d in steps.values()):
+            inside.append(o)
+            self_us[o[4]] = self_us.get(o[4], 0.0) + us
     order = sorted(steps)
     return TraceSummary(
         order, [steps[k][1] for k in order], self_us, dict(Counter(o[4] for o in inside))
@@ -513,10 +513,11 @@ class MemoryLedger(TorchDispatchMode):
 def selective_checkpoint(fn: Callable[..., Any], *tensors: Tensor) -> Any:
     """Checkpointing that keeps the results of matrix products and computes all else again.
 
-    fn(*tensors), with gradients as without it. Use torch.utils.checkpoint.checkpoint, its
-    `context_fn`, `create_selective_checkpoint_contexts` and `CheckpointPolicy`: aten.mm, addmm, bmm
-    and baddbmm must be saved, everything else is recomputed. Backward then runs no product of the
-    forward again, and of the rest it keeps fn's inputs only.
+    fn(*tensors), with gradients as without it, under dropout too. Use
+    torch.utils.checkpoint.checkpoint, its `context_fn`, `create_selective_checkpoint_contexts` and
+    `CheckpointPolicy`: aten.mm, addmm, bmm and baddbmm must be saved, everything else is
+    recomputed, other products (mv) and fused attention too. Backward then runs no product of those
+    four again, and of the rest it keeps fn's inputs only.
     Source: Korthikanti et al. 2022, section 5, with another choice of what is cheap to repeat.
     """
     aten = torch.ops.aten

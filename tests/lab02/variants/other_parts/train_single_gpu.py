@@ -86,11 +86,14 @@ def train_step(
 ) -> StepStats:
     """One step on one batch: zero, forward, backward, and `finish_step`.
 
-    The model is called once and `loss_fn(model(x), y)` gives a mean loss; with a scaler, backward
-    starts from `scaler.scale(loss)`. The gradients of the step before are freed before the
-    forward, not zeroed after it: then they do not stand beside the activations. Afterwards each
-    parameter's `.grad` is what the optimizer used. The result holds Python numbers, no tensor:
-    the loss without the loss scale, and as n_tokens the elements of y that are not IGNORE_INDEX.
+    The model is any callable, called once, and `loss_fn(model(x), y)` gives a mean loss; with a
+    scaler, backward starts from `scaler.scale(loss)`. The gradients of the step before are freed
+    through opt before the forward, not zeroed after it: then they do not stand beside the
+    activations. Backward frees the activations: when the optimizer steps, none is alive but, at
+    most, what the model gave. Afterwards each parameter's `.grad` is what the optimizer used. The
+    result holds Python numbers, no tensor: the loss that loss_fn gave, without the loss scale (it
+    is finite where only the scaled one overflows), and as n_tokens the elements of y, of any shape
+    and sign, that are not IGNORE_INDEX.
     """
     opt.zero_grad(set_to_none=True)
     loss = loss_fn(model(x), y)
@@ -219,7 +222,7 @@ def train(
 
 
 class LossScaler:
-    """Dynamic loss scaling: keeps small float16 gradients from becoming 0, and skips steps.
+    """Dynamic loss scaling: keeps small float16 gradients from becoming 0 and skips bad steps.
 
         scaler.scale(loss).backward()
         scaler.unscale_(opt)          # optional: `step` does it when nobody did
@@ -227,10 +230,12 @@ class LossScaler:
         scaler.step(opt)
         scaler.update()
 
-    `init`: the first scale. `growth`: its factor after `interval` clean steps in a row. `backoff`:
-    its factor after a step with an infinity or a NaN in any gradient; the count of clean steps
-    then starts again. Several optimizers may share a scaler: each is unscaled and stepped for
-    itself, and one `update` ends the step of all.
+    `init`: the first scale. `growth`: its factor after `interval` clean steps in a row, and after
+    as many again. `backoff`: its factor after a step with an infinity or a NaN in any gradient of
+    any group; the count of clean steps then starts again. The scale has no bounds. Several
+    optimizers may share a scaler: each is unscaled and stepped for itself, once, and one `update`
+    ends the step of all: it counts as one clean step or one bad one, however many optimizers took
+    part. What `state_dict` gives, `load_state_dict` of another scaler goes on from.
     Source: Micikevicius et al. 2018, section 3.2; numbers and order are torch.amp.GradScaler's.
     """
 
@@ -305,8 +310,11 @@ def save_state(path: str | Path, model: Any, opt: Any, scaler: Any, sampler: Any
 
     One dict, with the keys "model", "opt", "scaler" (None if there is none), "sampler" ({"epoch",
     "cursor"}, the sampler's two attributes) and "rng" ({"torch", "numpy", "python"}, and "cuda"
-    where there is one). model, opt and scaler have `state_dict`. What is in it are tensors and
-    plain Python data: `torch.load(path, weights_only=True)` reads it and runs no code.
+    where there is one). model, opt and scaler have `state_dict`; a model's has buffers too. A
+    generator's state is all of it, the second normal number that NumPy's and Python's have in
+    stock included. What is in the file are tensors and plain Python data:
+    `torch.load(path, weights_only=True)` reads it and runs no code. A file of that name is
+    replaced.
     """
     kind, keys, *rest = numpy.random.get_state()
     rng = {
@@ -386,10 +394,12 @@ def summarize_trace(events: list[dict[str, Any]]) -> TraceSummary:
     """The recorded steps of a Chrome trace: `events` is what stands under "traceEvents".
 
     Complete events have "ph": "X", and "ts" and "dur" in microseconds. A step is one whose name is
-    ProfilerStep#k, an operator one with "cat": "cpu_op"; all others are left alone. An operator
-    counts when it starts inside a step. Its self time is its duration without those of the
-    operators that it calls directly: the ones inside it on the same thread ("pid" and "tid"), one
-    level down. Part of the task profile_run.
+    ProfilerStep#k; a step is no operator, whatever its "cat". An operator is one with "cat":
+    "cpu_op"; all others are left alone. An operator counts when it starts inside a step: at its
+    first moment or later, and before its end. Its self time is its duration without those of the
+    operators that it calls directly, whether these count or not: the ones inside it on the same
+    thread ("pid" and "tid"), one level down. One that starts where another ends is not inside it.
+    Without events there is nothing: four empty fields. Part of the task profile_run.
     """
     complete = [event for event in events if event.get("ph") == "X"]
     steps = sorted(
@@ -398,23 +408,28 @@ def summarize_trace(events: list[dict[str, Any]]) -> TraceSummary:
         if event["name"].startswith("ProfilerStep#")
     )
     ops = sorted(
-        (event for event in complete if event.get("cat") == "cpu_op"),
+        (
+            event
+            for event in complete
+            if event.get("cat") == "cpu_op" and not event["name"].startswith("ProfilerStep#")
+        ),
         key=lambda event: (event["ts"], -event["dur"]),
     )
     self_us: Counter[str] = Counter()
     calls: Counter[str] = Counter()
     open_ops: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
     for op in ops:
-        if not any(start <= op["ts"] < start + length for _, start, length in steps):
-            continue
-        calls[op["name"]] += 1
-        self_us[op["name"]] += op["dur"]
+        # Every operator takes part in the nesting, also one that does not count.
         around = open_ops.setdefault((op.get("pid"), op.get("tid")), [])
         while around and around[-1]["ts"] + around[-1]["dur"] <= op["ts"]:
             around.pop()
-        if around:
+        if around and around[-1]["counts"]:
             self_us[around[-1]["name"]] -= op["dur"]
-        around.append(op)
+        counts = any(start <= op["ts"] < start + length for _, start, length in steps)
+        if counts:
+            calls[op["name"]] += 1
+            self_us[op["name"]] += op["dur"]
+        around.append({**op, "counts": counts})
     return TraceSummary(
         [k for k, _, _ in steps], [dur for _, _, dur in steps], dict(self_us), dict(calls)
     )
@@ -558,10 +573,11 @@ class MemoryLedger(TorchDispatchMode):
 def selective_checkpoint(fn: Callable[..., Any], *tensors: Tensor) -> Any:
     """Checkpointing that keeps the results of matrix products and computes all else again.
 
-    fn(*tensors), with gradients as without it. Use torch.utils.checkpoint.checkpoint, its
-    `context_fn`, `create_selective_checkpoint_contexts` and `CheckpointPolicy`: aten.mm, addmm, bmm
-    and baddbmm must be saved, everything else is recomputed. Backward then runs no product of the
-    forward again, and of the rest it keeps fn's inputs only.
+    fn(*tensors), with gradients as without it, under dropout too. Use
+    torch.utils.checkpoint.checkpoint, its `context_fn`, `create_selective_checkpoint_contexts` and
+    `CheckpointPolicy`: aten.mm, addmm, bmm and baddbmm must be saved, everything else is
+    recomputed, other products (mv) and fused attention too. Backward then runs no product of those
+    four again, and of the rest it keeps fn's inputs only.
     Source: Korthikanti et al. 2022, section 5, with another choice of what is cheap to repeat.
     """
     aten = torch.ops.aten
