@@ -34,8 +34,11 @@ def operand_dtype(q: Tensor) -> tl.dtype:
     return tl.float32 if q.dtype == torch.bfloat16 and not q.is_cuda else TYPES[q.dtype]
 
 
-def check(q: Tensor, k: Tensor, v: Tensor, scale: float) -> None:
-    """ValueError for what the kernel is not made for: shapes, types, uneven groups, scale <= 0."""
+def check(q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> None:
+    """ValueError for what the kernel is not made for: shapes, types, uneven groups, scale <= 0.
+
+    A scale of None stands for the default.
+    """
     B, H, _, D = q.shape
     if D not in HEAD_SIZES or k.shape != v.shape or (k.shape[0], k.shape[3]) != (B, D):
         shapes = ", ".join(str(list(x.shape)) for x in (q, k, v))
@@ -44,7 +47,7 @@ def check(q: Tensor, k: Tensor, v: Tensor, scale: float) -> None:
         raise ValueError(f"{H} query heads cannot share {k.shape[1]} KV heads evenly.")
     if q.dtype not in TYPES or not q.dtype == k.dtype == v.dtype:
         raise ValueError(f"q, k, v are {q.dtype}, {k.dtype}, {v.dtype}: one type, 16 or 32 bits.")
-    if not scale > 0:
+    if scale is not None and not scale > 0:
         raise ValueError(f"scale is {scale}; it must be positive.")
 
 
@@ -89,8 +92,11 @@ def flash_kernel(
     of q and lse: (B, H, S) in float32, the natural logarithm of the sum of exp(scores) of the row.
     Scores, statistics and accumulator are float32, whatever the inputs; the scale, which is
     positive, belongs to the scores, for q times the scale would be rounded. p may be rounded to the
-    type of v before its product. On a GPU `tl.dot` rounds float32 operands to TF32 unless its
-    `input_precision` says otherwise. S_kv may be 0. Raises ValueError for what `check` refuses.
+    type of v before its product; l is the sum of the p that are not rounded. S and S_kv may be 0.
+    Raises ValueError for what `check` refuses, also where there are no rows or no keys.
+    For float32 inputs the products are float32 on a GPU, too, so give `tl.dot` an
+    `input_precision` other than TF32, its default there. The interpreter multiplies in float32
+    whatever it says, so no test on a CPU sees this.
     Measured: ceil(S / block_q) * B * H programs; each element of q is loaded once, each of o and
     lse stored once; a program loads a key block once, and only if one of its rows sees a key of it;
     the products are `tl.dot`'s, both over those key blocks alone, in whole tiles. Nothing is

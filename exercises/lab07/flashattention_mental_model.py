@@ -8,9 +8,10 @@ key. A row that sees no key has output 0 and lse -inf, never NaN; S_kv may be 0.
 
 Scores, running statistics and accumulators are kept in float32 or wider (float64 input stays
 float64, see `statistics_dtype`), and an output is rounded once, to the dtype of `q`. Only p, and ds
-in the backward, may be rounded to the inputs' dtype before a product, as tensor cores need. No
-function writes into its arguments. Work with torch operations: the kit counts matmuls, allocations
-and reductions, and cannot count what happens outside torch.
+in the backward, may be rounded to the inputs' dtype before a product, as tensor cores need; l is
+the sum of the p that are not rounded. -1e10 is a score like any other, and no mask. No function
+writes into its arguments. Work with torch operations: the kit counts matmuls, allocations and
+reductions, and cannot count what happens outside torch.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def online_softmax(x: Tensor, block: int) -> tuple[Tensor, Tensor, Tensor]:
     exp(x - m). The last block may be shorter. A row of -inf gives p = 0, m = -inf, l = 0.
     No reduction may look at more than `block` entries of a row at a time: no `torch.softmax`,
     `torch.logsumexp`, `x.max(-1)` or `cumsum` over the whole axis. A loop over the blocks for m and
-    then another one for l is two passes. p is written at the end from m and l.
+    then another one for l is two passes. p is written at the end from m and l, is as wide as they
+    are until then, and is rounded once.
     Source: Milakov and Gimelshein 2018, Algorithm 3.
     """
     # TODO(lab07.online_softmax): Softmax in one pass
@@ -79,8 +81,8 @@ def merge(a: State, b: State) -> State:
 
     A state is (m, l, o): m, l: (...), o: (..., D), with o NOT normalised (the attention output is
     `o / l`). Associative and commutative, with identity (-inf, 0, 0): a part may be empty, or
-    wholly masked for some rows and not for others. The result has the dtype of the parts, and the
-    arguments are not modified.
+    wholly masked for some rows and not for others, and a maximum may be any finite number. The
+    result has the dtype of the parts and their precision, and the arguments are not modified.
     """
     # TODO(lab07.merge): Two partial softmaxes become one
     raise NotImplementedError("lab07.merge")
@@ -95,9 +97,11 @@ def flash_forward_skips(
     """True if no row of q[q_start:q_stop] sees any key of k[k_start:k_stop] in causal attention.
 
     Plain integers, 0 <= q_start < q_stop <= S and 0 <= k_start < k_stop <= S_kv, mask aligned to
-    the end. The task is done when `flash_forward` asks this before it computes a tile: a causal run
-    then computes half of the score matmuls, give or take one block row, and never reads a key block
-    that it skips. `flash_forward` on its own is right without it.
+    the end. The task is done when `flash_forward` asks this before it touches a tile: a causal run
+    then computes no tile without a visible pair, whatever S and S_kv. For S = S_kv that is half of
+    the score matmuls, give or take one block row. It never reads a key block that it skips: no
+    product sees it and no cast copies it, unless all of K and V is cast once, before the walk.
+    `flash_forward` on its own is right without it.
     """
     # TODO(lab07.flash_forward_skips): Tiles above the diagonal are never computed
     raise NotImplementedError("lab07.flash_forward_skips")
@@ -223,10 +227,11 @@ def split_kv_decode(
 ) -> tuple[Tensor, Tensor]:
     """One decode step, the keys split over `num_splits` workers and their answers merged by LSE.
 
-    q: (B, H, 1, D), k, v: (B, H_kv, S_kv, D). Worker w takes keys [w * n, (w + 1) * n) with
-    n = ceil(S_kv / num_splits); the last ones may have few keys or none. Returns o: (B, H, 1, D) in
-    the dtype of q and lse: (B, H, 1) in `statistics_dtype(q)` or wider; parts are merged before
-    they are rounded. Measured: no matmul sees more than n keys, and the first ones see n.
+    q: (B, H, 1, D), k, v: (B, H_kv, S_kv, D). Worker w takes keys w * n to (w + 1) * n - 1, as far
+    as there are any, with n = ceil(S_kv / num_splits): 10 keys for 4 workers are 3, 3, 3 and 1, and
+    9 keys leave the last one with none. Returns o: (B, H, 1, D) in the dtype of q and lse:
+    (B, H, 1) in `statistics_dtype(q)` or wider; parts are merged before they are rounded.
+    Measured: a product sees the keys of one worker, and all of them.
     Source: Flash-Decoding (Dao, Haziza, Massa, Sizov 2023).
     """
     # TODO(lab07.split_kv_decode): One query, many workers

@@ -126,6 +126,56 @@ def widest_product(student, function, args, kwargs):
     }
 
 
+def casts(student, function, args, kwargs, shape):
+    """One call under the operator log: its result, and how many matrices of that shape, either way
+    round, were made by a cast or a copy."""
+    call = getattr(student, function)
+    with meters.op_log() as log:
+        result = call(*args, **kwargs)
+    copies = 0
+    for op, _, outputs in log.ops:
+        if _name(op) in ("_to_copy", "copy_"):
+            copies += sum(
+                _count(out[:-2])
+                for out in outputs
+                if tuple(out[-2:]) in (tuple(shape), tuple(shape[::-1]))
+            )
+    return {"result": result, "copies": copies}
+
+
+def operands(student, function, args, kwargs, D):
+    """One call whose key j and value j are the number j + 1 in each of D dimensions: its result,
+    and for each such matrix of two rows or more in a product the keys that it holds, in order.
+    Padding is 0."""
+    keys = []
+
+    class Operands(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if _name(str(func)).endswith(("mm", "mv", "dot")):
+                for each in args:
+                    if isinstance(each, torch.Tensor) and each.ndim >= 2:
+                        keys.extend(_numbered(each.detach(), D))
+            return func(*args, **(kwargs or {}))
+
+    call = getattr(student, function)
+    with Operands():
+        result = call(*args, **kwargs)
+    return {"result": result, "keys": keys}
+
+
+def _numbered(operand, D):
+    rows, columns = operand.shape[-2:]
+    if D not in (rows, columns) or min(rows, columns) < 2:
+        return []
+    found = operand if columns == D else operand.mT
+    matrices = found.reshape(-1, *found.shape[-2:]).double()
+    return [
+        [int(number) - 1 for number in matrix[:, 0].tolist() if number]
+        for matrix in matrices
+        if matrix[:, 0].any()
+    ]
+
+
 def launches(student, calls):
     """flash_kernel for each (args, kwargs, seed) of `calls`, under guard: what it returned, the
     reports of its launches, and the torch operators in it other than views and new tensors."""

@@ -279,19 +279,25 @@ def test_the_accumulator_is_float32(student, rng, dtype):
 @pytest.mark.parametrize(
     "fault",
     [
-        "head size 24", "k and v differ", "another batch", "another head size", "3 heads on 2",
-        "no KV heads", "float64", "two dtypes", "scale 0", "scale -1",
+        "head size 24", "other k than v", "another batch", "another head size", "3 heads on 2",
+        "no KV heads", "float64", "two dtypes", "scale 0", "scale -1", "scale nan", "head size 0",
+        "no rows and scale -1", "no rows and 3 heads on 2", "no rows and two dtypes",
+        "no keys and scale 0", "no keys and float64", "no sequences and head size 24",
     ],
 )  # fmt: skip
 def test_what_the_kernel_is_not_made_for(student, rng, fault):
     """ValueError, and nothing is launched.   Oracle: the docstring of `check`."""
-    q, k, v = qkv(rng, 2, 4, 2, 3, 5, 16)
+    empty, _, fault = fault.rpartition(" and ")
+    B, S, S_kv = 2 * (empty != "no sequences"), 3 * (empty != "no rows"), 5 * (empty != "no keys")
+    q, k, v = qkv(rng, B, 4, 2, S, S_kv, 16)
     kwargs = {"block_q": 16, "block_k": 16}
     if fault.startswith("scale"):
         kwargs["scale"] = float(fault.split()[1])
-    if fault == "head size 24":
-        q, k, v = qkv(rng, 2, 4, 2, 3, 5, 24)
-    if fault == "k and v differ":
+    if fault == "head size 0":
+        kwargs["scale"] = 1.0
+    if fault.startswith("head size"):
+        q, k, v = qkv(rng, B, 4, 2, S, S_kv, int(fault.split()[2]))
+    if fault == "other k than v":
         v = v[:, :, :4]
     if fault == "another batch":
         k, v = k[:1], v[:1]
@@ -310,6 +316,48 @@ def test_what_the_kernel_is_not_made_for(student, rng, fault):
         student.flash_kernel(q, k, v, **kwargs)
 
 
+@task("flash_kernel", gate=False, holds=("shapes",))
+def test_more_rows_than_16_bits_count(student, rng):
+    """40,000 rows against 16 keys, in five programs.   Oracle: SDPA in float64, for the rows from
+    32,768 on."""
+    q, k, v = qkv(rng, 1, 1, 1, 40_000, 16, 16, dtype=torch.float16)
+    ((got, _, _),) = run(student, ((q, k, v), {"block_q": 8192, "block_k": 16}))
+    o, lse = values(got, ("o", "lse"))
+    expect.shape(o, tuple(q.shape), because="one output row a query", what="o")
+    expect.shape(lse, (1, 1, 40_000), because="one number a query", what="lse")
+    far = slice(32_768, None)
+    because = "a row's number is no 16-bit integer"
+    expect_attention((o[:, :, far], lse[:, :, far]), q[:, :, far], k, v, because=because)
+
+
+@task("flash_kernel", gate=False, holds=("no_rows",))
+def test_a_call_without_rows(student, rng):
+    """S = 0.   Oracle: o and lse have no elements."""
+    q, k, v = qkv(rng, 2, 2, 1, 0, 20, 16)
+    ((got, _, _),) = run(student, ((q, k, v), {"block_q": 16, "block_k": 16}))
+    o, lse = values(got, ("o", "lse"))
+    expect.shape(o, (2, 2, 0, 16), because="one output row a query", what="o")
+    expect.shape(lse, (2, 2, 0), because="one number a query", what="lse")
+
+
+@task("flash_kernel", gate=False, holds=("float32_scores", "aligned"))
+def test_scores_below_any_stand_in_for_minus_infinity_in_a_kernel(student, rng):
+    """All visible scores are -2^40, where other keys are hidden or padding.   Oracle: the mean of
+    the visible values."""
+    q, k, v = qkv(rng, 1, 1, 1, 5, 24, 16)
+    q, k = torch.zeros_like(q), torch.zeros_like(k)
+    q[..., 0], k[..., 0] = 2.0**20, -(2.0**20)
+    calls = []
+    for causal in (False, True):
+        calls.append(((q, k, v), {"causal": causal, "scale": 1.0, "block_q": 16, "block_k": 16}))
+    because = "a hidden score is -inf, and so is the maximum of nothing: -2^40 is a score"
+    for (got, _, _), (_, kwargs) in zip(run(student, *calls), calls, strict=True):
+        o, _ = values(got, ("o", "lse"))
+        mask = oracles.visible(5, 24, kwargs["causal"]).double()
+        want = (mask / mask.sum(dim=1, keepdim=True)) @ v.double()
+        expect.close(o, want, because=because, n=24, dtype="float32", what="o")
+
+
 @task("flash_kernel", gate=False, holds=("empty_rows",))
 def test_programs_whose_rows_see_no_key(student, rng):
     """More queries than keys, causal.   Oracle: o = 0, lse = -inf by definition."""
@@ -319,7 +367,7 @@ def test_programs_whose_rows_see_no_key(student, rng):
     expect_attention(got, q, k, v, causal=True, because=because)
 
 
-@task("flash_kernel", gate=False, holds=("float16", "bfloat16", "lse_float32", "dtype_of_q"))
+@task("flash_kernel", gate=False, holds=("float16", "bfloat16", "lse_float32", "dtype_of_q", "l"))
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_sixteen_bits_in_and_wide_sums(student, rng, dtype):
     """fp16 and bf16 in and out, float32 between.   Oracle: SDPA in float64 on the same numbers."""

@@ -253,6 +253,41 @@ def test_a_sum_of_many_small_blocks_is_wide(student, dtype):
     expect.close(p, torch.full((4099,), 1 / 4099), because="p = 1 / l", dtype=dtype, what="p")
 
 
+@task("online_softmax", holds=("wide_p", "wide_sums"))
+def test_70_000_equal_logits_of_16_bits(student):
+    """l is beyond 65,504, float16's largest number.   Oracle: p = 1 / 70,000, to half a unit."""
+    x = torch.full((70_000,), 3.0, dtype=torch.float16)
+    p, _, l = values(student.online_softmax(x, 8192), "pml")
+    because = "p is wide until it is rounded, once: neither exp(x - m) nor l is rounded before"
+    expect.close(l, torch.tensor(70_000.0), because=because, dtype="float32", what="l")
+    want = torch.full((70_000,), 1 / 70_000, dtype=torch.float64)
+    # below 2^-14 the float16 numbers are 2^-24 apart
+    expect.close(p, want, because=because, c=0.51, scale=2.0**-14, dtype="float16", what="p")
+
+
+@task("online_softmax", gate=False, holds=("wide_p", "dtype_of_x"))
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_p_is_the_nearest_number_of_its_type(student, rng, dtype):
+    """Rows of two logits, the larger one p between 1/2 and 1, the other between 1/4 and 1/2.
+    Oracle: float64 softmax of the same 16-bit numbers, and half a unit in the last place."""
+    x = torch.from_numpy(rng.uniform([0.0, -1.0], [0.05, -0.1], (512, 2)))
+    x = x.to(getattr(torch, dtype))
+    p, _, _ = values(student.online_softmax(x, 1), "pml")
+    want = torch.softmax(x.double(), -1)
+    because = "p is wide until it is rounded, once: neither exp(x - m) nor l is rounded before"
+    expect.shape(p, (512, 2), because="p has the shape of x", what="p")
+    for column, half_a_unit in enumerate((0.255, 0.1275)):
+        expect.close(
+            p[:, column],
+            want[:, column],
+            because=because,
+            c=half_a_unit,
+            scale=1.0,
+            dtype=dtype,
+            what=f"p[:, {column}]",
+        )
+
+
 @task("online_softmax", gate=False, holds=("one_entry", "strides"))
 def test_rows_of_one_entry_and_rows_in_columns(student, rng):
     """N = 1; and a transposed x.   Oracle: p = 1, l = 1; float64 softmax."""
@@ -466,6 +501,27 @@ def _check_random_states(student, count, sides):
             )
 
     check()
+
+
+@task("merge", gate=False, holds=("any_maximum",))
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_maximum_may_be_any_finite_number(student, dtype, sign):
+    """Maxima near 2e4, 2e9, 1e30 and the end of float32 (float64: 1e300), one row each, above and
+    below zero.   Oracle: weights 1 and exp(-(m_a - m_b)), written out by hand."""
+    kind = getattr(torch, dtype)
+    size = [2e4, 2e9, 1e30, 3e38 if dtype == "float32" else 1e300]
+    m_a = sign * torch.tensor(size, dtype=kind)
+    m_b = m_a - torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=kind)
+    weight = torch.tensor([math.exp(-1.0), 1.0, 1.0, 1.0], dtype=kind)
+    l_a, l_b = torch.full((4,), 2.0, dtype=kind), torch.full((4,), 3.0, dtype=kind)
+    o_a, o_b = (torch.arange(8, dtype=kind).reshape(4, 2) + n for n in (1, 5))
+    want = (m_a, l_a + weight * l_b, o_a + weight[:, None] * o_b)
+    for first, second in (((m_a, l_a, o_a), (m_b, l_b, o_b)), ((m_b, l_b, o_b), (m_a, l_a, o_a))):
+        got = values(student.merge(first, second), "mlo")
+        for name, mine, theirs in zip("mlo", got, want, strict=True):
+            because = "only -inf is no maximum: -20,000 and -3e38 are maxima like any other"
+            expect.close(mine, theirs, because=because, dtype=dtype, what=name)
 
 
 @task("merge", gate=False, holds=("unchanged",))
@@ -695,7 +751,7 @@ def test_the_blocks_change_nothing(student, rng, block_q, block_k):
     expect.close(o, want_o, because=because, n=20, what="o")
 
 
-@task("flash_forward", gate=False, holds=("dtype_of_q", "lse_dtype"))
+@task("flash_forward", gate=False, holds=("dtype_of_q", "lse_dtype", "l_not_rounded"))
 def test_low_precision_keeps_wide_scores(student, rng):
     """bf16 in, bf16 out, fp32 scores and statistics.   Oracle: SDPA in float64 on the same bf16."""
     q, k, v = qkv(rng, 1, 2, 2, 40, 40, 16, dtype=torch.bfloat16)
@@ -821,7 +877,34 @@ def test_skipped_key_blocks_are_never_read(student, rng, S, S_kv):
     )
 
 
-@task("flash_forward_skips", gate=False, holds=("half", "aligned"))
+@task("flash_forward_skips", gate=False, holds=("no_cast",))
+@pytest.mark.parametrize(("S", "S_kv"), [(512, 512), (256, 512)])
+def test_a_skipped_key_block_is_not_cast(student, rng, S, S_kv):
+    """float16 keys, 32 rows by 64 keys a tile: one copy of k and one of v for each tile that holds
+    a visible pair.   Oracle: the operator log, tiles of the explicit mask; SDPA in float64."""
+    D, block_q, block_k = 16, 32, 64
+    q, k, v = qkv(rng, 1, 1, 1, S, S_kv, D, dtype=torch.float16)
+    args = (q, k, v, block_q, block_k)
+    seen = student.probe.casts("flash_forward", args, {"causal": True}, (block_k, D))
+    mask = oracles.visible(S, S_kv, causal=True)
+    tiles = sum(
+        bool(mask[i : i + block_q, j : j + block_k].any())
+        for i in range(0, S, block_q)
+        for j in range(0, S_kv, block_k)
+    )
+    expect.at_most(
+        seen["copies"],
+        2 * tiles,
+        because="ask first: a key block that is skipped is neither multiplied nor cast",
+        what="casts of a key block",
+        unit=None,
+    )
+    o, _ = values(seen["result"], ("o", "lse"))
+    want, _ = oracles.attention(q, k, v, causal=True)
+    expect.close(o, want, because="a skipped tile has no visible pair", dtype="float16", what="o")
+
+
+@task("flash_forward_skips", gate=False, holds=("half", "aligned", "any_lengths"))
 @pytest.mark.parametrize(("S", "S_kv"), [(32, 96), (96, 32)])
 def test_unequal_lengths_skip_as_well(student, rng, S, S_kv):
     """Visible tiles only.   Oracle: tiles with a visible pair in the explicit mask, counted."""
@@ -999,14 +1082,15 @@ def test_the_blocks_change_no_gradient(student, rng, block_q, block_k):
 
 
 @task("flash_backward", gate=False, holds=("any_scale",))
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("scale", [0.0, -0.7])
-def test_gradients_with_any_scale(student, rng, scale):
+def test_gradients_with_any_scale(student, rng, scale, causal):
     """scale = 0: no score depends on q or k.   Oracle: float64 autograd through SDPA."""
     q, k, v = qkv(rng, 1, 1, 1, 6, 9, 8, dtype=torch.float64)
     do = normal(rng, *q.shape, dtype=torch.float64)
-    o, lse = _saved(q, k, v, scale=scale)
-    got = student.flash_backward(q, k, v, o, lse, do, 4, 4, scale=scale)
-    want = oracles.gradients(q, k, v, do, scale=scale)
+    o, lse = _saved(q, k, v, causal, scale=scale)
+    got = student.flash_backward(q, k, v, o, lse, do, 4, 4, causal=causal, scale=scale)
+    want = oracles.gradients(q, k, v, do, causal, scale=scale)
     because = "1/sqrt(D) is for calls that give no scale: 0 is a scale, too"
     _expect_gradients(got, want, because, n=60, dtype="float64")
 
@@ -1171,8 +1255,11 @@ def test_counts_equal_a_walk_of_the_loops(student, rng):
 
 @task("io_model", gate=False, holds=("ints", "exact"))
 def test_counts_are_exact_ints(student):
-    """More than 2^53 elements; M no multiple of 4 D; S = 1.   Oracle: Python's ints."""
+    """More than 2^53 elements; S, M or both too large for a float; M no multiple of 4 D; S = 1.
+    Oracle: Python's ints."""
     cases = [(123_456_789, 128, 98_303), (1, 1, 1), (1, 64, 100_000)]
+    # float quotients would be 4 instead of 5 rounds, and a Bc of 2^58 instead of 2^58 + 1
+    cases += [(2**60 + 1, 1, 2**60), (2**60 + 4, 1, 2**60 + 1), (2**60 + 2, 3, 3 * 2**60 - 11)]
     for (S, D, M), got in zip(cases, student.map("io_model", cases), strict=True):
         what = f"S {S:,}, D {D}, M {M:,}"
         rounds = -(-S // -(-M // (4 * D)))
@@ -1371,6 +1458,29 @@ def test_any_number_of_workers_gives_the_unsplit_answer(student, rng, num_splits
     expect.close(o, want_o, because=because, n=41, dtype="float32", what="o")
 
 
+@task("split_kv_decode", holds=("own_keys", "n_keys"))
+@pytest.mark.parametrize(("S_kv", "num_splits"), [(10, 4), (33, 7), (120, 9), (24, 3), (11, 6)])
+def test_each_worker_has_its_own_keys(student, rng, S_kv, num_splits):
+    """Every entry of key j and value j is the number j + 1.   Oracle: worker w has the keys w * n
+    to (w + 1) * n - 1; the numbers in the operands of each product; SDPA in float64."""
+    n, D = -(-S_kv // num_splits), 16
+    numbers = (torch.arange(S_kv) + 1.0)[:, None].expand(S_kv, D)[None, None]
+    q = normal(rng, 1, 1, 1, D, size=0.02)
+    args = (q, numbers.clone(), numbers.clone(), num_splits)
+    seen = student.probe.operands("split_kv_decode", args, {"scale": 1.0}, D)
+    workers = {tuple(range(first, min(first + n, S_kv))) for first in range(0, S_kv, n)}
+    for keys in seen["keys"]:
+        expect.true(
+            tuple(keys) in workers,
+            because=f"a product has one worker's keys, and all of them: {n} in a row, from a "
+            f"multiple of {n} on, as far as there are {S_kv}",
+            observed=f"keys {', '.join(str(key) for key in keys)} in one product",
+        )
+    o, _ = values(seen["result"], ("o", "lse"))
+    want, _ = oracles.attention(q, numbers, numbers, scale=1.0)
+    expect.close(o, want, because="merged by lse", n=16 + S_kv, dtype="float32", what="o")
+
+
 @task("split_kv_decode", holds=("n_keys", "first_workers"))
 @pytest.mark.parametrize(("S_kv", "num_splits", "n"), [(120, 5, 24), (33, 7, 5), (9, 40, 1)])
 def test_no_worker_sees_the_others_keys(student, rng, S_kv, num_splits, n):
@@ -1541,19 +1651,19 @@ def test_sequences_share_a_prefix_in_one_pool_of_keys_and_values(student, rng, i
 
 @task("paged_attention", holds=("any_size", "groups"))
 def test_heads_whose_scores_are_far_apart(student, rng):
-    """Scores of head 0 near 700, of head 1 near -700, and 300 apart within a block.   Oracle: SDPA
-    in float64, unpaged."""
+    """Scores of head 0 near 700, of head 1 near -700, and some 1,000 apart within a block.
+    Oracle: SDPA in float64, unpaged."""
     args, plain = _paged(rng, [11, 4], 2, 1, 8, block_size=4, dtype=torch.float64)
     q, k_cache, *others = args
     k_cache[..., 0] = 10.0
     for k, _ in plain:
         k[..., 0] = 10.0
     q[:, 0, 0], q[:, 1, 0] = 200.0, -200.0
-    q[..., 1] *= 100
+    q[..., 1] = 2000.0
     got = student.paged_attention(q, k_cache, *others)
     because = "exp is taken of s - m, with the maximum of each head's own row"
     want = _unpaged(q, plain)
-    expect.close(got, want, because=because, n=19, scale=2000.0, what="o")
+    expect.close(got, want, because=because, n=19, scale=20_000.0, what="o")
 
 
 @task("paged_attention", gate=False, holds=("no_tokens",))
@@ -1578,9 +1688,11 @@ def test_paged_dtype_and_scale(student, rng):
 # --- what several tasks promise -----------------------------------------------------------------
 
 
-def _one_head(student, name, q, k, v, scale=None):
+def _one_head(student, name, q, k, v, scale=None, causal=False):
     """o: (1, 1, S, D) of the task's function for one head, by the way that its arguments go."""
     kwargs = {} if scale is None else {"scale": scale}
+    if causal:
+        kwargs["causal"] = True
     S, S_kv = q.shape[2], k.shape[2]
     if name == "naive_attention":
         return student.naive_attention(q, k, v, **kwargs)
@@ -1656,12 +1768,36 @@ def test_sums_over_blocks_stay_wide(student, task, rng, dtype):
     expect.close(got, want, because=because, c=1.0, dtype=dtype, what="o")
 
 
+MASKED = FORWARDS[:3]  # the two functions for one decode step know no `causal`
+
+
 @task(*FORWARDS, gate=False, holds=("any_scale",))
 @pytest.mark.parametrize("scale", [0.0, -0.5])
 def test_zero_and_negative_numbers_are_scales(student, task, rng, scale):
-    """scale = 0 weighs all keys alike.   Oracle: SDPA in float64."""
+    """scale = 0 weighs all keys alike, and none that the mask hides.   Oracle: SDPA in float64."""
     q, k, v = qkv(rng, 1, 1, 1, 5, 24, 8)
     want, _ = oracles.attention(q, k, v, scale=scale)
     got = _one_head(student, task, q, k, v, scale)
     because = "1/sqrt(D) is for calls that give no scale: 0 is a scale, too"
     expect.close(got, want, because=because, n=32, dtype="float32", what="o")
+    if task in MASKED:
+        want, _ = oracles.attention(q, k, v, causal=True, scale=scale)
+        got = _one_head(student, task, q, k, v, scale, causal=True)
+        because = "a hidden score is -inf after the scale: 0 * -inf is NaN, and -0.5 * -inf is inf"
+        expect.close(got, want, because=because, n=32, dtype="float32", what="o, causal")
+
+
+@task(*FORWARDS[1:], gate=False, holds=("any_size",))
+def test_scores_below_any_stand_in_for_minus_infinity(student, task, rng):
+    """All scores are -1e10, in float64, and where there is a mask, it hides some of them.   Oracle:
+    the mean of the visible values."""
+    q, k, v = qkv(rng, 1, 1, 1, 5, 24, 8, dtype=torch.float64)
+    q, k = torch.zeros_like(q), torch.zeros_like(k)
+    q[..., 0], k[..., 0] = 1e5, -1e5
+    causal = task in MASKED
+    mask = oracles.visible(5, 24, causal).double()
+    want = (mask / mask.sum(dim=1, keepdim=True)) @ v
+    got = _one_head(student, task, q, k, v, 1.0, causal)
+    because = "a hidden score is -inf, and so is the maximum of nothing: -1e10 is a score"
+    # whoever goes through a log-sum-exp near -1e10 has its rounding in o
+    expect.close(got, want, because=because, n=24, scale=1e10, what="o")

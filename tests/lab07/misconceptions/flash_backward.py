@@ -151,3 +151,13 @@ def autograd_of_the_naive_forward(q, k, v, o, lse, do, block_q, block_k, causal=
     return tuple(
         g.to(x.dtype) for g, x in zip(torch.autograd.grad(out, leaves, do.double()), (q, k, v))
     )
+
+
+products_of_d_in_16_bits = lines(
+    """do * o is multiplied in 16 bits and only then made wide: each product of D is rounded, and D
+    is taken from dp, which is nearly as large.""",
+    (
+        "delta = (do.to(wide) * o.to(wide)).sum(dim=-1)",
+        "delta = (do * o).to(wide).sum(dim=-1)",
+    ),
+)

@@ -177,3 +177,38 @@ def library_kernel_is_called(q, k, v, block_q, block_k, causal=False, scale=None
         mask = torch.full((q.shape[2], k.shape[2]), -math.inf, dtype=q.dtype)
         mask = mask.triu(k.shape[2] - q.shape[2] + 1)
     return kernel(q, k, v, 0.0, causal and mask is None, attn_mask=mask, scale=scale)
+
+
+a_scale_of_zero_is_replaced = lines(
+    """`scale or 1 / sqrt(D)` takes a scale of 0 for none; only None means that no scale was
+    given.""",
+    ("1 / math.sqrt(D) if scale is None else scale", "scale or 1 / math.sqrt(D)"),
+    gate=False,
+)
+
+tiles_are_masked_before_the_scale = lines(
+    """Scores are hidden before they are multiplied by the scale: 0 * -inf is NaN, and a negative
+    scale makes +inf of it. Scale first, then mask.""",
+    ('"bhgqd,bhkd->bhgqk", q_i, k_j) * scale', '"bhgqd,bhkd->bhgqk", q_i, k_j)'),
+    ("            m_new = torch.max", "            s = s * scale\n            m_new = torch.max"),
+    gate=False,
+)
+
+hidden_scores_are_the_lowest_number = lines(
+    """Hidden scores get the lowest finite number instead of -inf; a row that sees no key then takes
+    it for its maximum, and gives every hidden key of the tile weight exp(0) = 1.""",
+    (
+        "torch.arange(j, j_stop) > row, -math.inf",
+        "torch.arange(j, j_stop) > row, torch.finfo(wide).min",
+    ),
+)
+
+l_of_rounded_weights = lines(
+    """p is rounded to 16 bits before it is summed, so l and lse carry the rounding; round p for its
+    product with v alone.""",
+    (
+        "p = torch.exp(s - shift[..., None])",
+        "p = torch.exp(s - shift[..., None]).to(v.dtype).to(wide)",
+    ),
+    gate=False,
+)

@@ -1,4 +1,7 @@
+from grader.lab.skeleton import changed
 from grader.suite import lines, misconception
+
+ASKS = "flash_forward_skips(i, i_stop, j, j_stop, S, S_kv)"
 
 
 @misconception(replaces="flash_forward")
@@ -65,3 +68,53 @@ a_tile_may_reach_its_own_end = lines(
     computed for nothing.""",
     ("return k_start > (q_stop - 1) + (S_kv - S)", "return k_start > q_stop + S_kv - S"),
 )
+
+
+@misconception(file="flashattention_mental_model.py")
+def skips_equal_lengths_only(text):
+    """Tiles are skipped only where S = S_kv; with a cache, or with more queries than keys, the
+    diagonal lies elsewhere, and what is beyond it is hidden all the same."""
+    return changed(
+        text,
+        (
+            f"if causal and {ASKS}:\n                break",
+            f"if causal and S == S_kv and {ASKS}:\n                break",
+        ),
+    )
+
+
+offset_is_never_negative = lines(
+    """S_kv - S is held at 0 or above; with more queries than keys it is negative: the first
+    S - S_kv rows see nothing, and their tiles are skipped.""",
+    ("(q_stop - 1) + (S_kv - S)", "(q_stop - 1) + max(0, S_kv - S)"),
+)
+
+
+@misconception(file="flashattention_mental_model.py", gate=False)
+def key_blocks_are_cast_before_asking(text):
+    """The key block is cast before flash_forward asks whether the tile is hidden, so a block that
+    is skipped is read and copied all the same."""
+    cast = "k_j, v_j = k[:, :, j:j_stop].to(wide), v[:, :, j:j_stop].to(wide)\n"
+    ask = f"if causal and {ASKS}:\n"
+    return changed(
+        text,
+        (
+            f"{ask}                break\n            {cast}",
+            f"{cast}            {ask}                continue\n",
+        ),
+    )
+
+
+@misconception(file="flashattention_mental_model.py", gate=False)
+def keys_are_cast_before_asking(text):
+    """The key block is cast before flash_forward asks whether the tile is hidden, so a block that
+    is skipped is read and copied all the same."""
+    k_j, v_j = "k[:, :, j:j_stop].to(wide)", "v[:, :, j:j_stop].to(wide)"
+    ask = f"if causal and {ASKS}:\n"
+    return changed(
+        text,
+        (
+            f"{ask}                break\n            k_j, v_j = {k_j}, {v_j}\n",
+            f"k_j = {k_j}\n            {ask}                continue\n            v_j = {v_j}\n",
+        ),
+    )

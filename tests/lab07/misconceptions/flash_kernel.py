@@ -310,3 +310,29 @@ products_without_tl_dot = lines(
         "sum(q.to(tl.float32)[:, :, None] * k.to(tl.float32)[None, :, :], axis=1)",
     ),
 )
+
+
+@misconception(file="flash_kernel.py", gate=False)
+def checked_if_there_are_rows(text):
+    """A call without rows, keys or sequences returns before `check`; what the kernel is not made
+    for is refused whatever the lengths are."""
+    return _edited(
+        text,
+        (
+            "    check(q, k, v, scale)\n",
+            "    if q.numel() and k.numel():\n        check(q, k, v, scale)\n"
+            "    elif not q.numel():\n"
+            "        return torch.empty_like(q), q.new_empty((B, H, S)).float()\n",
+        ),
+    )
+
+
+l_of_rounded_p = lines(
+    """p is rounded to 16 bits before it is summed, so l and lse carry the rounding; round p for its
+    product with v alone.""",
+    (
+        "l = l * decay + tl.sum(p, axis=1)",
+        "p = p.to(v.dtype).to(tl.float32)\n    l = l * decay + tl.sum(p, axis=1)",
+    ),
+    gate=False,
+)

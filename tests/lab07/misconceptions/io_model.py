@@ -87,3 +87,17 @@ last_round_is_dropped = lines(
     """Tc is rounded down: a ragged last key block needs a round like any other.""",
     ("rounds = -(-S // bc)", "rounds = S // bc"),
 )
+
+rounds_by_a_float_quotient = lines(
+    """The number of rounds is the ceiling of a float quotient, which has 53 bits; a count that is
+    exact divides integers, -(-S // Bc).""",
+    ("rounds = -(-S // bc)", "rounds = math.ceil(S / bc)"),
+    gate=False,
+)
+
+blocks_by_a_float_quotient = lines(
+    """Bc is the ceiling of a float quotient, which has 53 bits; a count that is exact divides
+    integers.""",
+    ("bc = -(-sram_elements // (4 * D))", "bc = math.ceil(sram_elements / (4 * D))"),
+    gate=False,
+)

@@ -69,3 +69,19 @@ measured_from_the_first_part_even_if_empty = lines(
     - m_a) grows without bound.""",
     ("m = torch.maximum(m_a, m_b)", "m = m_a"),
 )
+
+a_large_negative_number_for_minus_infinity = lines(
+    """The shift is held above -10,000, a stand-in for -inf; a part whose maximum lies lower then
+    gets weight 0. Only -inf itself needs another shift.""",
+    ("shift = m.masked_fill(m == -math.inf, 0.0)", "shift = m.clamp(min=-1e4)"),
+    gate=False,
+)
+
+factors_of_seven_digits = lines(
+    """The two factors are computed in float32; a float64 state then has a float64 dtype and seven
+    digits.""",
+    (
+        "torch.exp(m_a - shift), torch.exp(m_b - shift)",
+        "torch.exp((m_a - shift).float()), torch.exp((m_b - shift).float())",
+    ),
+)

@@ -74,3 +74,19 @@ def library_attention(q, k, v, causal=False, scale=None):
         mask = mask.tril(k.shape[2] - q.shape[2])
     o = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
     return o.masked_fill(~mask.any(-1)[:, None], 0.0).to(dtype)
+
+
+zero_counts_as_no_scale = lines(
+    """`scale or 1 / sqrt(D)` takes a scale of 0 for none; only None means that no scale was
+    given.""",
+    ("1 / math.sqrt(q.shape[3]) if scale is None else scale", "scale or 1 / math.sqrt(q.shape[3])"),
+    gate=False,
+)
+
+mask_before_the_scale_is_applied = lines(
+    """Scores are hidden before they are multiplied by the scale: 0 * -inf is NaN, and a negative
+    scale makes +inf of it. Scale first, then mask.""",
+    ('"bhqd,bhkd->bhqk", q.to(wide), k) * scale', '"bhqd,bhkd->bhqk", q.to(wide), k)'),
+    ("p = torch.softmax(s, dim=-1)", "s = s * scale\n    p = torch.softmax(s, dim=-1)"),
+    gate=False,
+)

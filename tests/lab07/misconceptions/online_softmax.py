@@ -121,3 +121,14 @@ def library_softmax(x, block):
     m = wide.amax(-1)
     l = torch.exp(wide - m.masked_fill(m == -math.inf, 0.0)[..., None]).sum(-1)
     return torch.softmax(wide, -1).nan_to_num(0.0).to(x.dtype), m, l
+
+
+p_is_divided_in_16_bits = lines(
+    """exp(x - m) and l are rounded to the 16 bits of x before the division, so p is rounded three
+    times, and an l beyond 65,504 is inf in float16. Divide in float32 and round the quotient.""",
+    (
+        "p = torch.exp(x_wide - shift[..., None]) / l.masked_fill(l == 0, 1.0)[..., None]",
+        "p = torch.exp(x_wide - shift[..., None]).to(x.dtype)\n"
+        "    p = p / l.masked_fill(l == 0, 1.0)[..., None].to(x.dtype)",
+    ),
+)

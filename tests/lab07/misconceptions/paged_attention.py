@@ -54,3 +54,9 @@ parts_of_a_cache_are_rounded = lines(
         "            state = merge(state,",
     ),
 )
+
+a_cache_is_always_float32 = lines(
+    """Scores and sums are float32 whatever the cache is; of float64 input that keeps seven
+    digits.""",
+    ("wide = statistics_dtype(q)", "wide = torch.float32"),
+)

@@ -56,3 +56,20 @@ parts_are_rounded_before_they_are_merged = lines(
     is left is their rounding. Merge in float32, and round once.""",
     ("q.to(wide), k[:, :, keys]", "q, k[:, :, keys]"),
 )
+
+keys_are_dealt_out_evenly = lines(
+    """The keys are dealt out evenly, in parts that differ by one at most; here each worker has n =
+    ceil(S_kv / num_splits) of them, in order, and the last ones what is left, or nothing.""",
+    (
+        "keys = slice(min(w * n, S_kv), min((w + 1) * n, S_kv))",
+        "even, more = divmod(S_kv, num_splits)\n"
+        "        first = w * even + min(w, more)\n"
+        "        keys = slice(first, first + even + (w < more))",
+    ),
+)
+
+keys_in_turn = lines(
+    """Keys are dealt out in turn, every num_splits-th to the same worker; a worker has n
+    neighbouring keys, which lie together in memory.""",
+    ("keys = slice(min(w * n, S_kv), min((w + 1) * n, S_kv))", "keys = slice(w, None, num_splits)"),
+)

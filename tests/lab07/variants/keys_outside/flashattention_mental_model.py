@@ -134,7 +134,7 @@ def block_sizes(D, sram_elements):
 
 def io_model(S, D, sram_elements):
     columns, _ = block_sizes(D, sram_elements)
-    rounds = math.ceil(S / columns)
+    rounds = (S - 1) // columns + 1
     matrices, row_statistics = 3 * S * D, 4 * S
     return 4 * S**2 + 4 * S * D, 2 * S * D + rounds * (matrices + row_statistics)
 

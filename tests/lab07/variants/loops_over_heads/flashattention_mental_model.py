@@ -91,9 +91,9 @@ def _one_head(q, k, v, block_q, block_k, causal, c):
         rows = len(qi)
         acc, l2 = torch.zeros(rows, v.shape[1]).double(), torch.full((rows, 1), -math.inf).double()
         for j in range(0, S_kv, block_k):
-            kj, vj = k[j : j + block_k].double(), v[j : j + block_k].double()
-            if causal and flash_forward_skips(i, i + rows, j, j + len(kj), S, S_kv):
+            if causal and flash_forward_skips(i, i + rows, j, min(j + block_k, S_kv), S, S_kv):
                 continue
+            kj, vj = k[j : j + block_k].double(), v[j : j + block_k].double()
             s = qi @ kj.T
             s *= c * LOG2E
             if causal:
@@ -142,7 +142,7 @@ def flash_backward(q, k, v, o, lse, do, block_q, block_k, causal=False, scale=No
 
 
 def block_sizes(D, sram_elements):
-    bc = math.ceil(sram_elements / (4 * D))
+    bc = sram_elements // (4 * D) + (sram_elements % (4 * D) > 0)
     return (bc, D) if bc > D else (bc, bc)
 
 

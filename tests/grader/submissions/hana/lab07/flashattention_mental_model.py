@@ -271,7 +271,7 @@ def block_sizes(D: int, sram_elements: int) -> tuple[int, int]:
 
     M = sram_elements counts ELEMENTS of on-chip memory, not bytes: 192 KiB of fp16 is M = 98,304.
     """
-    Bc = math.ceil(sram_elements / (4 * D))
+    Bc = -(-sram_elements // (4 * D))
     return Bc, min(Bc, D)
 
 
