@@ -287,7 +287,7 @@ def io_model(S: int, D: int, sram_elements: int) -> tuple[int, int]:
     standard = 4 * S * D + 4 * S * S
 
     Bc, _ = block_sizes(D, sram_elements)
-    Tc = math.ceil(S / Bc)
+    Tc = -(-S // Bc)
     reads_per_round = S * D + S * D + 2 * S  # Q, O, l, m
     writes_per_round = S * D + 2 * S  # O, l, m
     flash = 2 * S * D + Tc * (reads_per_round + writes_per_round)
