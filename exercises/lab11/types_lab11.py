@@ -95,7 +95,7 @@ class Model:
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """Peaks of one GPU: dense FLOP/s (or integer operations) of each kind of math that its tensor
-    cores have, and bytes a second of its memory."""
+    cores have, bf16 among them, and bytes a second of its memory."""
 
     name: str
     flops: dict[str, float]

@@ -209,7 +209,7 @@ def nf_codebook(bits: int = 4) -> torch.Tensor:
     Quantiles of the standard normal distribution, here for 4 bits: 8 positive ones at the first 8
     of 9 evenly spaced probabilities from 1 - d to 1/2, 7 negative ones at the first 7 of 8 from d
     to 1/2, and 0, all divided by the largest; so code 7 is 0. d is (1/32 + 1/30) / 2. With other
-    bits, from 2 to 8, 2^(bits-1) are positive and one fewer negative, and d is the same.
+    bits, from 2 to 8, 2^(bits-1) are positive and one fewer negative, and d is that same number.
     `statistics.NormalDist().inv_cdf` has quantiles.
     Source: Dettmers et al., "QLoRA" (2023), section 3 and appendix E.
     """
@@ -227,12 +227,13 @@ def nf4(w: torch.Tensor, bs: int = 64, double: bool = True) -> NF4:
     """4-bit NormalFloat of a weight, in blocks of `bs` along the flattened `w`.
 
     w: float32 or bfloat16, of any shape, converted to float32 first. A block keeps absmax =
-    max |w|; a value gets the place in `nf_codebook()` of what is nearest to w / absmax (in a block
-    of zeros absmax is 0 and every code 7). `double` quantizes the maxima themselves: offset is
-    their mean; of each 256 in a row (the last ones may be fewer) absmax_scale is
-    max |absmax - offset|, and absmax_q the place in `dynamic_code()` of what is nearest to
-    (absmax - offset) / absmax_scale; where that scale is 0, the place of 0. The codes are the same
-    with and without it: they belong to the true maxima.
+    max |w|, which is 0 or from 2^-100 to 2^100; a value gets the place in `nf_codebook()` of what
+    is nearest to w / absmax, however small that is (in a block of zeros absmax is 0 and every code
+    7). `double` quantizes the maxima themselves: offset is their mean; of each 256 in a row (the
+    last ones may be fewer) absmax_scale is max |absmax - offset|, and absmax_q the place in
+    `dynamic_code()` of what is nearest to (absmax - offset) / absmax_scale. Where that scale is 0,
+    because all maxima are equal, it is the place of 0. The codes are the same with and without it:
+    they belong to the true maxima.
 
     Raises ValueError if bs is below 2, odd, or does not divide the number of values.
     Source: Dettmers et al., "QLoRA" (2023), section 3; bitsandbytes 0.50, `quantize_4bit`.
@@ -416,14 +417,15 @@ def gptq(
     of earlier ones in the layer's output.
 
     w: (N, K), y = x @ w.T. h: (K, K) is x.T @ x of calibration inputs x (T, K), or any positive
-    multiple. Returns (N, K) in w's dtype, which everything is computed in: float64 stays float64. w
-    and h are not changed.
+    multiple; where all inputs are used, that changes nothing. Returns (N, K) in w's dtype, which
+    everything is computed in: float64 stays float64. w and h are not changed.
 
     Before anything else, an input that is never used (h[j, j] == 0) gets weights 0 and h[j, j] = 1.
-    Then damp times the mean of h's diagonal is added to its diagonal. act_order: columns are taken
-    in descending order of h[j, j], and come back where they were. Grid: `int_scale` and `to_grid`;
-    without g one scale a row, of w before any update; with g a scale for each g columns that follow
-    each other in the order of work, of the weights as all columns before that group left them.
+    Then damp times the mean of h's diagonal, these ones included, is added to its diagonal.
+    act_order: columns are taken in descending order of h[j, j], and come back where they were.
+    Grid: `int_scale` and `to_grid`; without g one scale a row, of its weights after those zeros and
+    before any update; with g a scale for each g columns that follow each other in the order of
+    work, of the weights as all columns before that group left them.
     block: columns behind the current `block` may be updated once a block; no result depends on it.
     ValueError, with the value in its text, if h does not fit (its shape), damp is negative, g is
     below 1 or does not divide K, block is below 1, or neither of g and block divides the other (the
@@ -544,9 +546,9 @@ def plan_bytes(model: Model, fmt: Format) -> int:
 def pass_seconds(model: Model, fmt: Format, gpu: Gpu, tokens: int) -> float:
     """Seconds that a pass over so many tokens takes at least, one matrix after another: each the
     longer of its 2 * tokens * N * K FLOPs at the peak of `fmt.math`, and its stored bytes at the
-    memory's rate. The head runs in bf16 and for one token, the last. Activations, the cache and
-    what is not multiplied are left out. ValueError for tokens below 1, and for a math that the GPU
-    does not have."""
+    memory's rate. The head runs in bf16, which every GPU here has, and for one token, the last.
+    Activations, the cache and what is not multiplied are left out. ValueError for tokens below 1,
+    and for a `fmt.math` that the GPU does not have."""
     # BEGIN SOLUTION report
     if tokens < 1:
         raise ValueError(f"tokens is {tokens}; a pass has one at least")

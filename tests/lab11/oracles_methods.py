@@ -86,6 +86,7 @@ def layer(rng, n, k, dead=(), margin=1e-4, narrow=False, size=1.0, **how):
         x = size * correlated(rng, k, 3 * k + 4)
         x[:, list(dead)] = 0.0
         w = rng.normal(size=(n, k))
+        w[:, list(dead)] *= 4.0  # what is never used would set the step of its row
         h = x.T @ x / len(x)
         if narrow:
             w, h = w.astype(np.float32).astype(float), h.astype(np.float32).astype(float)

@@ -201,6 +201,24 @@ def test_codes_are_the_nearest_steps(student, rng):
         _same(answer, value, f"(q - zero) * scale; {because}", "values")
 
 
+@task("qparams", gate=False, holds=("clamped", "signed_codes", "codes_from_0"))
+def test_codes_end_at_the_ends(student):
+    """Values from just beyond the last code to 2^127 steps away, on both sides.
+    Oracle: by hand: the first and the last code."""
+    beyond = np.array([7.75, 8, 9, 15, 16, 100, 127, 128, 129, 255, 256, 300, 2.0**31, 2.0**127])
+    for bits, zero, sym in ((4, 0, True), (8, 0, True), (4, 3, False), (8, 200, False)):
+        low = -(2 ** (bits - 1)) if sym else 0
+        high = low + 2**bits - 1
+        far = np.maximum(beyond, max(high - zero, zero - low) + 0.75)
+        x = (np.concatenate([far, -far]) / 4).astype(np.float32)[None]
+        one, none = np.full((1, 1), 0.25, np.float32), np.full((1, 1), zero, np.int32)
+        (got,) = student.probe.many("quant", [(x, one, none, bits, sym)])
+        because = f"codes end at {low} and {high}, however far away a value lies"
+        (got,) = _answer((got,), ("codes",), because)
+        want = np.repeat([high, low], len(far))[None].astype(np.int8 if sym else np.uint8)
+        _same(got, want, because, f"codes of {bits} bits")
+
+
 @task("qparams", holds=("quotient", "plus_zero", "half_to_even", "signed_codes", "codes_from_0"))
 def test_halves_of_a_step_are_exact(student):
     """x is exactly (k + 1/2) scales, with scales from 3 to 199 and odd zero points: the quotient's
@@ -459,7 +477,7 @@ def test_what_is_no_block_is_refused(student):
 
 def _refused(answer, what):
     refused = isinstance(answer, str) and answer.startswith("ValueError")
-    expect.true(refused, f"{what} is refused with a ValueError", "no error")
+    expect.true(refused, f"{what} is refused with a ValueError", f"no error: {what}")
 
 
 @task("qparams", gate=False, holds=("shape", "group"))
@@ -558,8 +576,8 @@ def test_what_does_not_fit_is_refused(student):
     Oracle: the contract."""
     bad = {
         "an odd K": (np.zeros((2, 3), np.int8), "low"),
-        "8": (np.array([[8, 0]], np.int8), "low"),
-        "-9": (np.array([[0, -9]], np.int8), "high"),
+        "a value of 8": (np.array([[8, 0]], np.int8), "low"),
+        "what lies below -8": (np.array([[0, -9]], np.int8), "high"),
         "an unknown order": (np.zeros((2, 2), np.int8), "middle"),
     }
     empty = (np.zeros((0, 4), np.int8), "low")
@@ -1004,6 +1022,36 @@ def test_the_maxima_are_quantized_again(student, rng):
             raise expect.Failure("value", lines, int(q[worst]), because)
 
 
+@task("nf4", gate=False, holds=("range", "however_small", "nearest", "second_place"))
+def test_small_and_large_weights(student, rng):
+    """Weights times 2^-95, 2^-30 and 2^90, and blocks of both ends side by side, alone and with
+    double quantization: a power of two changes no code.
+    Oracle: the nearest of all values by brute force in float64."""
+    w = _nf4_case(rng, (6, 128), 64)
+    sizes = [np.float32(2.0**power) for power in (-95, -30, 90)]
+    mixed = w.reshape(-1, 64) * np.exp2(np.resize([-95.0, 0.0, -30.0, 60.0], 12))[:, None]
+    arrays = [w * size for size in sizes] + [mixed.astype(np.float32)]
+    rows = [(x, 64, double) for x in arrays for double in (False, True)]
+    book, code = oracles.nf_codebook(), oracles.dynamic_code()
+    for (x, _bs, double), got in zip(rows, _nf4(student, rows), strict=True):
+        absmax = np.abs(x.reshape(-1, 64)).max(1)
+        because = f"maxima from {absmax.min():.1e} to {absmax.max():.1e}: w / absmax, nearest value"
+        quotient = x.reshape(-1, 64) / absmax[:, None].astype(np.float64)
+        want = oracles.nibbles(np.abs(quotient[..., None] - book).argmin(-1).ravel(), "high")
+        _same_codes(got["codes"], want, _nf4_pairs, because, "codes")
+        if not double:
+            _same(got["absmax_q"], absmax, because, "absmax")
+            continue
+        left = absmax - float(got["offset"])
+        scale = np.abs(left).max()
+        ratio = float(got["absmax_scale"][0]) / scale
+        expect.close(ratio, 1.0, because, n=8, dtype="float32", what="absmax_scale over the right")
+        back = code[got["absmax_q"].astype(int)]
+        nearest = np.abs((left / scale)[:, None] - code).min(1)
+        excess = np.abs(back - left / scale) - nearest
+        expect.at_most(float(excess.max()), 8e-6, "the nearest of the map, however small", "excess")
+
+
 @task("nf4", holds=("codebook", "exact_zero", "other_bits"))
 def test_the_codebook_is_that_of_the_paper(student):
     """Ascending values from -1 to 1 with an exact 0: for 4 bits QLoRA's sixteen.
@@ -1243,6 +1291,26 @@ def test_scales_at_both_ends_of_the_range(student, dtype):
         because = f"{dtype}, {elem}, {mode!r}: {RULES[mode]}, and not below -127"
         _same(scales, oracles.mx(x, elem, mode)[0], because, "scales")
         _same_payload(student, x, elem, mode, payload, f"{dtype}, {elem}, {mode!r}: x / scale")
+
+
+@task("to_mx", gate=False, holds=("quotient_in_float32", "rceil", "lowest"))
+def test_a_quotient_of_float32(student):
+    """Mode rceil a few last places around 6 and 448 times 2^-127 and 2^-126, where a float32 has
+    fewer bits: a quotient that rounds to a power of two is one.
+    Oracle: exact fractions, rounded to whole multiples of 2^-149, half to even."""
+    offsets = np.arange(-6, 7)
+    for elem, top in (("e2m1", 6.0), ("e4m3", 448.0)):
+        tops = np.array([top * 2.0**-127, top * 2.0**-126], np.float32).view(np.int32)
+        amax = (tops[:, None] + offsets).astype(np.int32).view(np.float32).ravel()
+        x = np.zeros((len(amax), 32), np.float32)
+        x[:, 7] = -amax
+        (answer,) = student.probe.many("to_mx", [(x, elem, "rceil")])
+        because = f"{elem}: ceil(log2(amax / {top:g})) of the quotient as a float32 has it"
+        scales, _payload = _answer(answer, ("scales", "payload"), because)
+        # In units of 2^-149: 2^-127 is 2^22 of them. Python rounds fractions half to even.
+        units = [round(oracles.Fraction(float(a)) * 2**149 / int(top)) for a in amax]
+        want = np.array([max((unit - 1).bit_length() - 22, 0) for unit in units], np.uint8)
+        _same(scales, want[:, None], because, "scales")
 
 
 @task("to_mx", gate=False, holds=("any_shape", "any_strides", "default_arguments"))

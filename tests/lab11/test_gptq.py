@@ -76,9 +76,9 @@ def test_blocks_change_no_value(student, rng):
         _same(got, right, because, what=f"gptq with {how}")
 
 
-@task("gptq", holds=("dead", "before_anything"))
+@task("gptq", holds=("dead", "before_anything", "damped_with_ones", "scales_without_dead"))
 def test_an_input_that_never_fires(student, rng):
-    """A dead input's weights become 0, and nothing fails, even without damping.
+    """A dead input's weights become 0, however large, and nothing fails, even without damping.
     Oracle: the same least squares, on inputs of which two are always 0."""
     # With small inputs the ones of dead inputs rule the mean of the diagonal, and so the damping.
     for how, size in (({"damp": 0.0}, 1), ({"damp": 0.05, "act_order": True}, 1), ({}, 0.02)):

@@ -42,3 +42,19 @@ last_of_equal_ones = lines(
     has to be better.""",
     ("loss < best[2]", "loss <= best[2]"),
 )
+
+floor_under_the_mean = lines(
+    """1e-4 was set under the mean of |x|, not under s: of a channel without inputs s is then 1e-4
+    to the power alpha. Take the power first, then 1e-4 at least.""",
+    ("s = (sizes**alpha).clamp(min=1e-4)", "s = sizes.clamp(min=1e-4) ** alpha"),
+    gate=False,
+)
+
+scales_are_normalized = lines(
+    """s was divided by the root of its largest times its smallest, as AWQ's own code does. Here s
+    is the power of the mean itself; the loss is the same, the scales are not.""",
+    (
+        "s = (sizes**alpha).clamp(min=1e-4)\n",
+        "s = (sizes**alpha).clamp(min=1e-4)\n        s = s / (s.max() * s.min()).sqrt()\n",
+    ),
+)

@@ -142,3 +142,30 @@ zeros_divide_by_zero_in_fp8 = lines(
         "w_scale = w.abs().amax(1, keepdim=True) / E4M3_MAX",
     ),
 )
+
+only_zeros_have_the_floor = lines(
+    """1e-12 stands in for rows of zeros only. A row whose largest lies between 0 and 1e-12 gets a
+    smaller scale than max(amax, 1e-12) / 448.""",
+    (
+        "x_scale = x.abs().amax(1, keepdim=True).clamp(min=1e-12) / E4M3_MAX",
+        "x_scale = x.abs().amax(1, keepdim=True)\n"
+        "    x_scale = torch.where(x_scale == 0, 1e-12, x_scale) / E4M3_MAX",
+    ),
+    (
+        "w_scale = w.abs().amax(1, keepdim=True).clamp(min=1e-12) / E4M3_MAX",
+        "w_scale = w.abs().amax(1, keepdim=True)\n"
+        "    w_scale = torch.where(w_scale == 0, 1e-12, w_scale) / E4M3_MAX",
+    ),
+)
+
+scales_in_bfloat16 = lines(
+    """The scales are computed in the dtype of x and w. Those of bfloat16 have eight bits of
+    significand, and every code of their row follows them. Convert to float32 first.""",
+    ("    x, w = x.float(), w.float()\n", ""),
+    (
+        "x_codes, w_codes = to_e4m3(x / x_scale), to_e4m3(w / w_scale)",
+        "x, w, x_scale, w_scale = x.float(), w.float(), x_scale.float(), w_scale.float()\n"
+        "    x_codes, w_codes = to_e4m3(x / x_scale), to_e4m3(w / w_scale)",
+    ),
+    gate=False,
+)

@@ -147,3 +147,26 @@ each_diagonal_is_damped_by_itself = lines(
     share of the mean of the diagonal, the same for all.""",
     ("damp * h.diagonal().mean() * torch.eye(k, dtype=w.dtype)", "damp * torch.diag(h.diagonal())"),
 )
+
+groups_begin_with_their_block = lines(
+    """A group's columns were counted from the start of the block, so with g above `block` each
+    block takes a new scale. No result depends on `block`: count from the first column.""",
+    ("if g is not None and j % g == 0:", "if g is not None and (j - start) % g == 0:"),
+)
+
+mean_before_the_ones = lines(
+    """The mean for the damping was taken before dead inputs got their 1, so it is too small. They
+    get it before anything else: the mean is that of the diagonal with the ones.""",
+    (
+        "    dead = h.diagonal() == 0\n",
+        "    dead = h.diagonal() == 0\n    share = damp * h.diagonal().mean()\n",
+    ),
+    ("damp * h.diagonal().mean() * torch.eye", "share * torch.eye"),
+)
+
+unused_weights_set_the_step = lines(
+    """The scale of a row was taken from all of its weights. Those of dead inputs are 0 by then: a
+    large one, which is never used, makes the step of the others coarse.""",
+    ("    w[:, dead] = 0\n", "    scale = int_scale(w, bits)\n    w[:, dead] = 0\n"),
+    ("    scale = int_scale(w, bits)\n    for start", "    for start"),
+)

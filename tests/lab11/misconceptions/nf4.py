@@ -99,3 +99,16 @@ codes_of_the_maxima_that_come_back = lines(
         "    return NF4(codes, places[: len(absmax)].to(torch.uint8), scale, offset)",
     ),
 )
+
+blocks_must_fit_a_row = lines(
+    """bs was asked to divide the rows. Blocks run along the flattened weight: it has to divide the
+    number of all values, and rows of 96 in blocks of 64 are good.""",
+    ("bs < 2 or bs % 2 or w.numel() % bs", "bs < 2 or bs % 2 or w.shape[-1] % bs"),
+)
+
+a_floor_under_the_maximum = lines(
+    """A small constant such as 1e-8 is added to a block's maximum or takes the place of a smaller
+    one, so small weights get codes in the middle. Only a block of zeros needs another divisor.""",
+    ("absmax.clamp(min=TINY)[:, None], codebook", "absmax.clamp(min=1e-8)[:, None], codebook"),
+    gate=False,
+)

@@ -60,3 +60,17 @@ refuses_the_lowest = lines(
     """-8 is refused, and an int4 has it: two's complement goes from -8 to 7.""",
     ("not -8 <= int(q.min())", "not -7 <= int(q.min())"),
 )
+
+unsigned_values_get_in = lines(
+    """8 to 15 are let in, since they fit into four bits. As int4 these bits are -8 to -1: another
+    value comes back. Refuse what is above 7.""",
+    ("<= int(q.max()) <= 7:", "<= int(q.max()) <= 15:"),
+    gate=False,
+)
+
+all_values_are_even_in_number = lines(
+    """The number of all values was asked to be even. Two rows of three are six values, and no row
+    can be packed: K itself must be even.""",
+    ("if q.shape[-1] % 2:", "if q.numel() % 2:"),
+    gate=False,
+)

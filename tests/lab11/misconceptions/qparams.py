@@ -95,8 +95,8 @@ halves_go_up = lines(
 )
 
 codes_wrap_around = lines(
-    """Codes are not clamped before they become bits: 9 steps up is -7 in four bits, so the
-    largest values change their sign. Clamp, then convert.""",
+    """Codes are cut to their lowest b bits instead of being clamped: 9 steps up is -7 in four bits,
+    so the largest values change their sign. Clamp to the ends.""",
     (
         "codes = (torch.round(x.float() / scale) + zero).clamp(low, high)",
         "codes = ((torch.round(x.float() / scale) + zero).long() - low) % (high - low + 1) + low",
@@ -161,4 +161,36 @@ the_maximum_is_the_range = lines(
     """Without sym the range goes from 0 to the largest value; what is below 0 is cut. low is
     min(0, min x).""",
     ("blocks.amin(inside).clamp(max=0)", "torch.zeros_like(blocks.amin(inside))"),
+)
+
+codes_are_not_clamped = lines(
+    """Codes are not clamped at all, so four bits get a 9, which no nibble holds. Clamp to the first
+    and the last code of b bits.""",
+    (
+        "+ zero).clamp(low, high)\n    return codes",
+        "+ zero)\n    return codes",
+    ),
+)
+
+clamped_after_the_conversion = lines(
+    """Codes become int8 or uint8 first and are clamped afterwards. What does not fit into eight
+    bits has wrapped around by then. Clamp, then convert.""",
+    (
+        "+ zero).clamp(low, high)\n    return codes.to(torch.int8 if sym else torch.uint8)",
+        "+ zero).to(torch.int8 if sym else torch.uint8)\n    return codes.clamp(low, high)",
+    ),
+)
+
+small_scales_stay_small = lines(
+    """Only a scale of 0 became TINY. One between 0 and TINY stays, a subnormal with few bits: no
+    scale is below TINY, so take the larger of the two.""",
+    (
+        "scale = (sizes / steps[conv]).clamp(min=TINY)",
+        "scale = sizes / steps[conv]\n        scale = torch.where(scale == 0, TINY, scale)",
+    ),
+    (
+        "scale = ((high - low) / (2**bits - 1)).clamp(min=TINY)",
+        "scale = (high - low) / (2**bits - 1)\n    scale = torch.where(scale == 0, TINY, scale)",
+    ),
+    gate=False,
 )

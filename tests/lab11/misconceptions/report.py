@@ -188,3 +188,22 @@ bits_of_the_layers_alone = lines(
         "params = sum(weights[name].numel() for name in plans[0].weights)",
     ),
 )
+
+bits_are_rounded_up_together = lines(
+    """The bits of a layer's arrays were added up and rounded to bytes once. Codes, scales and zero
+    points are arrays of their own in a file, and each of them takes whole bytes.""",
+    (
+        "return sum(-(-bits // 8) for bits in (*arrays, 32 * shared, fmt.tensor_bits))",
+        "return -(-sum((*arrays, 32 * shared, fmt.tensor_bits)) // 8)",
+    ),
+)
+
+plans_pile_up = lines(
+    """A plan's weights stayed in the model for the next plan, whose noise and perplexity are then
+    measured against the plan before. Begin each row with the unquantized weights.""",
+    (
+        "        ppl = tiny_lm.perplexity({**weights, **plan.weights}, rows)\n",
+        "        weights = {**weights, **plan.weights}\n"
+        "        ppl = tiny_lm.perplexity(weights, rows)\n",
+    ),
+)

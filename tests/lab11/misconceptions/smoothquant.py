@@ -50,3 +50,19 @@ largest_instead_of_size = lines(
     is not seen. Take max |x|.""",
     ("of_x = x.abs().amax(dim=0)", "of_x = x.amax(dim=0).clamp(min=0)"),
 )
+
+maxima_have_a_floor = lines(
+    """Maxima were clamped to 1e-5, as common code does. Where one of them is 0 the scale is 1, and
+    a channel that is merely small has no floor.""",
+    ("of_x = x.abs().amax(dim=0)", "of_x = x.abs().amax(dim=0).clamp(min=1e-5)"),
+    (
+        "of_w = torch.cat(layers).abs().amax(dim=0)",
+        "of_w = torch.cat(layers).abs().amax(dim=0).clamp(min=1e-5)",
+    ),
+)
+
+ends_of_alpha_are_refused = lines(
+    """alpha 0 and alpha 1 were refused. Both lie in [0, 1]: all of the size stays with the inputs,
+    or all of it moves.""",
+    ("if not 0 <= alpha <= 1:", "if not 0 < alpha < 1:"),
+)

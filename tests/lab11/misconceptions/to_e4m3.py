@@ -124,3 +124,15 @@ ties_go_down = lines(
     decides: add it, and an odd code's tie goes up to the even one.""",
     ("- 1 + odd >> shift", "- 1 >> shift"),
 )
+
+through_float16 = lines(
+    """The value is rounded to float16 first and then again: what was just above a middle falls onto
+    it, and then to the even side. Round once, from the float32.""",
+    ("bits = x.float().view(torch.int32)", "bits = x.half().float().view(torch.int32)"),
+)
+
+nan_by_its_upper_bits = lines(
+    """NaN is looked for in the upper half of the bits, as if the value were a bfloat16. A float32
+    is NaN as well where only the lower ones are set, as in 0x7F800001: compare all of them.""",
+    ("torch.where(magnitude > 0x7F800000,", "torch.where(magnitude >> 16 > 0x7F80,"),
+)

@@ -115,3 +115,13 @@ elements_lose_the_sign_of_zero = lines(
     value.""",
     ("code |= torch.signbit(x).int() << 3", "code |= ((x < 0) & (code > 0)).int() << 3"),
 )
+
+the_quotient_is_float64 = lines(
+    """amax / top was taken in float64. "rceil" asks for the float32 quotient, as cuBLAS has it;
+    where that is subnormal it may round to a power of two, which the float64 one is just above.""",
+    (
+        'torch.frexp(amax / top if mode == "rceil" else amax)',
+        'torch.frexp(amax.double() / top if mode == "rceil" else amax.double())',
+    ),
+    gate=False,
+)

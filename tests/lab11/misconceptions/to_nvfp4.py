@@ -66,3 +66,18 @@ the_largest_goes_to_four = lines(
     up to 6, and a quarter of its codes is never used.""",
     ("wanted = (amax / 6 / global_scale).clamp(", "wanted = (amax / 4 / global_scale).clamp("),
 )
+
+elements_lose_the_sign_of_zero_nvfp4 = lines(
+    """What is -0.0, or rounds to it, loses its sign bit. The sign of an element is that of the
+    value, not whether it is below 0.""",
+    (
+        "8 * torch.signbit(elements))",
+        "8 * ((elements < 0) & (above.sum(-1) > 0)))",
+    ),
+)
+
+the_sign_is_less_than_zero = lines(
+    """The sign bit comes from x < 0, and -0.0 is not below 0. Take signbit.""",
+    ("8 * torch.signbit(elements))", "8 * (elements < 0))"),
+    gate=False,
+)
