@@ -52,8 +52,8 @@ def busy_time(intervals: Iterable[tuple[float, float]]) -> float:
     """How long at least one of the intervals was open: the length of their union.
 
     intervals: (start, end) in us, in any order; they may overlap, touch, lie in each other, be the
-    same or be empty. A gap between two of them is not busy, however short. Returns us, 0.0 for no
-    interval.
+    same or be empty. A gap between two of them is not busy, however short: times may be finer than
+    a nanosecond. Returns us, 0.0 for no interval.
     Raises ValueError for one that ends before it starts.
     """
     # TODO(lab09.busy_time): Busy time: the union of intervals
@@ -151,7 +151,8 @@ def attribute(trace: Trace, ranges: Sequence[str]) -> dict[str, float]:
     2. a range is any `ANNOTATION` with one of the names; it may occur many times. It is open at a
        time t with start <= t < end. Of those that are open when the launch begins, the launching
        thread's own come first; only if it has none, those of other threads count, since autograd
-       launches the backward pass from a thread that has no annotations of yours;
+       launches the backward pass from a thread that has no annotations of yours. A trace is one
+       process's, so a thread is its `tid`, with its `pid` or without;
     3. of these the innermost owns the work: the one that began last, and of two that began
        together the shorter.
 

@@ -516,13 +516,13 @@ def _job(start: shell.Start, job: list[tuple[int, shell.Start]]) -> Iterator[Fau
         rest = shell.Start(call.rest, child.environment, child.line) if call else child
         if rest.arguments and _trains(rest):
             calls[rank].append(call)
-    for rank, mine in calls.items():
+    for rank, mine in sorted(calls.items(), key=lambda item: len(item[1]) > 1):
         if len(mine) != 1:
             words = [" ".join(s.words) for r, s in job if r == rank]
             did = " and ".join(f"`{text[:80]}`" for text in words)
             did = f"starts {did}" if words else "starts nothing"
             text = f"every rank must run python train.py once, and rank {rank} {did}"
-            yield Fault("ranks left out", start.line, text)
+            yield Fault("rank runs twice" if mine else "ranks left out", start.line, text)
             return
     watched = [rank for rank, mine in calls.items() if mine[0]]
     if not watched:
@@ -978,6 +978,13 @@ def _one_profile(profile: dict, steps: int, line: int) -> Iterator[Fault]:
             f"{WARM_STEPS} warm up: let them pass with skip_first= or wait="
         )
         yield Fault("records warm-up", line, text)
+    elif len(recorded[0]) < plan["active"] and recorded[0][-1] == steps - 1:
+        text = (
+            f"the loop makes {steps} steps, and the schedule is not complete before step "
+            f"{recorded[0][0] + plan['active'] - 1} has been made: {len(recorded[0])} of "
+            f"{plan['active']} are recorded"
+        )
+        yield Fault("loop ends early", line, text)
     elif len(recorded[0]) != plan["active"]:
         text = (
             f"active={plan['active']}, and {len(recorded[0])} of the program's steps are recorded: "

@@ -115,6 +115,18 @@ def test_timestamps_of_a_real_trace(student, rng):
     expect.close(got, want, "subtract first, add then: times are large", floor=floor, unit="us")
 
 
+@task("busy_time", gate=False, holds=("gaps", "fine"))
+@pytest.mark.parametrize("power", [5, 11, 20, 30])
+def test_a_gap_is_idle_however_short(student, power):
+    """1,000 stretches of a quarter of a us, 2^-power us apart: 250 us, and no gap among them.
+    Oracle: fractions of powers of two, which floats hold exactly, as they do the sum."""
+    step = 0.25 + 2.0**-power
+    intervals = [(index * step, index * step + 0.25) for index in range(1000)]
+    got = student.busy_time(intervals)
+    why = "a gap is idle however short: nothing is rounded, and nothing is closed"
+    expect.close(got, 250.0, why, floor=1e-7, unit="us")
+
+
 @task("busy_time", gate=False, holds=("backwards",))
 def test_an_interval_that_ends_before_it_starts_is_refused(student):
     """(5, 3) is no interval; a file with one is broken.
@@ -749,6 +761,22 @@ def test_the_first_and_the_last_event_count(student):
     got = student.temporal_breakdown(in_order([*early, *events]), include_last_step=False)
     why = "what was launched before the first step was launched before the last one"
     _breakdown(got, {"idle": 15, "compute": 12, "non_compute": 0}, why)
+
+
+@task("temporal_breakdown", holds=("span",))
+def test_the_span_ends_with_the_latest_end(student):
+    """A kernel of 100 us, and on other streams short work that begins after it and ends before.
+    Oracle: counted on the fingers; nothing is idle while the long one runs."""
+    events = [host("ProfilerStep#3", 0, 50, MAIN), host("ProfilerStep#4", 50, 50, MAIN)]
+    for corr, (name, start, length) in enumerate(
+        (("Memset (Device)", 10, 4), ("gemm", 20, 100), ("gemm", 30, 10), (SMALL[2][0], 44, 5)), 1
+    ):
+        events.append(call("cudaLaunchKernel", corr, 1, MAIN, corr))
+        events.append(work(name, start, length, 6 + corr, corr))
+    for include in (True, False):
+        got = student.temporal_breakdown(in_order(events), include_last_step=include)
+        why = "the span ends with the latest end, whichever work began last"
+        _breakdown(got, {"idle": 6, "compute": 100, "non_compute": 4}, why)
 
 
 def _percent(parts):

@@ -205,3 +205,19 @@ the_longer_of_two = lines(
     """Of two ranges that began together the *shorter* one is the inner one.""",
     ("key=lambda s: (s.ts_us, -s.dur_us)", "key=lambda s: (s.ts_us, s.dur_us)"),
 )
+
+annotations_not_asked_for_hide = lines(
+    """The innermost annotation of *any* name is taken, and if nobody asked for it the work has no
+    owner; only those in `ranges` count, so what lies inside of one of them does not hide it.""",
+    (WANTED, "if event.cat == ANNOTATION]"),
+    (
+        "return UNATTRIBUTED if inner is None else inner.name",
+        "return inner.name if inner is not None and inner.name in ranges else UNATTRIBUTED",
+    ),
+)
+
+a_launch_is_used_up = lines(
+    """A launch is forgotten with the first kernel that has found it; a CUDA graph launches many
+    with one correlation id, and the others end up unattributed.""",
+    (ADD, ADD.replace("launches.get(event.corr)", "launches.pop(event.corr, None)")),
+)

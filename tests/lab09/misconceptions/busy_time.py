@@ -111,3 +111,26 @@ sorted_by_their_ends = lines(
     one's end is lost; sort them by their starts.""",
     ("in sorted(intervals):", "in sorted(intervals, key=lambda pair: pair[1]):"),
 )
+
+gaps_below_a_nanosecond_are_busy = lines(
+    """Gaps of less than a nanosecond are closed here, as if they were noise of the clock; a gap is
+    idle however short, and a thousand of them add up.""",
+    ("end - max(start, covered_until)",
+     "end - (covered_until if start - covered_until < 1e-3 else start)"),
+    gate=False,
+)  # fmt: skip
+
+only_what_extends_is_checked = lines(
+    """Whether an interval is turned round is asked only where it reaches beyond what is covered;
+    one inside of covered time passes unseen. Ask it of every interval.""",
+    ("        if end < start:\n", "        if end < start and end > covered_until:\n"),
+    gate=False,
+)
+
+gone_through_twice = lines(
+    """The intervals are gone through twice, and a generator has nothing left the second time: keep
+    them in a list first.""",
+    ("    busy = 0.0\n", "    if all(end == start for start, end in intervals):\n"
+     "        return 0.0\n    busy = 0.0\n"),
+    gate=False,
+)  # fmt: skip

@@ -231,3 +231,29 @@ one_name_for_two_reports = lines(
     """Both commands write one file: the second report takes the place of the first.""",
     ("-o timeline_rank0", "-o timeline"),
 )
+
+the_watched_rank_runs_twice = lines(
+    """A command after `nsys profile ...` still runs: without exec or else the watched rank starts
+    the program a second time, and waits there for ranks that have finished.""",
+    ("exec nsys profile", "nsys profile"),
+    ("    else\n        exec python train.py\n    fi'", "    fi\n    exec python train.py'"),
+)
+
+names_that_begin_so = lines(
+    """The expression asks for names that *begin* with gemm or conv; most have a library and an
+    architecture in front (ampere_sgemm_..., cudnn_..._convolve_...).""",
+    ("'regex:gemm|conv'", "'regex:^(gemm|conv)'"),
+)
+
+the_loop_ends_early = lines(
+    """The loop ends before the schedule does: with skip_first=20, wait=2, warmup=1 and active=3 the
+    last recorded step is number 25, counted from 0, and it takes 26 steps to make it.""",
+    ("for _ in range(30):", "for _ in range(25):"),
+)
+
+the_rank_of_the_wrong_shell = lines(
+    """In double quotes the shell that starts torchrun puts in $LOCAL_RANK, where it is empty; the
+    text must reach each rank's own shell as it stands, in single quotes.""",
+    ("bash -c '\n    if [ \"$LOCAL_RANK\" = 0 ]", "bash -c \"\n    if [ $LOCAL_RANK = 0 ]"),
+    ("    fi'", "    fi\""),
+)

@@ -256,3 +256,9 @@ pinned_copies_too = lines(
     must stage, and their names say Pageable.""",
     ('if "HtoD" in e.name and "Pageable" in e.name', 'if "HtoD" in e.name'),
 )
+
+a_graph_begins_with_its_last_kernel = lines(
+    """The wait after a sync lasts until the *first* work of the next launch; a graph's launch has
+    many kernels, and the last of them is taken here.""",
+    ("started.setdefault(event.corr, event.ts_us)", "started[event.corr] = event.ts_us"),
+)

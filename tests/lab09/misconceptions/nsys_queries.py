@@ -102,3 +102,28 @@ an_empty_text_is_none = lines(
     """An empty text is a text: only where it is NULL does textId say the name.""",
     ("COALESCE(text, value, '<unnamed>')", "COALESCE(NULLIF(text, ''), value, '<unnamed>')"),
 )
+
+opening_makes_a_file = lines(
+    """sqlite3.connect makes an empty file where there is none, so a misspelt path gives a report
+    of nothing and leaves a file behind: look first, and open read-only.""",
+    (
+        "    if not path.is_file():\n"
+        '        raise ValueError(f"{path.name} is not there: '
+        'export the report with nsys first.")\n',
+        "",
+    ),
+    ('sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)', "sqlite3.connect(path)"),
+    gate=False,
+)
+
+gaps_since_the_first_kernel = lines(
+    """A gap's start is counted from the first *kernel* on; a copy or a memset may have come before
+    it, and is GPU work as well.""",
+    (
+        'copied = select("SUM(bytes)"',
+        'own = [start for (start,) in select("start", "KERNEL")]\n'
+        '        copied = select("SUM(bytes)"',
+    ),
+    ("    gaps = []\n", "    gaps, zero = [], min(own, default=0)\n"),
+    ("Gap((covered_until - first) / 1000", "Gap((covered_until - zero) / 1000"),
+)

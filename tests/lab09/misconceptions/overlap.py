@@ -161,3 +161,10 @@ streams_add_up = lines(
         '    communication = sum(end - start for start, end in spans["communication"])\n',
     ),
 )
+
+nothing_without_computation = lines(
+    """Without computation the answer is (0.0, 0.0) here; then nothing hides the communication, and
+    all of it is exposed. Only without *communication* there is nothing to say.""",
+    ("    if not communication:\n", "    if not communication or not computation:\n"),
+    gate=False,
+)

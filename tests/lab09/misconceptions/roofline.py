@@ -61,3 +61,15 @@ what_was_read_alone = lines(
         'moved = counters["dram__bytes_read.sum"]',
     ),
 )
+
+precisions_side_by_side = lines(
+    """Of several precisions only the one that takes longest counts, as if they ran side by side;
+    one kernel's instructions take turns, so their times add up.""",
+    ("seconds += done / peak", "seconds = max(seconds, done / peak)"),
+)
+
+as_long_is_compute = lines(
+    """On the ridge both take as long as each other, and this says compute; compute is what takes
+    *longer* than the bytes.""",
+    ("if seconds > moved /", "if seconds >= moved /"),
+)

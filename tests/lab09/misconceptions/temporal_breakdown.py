@@ -201,3 +201,9 @@ memory_in_any_letters = lines(
         'if "memcpy" in name.lower() or "memset" in name.lower():',
     ),
 )
+
+the_last_to_begin_ends_last = lines(
+    """The span ends with the work that *began* last; on another stream a longer piece that began
+    before it may still run. Its end is the latest of all ends.""",
+    ("max(event.end_us for event in work)", "work[-1].end_us"),
+)
