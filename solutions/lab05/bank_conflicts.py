@@ -58,8 +58,8 @@ def bank_of(byte_address: int) -> int:
 
 
 def conflict_degree(byte_addresses: Addresses, width: int) -> int:
-    """The way of a request's bank conflict: the most different words that one bank must give in one
-    phase. 1 is no conflict, 32 the worst, 0 a request without any lane.
+    """The degree of a request's bank conflict: the largest number of distinct words that one bank
+    gives in one phase. 1 is no conflict, 32 the worst, 0 a request without any lane.
 
     byte_addresses: up to 32, in shared memory, each a multiple of width. A lane that takes no part
     is a None among them: it counts towards the 32, and the lanes behind it stay in their phases.
