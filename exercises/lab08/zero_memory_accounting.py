@@ -52,7 +52,8 @@ def state_bytes(P: int, N: int, stage: int, recipe: str) -> dict[str, int]:
 
 def dim0_shard(shape: Sequence[int], N: int, rank: int) -> tuple[int, ...]:
     """The shape of the shard that `rank` of N holds of a parameter, cut along its first dimension
-    as `torch.chunk` cuts: what FSDP2 (`fully_shard`) does.
+    as `torch.chunk` cuts: what FSDP2 (`fully_shard`) does. `shape` is any sequence of sizes: a
+    tuple, a list, a `torch.Size`.
 
     Every chunk has ceil(shape[0] / N) rows until they are used up: later ranks may have fewer, or
     none. A shard without rows keeps its other dimensions: (0, 32).
@@ -65,7 +66,8 @@ def dim0_shard(shape: Sequence[int], N: int, rank: int) -> tuple[int, ...]:
 
 def flat_partition(numels: Sequence[int], N: int, align: int = 1) -> list[Slice]:
     """Concatenate parameters of `numels` elements, pad at the end, and cut into N equal slices:
-    what ZeRO's paper, DeepSpeed, Megatron's distributed optimizer and FSDP1 do.
+    what ZeRO's paper, DeepSpeed, Megatron's distributed optimizer and FSDP1 do. `numels` is a list
+    or a tuple.
 
     The padding is the smallest with which each rank's share is a multiple of `align` elements, so
     all ranks hold equally many. A parameter may straddle ranks.

@@ -42,7 +42,8 @@ class Zero1AdamW:
     `step` does what `torch.optim.AdamW` (decoupled weight decay `wd`, bias correction) does in one
     process on the concatenated batch: `.grad` is the gradient of the mean over this rank's rows,
     ranks have equally many, so the gradient of all rows is the MEAN over the ranks. A `.grad` that
-    is None counts as zeros, because a slice of a flat buffer has no None.
+    is None counts as zeros, because a slice of a flat buffer has no None; a rank without any
+    gradient, and a step in which no rank has one, are no exceptions: moments and parameters decay.
 
     Traffic of a step, in payload bytes: one reduce-scatter of all gradients and one all-gather of
     all parameters, no other collective. `steps` counts steps, the same on every rank.
@@ -133,7 +134,8 @@ class Zero2(nn.Module):
     autograd has just made. Parameters that got no gradient keep their bucket, and those after it,
     waiting until `finish`, where they count as zeros.
 
-    `model` must be equal on every rank; gradients may come in another order on each, or not at all.
+    `model` must be equal on every rank; gradients may come in another order on each, or not at all:
+    a step without any is a step with zeros, on one rank or on all.
     One backward a step: a second gradient for a parameter is a RuntimeError, also while its bucket
     still waits. Raises ValueError as `Zero1AdamW` does, and for bucket_bytes < 1.
     """
@@ -224,13 +226,15 @@ class Zero3Module(nn.Module):
     2. after forward: release, that is, set the storage to 0 bytes;
     3. before backward: all-gather again;
     4. after backward: reduce-scatter the MEAN gradient over the ranks into the `.grad` of the
-       trainable shard, adding to one that is there; a parameter without gradient counts as zeros;
-       `.grad` of the block's own parameters is None again; release.
+       trainable shard, adding to one that is there; a parameter without gradient counts as zeros,
+       also where no parameter of the block has one; `.grad` of the block's own parameters is None
+       again; release.
 
-    `chain` says which blocks come next. With `prefetch` = d, up to d of them are being gathered
-    while this one computes (forward those that follow, backward those before): issued before it
-    begins, and waited for only when their own turn comes. So at most d + 1 blocks are whole at
-    once. Payload of a step for Psi trainable parameters (and padding): 3 Psi, and 2 for frozen.
+    `chain` says which blocks come next. With `prefetch` = d, the next d, or all that are left, are
+    being gathered while this one computes (forward those that follow, backward those before):
+    issued before it begins, and waited for only when their own turn comes. So at most d + 1 blocks
+    are whole at once. Payload of a step for Psi trainable parameters (and padding): 3 Psi, and 2
+    for frozen.
 
     `block` must be equal on every rank, share no parameter with another block, use the same
     parameters on every rank, and run once before each backward. It returns a tensor or a tuple of
@@ -370,10 +374,12 @@ def clip_grad_norm_sharded(
     grads: this rank's shards, (S_i,) each, already reduced over the ranks, of any floating dtype.
     A tied parameter's may be listed twice, as the same tensor: it counts, and is scaled, once.
     real[i]: how many elements at the front of grads[i] are gradient, maybe 0. What lies behind them
-    is padding, which may hold anything and counts nothing.
+    is padding, which may hold anything and counts nothing; it may be multiplied or left as it is.
+    A rank that holds no gradients at all, with empty lists, takes part like the others.
 
     The norm is float32, (), before clipping; squares are taken and added in float32, or in float64.
-    Every gradient is multiplied by max_norm / (norm + 1e-6), or by 1 where that is larger. One
+    Every gradient is multiplied by max_norm / (norm + 1e-6), or by 1 where that is larger. So a
+    norm of max_norm, or of a little less, is made smaller too: by half where both are 1e-6. One
     all-reduce of one number is all that travels. A norm that is infinite or NaN is treated as torch
     does: the gradients are multiplied all the same, or, with `error_if_nonfinite`, EVERY rank
     raises RuntimeError and nothing is changed. ValueError for a negative max_norm.
@@ -390,11 +396,14 @@ def full_state_dict(
 
     model: the module that is trained, not wrapped; it tells names, shapes, ties, and what is not
     sharded: buffers and frozen parameters. What its trainable parameters hold is not read: it may
-    be stale. shard: {"step": int, "param", "exp_avg", "exp_avg_sq": flat shards, (S,)}; the moments
-    may have another dtype than the parameters; the step is the same on all ranks.
+    be stale. There is at least one of them.
+
+    shard: {"step": int, "param", "exp_avg", "exp_avg_sq": flat shards, (S,)}; the moments may have
+    another dtype than the parameters, and both than the model; the step is the same on all ranks.
 
     Returns {"model": the keys of `model.state_dict()` in its order, trainable parameters from the
-    shards, all else from rank 0's model; "optimizer": {"step": int, "exp_avg": {name: tensor},
+    shards, all else from rank 0's model, what is no tensor (a module's `get_extra_state`) as it
+    stands there; "optimizer": {"step": int, "exp_avg": {name: tensor},
     "exp_avg_sq": {name: tensor}}}, with the names and the order of `model.named_parameters()`,
     where a tied parameter stands once, and without the frozen ones. Tensors have the shapes of the
     parameters and the dtypes of the shards, hold no padding and own their memory: what training
@@ -410,7 +419,8 @@ def reshard(full: dict[str, Any], rank: int, world_size: int) -> dict[str, Any]:
     """What `rank` of `world_size` ranks needs of a checkpoint: its flat shards.
 
     full: what `full_state_dict` returned, on however many ranks; nothing travels here. The order of
-    the flat buffer is that of full["optimizer"]["exp_avg"], which names each parameter once.
+    the flat buffer is that of full["optimizer"]["exp_avg"], which names each parameter once, and
+    one at least.
 
     Returns {"step": int, "param", "exp_avg", "exp_avg_sq": (S,)}, S = ceil(total / world_size),
     each in the dtype that the checkpoint has it in; padding is zeros. The shards own their memory,

@@ -42,7 +42,8 @@ def block_hashes(tokens: Sequence[int], block_size: int, salt: str | None = None
     """One hash for each *full* block of `tokens`, chained: it stands for the block's tokens and for
     everything before them.
 
-    tokens: token ids, in a list or in another sequence; which one it is does not matter.
+    tokens: token ids, in a list, another sequence or an array of NumPy; which one it is does not
+    matter.
     block_size: tokens a block. salt: requests with different salts share nothing, and None is a
     salt of its own. Returns a list of len(tokens) // block_size ints of your choice: two lists
     agree in their first k hashes if and only if the salts and the first k * block_size tokens are

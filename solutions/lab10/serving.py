@@ -42,7 +42,8 @@ def block_hashes(tokens: Sequence[int], block_size: int, salt: str | None = None
     """One hash for each *full* block of `tokens`, chained: it stands for the block's tokens and for
     everything before them.
 
-    tokens: token ids, in a list or in another sequence; which one it is does not matter.
+    tokens: token ids, in a list, another sequence or an array of NumPy; which one it is does not
+    matter.
     block_size: tokens a block. salt: requests with different salts share nothing, and None is a
     salt of its own. Returns a list of len(tokens) // block_size ints of your choice: two lists
     agree in their first k hashes if and only if the salts and the first k * block_size tokens are
@@ -56,7 +57,7 @@ def block_hashes(tokens: Sequence[int], block_size: int, salt: str | None = None
     hashes: list[int] = []
     parent = f"salt {salt!r}"
     for end in range(block_size, len(tokens) + 1, block_size):
-        content = f"{parent}: {list(tokens[end - block_size : end])}"
+        content = f"{parent}: {[int(token) for token in tokens[end - block_size : end]]}"
         hashes.append(int.from_bytes(hashlib.sha256(content.encode()).digest()))
         parent = f"after {hashes[-1]}"
     return hashes

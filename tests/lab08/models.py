@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -129,3 +130,27 @@ class Odd(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         h = torch.tanh(self.frozen(self.norm(self.embed(ids))))
         return self.leave(torch.tanh(self.head(h)))
+
+
+class Note(nn.Module):
+    """Has neither parameters nor buffers, and something that a state dict saves."""
+
+    def __init__(self, saved: Any) -> None:
+        super().__init__()
+        self.saved = saved
+
+    def get_extra_state(self) -> Any:
+        return self.saved
+
+    def set_extra_state(self, state: Any) -> None:
+        self.saved = state
+
+
+class Noted(nn.Module):
+    """Two layers of 23 elements in all; between them, notes by name, each with its extra state."""
+
+    def __init__(self, extras: dict[str, Any]) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 4)
+        self.notes = nn.ModuleDict({name: Note(saved) for name, saved in extras.items()})
+        self.last = nn.Linear(7, 1, bias=False)

@@ -10,7 +10,7 @@ import time
 import torch
 import torch._dynamo  # torch.optim and fully_shard import it, for seconds: once, before the ranks
 import torch.distributed as dist
-from models import Awkward, Block, Branches, Odd, Partly, Strided
+from models import Awkward, Block, Branches, Noted, Odd, Partly, Strided
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
@@ -50,6 +50,12 @@ def _give_back_at_once():
         libc.malloc_trim(0)
 
 
+def _meet(group=None):
+    """A collective that nothing else here uses: where a rank has left one out, this one meets
+    another, which is an error at once and not a wait of half a minute."""
+    dist.all_reduce(torch.zeros(1), group=group)
+
+
 def _let_go(m):
     """Until no temporary tensor is alive, or a second is over: a thread of the process group may
     hold one for a moment after its collective has ended."""
@@ -65,6 +71,20 @@ def _payloads(log):
         total[call.operation] = total.get(call.operation, 0) + call.payload_bytes
         where.setdefault(call.operation, set()).add(call.where)
     return {"payload": total, "where": {name: sorted(found) for name, found in where.items()}}
+
+
+@contextlib.contextmanager
+def _noted(student, name, **given):
+    """A list for the sentence that says which argument of a method was changed in the block: it is
+    the learner's to read, and no rank need fail for it."""
+    changed = []
+    try:
+        with student.unchanged(name, **given):
+            yield changed
+    except Exception as error:
+        if type(error).__name__ != "ArgumentChanged":
+            raise
+        changed.append(str(error))
 
 
 def _values(params):
@@ -234,7 +254,7 @@ def zero1_pieces(student, start, grads, shard_grads, keywords):
             opt.reduce_gradients()  # a second time it is the same: only step_shard takes a step
             mean = opt.reduce_gradients()
             piece = pieces[rank - 1].clone()
-            with student.unchanged("Zero1AdamW.step_shard", grad=piece):
+            with _noted(student, "Zero1AdamW.step_shard", grad=piece) as changed:
                 opt.step_shard(piece)
             kept = [p.grad is not None for p in params]
             opt.zero_grad()
@@ -245,12 +265,33 @@ def zero1_pieces(student, start, grads, shard_grads, keywords):
                     "moments": [opt.exp_avg.detach().clone(), opt.exp_avg_sq.detach().clone()],
                     "kept": kept,
                     "left": [p.grad is not None for p in params],
+                    "changed": " ".join(changed),
                     "steps": int(opt.steps),
                 }
             )
         return {"rows": rows, "frozen": frozen.detach().clone(), "numel": int(opt.shard_numel)}
 
     return _run(rank_does, 3)
+
+
+def zero1_without(student, start, grads, keywords):
+    """Steps on two ranks: grads[step][rank] are the parameters' gradients, None where there is
+    none. After each, the parameters and the count of steps."""
+    zero1_adamw = student.Zero1AdamW
+
+    def rank_does(rank, size):
+        params = [nn.Parameter(value.clone()) for value in start]
+        opt = zero1_adamw(params, **keywords)
+        rows = []
+        for step in grads:
+            for p, grad in zip(params, step[rank]):
+                p.grad = None if grad is None else grad.clone()
+            opt.step()
+            rows.append({"values": _values(params), "steps": int(opt.steps)})
+        _meet()
+        return rows
+
+    return _run(rank_does, 2)
 
 
 def zero1_refuses(student):
@@ -434,7 +475,9 @@ def zero2_orders(student, plans, bucket_bytes, members=None):
                 raised = ""
                 for order in given["orders"]:
                     try:
-                        zero(given["a"], given["x"], order).backward()
+                        out = zero(given["a"], given["x"], order)
+                        if order:  # without any weight there is nothing to differentiate
+                            out.backward()
                     except RuntimeError as error:
                         if len(given["orders"]) == 1:
                             raise
@@ -462,8 +505,10 @@ def zero2_orders(student, plans, bucket_bytes, members=None):
             if not given["forget"] and len(given["orders"]) == 1:
                 zero.step()
                 rows[-1]["cleared"] = all(shard is None for shard in zero.shards)
+                rows[-1]["steps"] = [int(opt.steps) for opt in zero.optimizers]
             else:
                 zero.zero_grad()
+        _meet(group)
         return rows
 
     return _run(rank_does, 1 + max(members) if members else len(plans[0]))
@@ -698,7 +743,7 @@ def zero3_strided(student, base, weight, batch):
                 {
                     "out": outs[0].detach(),
                     "shards": [shard.detach().clone() for shard in module.shards],
-                    "grad": module.shards[0].grad.clone(),
+                    "grad": _cloned(module.shards[0].grad),
                     "shapes": [tuple(p.shape) for p in block.parameters()],
                     "idle": _whole_bytes([block]),
                 }
@@ -706,6 +751,10 @@ def zero3_strided(student, base, weight, batch):
         return found
 
     return _run(rank_does, len(batch))
+
+
+def _cloned(grad):
+    return None if grad is None else grad.clone()
 
 
 def _whole_gradient(p):
@@ -913,6 +962,16 @@ def clip_shards(student, data, checked=True, members=None):
     return _ranks(rank_does, data, checked)
 
 
+def clip_refuses(student, bounds):
+    """Which of these as max_norm raise ValueError, on one rank."""
+    clip = student.clip_grad_norm_sharded
+
+    def rank_does(rank, size):
+        return [_raised(lambda bound=bound: clip([torch.ones(3)], [3], bound)) for bound in bounds]
+
+    return _run(rank_does, 1)
+
+
 def _named_tensors(tree, name=""):
     """The tensors in a nest of dicts, by their path."""
     if isinstance(tree, torch.Tensor):
@@ -924,7 +983,8 @@ def _named_tensors(tree, name=""):
 
 def full_state(student, data, members=None):
     """data[rank]: {"shard": this rank's, "others": what is not sharded, by name, "wide": whether of
-    one wide layer, "go_on": whether model and shards change afterwards}. What the learner's
+    one wide layer, "go_on": whether model and shards change afterwards, "dtype": the model's, where
+    it is not that of the shard}. What the learner's
     function returns on each rank, what travelled, the memory behind each tensor, and which of them
     changed with the model or the shards."""
     gather = student.full_state_dict
@@ -934,7 +994,7 @@ def full_state(student, data, members=None):
         if members and rank not in members:
             return None
         model = nn.Linear(200, 100) if mine["wide"] else Odd()
-        model.to(mine["shard"]["param"].dtype)
+        model.to(mine.get("dtype", mine["shard"]["param"].dtype))
         with torch.no_grad():
             for p in model.parameters():
                 p.fill_(float("nan"))  # what a shard is there for must come from the shard
@@ -956,6 +1016,17 @@ def full_state(student, data, members=None):
                     t.fill_(77) if isinstance(t, torch.Tensor) else None
         row["moved"] = [n for n, t in tensors.items() if not torch.equal(t, kept[n])]
         return row
+
+    return _ranks(rank_does, data, checked=False)
+
+
+def full_state_of_extras(student, data):
+    """data[rank]: {"shard": this rank's, "extras": what modules of its model save besides, by
+    name}. What the learner's function returns on each rank."""
+    gather = student.full_state_dict
+
+    def rank_does(rank, size, mine):
+        return gather(Noted(mine["extras"]), mine["shard"])
 
     return _ranks(rank_does, data, checked=False)
 
@@ -984,11 +1055,12 @@ def mastered(student, data, members=None):
             rows = []
             for grad in case["grads"]:
                 mean = grad.clone()
-                held = student.unchanged("MasterWeights.step", grad=mean)
-                with held, meters.collectives() as log:
+                noted = _noted(student, "MasterWeights.step", grad=mean)
+                with noted as changed, meters.collectives() as log:
                     opt.step(mean)
                 flat = torch.cat([p.detach().reshape(-1) for p in params])
-                rows.append({"params": flat, "master": opt.master.detach().clone()})
+                row = {"params": flat, "master": opt.master.detach().clone()}
+                rows.append(row | {"changed": " ".join(changed)})
             found.append({"rows": rows, "calls": _log_rows(log)})
         return found
 

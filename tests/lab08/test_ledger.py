@@ -272,6 +272,20 @@ def test_chunks_of_torch(student, rng):
         )
 
 
+@task("dim0_shard", gate=False, holds=("sequence",))
+def test_a_shape_may_be_a_list(student, rng):
+    """Shapes of one to four dimensions, as a list and as a tuple.   Oracle: torch.chunk."""
+    for dims in (1, 2, 3, 4):
+        shape = [int(n) for n in rng.integers(1, 20, dims)]
+        for given in (shape, tuple(shape)):
+            _same_shapes(
+                [student.dim0_shard(given, 3, 1)],
+                [oracles.chunk_shape(tuple(shape), 3, 1)],
+                "any sequence of sizes is a shape",
+                f"{given} on rank 1 of 3",
+            )
+
+
 @task("dim0_shard", gate=False, holds=("fsdp2", "empty"))
 @pytest.mark.parametrize("N", [2, 3, 4, 8])
 def test_shapes_of_fully_shard(student, N):
@@ -380,6 +394,16 @@ def test_any_sizes_any_ranks(student, rng):
         numels = [int(n) for n in rng.integers(1, 60, int(rng.integers(2, 7)))]
         N = int(rng.integers(2, 7))
         _same_slices(student.flat_partition(numels, N, align), numels, N, align)
+    _same_slices(student.flat_partition([7, 1], 6, 3), [7, 1], 6, 3)  # padding on four ranks
+
+
+@task("flat_partition", gate=False, holds=("sequence",))
+def test_sizes_may_be_a_tuple(student, rng):
+    """Sizes in a tuple and in a list, the first of them 0.
+    Oracle: every element of the padded buffer written down with its owner."""
+    numels = [0, *(int(n) for n in rng.integers(1, 30, 3))]
+    for given in (tuple(numels), numels):
+        _same_slices(student.flat_partition(given, 3, 2), numels, 3, 2)
 
 
 @task("flat_partition", holds=("equally_many", "who"))

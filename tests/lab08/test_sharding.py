@@ -370,6 +370,50 @@ def test_the_two_halves_of_a_step(student, rng):
                 row["left"], [False] * 3, because="zero_grad() forgets them", what=f"rank {rank}"
             )
             expect.equal(row["steps"], step + 1, because="it counts steps", what="steps")
+            expect.equal(
+                row["changed"],
+                "",
+                because="the gradient belongs to the caller",
+                what=f"what step_shard(grad) changed besides on rank {rank}",
+            )
+
+
+@task("Zero1AdamW", gate=False, holds=("nobody", "one_rank_without"))
+@pytest.mark.parametrize("without", [(0, 1), (1,)], ids=["no rank has one", "rank 1 has none"])
+def test_a_step_without_gradients(student, rng, without):
+    """Three steps on two ranks; in the second, some ranks have no gradient at all.
+    Oracle: torch.optim.AdamW in float64, one process, with zeros for what is missing."""
+    shapes = ((3, 4), (5,))
+    start = [normal(rng, *shape).double() for shape in shapes]
+    grads = [[[normal(rng, *s).double() for s in shapes] for _ in range(2)] for _ in range(3)]
+    for rank in without:
+        grads[1][rank] = [None] * len(shapes)
+    means = [
+        sum(
+            torch.zeros(17, dtype=torch.float64) if own[0] is None else oracles.flat(own)
+            for own in step
+        )
+        / 2
+        for step in grads
+    ]
+    found = expect.returned(student.probe.zero1_without(start, grads, SHARP))
+    want = list(oracles.sharded(oracles.flat(start), means, SHARP))
+    for step, (values, *_) in enumerate(want):
+        for rank, seen in enumerate(found):
+            _expect_near(
+                seen[step]["values"],
+                values,
+                torch.float64,
+                because="a missing gradient is zeros: moments go on decaying and so do parameters, "
+                "and every rank takes part in both collectives",
+                what=f"parameters on rank {rank} after step {step + 1}",
+            )
+            expect.equal(
+                seen[step]["steps"],
+                step + 1,
+                because="it counts steps, the same on every rank",
+                what=f"steps on rank {rank}",
+            )
 
 
 @task(
@@ -655,6 +699,23 @@ def test_gradients_that_do_not_come(student, rng):
             what=f"whether shards are forgotten on rank {rank}",
         )
     _expect_branches(found, plans, (0, 1))
+
+
+@task("Zero2", gate=False, holds=("nothing_came",))
+@pytest.mark.parametrize("orders", [[[[]]], [[NATURAL], [[]]]], ids=["no rank", "rank 0 alone"])
+def test_a_step_without_any_gradient(student, rng, orders):
+    """Three steps on two ranks; in the second, no gradient comes on some.
+    Oracle: outer products, and zeros, by hand; the steps counted."""
+    plans = _branches(rng, [([[NATURAL]], False), (orders, False), ([[NATURAL]], False)])
+    found = expect.returned(student.probe.zero2_orders(_copied_steps(plans), BRANCH_BUCKET))
+    _expect_branches(found, plans, (0, 1))
+    for rank, rows in enumerate(found):
+        expect.equal(
+            [row["steps"] for row in rows],
+            [[number + 1] * len(BRANCH_BUCKETS) for number in range(len(rows))],
+            because="a step without gradients is a step with zeros: every bucket takes it",
+            what=f"steps of each bucket's optimizer on rank {rank}",
+        )
 
 
 @task("Zero2", holds=("second", "second_waiting"))
@@ -1215,7 +1276,11 @@ def test_a_group_shards_for_itself(student, rng):
     _expect_partly(expect.returned(probe), kinds, sizes, want, (1, 2))
 
 
-@task("Zero3Module", gate=False, holds=("two_kinds", "shapes", "outputs", "strides", "missing"))
+@task(
+    "Zero3Module",
+    gate=False,
+    holds=("two_kinds", "shapes", "outputs", "strides", "missing", "all_missing"),
+)
 def test_dtypes_strides_and_several_outputs(student, rng):
     """Frozen float32 beside trainable float64, a transposed parameter, three outputs of which a
     loss uses one; the last one gives W no gradient.   Oracle: autograd in one process."""
@@ -1253,6 +1318,13 @@ def test_dtypes_strides_and_several_outputs(student, rng):
                 "however it lay in memory",
                 what=f"output on rank {rank}",
             )
+        expect.equal(
+            [row["grad"] is None for row in rows],
+            [False, False],
+            because="the block was in this backward, so its trainable shard gets a gradient: zeros "
+            "where no parameter has one",
+            what=f"whether the shards' .grad is None after a loss of output {output}",
+        )
         _expect_near(
             joined([row["grad"] for row in rows], 15),
             whole.weight.grad.reshape(-1),

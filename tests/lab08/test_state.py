@@ -196,6 +196,31 @@ def test_ends_of_the_range(student, rng):
     _expect_clipped(expect.returned(student.probe.clip_shards(_by_rank(cases))), cases)
 
 
+@task("clip_grad_norm_sharded", gate=False, holds=("at_max_norm",))
+@pytest.mark.parametrize("share", [1.0, 1.3, 4.0])
+def test_a_norm_of_about_max_norm(student, rng, share):
+    """Norms of about 1e-6, and a max_norm that is as large, a third larger, four times as large:
+    the quotient is about 0.5, 0.7, and held to 1.
+    Oracle: torch.nn.utils.clip_grad_norm_ in float64."""
+    cases = [_case(rng, (9, 4), 2, size=1e-7, share=share)]
+    _expect_clipped(expect.returned(student.probe.clip_shards(_by_rank(cases))), cases)
+
+
+@task("clip_grad_norm_sharded", gate=False, holds=("no_gradients",))
+def test_a_rank_without_gradients_takes_part(student, rng):
+    """Two of three ranks hold everything, in the order 0, 2.   Oracle: torch on the whole."""
+    whole, rows = _case(rng, (9, 4), 2)
+    nothing = rows[0] | {"shards": [], "real": [], "listed": []}
+    found = expect.returned(student.probe.clip_shards([[rows[0]], [nothing], [rows[1]]]))
+    _expect_clipped(found, [(whole, rows)], [0, 2])
+    expect.equal(
+        found[1][0]["norm"],
+        found[0][0]["norm"],
+        because="the norm is that of all gradients, also for a rank that has none of them",
+        what="norm of rank 1 against that of rank 0",
+    )
+
+
 @task("clip_grad_norm_sharded", holds=("nonfinite", "everybody_raises"))
 def test_one_bad_gradient_reaches_every_rank(student, rng):
     """An infinity on rank 1 of 3, then a NaN; each once more with error_if_nonfinite.
@@ -240,9 +265,15 @@ def test_a_group_clips_for_itself(student, rng):
 
 @task("clip_grad_norm_sharded", gate=False, holds=("negative",))
 def test_a_negative_max_norm_is_refused(student):
-    """max_norm = -1, before anything travels.   Oracle: the contract."""
-    with expect.raises(ValueError, because="it would turn the gradient round"):
-        student.clip_grad_norm_sharded([torch.ones(3)], [3], -1.0)
+    """Below 0, by much and by little, and 0 itself, on one rank.   Oracle: the contract."""
+    bounds = [-1.0, -1e-9, 0.0]
+    found = expect.returned(student.probe.clip_refuses(bounds))[0]
+    expect.equal(
+        found,
+        ["ValueError", "ValueError", "nothing"],
+        because="a negative max_norm would turn the gradient round, and 0 is none",
+        what=f"raised with a max_norm of {bounds}",
+    )
 
 
 # --- full_state_dict -----------------------------------------------------------------------------
@@ -341,6 +372,73 @@ def test_bf16_parameters_and_float32_moments(student, rng):
     data = [{"shard": s, "others": others, "wide": False, "go_on": False} for s in shards]
     found = expect.returned(student.probe.full_state(data))
     _expect_full(found[0]["full"], want, run.names())
+
+
+@task("full_state_dict", gate=False, holds=("other_dtype", "dtypes"))
+@pytest.mark.parametrize(
+    ("model", "param", "moment"),
+    [
+        (torch.bfloat16, torch.float32, torch.float32),
+        (torch.float32, torch.bfloat16, torch.float64),
+    ],
+    ids=["masters of a bfloat16 model", "bfloat16 shards of a float32 model"],
+)
+def test_shards_in_another_dtype_than_the_model(student, rng, model, param, moment):
+    """The model has one dtype, its shards have others.   Oracle: the unsharded tensors, bit for
+    bit, each in the dtype of where it comes from."""
+    run = oracles.Run(rng, int(rng.integers(1000))).steps(0, 2)
+    want, others = run.full(), _others(run)
+    for name, value in want["model"].items():
+        if value.is_floating_point():
+            want["model"][name] = value.to(model if name in others else param)
+    for key in MOMENTS:
+        want["optimizer"][key] = {n: t.to(moment) for n, t in want["optimizer"][key].items()}
+    others = {name: want["model"][name] for name in others}
+    shards = run.recut(want, 2, filler=100.0)
+    more = {"others": others, "wide": False, "go_on": False, "dtype": model}
+    found = expect.returned(student.probe.full_state([{"shard": s} | more for s in shards]))
+    _expect_full(found[0]["full"], want, run.names())
+
+
+@task("full_state_dict", gate=False, holds=("no_tensor", "all_else"))
+def test_what_a_module_saves_that_is_no_tensor(student, rng):
+    """Modules whose get_extra_state returns a dict, a number, a text and a tensor; each rank has
+    others.   Oracle: the state dict of rank 0's model."""
+    flat = normal(rng, 23)
+    tables = {key: flat * (number + 1) for number, key in enumerate(("param", *MOMENTS))}
+    pieces = {key: oracles.cut(table, 2, filler=100.0) for key, table in tables.items()}
+    extras = [
+        {"dict": {"seen": 3 + rank, "of": ["rows", "tokens"]}, "number": 7 - rank}
+        | {"text": f"rank {rank}", "tensor": torch.tensor([1.5, 2.5]) + rank}
+        for rank in range(2)
+    ]
+    data = [
+        {"shard": {"step": 4} | {k: v[rank] for k, v in pieces.items()}, "extras": extras[rank]}
+        for rank in range(2)
+    ]
+    full = expect.returned(student.probe.full_state_of_extras(data))[0]
+    expect.equal(
+        list(full["model"]),
+        [*EXTRA_PARAMS[:2], *(f"notes.{name}._extra_state" for name in extras[0]), "last.weight"],
+        because="a checkpoint has the keys of the model's state dict, in its order",
+        what='keys of "model"',
+    )
+    for name, value in extras[0].items():
+        expect.equal(
+            full["model"][f"notes.{name}._extra_state"],
+            value,
+            because="what get_extra_state returns is part of the state dict, tensor or not",
+            what=f"a {name} that rank 0's model saves",
+        )
+    expect.equal(
+        torch.cat([full["model"][name].reshape(-1) for name in EXTRA_PARAMS]),
+        flat,
+        because=PLACES,
+        what="all parameters",
+    )
+
+
+EXTRA_PARAMS = ("first.weight", "first.bias", "last.weight")
 
 
 @task(
@@ -576,7 +674,7 @@ def test_the_moments_tell_the_order(student, rng):
     }
     model = {"early": tables["param"]["early"], "mean": normal(rng, 9)}
     model |= {"wide": tables["param"]["wide"], "again": tables["param"]["wide"]}
-    model |= {"late": tables["param"]["late"]}
+    model |= {"late": tables["param"]["late"], "note._extra_state": {"seen": 3}}
     second = dict(reversed(tables["exp_avg_sq"].items()))
     full = {
         "model": model,
@@ -647,6 +745,12 @@ def _expect_mastered(found, number, want, members=None):
             shape = (-(-total // len(members)),)
             expect.shape(row["master"], shape, because="a rank owns one flat shard", what=what)
             expect.dtype(row["master"], "float32", because="sums are kept in float32", what=what)
+            expect.equal(
+                row["changed"],
+                "",
+                because="the gradient belongs to the caller",
+                what=f"what step(grad) changed besides on rank {rank}",
+            )
         master = torch.cat([row["master"][:n] for row, n in zip(rows, counts, strict=True)])
         expect.close(
             master,

@@ -17,9 +17,11 @@ KINDS = {"generator": lambda items: (item for item in items), "tuple": tuple, "s
 
 
 def hashes_of(student, tokens, block_size):
-    """block_hashes of the same tokens in a list, a tuple and a range of them (they follow one
-    another)."""
-    kinds = (tokens, tuple(tokens), range(tokens[0], tokens[-1] + 1))
+    """block_hashes of the same tokens in a list, a tuple, a range of them (they follow one another)
+    and an array."""
+    from numpy import array
+
+    kinds = (tokens, tuple(tokens), range(tokens[0], tokens[-1] + 1), array(tokens))
     return [student.block_hashes(kind, block_size) for kind in kinds]
 
 

@@ -111,10 +111,10 @@ def test_a_salt_ends_where_the_tokens_begin(student):
 
 @task("block_hashes", gate=False, holds=("any_sequence",))
 def test_a_tuple_of_tokens_has_the_hashes_of_the_list(student):
-    """The same tokens in a list, a tuple and a range.
+    """The same tokens in a list, a tuple, a range and an array of NumPy.
     Oracle: they are the same tokens."""
     in_list, *others = student.probe.hashes_of(list(range(128_000, 128_013)), 4)
-    for hashes, kind in zip(others, ("a tuple", "a range"), strict=True):
+    for hashes, kind in zip(others, ("a tuple", "a range", "an array"), strict=True):
         expect.equal(hashes, in_list, "the hash is one of the tokens", what=f"hashes of {kind}")
 
 

@@ -145,3 +145,9 @@ read_back_from_the_parameters = lines(
         "        self.master[: len(mine)] = mine\n",
     ),
 )
+
+the_gradient_of_the_caller_is_squared = lines(
+    """The gradient that step() is given is squared in place: a float32 one is not copied by
+    .float(), and it belongs to the caller. Use operations that write into the moments.""",
+    ("addcmul_(grad, grad, value=1 - beta2)", "add_(grad.square_(), alpha=1 - beta2)"),
+)

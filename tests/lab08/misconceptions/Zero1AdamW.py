@@ -229,3 +229,34 @@ the_first_moment_is_not_corrected = lines(
 the_second_moment_is_not_corrected = lines(
     _BIAS, ("v = self.exp_avg_sq / (1 - beta2**self.steps)", "v = self.exp_avg_sq.clone()")
 )
+
+written_into_a_copy = lines(
+    """The gathered values are written through p.reshape(-1), which is a copy where a parameter is
+    not contiguous: that parameter is never updated. Copy into the parameter itself.""",
+    (
+        "p.copy_(flat[at : at + p.numel()].view_as(p))",
+        "p.reshape(-1).copy_(flat[at:][: p.numel()])",
+    ),
+)
+
+
+@misconception(file="zero_sharding.py", gate=False)
+def no_gradient_no_step(text):
+    """A rank without any gradient leaves step() at once: no decay, no count, and where other ranks
+    have gradients they wait for it in the collective. What is missing counts as zeros."""
+    return _inside(
+        text,
+        "Zero1AdamW",
+        (
+            "        self.step_shard(self.reduce_gradients())\n",
+            "        if all(p.grad is None for p in self.params):\n            return\n"
+            "        self.step_shard(self.reduce_gradients())\n",
+        ),
+    )
+
+
+the_given_gradient_is_squared = lines(
+    """The gradient that step_shard() is given is squared in place: it belongs to the caller, who
+    may look at it afterwards. Use operations that write into the moments.""",
+    ("addcmul_(grad, grad, value=1 - beta2)", "add_(grad.square_(), alpha=1 - beta2)"),
+)

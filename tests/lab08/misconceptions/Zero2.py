@@ -123,3 +123,28 @@ old_gradients_stay_in_their_bucket = lines(
         "            self.flats: list[Tensor | None] = [None] * len(self.buckets)\n",
     ),
 )
+
+one_bucket_a_hook = lines(
+    """A hook lets one bucket go at most: a full one that waited for an earlier bucket stays, with
+    its whole gradients, until the next gradient comes, or finish(). Ask again until one is not
+    full.""",
+    (
+        "while self.reduced < len(self.buckets) and self.missing[self.reduced] == 0:",
+        "if self.reduced < len(self.buckets) and self.missing[self.reduced] == 0:",
+    ),
+)
+
+an_untouched_bucket_is_not_sent = lines(
+    """A bucket that got no gradient on this rank is not reduced: the other ranks, which may have
+    some for it, wait in a collective to which this rank does not come. Send zeros.""",
+    (
+        "        while self.reduced < len(self.buckets):\n            self._reduce_next()\n",
+        "        while self.reduced < len(self.buckets):\n"
+        "            if self.flats[self.reduced] is not None:\n"
+        "                self._reduce_next()\n"
+        "                continue\n"
+        "            shard = torch.zeros_like(self.optimizers[self.reduced].exp_avg)\n"
+        "            self.shards[self.reduced] = shard\n"
+        "            self.reduced += 1\n",
+    ),
+)

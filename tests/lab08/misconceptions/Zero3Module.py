@@ -113,8 +113,9 @@ waits_for_what_it_prefetches = lines(
 )
 
 nothing_is_prefetched = lines(
-    """`prefetch` is not looked at: each block gathers itself when its turn comes, and computation
-    waits for every gather.""",
+    """While a block computes, no gather of the next one runs: each gathers itself when its turn
+    comes, and computation waits for every gather. Issue those of the next `prefetch` blocks before
+    this one computes.""",
     ("[self, *self.next_blocks[: self.prefetch]]", "[self]"),
     ("[self, *self.previous_blocks[: self.prefetch]]", "[self]"),
 )
@@ -165,4 +166,44 @@ gathers_the_first_values = lines(
         "            self.first.append(own.clone())\n",
     ),
     ("zip(self.wholes, self.shards, strict=True)", "zip(self.wholes, self.first, strict=True)"),
+)
+
+only_the_farthest_is_prefetched = lines(
+    """Only the block that is `prefetch` further on is gathered ahead, not those between: where no
+    block came before, at both ends of the chain, the direct neighbour is not on its way.""",
+    ("next_blocks[: self.prefetch]", "next_blocks[max(0, self.prefetch - 1) : self.prefetch]"),
+    (
+        "previous_blocks[: self.prefetch]",
+        "previous_blocks[max(0, self.prefetch - 1) : self.prefetch]",
+    ),
+)
+
+
+@misconception(file="zero_sharding.py")
+def released_in_training_only(text):
+    """After a forward without gradients the parameters stay: the whole model is there after an
+    evaluation, and the next forward computes with old values. Every forward ends with a release."""
+    code = "        if torch.is_grad_enabled():\n            self._release()"
+    return _body(text, "after_forward", code, "Zero3Module")
+
+
+old_gradients_are_averaged_again = lines(
+    """The new sum is added to the gradient that is there, and both are divided by the number of
+    ranks: what was a mean already is divided once more with each backward.""",
+    ("        flat /= dist.get_world_size(self.pg)\n", ""),
+    (
+        "shard.grad = grad if shard.grad is None else shard.grad + grad",
+        "shard.grad = grad if shard.grad is None else shard.grad + grad\n"
+        "        shard.grad /= dist.get_world_size(self.pg)",
+    ),
+)
+
+no_gradient_nothing_sent = lines(
+    """Where no parameter of the block has a gradient, nothing is reduced and the shard's .grad
+    stays None: a missing gradient counts as zeros, and another rank may have some.""",
+    (
+        "        if not self.trainable:\n            return\n",
+        "        if all(p.grad is None for p in self.trainable):\n            return\n",
+    ),
+    gate=False,
 )

@@ -119,3 +119,22 @@ the_norm_is_float64 = lines(
     float32 gradients. Add in float64 if you like, and convert in the end.""",
     ("squares = torch.zeros(())", "squares = torch.zeros((), dtype=torch.float64)"),
 )
+
+let_through_up_to_max_norm = lines(
+    """Nothing is multiplied where the norm is at most max_norm; but max_norm / (norm + 1e-6) is
+    below 1 already for a norm a little below max_norm, and torch multiplies by it.""",
+    ("    coefficient = ", "    if norm <= max_norm:\n        return norm\n    coefficient = "),
+    gate=False,
+)
+
+an_infinite_norm_passes = lines(
+    """error_if_nonfinite looks for NaN only: a norm that is infinite is not finite either, and its
+    coefficient, 0, wipes every gradient out.""",
+    ("not norm.isfinite()", "norm.isnan()"),
+)
+
+no_elements_mean_all = lines(
+    """real[i] = 0 is taken for "no limit": a shard that is nothing but padding counts with all of
+    it.""",
+    ("grad[:count] for", "grad[: count or None] for"),
+)

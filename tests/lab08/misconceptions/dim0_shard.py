@@ -71,3 +71,16 @@ flattened_first = lines(
     ("rows = shape[0]", "rows = math.prod(shape)"),
     ("(min(each, left), *shape[1:])", "(min(each, left),)"),
 )
+
+a_shape_is_a_tuple = lines(
+    """A tuple is added to a slice of the shape: for a shape that is a list that raises TypeError.
+    Unpack what is left of it, (rows, *shape[1:]), and any sequence will do.""",
+    ("(min(each, left), *shape[1:])", "(min(each, left),) + shape[1:]"),
+    gate=False,
+)
+
+a_rank_below_zero_has_rows = lines(
+    """Only ranks from N on are refused; rank -1 is no rank either, and gets a full chunk here.""",
+    ("if not 0 <= rank < N:", "if rank >= N:"),
+    gate=False,
+)

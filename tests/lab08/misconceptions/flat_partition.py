@@ -140,3 +140,20 @@ largest_first = lines(
         "[*sorted(enumerate(numels), key=lambda item: -item[1]), (None, padding)]",
     ),
 )
+
+padding_begins_again_on_each_rank = lines(
+    """There is one padding, behind the last parameter, which may lie on several ranks: lo and hi
+    count from where it begins, not from 0 again on each rank.""",
+    (
+        "slices.append(Slice(rank, param, lo, hi))",
+        "first = 0 if param is None else lo\n"
+        "            slices.append(Slice(rank, param, first, first + hi - lo))",
+    ),
+)
+
+empty_parameters_have_no_number = lines(
+    """A parameter without elements has no Slice, but it keeps its number: those behind it are
+    numbered as if it were not there.""",
+    ("[*enumerate(numels), (None", "[*enumerate(n for n in numels if n), (None"),
+    gate=False,
+)

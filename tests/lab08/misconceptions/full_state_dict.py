@@ -86,8 +86,8 @@ weights_are_read_from_the_model = lines(
     """The parameters are those of the module, which may be stale or freed: with sharded parameters
     it holds nothing. The numbers are in the shards.""",
     (
-        'value.detach().clone() if known is None else whole["param"][known]',
-        "value.detach().clone()",
+        'if known is not None:\n            value = whole["param"][known]\n        elif',
+        "if",
     ),
 )
 
@@ -100,7 +100,7 @@ views_of_the_buffer = lines(
 shared_with_the_model = lines(
     """Buffers and frozen parameters of the checkpoint are the model's own tensors: the next forward
     changes running statistics in it, while it is being written.""",
-    ("value.detach().clone() if known", "value.detach() if known"),
+    ("value = value.detach().clone()", "value = value.detach()"),
 )
 
 frozen_parameters_take_a_place = lines(
@@ -113,4 +113,25 @@ the_step_starts_again = lines(
     """The step counter is saved as 0: AdamW corrects full-grown moments as if it were step 1, and
     with the default betas the first update has 0.32 times its size.""",
     ('{"step": shard["step"], **moments}', '{"step": 0, **moments}'),
+)
+
+trainable_parameters_come_first = lines(
+    """The keys are not in the order of model.state_dict(): trainable parameters stand first, with
+    frozen ones, ties and buffers behind them.""",
+    ("    state = {}\n", '    state = dict(whole["param"])\n'),
+)
+
+parameters_get_the_models_dtype = lines(
+    """Parameters are cast to the dtype that the model has them in: the float32 numbers of the
+    shards are rounded to bfloat16, and the run that goes on from there is another. A checkpoint
+    keeps the dtypes of the shards.""",
+    ('value = whole["param"][known]', 'value = whole["param"][known].to(value.dtype)'),
+    gate=False,
+)
+
+everything_is_a_tensor = lines(
+    """A state dict may hold what is no tensor: whatever a module's get_extra_state returns. Clone
+    the tensors, and take the rest as it is.""",
+    ("elif isinstance(value, Tensor):", "else:"),
+    gate=False,
 )

@@ -188,3 +188,12 @@ def parameters_before_gradients(text):
     """Stage 2 shards gradients and stage 3 the parameters, not the other way round: parameters are
     what forward needs, so they are the last to go."""
     return _stage(_stage(text, "grad", 3), "param", 2)
+
+
+whole_states_are_padded_too = lines(
+    """Only what is cut is padded: a state that is still whole on every rank has P elements. These
+    whole ones have N * ceil(P / N), the length of the padded buffer.""",
+    ("    held = {\n", "    whole = shard * N if stage >= 1 else P\n    held = {\n"),
+    ("(shard if stage >= 3 else P)", "(shard if stage >= 3 else whole)"),
+    ("(shard if stage >= 2 else P)", "(shard if stage >= 2 else whole)"),
+)

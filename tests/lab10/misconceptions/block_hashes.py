@@ -1,6 +1,6 @@
 from grader.suite import lines, misconception
 
-CONTENT = "{list(tokens[end - block_size : end])}"
+CONTENT = "{[int(token) for token in tokens[end - block_size : end]]}"
 
 
 @misconception()
@@ -111,7 +111,7 @@ forgets_the_salt = lines(
 order_within_a_block_is_lost = lines(
     """The tokens of a block are hashed as a set or a sum, so "dog bites man" finds the block of
     "man bites dog". Hash them in their order.""",
-    ("{list(tokens[end - block_size : end])}", "{sorted(tokens[end - block_size : end])}"),
+    (CONTENT, "{sorted(tokens[end - block_size : end])}"),
 )
 
 hashes_the_whole_prompt_into_each_block = lines(
@@ -161,8 +161,18 @@ the_salt_runs_into_the_tokens = lines(
     id 2. Keep the two apart.""",
     ('parent = f"salt {salt!r}"', 'parent = "none: " if salt is None else f"salt {salt}"'),
     (
-        'content = f"{parent}: {list(tokens[end - block_size : end])}"',
+        'content = f"{parent}: {[int(token) for token in tokens[end - block_size : end]]}"',
         'content = parent + ", ".join(map(str, tokens[end - block_size : end]))',
     ),
     ('parent = f"after {hashes[-1]}"', 'parent = f"after {hashes[-1]}: "'),
+)
+
+written_as_they_print = lines(
+    """The ids are hashed as they print, and in NumPy 2 an element of an array prints as
+    np.int64(7): the same tokens in an array have other hashes than in a list.""",
+    (
+        "[int(token) for token in tokens[end - block_size : end]]",
+        "[*tokens[end - block_size : end]]",
+    ),
+    gate=False,
 )

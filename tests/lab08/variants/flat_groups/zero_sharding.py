@@ -3,6 +3,7 @@ squares, masters and moments are NumPy's."""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections import deque
 from itertools import accumulate, pairwise
@@ -325,9 +326,11 @@ def full_state_dict(model, shard, pg=None):
         return None
     values = {p: found["param"][name] for name, p in params.items()}
     state = {
-        name: values[value] if value in values else value.detach().clone()
-        for name, value in model.state_dict(keep_vars=True).items()
+        name: copy.deepcopy(value.detach() if torch.is_tensor(value) else value)
+        for name, value in model.state_dict().items()
     }
+    named = model.named_parameters(remove_duplicate=False)
+    state |= {name: values[p] for name, p in named if p in values}
     moments = {key: found[key] for key in ("exp_avg", "exp_avg_sq")}
     return {"model": state, "optimizer": moments | {"step": shard["step"]}}
 

@@ -271,13 +271,14 @@ def clip_grad_norm_sharded(grads, real, max_norm, pg=None, error_if_nonfinite=Fa
         raise ValueError(f"max_norm={max_norm}")
     counts = dict(zip(grads, real, strict=True))  # tensors are told apart by identity
     parts = [grad.narrow(0, 0, count) for grad, count in counts.items()]
-    norms = torch._foreach_norm([part.float() for part in parts])
-    both = torch.stack(norms).square_().sum().reshape(1)
+    norms = torch._foreach_norm([part.float() for part in parts]) if parts else []
+    both = torch.tensor([0.0, *norms]).square_().sum().reshape(1)
     dist.all_reduce(both, async_op=True, group=pg).wait()
     norm = both.sqrt_().squeeze()
     if error_if_nonfinite and bool(norm.isnan() | norm.isinf()):
         raise RuntimeError(f"norm={norm.item()}")
-    torch._foreach_mul_(parts, torch.clamp(max_norm / (norm + 1e-6), max=1.0).item())
+    if parts:
+        torch._foreach_mul_(parts, torch.clamp(max_norm / (norm + 1e-6), max=1.0).item())
     return norm
 
 
@@ -300,7 +301,7 @@ def full_state_dict(model, shard, pg=None):
         shapes = (p.shape for p in params.values())
         whole[key] = dict(zip(params, map(torch.reshape, pieces, shapes), strict=True))
     names = {p: name for name, p in params.items()}
-    state = {name: value.clone() for name, value in model.state_dict().items()}
+    state = tree_map_only(torch.Tensor, torch.clone, dict(model.state_dict()))
     for name, p in model.named_parameters(remove_duplicate=False):
         if p in names:
             state[name] = whole["param"][names[p]].clone()

@@ -301,7 +301,9 @@ def clip_grad_norm_sharded(grads, real, max_norm, pg=None, error_if_nonfinite=Fa
     if not max_norm >= 0:
         raise ValueError(f"{max_norm=}")
     fronts = {id(g): g.narrow(0, 0, n) for g, n in zip(grads, real, strict=True)}.values()
-    squares = torch.stack([torch.linalg.vector_norm(front.float()) ** 2 for front in fronts]).sum()
+    squares = torch.zeros(())
+    for front in fronts:
+        squares = squares + torch.linalg.vector_norm(front.float()) ** 2
     norm = fc.wait_tensor(fc.all_reduce(squares, "sum", world_of(pg))).sqrt()
     if error_if_nonfinite and not torch.isfinite(norm):
         raise RuntimeError(f"{norm=}")
@@ -331,7 +333,10 @@ def full_state_dict(model, shard, pg=None):
         return None
     state = model.state_dict(keep_vars=True)
     for name, value in state.items():
-        state[name] = whole["param"][names[value]] if value in names else value.detach().clone()
+        if isinstance(value, nn.Parameter) and value in names:
+            state[name] = whole["param"][names[value]]
+        elif isinstance(value, torch.Tensor):
+            state[name] = value.detach().clone()
     optimizer = {"step": shard["step"]} | {k: whole[k] for k in ("exp_avg", "exp_avg_sq")}
     return {"model": dict(state), "optimizer": optimizer}
 

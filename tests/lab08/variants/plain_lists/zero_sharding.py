@@ -366,7 +366,7 @@ def full_state_dict(model, shard, pg=None):
             out[key][number].view(-1)[a:b] = pieces[key][source][c:d]
     state = {}
     for name, value in model.state_dict().items():
-        state[name] = value.clone()
+        state[name] = value.clone() if isinstance(value, torch.Tensor) else value
     known = dict(model.named_parameters())
     for name, p in model.named_parameters(remove_duplicate=False):
         for first, tensor in zip(names, out["param"], strict=True):
