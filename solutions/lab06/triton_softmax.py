@@ -8,9 +8,9 @@ arguments stay as they are. A tensor without elements gives one without elements
 
 What binds is what the launch functions take and return, what they read and write (counted by
 element), and that the arithmetic is Triton's: but for task 2 no torch operation may compute on a
-tensor of the input's size, nor copy or fill one. Programs share the work: a program owns a row, a few rows or a
-part of one, so that M rows have at least M / 8 programs (task 9 says its own number). The kernels
-are yours: change their parameters, split them, add to them.
+tensor of the input's size, nor copy or fill one. Programs share the work: a program owns a row, a
+few rows or a part of one, so that M rows have at least M / 8 programs (task 9 says its own number).
+The kernels are yours: change their parameters, split them, add to them.
 On a CPU they run in Triton's interpreter, on a GPU compiled: convert what you load with
 `.to(tl.float32)` before you compute, and write no `a = b = ...` in a kernel.
 """
