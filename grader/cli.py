@@ -246,6 +246,10 @@ def lint(
         Optional[int],  # noqa: UP045
         typer.Option(help="mutants of each task; default: 30, with --mutants all"),
     ] = None,
+    variants: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="right answers of other shapes, of each lab; default: all"),
+    ] = None,
     stubs: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(help="with --mutants: a file for entries of equivalent.toml"),
@@ -276,7 +280,7 @@ def lint(
         plan = SurveyPlan(sample, jobs, cache)
         raise typer.Exit(mutants_command.run(root, labs or [], plan, stubs, write))
     wanted = labs or lab_ids(root)
-    raise typer.Exit(linting.run(root, wanted, everything, cache, jobs, messages, sample))
+    raise typer.Exit(linting.run(root, wanted, everything, cache, jobs, messages, sample, variants))
 
 
 @app.command("new-lab")

@@ -16,6 +16,7 @@ import multiprocessing
 import os
 import platform
 import time
+import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -44,9 +45,11 @@ def run(
     jobs: int,
     messages: Path | None = None,
     sample: int | None = None,
+    shapes: int | None = None,
 ) -> int:
     """Check these labs, print what was found, return the exit status. `messages`: a file for the
-    message that each misconception gives a learner. `sample`: mutants of each task."""
+    message that each misconception gives a learner. `sample`: mutants of each task. `shapes`:
+    variants of each lab."""
     if jobs < 1:
         raise LabError(f"--jobs is {jobs}; give at least 1.")
     plan = Thoroughness(everything, cache)
@@ -54,6 +57,10 @@ def run(
         if sample < 0:
             raise LabError(f"--sample is {sample}; give at least 0.")
         plan = replace(plan, mutants=sample)
+    if shapes is not None:
+        if shapes < 0:
+            raise LabError(f"--variants is {shapes}; give at least 0.")
+        plan = replace(plan, variants=shapes)
     for lab_id in labs:
         load_lab(root, lab_id)
     reports = _reports(root, labs, plan, cache, jobs)
@@ -283,10 +290,21 @@ def settle() -> None:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 
+def _of_this_time(lab: Lab, plan: Thoroughness) -> list[Path]:
+    """The variants to run: with `plan.variants` so many, others after each change of the
+    reference, so that all have their turn."""
+    folders = variants(lab)
+    if plan.variants is None or plan.variants >= len(folders):
+        return folders
+    texts = b"".join((lab.solution / name).read_bytes() for name in lab.edit)
+    first = zlib.crc32(texts) % len(folders)
+    return [*folders[first:], *folders[:first]][: plan.variants]
+
+
 def _shares(suite: Suite, plan: Thoroughness, cost: dict[str, float]) -> dict[str, float]:
     """What is left of a lab's check, with weights that say which is longer."""
     whole = sum(cost.values()) * len(plan.seeds()) * len(plan.threads)
-    shares = {f"{VARIANT}{folder.name}": whole for folder in variants(suite.lab)}
+    shares = {f"{VARIANT}{folder.name}": whole for folder in _of_this_time(suite.lab, plan)}
     own = {
         task.id: sum(cost.get(case.id, 0.0) for case in suite.cases_of(task.id))
         for task in suite.lab.tasks

@@ -411,6 +411,18 @@ def test_two_that_no_test_tells_apart_are_noted(kit: Path) -> None:
     assert len(report.messages) == 2
 
 
+def test_a_short_check_runs_some_of_the_variants(kit: Path) -> None:
+    folder = kit / f"tests/{LAB}/variants"
+    for number in (0, 1, 2):
+        report = lint.check(kit, LAB, Thoroughness(everything=False, variants=number))
+        assert (report.faults, report.variants, report.runs) == ([], number, 1 + number)
+    (folder / "third").mkdir()
+    (folder / "third/running_mean.py").write_text(
+        (folder / "update_rule/running_mean.py").read_text()
+    )
+    assert lint.check(kit, LAB, Thoroughness(everything=False)).variants == 3
+
+
 def test_two_variants_under_one_sentence_are_in_order(kit: Path) -> None:
     _add_twins(kit, "After value i")
     report = lint.check(kit, LAB, PLAN)

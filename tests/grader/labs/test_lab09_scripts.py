@@ -392,7 +392,7 @@ WRONG: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "recorded_warm_up": ("records warm-up", [(", skip_first=20", "")]),
     "one_step_too_early": ("records warm-up", [("skip_first=20", "skip_first=16")]),
     "loop_too_short": ("too few steps", [("range(30)", "range(20)")]),
-    "loop_cut_short": ("steps do not fit", [("range(30)", "range(25)")]),
+    "loop_cut_short": ("loop ends early", [("range(30)", "range(25)")]),
     "stepped_twice": ("steps do not fit", [
         (STEPS, STEPS.replace("range(30)", "range(60)") + "        prof.step()\n"),
         ("skip_first=20", "skip_first=40"),

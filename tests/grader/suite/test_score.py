@@ -14,7 +14,7 @@ from grader.suite.model import Case, Suite, Test
 from grader.suite.run import Outcome
 from grader.suite.score import Verdict, score_lab, score_task
 
-TASK = Task("lab90", "mean", "Mean", "core", 6.0, 5, "mean.py", ("a", "b", "c"))
+TASK = Task("lab90", "mean", "Mean", "core", 6.0, 5, "mean.py")
 
 
 def rows(gates: str, steps: str = "", extra: str = "", disturbed: bool = False) -> list[Verdict]:
