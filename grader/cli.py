@@ -250,6 +250,10 @@ def lint(
         Optional[int],  # noqa: UP045
         typer.Option(help="right answers of other shapes, of each lab; default: all"),
     ] = None,
+    half: Annotated[
+        bool,
+        typer.Option("--half", help="wrong answers to every second task only, by turns"),
+    ] = False,
     stubs: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(help="with --mutants: a file for entries of equivalent.toml"),
@@ -280,7 +284,9 @@ def lint(
         plan = SurveyPlan(sample, jobs, cache)
         raise typer.Exit(mutants_command.run(root, labs or [], plan, stubs, write))
     wanted = labs or lab_ids(root)
-    raise typer.Exit(linting.run(root, wanted, everything, cache, jobs, messages, sample, variants))
+    raise typer.Exit(
+        linting.run(root, wanted, everything, cache, jobs, messages, sample, variants, half)
+    )
 
 
 @app.command("new-lab")

@@ -46,13 +46,14 @@ def run(
     messages: Path | None = None,
     sample: int | None = None,
     shapes: int | None = None,
+    half: bool = False,
 ) -> int:
     """Check these labs, print what was found, return the exit status. `messages`: a file for the
     message that each misconception gives a learner. `sample`: mutants of each task. `shapes`:
-    variants of each lab."""
+    variants of each lab. `half`: wrong answers to every second task only."""
     if jobs < 1:
         raise LabError(f"--jobs is {jobs}; give at least 1.")
-    plan = Thoroughness(everything, cache)
+    plan = Thoroughness(everything, cache, half=half)
     if sample is not None:
         if sample < 0:
             raise LabError(f"--sample is {sample}; give at least 0.")
@@ -296,9 +297,13 @@ def _of_this_time(lab: Lab, plan: Thoroughness) -> list[Path]:
     folders = variants(lab)
     if plan.variants is None or plan.variants >= len(folders):
         return folders
-    texts = b"".join((lab.solution / name).read_bytes() for name in lab.edit)
-    first = zlib.crc32(texts) % len(folders)
+    first = _turn(lab) % len(folders)
     return [*folders[first:], *folders[:first]][: plan.variants]
+
+
+def _turn(lab: Lab) -> int:
+    """Another number after each change of the reference."""
+    return zlib.crc32(b"".join((lab.solution / name).read_bytes() for name in lab.edit))
 
 
 def _shares(suite: Suite, plan: Thoroughness, cost: dict[str, float]) -> dict[str, float]:
@@ -311,7 +316,9 @@ def _shares(suite: Suite, plan: Thoroughness, cost: dict[str, float]) -> dict[st
     }
     if plan.mutants and is_held_to_mutants(suite.lab):  # before wrong answers run in this process
         shares |= {f"{_MUTANTS}{task}": seconds * plan.mutants for task, seconds in own.items()}
+    turn = _turn(suite.lab) if plan.half else 0
     return shares | {
         f"{_TASK}{task}": seconds * len(suite.misconceptions_of(task))
-        for task, seconds in own.items()
+        for number, (task, seconds) in enumerate(own.items())
+        if not plan.half or (number + turn) % 2 == 0
     }

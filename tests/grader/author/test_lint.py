@@ -423,6 +423,16 @@ def test_a_short_check_runs_some_of_the_variants(kit: Path) -> None:
     assert lint.check(kit, LAB, Thoroughness(everything=False)).variants == 3
 
 
+def test_wrong_answers_to_every_second_task_by_turns(
+    kit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for turn, misconceptions in ((0, 1), (1, 0), (2, 1)):
+        monkeypatch.setattr(lint, "_turn", lambda lab, turn=turn: turn)
+        report = lint.check(kit, LAB, Thoroughness(everything=False, half=True))
+        assert (report.faults, report.misconceptions) == ([], misconceptions)
+        assert (report.fakes > 0) == (misconceptions > 0)
+
+
 def test_two_variants_under_one_sentence_are_in_order(kit: Path) -> None:
     _add_twins(kit, "After value i")
     report = lint.check(kit, LAB, PLAN)
