@@ -4,7 +4,9 @@
     benchmarks/wrong_answers/labNN/answers.toml   [[answer]] task, name, mistake (one sentence),
                                                   changes = [[old, new], ...], file if it is not
                                                   the task's, weak if the contract may admit it,
-                                                  wrong_for (an input, for readers)
+                                                  wrong_for (an input, for readers); above
+                                                  them right, the folder whose right answer is
+                                                  changed, if it is not this one
     benchmarks/wrong_answers/labNN/judged.toml    [task.name] "<misconception>" = "right" | "wrong"
 
 An old text stands exactly once in the file that is changed, after the changes before it. A file
@@ -57,12 +59,16 @@ def read(root: Path, folder: Path) -> GivenLab:
     """The wrong answers in `folder`, called as its lab (`lab07`, or `lab07-second` for those of a
     second person). LabError says what is not so."""
     lab = load_lab(root, folder.name.partition("-")[0])
+    path = folder / "answers.toml"
+    table = _table(path)
+    right = folder.parent / str(table.get("right", folder.name))
+    if not right.is_dir():
+        raise LabError(f"{path}: there is no folder {right.name} with a right answer.")
     base = {}
     for name in lab.edit:
-        path = folder / name if (folder / name).is_file() else lab.solution / name
-        base[name] = path.read_text(encoding="utf-8")
-    path = folder / "answers.toml"
-    rows = _table(path).get("answer", [])
+        own = right / name
+        base[name] = (own if own.is_file() else lab.solution / name).read_text(encoding="utf-8")
+    rows = table.get("answer", [])
     answers = tuple(_answer(lab, base, row, path) for row in rows)
     keys = [answer.key for answer in answers]
     if twice := sorted({key for key in keys if keys.count(key) > 1}):

@@ -271,6 +271,7 @@ def lint(
 ) -> None:
     """Check manifests, pages, suites, references, variants, misconceptions and fakes."""
     from grader.author import lint as linting
+    from grader.author.lint_report import Thoroughness
 
     root = find_root()
     if printed:
@@ -284,9 +285,9 @@ def lint(
         plan = SurveyPlan(sample, jobs, cache)
         raise typer.Exit(mutants_command.run(root, labs or [], plan, stubs, write))
     wanted = labs or lab_ids(root)
-    raise typer.Exit(
-        linting.run(root, wanted, everything, cache, jobs, messages, sample, variants, half)
-    )
+    mutants_of_a_task = Thoroughness.mutants if sample is None else sample
+    thorough = Thoroughness(everything, cache, mutants_of_a_task, variants, half)
+    raise typer.Exit(linting.run(root, wanted, thorough, jobs, messages))
 
 
 @app.command("new-lab")

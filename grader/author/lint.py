@@ -18,7 +18,7 @@ import platform
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,32 +40,20 @@ SHARES_OF_A_PROCESS = 12
 def run(
     root: Path,
     labs: list[str],
-    everything: bool,
-    cache: bool,
+    plan: Thoroughness,
     jobs: int,
     messages: Path | None = None,
-    sample: int | None = None,
-    shapes: int | None = None,
-    half: bool = False,
 ) -> int:
     """Check these labs, print what was found, return the exit status. `messages`: a file for the
-    message that each misconception gives a learner. `sample`: mutants of each task. `shapes`:
-    variants of each lab. `half`: wrong answers to every second task only."""
-    if jobs < 1:
-        raise LabError(f"--jobs is {jobs}; give at least 1.")
-    plan = Thoroughness(everything, cache, half=half)
-    if sample is not None:
-        if sample < 0:
-            raise LabError(f"--sample is {sample}; give at least 0.")
-        plan = replace(plan, mutants=sample)
-    if shapes is not None:
-        if shapes < 0:
-            raise LabError(f"--variants is {shapes}; give at least 0.")
-        plan = replace(plan, variants=shapes)
+    message that each misconception gives a learner."""
+    numbers = ("--jobs", jobs, 1), ("--sample", plan.mutants, 0), ("--variants", plan.variants, 0)
+    for option, number, least in numbers:
+        if number is not None and number < least:
+            raise LabError(f"{option} is {number}; give at least {least}.")
     for lab_id in labs:
         load_lab(root, lab_id)
-    reports = _reports(root, labs, plan, cache, jobs)
-    if everything:
+    reports = _reports(root, labs, plan, jobs)
+    if plan.everything:
         path = root / "benchmarks" / "results" / "lint-all.md"
         path.parent.mkdir(parents=True, exist_ok=True)
         former = path.read_text(encoding="utf-8") if path.is_file() else ""
@@ -78,11 +66,9 @@ def run(
     return 1 if bad else 0
 
 
-def _reports(
-    root: Path, labs: list[str], plan: Thoroughness, cache: bool, jobs: int
-) -> list[LintReport]:
+def _reports(root: Path, labs: list[str], plan: Thoroughness, jobs: int) -> list[LintReport]:
     path = durable.state_folder(root) / "lint.json"
-    known = _read_cache(path) if cache else {}
+    known = _read_cache(path) if plan.cache else {}
     keys = {lab_id: _key(load_lab(root, lab_id), plan) for lab_id in labs}
     found: dict[str, LintReport] = {}
 
@@ -97,7 +83,7 @@ def _reports(
         elif report.notes:
             print(f"{report.lab}: {len(report.notes)} notes: infralens lint {report.lab}")
         print(line(report), flush=True)
-        if cache and not report.faults and not report.cached:
+        if plan.cache and not report.faults and not report.cached:
             known[keys[report.lab]] = asdict(report)
             durable.write_atomically(path, json.dumps(known))
 

@@ -64,6 +64,26 @@ def folder(kit: MiniKit) -> Path:
     return found
 
 
+def test_a_second_author_changes_the_right_answer_of_the_first(kit: MiniKit, folder: Path) -> None:
+    second = folder.parent / "lab90-second"
+    second.mkdir()
+    (second / "answers.toml").write_text('right = "lab90"\n' + ANSWERS, encoding="utf-8")
+    code = """
+import sys
+from pathlib import Path
+sys.path[:0] = sys.argv[1:3]
+from given_answers import read
+one, two = (read(Path(sys.argv[3]), Path(folder)) for folder in sys.argv[4:])
+assert one.base == two.base and one.answers == two.answers
+"""
+    places = (HERE / "benchmarks", HERE, kit.root, folder, second)
+    command = [sys.executable, "-c", code, *map(str, places)]
+    assert subprocess.run(command, capture_output=True, text=True, check=False).stderr == ""
+    (second / "answers.toml").write_text('right = "lab91"\n' + ANSWERS, encoding="utf-8")
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    assert "there is no folder lab91 with a right answer" in said
+
+
 def measured(kit: MiniKit) -> tuple[int, str]:
     script = HERE / "benchmarks" / "causes.py"
     command = [sys.executable, str(script), "--root", str(kit.root)]

@@ -649,10 +649,10 @@ def test_what_was_done_before_an_interruption_is_not_done_again(
 
     monkeypatch.setattr(lint, "check", stopped)
     with pytest.raises(KeyboardInterrupt):
-        lint.run(kit, [LAB, "lab91"], everything=False, cache=True, jobs=1)
+        lint.run(kit, [LAB, "lab91"], PLAN, jobs=1)
     assert f"{LAB}: 1 tasks" in capsys.readouterr().out
     monkeypatch.setattr(lint, "check", whole)
-    lint.run(kit, [LAB, "lab91"], everything=False, cache=True, jobs=1)
+    lint.run(kit, [LAB, "lab91"], PLAN, jobs=1)
     first, second, _ = capsys.readouterr().out.splitlines()
     assert first.startswith(LAB)
     assert "from cache" in first
