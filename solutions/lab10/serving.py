@@ -594,7 +594,7 @@ def capacity(
     uses: its part of the weights (tensor parallelism splits them), the activations of its largest
     step, `other_bytes`, and the rest are blocks, in whole numbers. A block holds the keys and
     values of `block_size` tokens in every layer. Tensor parallelism splits the key/value heads; a
-    GPU has one at least, so with more GPUs than heads they are replicated.
+    GPU has one at least, so with more GPUs than heads they are replicated, one on each.
 
     Returns `Capacity`: num_blocks, an int, 0 if nothing is left; kv_bytes_per_block, an int, of one
     block on one GPU; max_concurrency, how many requests of `max_model_len` tokens fit, each in
@@ -624,7 +624,7 @@ def capacity(
 
 def step_seconds(cost: CostModel, num_tokens: int, context_tokens: int) -> float:
     """How long a step takes, in seconds: a GPU computes while it reads, so the slower of the two
-    decides; and whatever the step holds, the host needs `overhead_s` for it.
+    decides; and whatever the step holds, the host needs `overhead_s` for it, in which the GPU waits.
 
     num_tokens: computed in the step, of all requests; each takes `flops_per_token`, whatever its
     context. context_tokens: whose keys and values the step reads, beside all weights, which it
