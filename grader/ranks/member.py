@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from grader.errors import MeasurementDisturbed, Refused
@@ -29,6 +28,7 @@ from grader.ranks import deadlock
 from grader.ranks.rank_faults import NoResult, plain
 from grader.sandbox import codec
 from grader.sandbox.channel import Channel, Closed
+from grader.sandbox.purity import ArgumentChanged
 from grader.sandbox.server import PLACEHOLDER
 
 if sys.platform == "linux":  # imported here once, not by every rank after its fork
@@ -229,18 +229,25 @@ def _raised(rank: int, error: BaseException) -> NoResult:
         trace = trace.tb_next
     causes = _causes(error)
     missing = [str(e) for e in causes if isinstance(e, NotImplementedError)]
+    told = traceback.TracebackException(type(error), error, trace)
+    if isinstance(error, ArgumentChanged):  # seen by the kit, after the learner's function returned
+        told.stack = traceback.StackSummary.from_list(f for f in told.stack if not _is_kit(f))
     return NoResult(
         rank,
         "raised",
-        "".join(traceback.format_exception(type(error), error, trace)),
-        _innermost(trace),
+        "".join(told.format()),
+        _innermost(told.stack),
         placeholder=next(filter(PLACEHOLDER.match, missing), ""),
         disturbed=any(isinstance(e, MeasurementDisturbed) for e in causes),
     )
 
 
-def _innermost(trace: TracebackType | None) -> str:
-    frames = [f for f in traceback.extract_tb(trace) if not f.filename.startswith("<")]
+def _is_kit(frame: traceback.FrameSummary) -> bool:
+    return Path(frame.filename).is_relative_to(Path(__file__).resolve().parent.parent)
+
+
+def _innermost(stack: traceback.StackSummary) -> str:
+    frames = [f for f in stack if not f.filename.startswith("<")]
     return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
 
 

@@ -100,7 +100,7 @@ class Zero1AdamW:
         """AdamW on the own slice, whose mean gradient is `grad`, (shard_numel,); then every rank
         gets all slices.
 
-        Of the parameters it reads what this rank owns, as it is now, and nothing that others own:
+        Of the parameters it uses what this rank owns, as it is now, and nothing that others own:
         that comes from its owner, in the all-gather. `grad` is left as it was.
         """
         # BEGIN SOLUTION Zero1AdamW
@@ -605,7 +605,7 @@ class MasterWeights:
     """AdamW for bfloat16 parameters: every rank computes with all of them in 2 bytes each, and
     updates one flat shard of them, of which it alone has a float32 copy, the master.
 
-    params: bfloat16, each once, contiguous or not. A rank reads its own slice of them, in the
+    params: bfloat16, each once, contiguous or not. A rank uses its own slice of them, in the
     constructor, and no more. `master`, `exp_avg`, `exp_avg_sq`: (S,) float32, this rank's flat
     shards; what stands in their padding is nobody's business. Between steps a rank holds 2 bytes a
     parameter and 4 + 8 bytes an element of its shard, nothing else.

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from grader.ranks import rank_faults
+from grader.ranks import member, rank_faults
 from grader.ranks.rank_faults import Call, Differs, NeverJoined, NoResult, RankFault, Unanswered
+from grader.sandbox.purity import Change, ChangeLog, Contract
 from grader.suite import expect
 
 REDUCE = Call("all_reduce", (0, 1, 2), "float32", ((4,),), None, "ddp.py, line 7", 2)
@@ -75,3 +76,23 @@ def test_a_suite_shows_the_sentence_and_the_place() -> None:
     assert "the ranks (ddp.py, line 7)" in text
     assert "never joined all_reduce number 2" in text
     assert expect.returned({"fault": None, "ranks": [1, 2]}) == [1, 2]
+
+
+def test_a_changed_argument_of_a_rank_is_placed_in_its_caller_not_in_the_kit() -> None:
+    log = ChangeLog(Contract())
+    log.found, log.process = [Change("average", "x", "changed", "x[0] was 1, is 2 now")], -1
+    with pytest.raises(Exception, match="changed its argument") as caught:
+        log.raise_in_a_rank()
+    fault = member._raised(1, caught.value)
+    assert fault.place.startswith("test_rank_faults.py, line ")
+    assert "purity" not in fault.text
+    assert fault.text.endswith("`average` changed its argument `x`: x[0] was 1, is 2 now\n")
+
+
+def test_an_error_in_the_kit_keeps_its_place() -> None:
+    with pytest.raises(TypeError) as caught:
+        ChangeLog(Contract()).raise_in_a_rank(1)  # type: ignore[call-arg]
+    assert member._raised(1, caught.value).place.startswith("test_rank_faults.py")
+    with pytest.raises(ValueError) as inside:
+        rank_faults.from_plain("all is well")
+    assert member._raised(1, inside.value).place.startswith("rank_faults.py")
