@@ -93,6 +93,6 @@ def test_an_error_in_the_kit_keeps_its_place() -> None:
     with pytest.raises(TypeError) as caught:
         ChangeLog(Contract()).raise_in_a_rank(1)  # type: ignore[call-arg]
     assert member._raised(1, caught.value).place.startswith("test_rank_faults.py")
-    with pytest.raises(ValueError) as inside:
+    with pytest.raises(ValueError, match="got `str`") as inside:
         rank_faults.from_plain("all is well")
     assert member._raised(1, inside.value).place.startswith("rank_faults.py")
