@@ -114,13 +114,16 @@ def read(name: str, text: str) -> Source:
     return Source(name, text, code, kernels, dynamic, tuple(_arrays(code)))
 
 
+_UNROLL = re.compile(r'"unroll(?: [0-9]{1,9})?"')
+
+
 def without_comments(text: str) -> str:
     """The text with comments and the insides of strings as blanks, line for line; `extern "C"`
-    stays."""
+    and `_Pragma("unroll")` stay."""
 
     def blank(match: re.Match[str]) -> str:
         found = match[0]
-        if found == '"C"':
+        if found == '"C"' or _UNROLL.fullmatch(found):
             return found
         if found[0] in "\"'":
             return found[0] + " " * (len(found) - 2) + found[-1]

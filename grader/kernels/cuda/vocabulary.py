@@ -37,9 +37,9 @@ KNOWN = (
     KnownWords(
         "language",
         "templates, lambdas, `constexpr`, `static_assert`, structs, unions, `#define`, "
-        "`#pragma unroll`, `__restrict__`, `__launch_bounds__`, `__forceinline__`, "
-        "`__noinline__`, `__align__`, `alignas`, `__builtin_expect`, `__builtin_assume`, "
-        "`__builtin_assume_aligned`",
+        '`#pragma unroll`, `_Pragma("unroll")`, `__restrict__`, `__launch_bounds__`, '
+        "`__forceinline__`, `__noinline__`, `__align__`, `alignas`, `__builtin_expect`, "
+        "`__builtin_assume`, `__builtin_assume_aligned`",
     ),
     KnownWords(
         "memory",
@@ -254,7 +254,8 @@ REFUSED = (
     ),
     RefusedWord(
         "`__attribute__`, `__builtin_` functions of g++, `#pragma GCC`",
-        r"\b__attribute__\b|\b__builtin_(?!expect\b|assume\b|assume_aligned\b)\w+|\b_Pragma\b"
+        r"\b__attribute__\b|\b__builtin_(?!expect\b|assume\b|assume_aligned\b)\w+"
+        r'|\b_Pragma\b(?!\s*\(\s*"unroll(?: \d+)?"\s*\))'
         rf"|{_LINE}(?:line\b|pragma[ \t]+GCC\b|\d)",
         _COMPILER,
     ),

@@ -69,6 +69,9 @@ extern "C" __global__ void __launch_bounds__(32) every(float *__restrict__ x, in
     p[t] = given[t] = local[0];
     #pragma unroll
     for (int i = 0; i < STEPS; ++i) x[t] = add(p[t] + given[t]);
+    _Pragma("unroll") for (int i = 0; i < STEPS; ++i) x[t] += 0.0f;
+    _Pragma ( "unroll 2" )
+    for (int i = 0; i < STEPS; ++i) x[t] += 0.0f;
     if (__builtin_expect(n < 0, 0)) __trap();
     __builtin_assume(n > 0);
     float *q = (float *)__builtin_assume_aligned(x, 4);
