@@ -250,10 +250,10 @@ def lint(
         Optional[int],  # noqa: UP045
         typer.Option(help="right answers of other shapes, of each lab; default: all"),
     ] = None,
-    half: Annotated[
-        bool,
-        typer.Option("--half", help="wrong answers to every second task only, by turns"),
-    ] = False,
+    every: Annotated[
+        int,
+        typer.Option(min=1, help="wrong answers to every Nth task only, by turns"),
+    ] = 1,
     stubs: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(help="with --mutants: a file for entries of equivalent.toml"),
@@ -286,7 +286,7 @@ def lint(
         raise typer.Exit(mutants_command.run(root, labs or [], plan, stubs, write))
     wanted = labs or lab_ids(root)
     mutants_of_a_task = Thoroughness.mutants if sample is None else sample
-    thorough = Thoroughness(everything, cache, mutants_of_a_task, variants, half)
+    thorough = Thoroughness(everything, cache, mutants_of_a_task, variants, every)
     raise typer.Exit(linting.run(root, wanted, thorough, jobs, messages))
 
 

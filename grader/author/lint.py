@@ -302,9 +302,9 @@ def _shares(suite: Suite, plan: Thoroughness, cost: dict[str, float]) -> dict[st
     }
     if plan.mutants and is_held_to_mutants(suite.lab):  # before wrong answers run in this process
         shares |= {f"{_MUTANTS}{task}": seconds * plan.mutants for task, seconds in own.items()}
-    turn = _turn(suite.lab) if plan.half else 0
+    turn = _turn(suite.lab)
     return shares | {
         f"{_TASK}{task}": seconds * len(suite.misconceptions_of(task))
         for number, (task, seconds) in enumerate(own.items())
-        if not plan.half or (number + turn) % 2 == 0
+        if (number + turn) % plan.every == 0
     }

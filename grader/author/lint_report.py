@@ -44,13 +44,13 @@ class LintReport:
 class Thoroughness:
     """How thorough a check is. `cache`: whether it may take over what former ones found. `mutants`:
     how many of each task, in labs that list their judged survivors. `variants`: how many of each
-    lab, None for all. `half`: wrong answers to every second task only."""
+    lab, None for all. `every`: wrong answers to one task in so many, by turns."""
 
     everything: bool
     cache: bool = True
     mutants: int = 30
     variants: int | None = None
-    half: bool = False
+    every: int = 1
 
     def seeds(self, number: int = 0) -> range:
         """Of the reference (0) or a variant (1, 2, ...): in a quick check each right answer has a

@@ -113,7 +113,7 @@ def test_a_refused_word_is_named_with_its_line(text: str, word: str, why: str) -
         '_Pragma("GCC diagnostic ignored")\n',
         '_Pragma("unroll") _Pragma("GCC poison x")\n',
         '_Pragma("unroll" "GCC poison x")\n',
-        '#define UNROLL(what) _Pragma(#what)\n',
+        "#define UNROLL(what) _Pragma(#what)\n",
         '_Pragma(R"unroll(GCC poison x)unroll")\n',
         "__device__ int il_lane;\n",
         "extern int __tsan_init;\n",
