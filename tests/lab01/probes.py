@@ -71,6 +71,8 @@ def views(student, operation, m, n):
         return _both(student, lambda: x[: m // 2] * x[m // 2 :])
     if operation == "same_twice":
         return _both(student, lambda: (x * x.view(n, m).view(m, n)) + x.sin())
+    if operation == "other_shapes":
+        return _both(student, lambda: x.cos().sum() + x[: m // 2].sin().sum() + x.t().sin().sum())
     # Half of a whole tensor and a factor of its own, as large as a whole tensor.
     factor = torch.randn(m, n, requires_grad=True)
     return _both(student, lambda: x[1::2] * factor[::2])
@@ -132,8 +134,11 @@ def scope(student, m, n):
     sizes = []
 
     def block():
-        with student.SavedBytes() as saved:
+        saved = student.SavedBytes()
+        early = x.tan()
+        with saved:
             y = x.exp()
+        del early
         sizes.append(saved.bytes)
         after = (x.cos(), x.tanh())
         sizes.append(saved.bytes)
@@ -229,6 +234,18 @@ def one_after_the_other(student, m, n):
         kept.append(x.cos())
     del kept
     return before, second.bytes, first.bytes
+
+
+def after_backward(student, m, n):
+    """Its figure inside of the block and after it, when the graph has been walked and freed."""
+    torch = _torch(student)
+    x = torch.randn(m, n, requires_grad=True)
+    with student.SavedBytes() as saved:
+        x.sin().sum().backward()
+        inside = saved.bytes
+        later = x.cos().sum()
+    later.backward()
+    return inside, saved.bytes
 
 
 def dropped(student, m, graphs):

@@ -76,7 +76,12 @@ def test_a_window_ends_the_growth_of_the_cache(student, rng):
     config = oracles.random_config(
         rng, num_hidden_layers=3, sliding_window=int(rng.integers(50, 90)), layer_types=kinds
     )
-    for model, batch, seq in ((real_config("Gemma-2-9B"), 3, 20_000), (config, 7, 400)):
+    for model, batch, seq in (
+        (real_config("Gemma-2-9B"), 3, 20_000),
+        (config, 7, 400),
+        (config, 400, 20),
+        (config, 200, 95),
+    ):
         ledger = student.inference_ledger(model, batch, seq)
         want = oracles.kv_bytes_listed(model, batch, seq, 2)
         expect.bytes(ledger.kv_cache, want, "a sliding layer keeps its window", "kv_cache")

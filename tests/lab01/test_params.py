@@ -291,12 +291,18 @@ def test_experts_and_their_router(student, rng):
 def test_first_layers_dense_shared_experts_router_bias(student, rng):
     """DeepSeek's three peculiarities: dense first layers, shared experts, a bias in the router.
     Oracle: every tensor of the layer listed with its shape."""
-    for gated, mlp_bias in ((True, False), (True, True), (False, False), (False, True)):
+    for gated, mlp_bias, router_bias in (
+        (True, False, True),
+        (True, True, True),
+        (False, False, True),
+        (False, True, True),
+        (True, True, False),
+    ):
         config = oracles.random_moe(
             rng,
             first_k_dense_replace=2,
             n_shared_experts=int(rng.integers(2, 4)),
-            router_bias=True,
+            router_bias=router_bias,
             gated_mlp=gated,
             mlp_bias=mlp_bias,
         )
@@ -310,14 +316,20 @@ def test_first_layers_dense_shared_experts_router_bias(student, rng):
 def test_one_token_uses_a_few_experts_and_the_whole_router(student, rng):
     """`active=True` leaves out the experts that a token is not sent to.
     Oracle: every tensor that one token meets, listed with its shape."""
-    for shared, bias in ((0, False), (2, False), (2, True)):
+    for shared, router, mlp in (
+        (0, False, False),
+        (2, False, False),
+        (2, True, True),
+        (1, False, True),
+        (1, True, False),
+    ):
         config = oracles.random_moe(
             rng,
             n_shared_experts=shared,
             first_k_dense_replace=1,
-            router_bias=bias,
-            mlp_bias=bias,
-            gated_mlp=not bias,
+            router_bias=router,
+            mlp_bias=mlp,
+            gated_mlp=not mlp,
         )
         for layer in (0, 1):
             want = oracles.count(oracles.ffn_shapes(config, layer, active=True))

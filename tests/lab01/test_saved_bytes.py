@@ -47,6 +47,7 @@ def test_views_of_one_storage_count_once(student, rng):
         ("two_views", 1, "both halves are views of the one tensor"),
         ("same_twice", 1, "the same tensor saved twice is in memory once"),
         ("half", 2, "half a tensor keeps the whole storage alive"),
+        ("other_shapes", 1, "a tensor, its upper half and its transpose share one storage"),
     ):
         got, meter = student.probe.views(operation, m, n)
         expect.bytes(got, storages * 4 * m * n, because, operation)
@@ -138,6 +139,17 @@ def test_a_reused_address_is_another_tensor(student, rng):
     m = int(rng.integers(2000, 4000))
     got = student.probe.dropped(m, 40)
     expect.bytes(got, 40 * 4 * m, "forty different tensors were saved", "forty dropped graphs")
+
+
+@task("SavedBytes", gate=False, holds=("gone_graphs", "after_it"))
+def test_backward_takes_nothing_off(student, rng):
+    """A graph that backward has walked and freed was saved all the same.
+    Oracle: closed form: sin saves its input; cos of the same input adds nothing."""
+    m, n = (int(x) for x in rng.integers(5, 60, 2))
+    inside, after = student.probe.after_backward(m, n)
+    because = "it counts what was saved, not what is still held"
+    expect.bytes(inside, 4 * m * n, because, "after a backward in the block")
+    expect.bytes(after, 4 * m * n, because, "after one behind it")
 
 
 @task("SavedBytes", gate=False, holds=("error",))

@@ -108,8 +108,8 @@ full_recompute_keeps_nothing = lines(
 
 
 activations_of_the_config_s_heads = lines(
-    """The formula's layer is a GPT's: Q, K, V and the projection's input are hidden_size wide each,
-    whatever the config's head_dim and key/value heads are.""",
+    """The formula's layer is a GPT's: Q, K, V and the projection's input are hidden_size wide
+    each, whatever the config's head_dim and key/value heads are.""",
     (
         "split = (2 + 2 + 2 + 2 + 8 + 8) * sbh",
         "width = (heads + config.num_key_value_heads) * config.head_dim\n"
@@ -315,6 +315,318 @@ activation_log_sum_exp_whole = lines(
     (
         "            split += 4 * heads * batch * seq\n",
         "            whole += 4 * heads * batch * seq\n",
+    ),
+    gate=False,
+)
+
+
+one_sequence_s_vectors = lines(
+    """Every sequence of the batch keeps its own vectors: the 34 bytes are multiplied by s b h, not
+    by s h.""",
+    ("sbh = seq * batch * config.hidden_size", "sbh = seq * config.hidden_size"),
+)
+
+
+one_sequence_s_square = lines(
+    """Every sequence of the batch has scores of its own: the square term is 5 a s^2 b.""",
+    ("* heads * seq * seq * batch", "* heads * seq * seq"),
+)
+
+
+square_term_is_linear = lines(
+    """There is a probability for each query *and* key: the term grows with the square of s.""",
+    ("* heads * seq * seq * batch", "* heads * seq * batch"),
+)
+
+
+causal_half_of_the_square = lines(
+    """Eager attention keeps the whole s x s, the masked half too: it holds zeros, and they take
+    memory like other numbers.""",
+    ("* heads * seq * seq * batch", "* heads * seq * seq / 2 * batch"),
+)
+
+
+five_a_s_over_h_rounded_down = lines(
+    """5 a s / h is a fraction: rounded down to a whole number before it is multiplied by s b h, it
+    loses bytes for every value.""",
+    (
+        "split += (2 + 3 * mask) * heads * seq * seq * batch",
+        "split += (2 + 3 * mask) * heads * seq // config.hidden_size * sbh",
+    ),
+)
+
+
+five_a_s_over_h_outside_the_brackets = lines(
+    """s b h multiplies both terms in the brackets, 34 and 5 a s / h.""",
+    (
+        "split += (2 + 3 * mask) * heads * seq * seq * batch",
+        "split += (2 + 3 * mask) * heads * seq / config.hidden_size",
+    ),
+)
+
+
+softmax_keeps_its_input_too = lines(
+    """Softmax keeps its output and not its input: the scores are gone once the probabilities are
+    made.""",
+    ("(2 + 3 * mask)", "(4 + 3 * mask)"),
+)
+
+
+probabilities_without_dropout_s_output = lines(
+    """Dropout's output is one more tensor of 16 bits: the product with V keeps it beside softmax's
+    output and the mask.""",
+    ("(2 + 3 * mask)", "(2 + mask)"),
+)
+
+
+probabilities_without_their_mask = lines(
+    """Dropout on the probabilities has a mask like the others, one byte for each query, key and
+    head: 5 bytes in all, not 4.""",
+    ("(2 + 3 * mask)", "(2 + 2 * mask)"),
+)
+
+
+dropout_off_keeps_the_mask = lines(
+    """With p = 0 there is no mask to keep, and the probabilities are one tensor: 2 a s / h is left
+    of the 5.""",
+    ("(2 + 3 * mask)", "(3 + 2 * mask)"),
+)
+
+
+dropout_off_frees_the_probabilities = lines(
+    """The product with V needs the probabilities, with dropout or without: one copy of two bytes
+    stays.""",
+    ("(2 + 3 * mask)", "5 * mask"),
+)
+
+
+one_residual_mask = lines(
+    """Both residual branches have dropout, attention's and the MLP's: two masks of one byte.""",
+    ("2 + 2 * mask) * sbh", "2 + mask) * sbh"),
+)
+
+
+no_residual_masks = lines(
+    """Both residual branches have dropout, attention's and the MLP's: two masks of one byte.""",
+    ("2 + 2 * mask) * sbh", "2) * sbh"),
+)
+
+
+norms_without_their_inputs = lines(
+    """A LayerNorm keeps its input, and the block behind it keeps what the norm makes of it: two
+    tensors each time, 8 s b h in all.""",
+    ("(2 + 2 + 2 + 2 + 2 * mask)", "(2 + 2 + 2 * mask)"),
+)
+
+
+gelu_without_its_input = lines(
+    """GELU keeps its input, and the second linear keeps what GELU makes of it: two tensors of 4 h,
+    16 s b h in all.""",
+    ("8 + 8) * sbh", "8) * sbh"),
+)
+
+
+mlp_as_wide_as_hidden = lines(
+    """The inside of the MLP is four times as wide as the model: its two tensors take 8 s b h
+    each.""",
+    ("8 + 8) * sbh", "2 + 2) * sbh"),
+)
+
+
+output_projection_without_its_input = lines(
+    """The output projection is a linear and keeps its input: 2 s b h beside Q, K and V.""",
+    ("(2 + 2 + 2 + 2 + 8 + 8)", "(2 + 2 + 2 + 8 + 8)"),
+)
+
+
+fused_kernel_makes_no_difference = lines(
+    """A fused kernel keeps nothing of size s x s: with attention="sdpa" the square term goes, and
+    a log-sum-exp comes.""",
+    ('and attention == "eager"', 'and attention != ""'),
+    ("split += 4 * heads * batch * seq", "split += 0"),
+)
+
+
+fused_kernel_keeps_the_square_too = lines(
+    """A fused kernel keeps nothing of size s x s: with attention="sdpa" the square term goes, and
+    a log-sum-exp comes.""",
+    ('and attention == "eager"', 'and attention != ""'),
+)
+
+
+fused_kernel_keeps_its_output_twice = lines(
+    """The fused kernel's output is the output projection's input, one tensor: it is counted there
+    already.""",
+    (
+        "split += 4 * heads * batch * seq",
+        "split += 4 * heads * batch * seq + 2 * sbh",
+    ),
+)
+
+
+fused_kernel_always_with_masks = lines(
+    """34 s b h counts the masks of the two residual branches: without dropout they are gone with
+    attention="sdpa" too.""",
+    ("mask = 1 if dropout else 0", 'mask = 1 if dropout or attention == "sdpa" else 0'),
+)
+
+
+selective_drops_the_projection_s_input = lines(
+    """Selective recomputation ends where the output projection begins: the projection's input
+    stays, 2 s b h.""",
+    ("8 + 8) * sbh", '8 + 8 - 2 * (recompute == "selective")) * sbh'),
+)
+
+
+selective_keeps_the_probabilities = lines(
+    """Softmax lies between Q, K, V and the output projection, so its output is computed again:
+    with selective recomputation none of the square term is kept.""",
+    (
+        "layer = whole / outside + split / tp",
+        'if recompute == "selective" and attention == "eager":\n'
+        "            split += 2 * heads * seq * seq * batch\n"
+        "        layer = whole / outside + split / tp",
+    ),
+)
+
+
+selective_is_full = lines(
+    """Selective recomputation makes only attention's inside again: of 34 s b h everything stays;
+    only "full" keeps the layer's input alone.""",
+    ('if recompute == "full":', 'if recompute != "none":'),
+)
+
+
+full_is_selective = lines(
+    """Full recomputation makes the whole layer again and keeps its input only, 2 s b h: 34 s b h
+    is what selective recomputation keeps.""",
+    ('if recompute == "full":', "if False:"),
+)
+
+
+full_recompute_with_a_layer_in_work = lines(
+    """What a layer's recomputation makes in backward is not kept by forward: with full
+    recomputation only the layers' inputs count.""",
+    (
+        "        layer = 2 * sbh / outside\n",
+        "        layer = 2 * sbh / outside\n"
+        "        work = 34 * sbh + 5 * heads * seq * seq * batch\n"
+        "        layer += work / config.num_hidden_layers\n",
+    ),
+)
+
+
+statistics_in_float32 = lines(
+    """The statistics of the LayerNorms are not counted here, as in the paper: two numbers a token
+    and norm beside 34 h bytes.""",
+    ("layer = whole / outside", "layer = 16 * batch * seq + whole / outside"),
+)
+
+
+logits_never = lines(
+    """With logits=True the log-probabilities that the loss keeps come on top of the layers.""",
+    ("    if logits:\n", "    if False:\n"),
+)
+
+
+logits_and_log_probabilities = lines(
+    """The loss keeps one float32 tensor of b s vocab_size, its log-probabilities: 4 bytes an
+    entry, not 8.""",
+    ("total += 4 * batch", "total += 8 * batch"),
+)
+
+
+tensor_parallelism_does_nothing = lines(
+    """tp ranks share a layer: heads, the MLP's inside and what is s x s are divided by tp, and the
+    figure asked for is one rank's.""",
+    (
+        "    heads = config.num_attention_heads\n",
+        "    tp = 1\n    heads = config.num_attention_heads\n",
+    ),
+)
+
+
+sequence_parallelism_leaves_the_blocks_inputs = lines(
+    """With sequence parallelism a rank keeps its slice of the blocks' inputs as well and gathers
+    them again in backward: everything is over t.""",
+    (
+        "layer = whole / outside + split / tp",
+        "layer = (whole - 4 * sbh) / outside + 4 * sbh + split / tp",
+    ),
+)
+
+full_recompute_ignores_sequence_parallelism = lines(
+    """With sequence parallelism a checkpointed layer's input is a rank's slice, too: 2 s b h over
+    t.""",
+    ("layer = 2 * sbh / outside", "layer = 2 * sbh"),
+    gate=False,
+)
+
+logits_whole_on_every_rank = lines(
+    """The head's columns are split by tensor parallelism: each rank has its share of the
+    vocabulary, so the logits are over t.""",
+    ("config.vocab_size / tp", "config.vocab_size"),
+    gate=False,
+)
+
+selective_always_with_masks = lines(
+    """34 s b h counts the masks of the two residual branches: without dropout selective
+    recomputation keeps 32 s b h.""",
+    ("mask = 1 if dropout else 0", 'mask = 1 if dropout or recompute == "selective" else 0'),
+    gate=False,
+)
+
+unknown_attention_is_not_refused = lines(
+    """The check of `attention` is forgotten: what is neither "eager" nor "sdpa" must be a
+    ValueError.""",
+    (
+        '    if attention not in ("eager", "sdpa"):\n'
+        '        raise ValueError(f"attention is {attention!r}; it must be'
+        " 'eager' or 'sdpa'.\")\n",
+        "",
+    ),
+    gate=False,
+)
+
+unknown_recompute_is_not_refused = lines(
+    """The check of `recompute` is forgotten: what is not "none", "selective" or "full" must be a
+    ValueError.""",
+    (
+        '    if recompute not in ("none", "selective", "full"):\n'
+        '        raise ValueError(f"recompute is {recompute!r}; it must be'
+        " 'none', 'selective' or 'full'.\")\n",
+        "",
+    ),
+    gate=False,
+)
+
+unknown_attention_passes_where_it_is_not_used = lines(
+    """`attention` is checked only where the figure depends on it; an unknown one must be refused
+    with recomputation too.""",
+    (
+        'if attention not in ("eager", "sdpa"):',
+        'if recompute == "none" and attention not in ("eager", "sdpa"):',
+    ),
+    gate=False,
+)
+
+unknown_attention_passes_with_full_recomputation = lines(
+    """`attention` is checked only where the figure depends on it; an unknown one must be refused
+    with recomputation too.""",
+    (
+        'if attention not in ("eager", "sdpa"):',
+        'if recompute != "full" and attention not in ("eager", "sdpa"):',
+    ),
+    gate=False,
+)
+
+modes_in_any_letters = lines(
+    """Modes are made lower case before they are checked: "SDPA" and "Full" are not in the list, so
+    they must be refused.""",
+    (
+        '    if attention not in ("eager", "sdpa"):\n',
+        "    attention, recompute = attention.lower(), recompute.lower()\n"
+        '    if attention not in ("eager", "sdpa"):\n',
     ),
     gate=False,
 )

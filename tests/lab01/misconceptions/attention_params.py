@@ -203,3 +203,234 @@ attention_mla_keys_as_wide_as_values = lines(
     ),
     gate=False,
 )
+
+attention_of_four_squares = lines(
+    """Four matrices of hidden x hidden are the special case of as many key/value heads as query
+    heads, with heads * head_dim = hidden. Llama-3-8B has 41.9 M a layer, not 67.1 M.""",
+    (
+        "params = d * q_channels + 2 * d * kv_channels + q_channels * d",
+        "params = 4 * d * d",
+    ),
+)
+
+attention_queries_and_output_of_hidden = lines(
+    """The query projection writes heads * head_dim channels and the output projection reads them:
+    neither is hidden_size x hidden_size. Gemma-7B's have 3,072 and 4,096.""",
+    (
+        "params = d * q_channels + 2 * d * kv_channels + q_channels * d",
+        "params = 2 * d * d + 2 * d * kv_channels",
+    ),
+)
+
+attention_queries_of_hidden = lines(
+    """The query projection writes heads * head_dim channels and the output projection reads them:
+    neither is hidden_size x hidden_size. Gemma-7B's have 3,072 and 4,096.""",
+    ("params = d * q_channels", "params = d * d"),
+)
+
+attention_keys_of_hidden_over_heads = lines(
+    """A key/value head is head_dim wide as well, a field of its own: hidden_size / heads is often
+    the same and sometimes not.""",
+    (
+        "config.num_key_value_heads * config.head_dim",
+        "config.num_key_value_heads * (d // heads)",
+    ),
+)
+
+attention_output_of_the_values = lines(
+    """Each query head writes an output, also where several share a value: the output projection
+    reads num_attention_heads * head_dim channels.""",
+    ("+ q_channels * d", "+ kv_channels * d"),
+)
+
+attention_kv_channels_of_a_group = lines(
+    """num_key_value_heads is how many key/value heads there are, not how many queries share one:
+    do not divide by it.""",
+    ("config.num_key_value_heads * config.head_dim", "q_channels // config.num_key_value_heads"),
+)
+
+attention_o_bias_only_beside_the_others = lines(
+    """o_bias is a switch of its own: a model may have a bias on the output projection and none on
+    q, k and v.""",
+    ("if config.o_bias:", "if config.qkv_bias and config.o_bias:"),
+)
+
+attention_biases_always = lines(
+    """Most models have no biases: they count only where qkv_bias and o_bias say so.""",
+    ("if config.qkv_bias:", "if True:"),
+    ("if config.o_bias:", "if True:"),
+)
+
+attention_norms_always = lines(
+    """Norms on queries and keys are a family's peculiarity: only with qk_norm do they count.""",
+    ("if config.qk_norm:", "if True:"),
+)
+
+attention_of_all_layers = lines(
+    """This is the count of one layer: total_params adds the layers up.""",
+    ("    return params\n", "    return config.num_hidden_layers * params\n"),
+)
+
+attention_with_one_layer_norm = lines(
+    """The norm before attention belongs to the layer: total_params counts it, and here it would
+    count twice.""",
+    ("    return params\n", "    return params + d\n"),
+)
+
+attention_norms_with_biases = lines(
+    """A norm on queries or keys has a weight and nothing else: norm_bias speaks of the layer's
+    norms.""",
+    (
+        "params += 2 * config.head_dim",
+        "params += (4 if config.norm_bias else 2) * config.head_dim",
+    ),
+    gate=False,
+)
+
+attention_latent_as_grouped = lines(
+    """Latent attention has other matrices than grouped-query attention: where config.is_mla holds,
+    num_key_value_heads and head_dim say nothing.""",
+    ("    if config.is_mla:\n        return _mla_params(config)\n", ""),
+    gate=False,
+)
+
+attention_latent_with_biases = lines(
+    """Latent attention has no biases here, whatever qkv_bias and o_bias say.""",
+    (
+        "        return _mla_params(config)\n",
+        "        kv = config.num_key_value_heads * config.head_dim\n"
+        "        biases = heads * config.head_dim + 2 * kv if config.qkv_bias else 0\n"
+        "        return _mla_params(config) + biases + (d if config.o_bias else 0)\n",
+    ),
+    gate=False,
+)
+
+attention_latent_queries_always_compressed = lines(
+    """q_lora_rank may be None: then queries take one matrix from hidden_size up to all heads, and
+    no norm.""",
+    ("    if q_rank is not None:\n        queries", "    if True:\n        queries"),
+    gate=False,
+)
+
+attention_latent_queries_never_compressed = lines(
+    """With q_lora_rank queries take two matrices, down to that rank and up to all heads, and an
+    RMSNorm between them.""",
+    ("if q_rank is not None:", "if False:"),
+    gate=False,
+)
+
+attention_latent_without_norms = lines(
+    """Each compressed vector goes through an RMSNorm as long as its rank before it is brought up:
+    these weights count.""",
+    ("d * q_rank + q_rank + q_rank * q_channels", "d * q_rank + q_rank * q_channels"),
+    ("config.qk_rope_head_dim) + kv_rank", "config.qk_rope_head_dim)"),
+    gate=False,
+)
+
+attention_latent_without_the_query_norm = lines(
+    """The compressed queries go through an RMSNorm of q_lora_rank, as the latent goes through one
+    of kv_lora_rank.""",
+    ("d * q_rank + q_rank + q_rank * q_channels", "d * q_rank + q_rank * q_channels"),
+    gate=False,
+)
+
+attention_latent_without_the_latent_norm = lines(
+    """The latent vector goes through an RMSNorm of kv_lora_rank before keys and values are made of
+    it.""",
+    ("config.qk_rope_head_dim) + kv_rank", "config.qk_rope_head_dim)"),
+    gate=False,
+)
+
+attention_latent_norm_with_the_rotary_part = lines(
+    """Only the latent is normalised, not the rotary part beside it: the RMSNorm has kv_lora_rank
+    weights.""",
+    (
+        "config.qk_rope_head_dim) + kv_rank",
+        "config.qk_rope_head_dim) + kv_rank + config.qk_rope_head_dim",
+    ),
+    gate=False,
+)
+
+attention_latent_without_the_rotary_key = lines(
+    """The matrix down makes the rotary part of the key beside the latent: it has kv_lora_rank +
+    qk_rope_head_dim outputs.""",
+    ("d * (kv_rank + config.qk_rope_head_dim)", "d * kv_rank"),
+    gate=False,
+)
+
+attention_latent_rotary_key_of_every_head = lines(
+    """All heads share one rotary key: the matrix down makes qk_rope_head_dim numbers once, not for
+    each head.""",
+    ("(kv_rank + config.qk_rope_head_dim)", "(kv_rank + heads * config.qk_rope_head_dim)"),
+    gate=False,
+)
+
+attention_latent_keys_come_up_with_rotation = lines(
+    """The rotary part of a key comes from the matrix down and is shared; the matrix up makes
+    qk_nope_head_dim of a key and v_head_dim of a value for each head.""",
+    (
+        "up = kv_rank * heads * (config.qk_nope_head_dim + config.v_head_dim)",
+        "keys = config.qk_nope_head_dim + config.qk_rope_head_dim\n"
+        "    up = kv_rank * heads * (keys + config.v_head_dim)",
+    ),
+    gate=False,
+)
+
+attention_latent_up_for_keys_only = lines(
+    """Both are made of the one latent: the matrix up has qk_nope_head_dim + v_head_dim outputs for
+    each head, a key and a value.""",
+    (
+        "heads * (config.qk_nope_head_dim + config.v_head_dim)",
+        "heads * config.qk_nope_head_dim",
+    ),
+    gate=False,
+)
+
+attention_latent_up_for_key_value_heads = lines(
+    """The matrix up makes keys and values for every query head: latent attention has no key/value
+    heads to share.""",
+    (
+        "up = kv_rank * heads * (",
+        "up = kv_rank * config.num_key_value_heads * (",
+    ),
+    gate=False,
+)
+
+attention_latent_queries_without_rotation = lines(
+    """A query head has a plain and a rotary part, qk_nope_head_dim + qk_rope_head_dim channels.""",
+    (
+        "heads * (config.qk_nope_head_dim + config.qk_rope_head_dim)",
+        "heads * config.qk_nope_head_dim",
+    ),
+    gate=False,
+)
+
+attention_latent_queries_of_head_dim = lines(
+    """A latent query head is qk_nope_head_dim + qk_rope_head_dim wide: head_dim belongs to the
+    other kind of attention.""",
+    (
+        "heads * (config.qk_nope_head_dim + config.qk_rope_head_dim)",
+        "heads * config.head_dim",
+    ),
+    gate=False,
+)
+
+attention_latent_output_of_the_query_width = lines(
+    """What attention puts out are values: the output projection reads v_head_dim channels a head,
+    not as many as a query has.""",
+    ("output = heads * config.v_head_dim * d", "output = q_channels * d"),
+    gate=False,
+)
+
+attention_latent_output_of_head_dim = lines(
+    """What attention puts out are values: the output projection reads v_head_dim channels a head,
+    not head_dim.""",
+    ("output = heads * config.v_head_dim * d", "output = heads * config.head_dim * d"),
+    gate=False,
+)
+
+attention_latent_for_k_and_for_v = lines(
+    """Keys and values are made of one latent: there is one matrix down, not one for each.""",
+    ("down = d * (kv_rank", "down = d * (2 * kv_rank"),
+    gate=False,
+)

@@ -70,8 +70,8 @@ ffn_experts_as_wide_as_dense = lines(
 
 
 ffn_biases_of_hidden = lines(
-    """A bias is as long as its matrix's output: up and gate write the MLP's width, only down writes
-    hidden_size.""",
+    """A bias is as long as its matrix's output: up and gate write the MLP's width, only down
+    writes hidden_size.""",
     ("params += into * width + config", "params += into * config.hidden_size + config"),
 )
 
@@ -208,5 +208,172 @@ ffn_router_bias_of_the_chosen = lines(
     """With active=True the router's bias is counted for the chosen experts only; the router asks
     about all of them, and all of it counts.""",
     ("        router += config.num_experts\n", "        router += routed\n"),
+    gate=False,
+)
+
+ffn_plain_of_one_matrix = lines(
+    """A plain MLP goes up to its width and down again: two matrices.""",
+    ("params = (into + 1) *", "params = (3 if config.gated_mlp else 1) *"),
+)
+
+ffn_plain_four_times_as_wide = lines(
+    """Four times hidden_size is the GPT's usual width, not a rule: intermediate_size says how wide
+    the MLP is, also without a gate.""",
+    (
+        "_mlp_params(config, config.intermediate_size)",
+        "_mlp_params(\n"
+        "            config,\n"
+        "            config.intermediate_size if config.gated_mlp else 4 * config.hidden_size,\n"
+        "        )",
+    ),
+)
+
+ffn_biases_always = lines(
+    """Most MLPs have no biases: they count only with mlp_bias.""",
+    ("if config.mlp_bias:", "if True:"),
+)
+
+ffn_of_all_layers = lines(
+    """This is the MLP of one layer: total_params adds the layers up.""",
+    (
+        "return _mlp_params(config, config.intermediate_size)",
+        "return config.num_hidden_layers * _mlp_params(config, config.intermediate_size)",
+    ),
+    (
+        "return experts * _mlp_params(config, config.moe_intermediate_size) + router",
+        "layer = experts * _mlp_params(config, config.moe_intermediate_size) + router\n"
+        "    return config.num_hidden_layers * layer",
+    ),
+)
+
+ffn_layers_counted_from_one = lines(
+    """Layers are numbered from 0: with first_k_dense_replace = k the layers 0 to k - 1 are dense,
+    and layer k routes.""",
+    ("config.is_moe_layer(layer)", "config.is_moe_layer(layer - 1)"),
+)
+
+ffn_first_layer_for_all = lines(
+    """Layers differ: whether this one has experts depends on the argument `layer`.""",
+    ("config.is_moe_layer(layer)", "config.is_moe_layer(0)"),
+    gate=False,
+)
+
+ffn_every_layer_routes = lines(
+    """A model with experts may have dense first layers (DeepSeek-V3 three): config.is_moe_layer
+    says which layers route.""",
+    ("if not config.is_moe_layer(layer):", "if not config.num_experts:"),
+    gate=False,
+)
+
+ffn_dense_as_wide_as_experts = lines(
+    """The dense first layers of a model with experts are intermediate_size wide; an expert's width
+    is another field.""",
+    (
+        "_mlp_params(config, config.intermediate_size)",
+        "_mlp_params(config, config.moe_intermediate_size or config.intermediate_size)",
+    ),
+    gate=False,
+)
+
+ffn_without_shared_experts = lines(
+    """Shared experts are MLPs too, beside the routed ones: n_shared_experts of them count.""",
+    ("routed + config.n_shared_experts", "routed"),
+    gate=False,
+)
+
+ffn_one_shared_expert = lines(
+    """n_shared_experts says how many shared experts there are; it is no switch for one.""",
+    ("routed + config.n_shared_experts", "routed + bool(config.n_shared_experts)"),
+    gate=False,
+)
+
+ffn_shared_experts_as_wide_as_dense = lines(
+    """A shared expert is as wide as a routed one, moe_intermediate_size: it is no dense MLP.""",
+    (
+        "    return experts * _mlp_params(config, config.moe_intermediate_size) + router\n",
+        "    shared = config.n_shared_experts * _mlp_params(config, config.intermediate_size)\n"
+        "    return routed * _mlp_params(config, config.moe_intermediate_size) + shared + router\n",
+    ),
+    gate=False,
+)
+
+ffn_router_for_shared_experts = lines(
+    """Shared experts are always on, so nobody scores them: the router has a row for each routed
+    expert only.""",
+    (
+        "router = config.hidden_size * config.num_experts\n",
+        "router = config.hidden_size * (config.num_experts + config.n_shared_experts)\n",
+    ),
+    gate=False,
+)
+
+ffn_without_router_bias = lines(
+    """With router_bias the router has one number more for each expert.""",
+    ("router += config.num_experts\n", "router += 0\n"),
+    gate=False,
+)
+
+ffn_router_bias_of_hidden = lines(
+    """A bias is as long as its output: the router scores num_experts experts, so its bias has as
+    many numbers.""",
+    ("router += config.num_experts\n", "router += config.hidden_size\n"),
+    gate=False,
+)
+
+ffn_router_bias_always = lines(
+    """Most routers have no bias: it counts only with router_bias.""",
+    ("if config.router_bias:", "if True:"),
+)
+
+ffn_experts_without_biases = lines(
+    """Experts are the same kind of MLP as a dense layer: with mlp_bias their matrices have biases
+    too.""",
+    (
+        "experts = routed + config.n_shared_experts\n",
+        "experts = routed + config.n_shared_experts\n"
+        "    from dataclasses import replace\n"
+        "\n"
+        "    config = replace(config, mlp_bias=False)\n",
+    ),
+    gate=False,
+)
+
+ffn_active_counts_all_experts = lines(
+    """active=True counts what one token uses: num_experts_per_tok routed experts in place of
+    all.""",
+    ("if active else config.num_experts", "if False else config.num_experts"),
+    gate=False,
+)
+
+ffn_active_without_shared_experts = lines(
+    """Every token goes through the shared experts, so they count with active=True as well.""",
+    (
+        "experts = routed + config.n_shared_experts",
+        "experts = routed if active else routed + config.n_shared_experts",
+    ),
+    gate=False,
+)
+
+ffn_active_router_of_the_chosen = lines(
+    """The router scores all experts to choose a few: with active=True its whole matrix counts.""",
+    (
+        "router = config.hidden_size * config.num_experts\n",
+        "router = config.hidden_size * routed\n",
+    ),
+    gate=False,
+)
+
+ffn_active_without_router = lines(
+    """Every token meets the router before it meets an expert: with active=True it counts too.""",
+    (
+        "config.moe_intermediate_size) + router",
+        "config.moe_intermediate_size) + router * (not active)",
+    ),
+    gate=False,
+)
+
+ffn_active_one_expert = lines(
+    """A token goes to num_experts_per_tok experts, which may be more than one.""",
+    ("config.num_experts_per_tok if active", "1 if active"),
     gate=False,
 )

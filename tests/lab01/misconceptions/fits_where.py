@@ -141,10 +141,191 @@ fsdp_always_a_largest = lines(
 )
 
 fsdp_lower_bound_needs_shards = lines(
-    """With nothing to shard only gpu_bytes is asked; at_least_bytes holds then as well.""",
+    """Without anything to shard every N needs the same, and that has to lie between both ends of
+    the range: gpu_bytes and at_least_bytes hold then as well.""",
     (
         "(1, None) if at_least_bytes <= whole <= gpu_bytes else None",
         "(1, None) if whole <= gpu_bytes else None",
+    ),
+    gate=False,
+)
+
+
+fsdp_full_rank_does_not_fit = lines(
+    """A rank that is full to the last byte fits: gpu_bytes belongs to the range.""",
+    (
+        "int(-(-sharded // (gpu_bytes - whole)))",
+        "int(sharded // (gpu_bytes - whole)) + 1",
+    ),
+)
+
+
+fsdp_lower_end_does_not_belong = lines(
+    """A rank that holds exactly at_least_bytes is in the range: the lower end belongs to it.""",
+    (
+        "int(sharded // (at_least_bytes - whole))",
+        "int(-(-sharded // (at_least_bytes - whole))) - 1",
+    ),
+)
+
+
+fsdp_keeps_gradients_whole = lines(
+    """FSDP divides the gradients with the weights and the optimizer states: each rank reduces its
+    own shard.""",
+    ("ledger.weights + ledger.gradients + ledger", "ledger.weights + ledger"),
+)
+
+
+fsdp_shards_gradients_and_weights = lines(
+    """The optimizer works on a rank's own shard of the weights, so its states are divided too:
+    they are the largest part.""",
+    ("ledger.gradients + ledger.optimizer", "ledger.gradients"),
+)
+
+
+fsdp_shards_the_rest = lines(
+    """`other` (logits, overhead) stays whole on every rank: FSDP divides what belongs to
+    parameters.""",
+    ("ledger.gradients + ledger.optimizer", "ledger.gradients + ledger.optimizer + ledger.other"),
+)
+
+
+fsdp_forgets_the_rest = lines(
+    """Everything that is not sharded stays whole on a rank: `other` counts as well.""",
+    ("whole = ledger.total - sharded", "whole = ledger.activations + ledger.kv_cache"),
+)
+
+
+fsdp_forgets_the_cache = lines(
+    """Everything that is not sharded stays whole: the KV cache and `other` beside the
+    activations.""",
+    ("whole = ledger.total - sharded", "whole = ledger.activations + ledger.other"),
+)
+
+
+fsdp_forgets_what_stays_whole = lines(
+    """Ranks divide the states only: what stays whole takes its room on every GPU first, and the
+    states share what is left.""",
+    ("whole = ledger.total - sharded", "whole = 0"),
+)
+
+
+fsdp_divides_by_no_room = lines(
+    """Where what stays whole fills the GPU, exactly or more than that, no number of ranks helps:
+    the answer is None, before anything is divided by the room that is left.""",
+    ("if whole >= gpu_bytes:", "if whole > gpu_bytes:"),
+)
+
+
+fsdp_does_not_see_a_full_gpu = lines(
+    """Where what stays whole fills the GPU, exactly or more than that, no number of ranks helps:
+    the answer is None, before anything is divided by the room that is left.""",
+    ("    if whole >= gpu_bytes:\n        return None\n", ""),
+)
+
+
+fsdp_no_end_without_a_lower_end = lines(
+    """A lower end above 0 need not set an end: as long as it is at or below what stays whole,
+    every larger N is in the range.""",
+    ("if at_least_bytes <= whole:\n", "if at_least_bytes == 0:\n"),
+)
+
+
+fsdp_no_largest_is_none_at_all = lines(
+    """None alone says that no N fits. Without a largest N the answer is a pair whose second part
+    is None.""",
+    ("        return first, None\n    last", "        return None\n    last"),
+)
+
+
+fsdp_largest_without_what_stays_whole = lines(
+    """What stays whole counts at the lower end as well: the shard alone need not reach
+    at_least_bytes.""",
+    (
+        "int(sharded // (at_least_bytes - whole))",
+        "int(sharded // at_least_bytes)",
+    ),
+)
+
+
+fsdp_smallest_from_the_lower_end = lines(
+    """A rank holds most where N is smallest: gpu_bytes sets the smallest N and the lower end the
+    largest.""",
+    (
+        "return (first, last) if first <= last else None",
+        "return (last, first) if first <= last else None",
+    ),
+)
+
+
+fsdp_largest_one_too_many = lines(
+    """The largest N is the last that is in the range; the first that has left it is one more.""",
+    (
+        "int(sharded // (at_least_bytes - whole))",
+        "int(sharded // (at_least_bytes - whole)) + 1",
+    ),
+)
+
+
+fsdp_whole_nodes = lines(
+    """Any whole number of ranks counts, not only whole nodes of eight.""",
+    (
+        "    if at_least_bytes <= whole:\n",
+        "    first = -(-first // 8) * 8\n    if at_least_bytes <= whole:\n",
+    ),
+)
+
+
+fsdp_first_that_fits_is_both = lines(
+    """Two numbers are asked for: the smallest N and the largest, and between them every N is in
+    the range.""",
+    (
+        "return (first, last) if first <= last else None",
+        "return (first, first) if first <= last else None",
+    ),
+)
+
+fsdp_lower_end_at_what_stays_whole = lines(
+    """A lower end that equals what stays whole is reached by no finite N: every larger N is in the
+    range, and there is nothing to divide by.""",
+    ("if at_least_bytes <= whole:\n", "if at_least_bytes < whole:\n"),
+    gate=False,
+)
+
+fsdp_nothing_to_shard_needs_no_rank = lines(
+    """Without anything to shard every N needs the same, so the smallest is 1: there are no 0
+    ranks.""",
+    (
+        "    if sharded == 0:\n"
+        "        return (1, None) if at_least_bytes <= whole <= gpu_bytes else None\n",
+        "",
+    ),
+    gate=False,
+)
+
+fsdp_nothing_to_shard_is_none = lines(
+    """Without anything to shard every N needs the same: where that is in the range, all of them
+    are, from 1 on.""",
+    (
+        "return (1, None) if at_least_bytes <= whole <= gpu_bytes else None",
+        "return None",
+    ),
+    gate=False,
+)
+
+fsdp_nothing_to_shard_is_one_rank = lines(
+    """Without anything to shard every N needs the same: where 1 is in the range, every larger N is
+    too, so there is no largest.""",
+    ("return (1, None) if at_least", "return (1, 1) if at_least"),
+    gate=False,
+)
+
+fsdp_nothing_to_shard_fits_always = lines(
+    """Without anything to shard every N needs the same, and that has to lie between both ends of
+    the range: gpu_bytes and at_least_bytes hold then as well.""",
+    (
+        "return (1, None) if at_least_bytes <= whole <= gpu_bytes else None",
+        "return (1, None)",
     ),
     gate=False,
 )

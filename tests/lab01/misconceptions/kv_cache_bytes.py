@@ -54,8 +54,8 @@ def cache_all_layers_slide(config, batch, seq, dtype_bytes=2):
 
 @misconception()
 def cache_quadratic(config, batch, seq, dtype_bytes=2):
-    """The cache grows linearly with the context: each token adds one K and one V. It is attention's
-    *scores* that grow with the square, and they are not kept."""
+    """The cache grows linearly with the context: each token adds one K and one V. It is
+    attention's *scores* that grow with the square, and they are not kept."""
     return batch * seq * seq * kv_bytes_per_token(config, dtype_bytes)
 
 
@@ -73,8 +73,8 @@ cache_reserves_the_window = lines(
 
 
 cache_one_window_for_the_batch = lines(
-    """Each sequence has a window of its own: tokens are cut to it before they are multiplied by the
-    batch.""",
+    """Each sequence has a window of its own: tokens are cut to it before they are multiplied by
+    the batch.""",
     (
         "seq if window is None else min(seq, window)",
         "batch * seq if window is None else min(batch * seq, window)",
@@ -132,4 +132,94 @@ cache_of_a_latent_a_head = lines(
         "per_layer = kv_bytes_per_token(config, dtype_bytes) // layers\n"
         "    per_layer *= config.num_attention_heads if config.is_mla else 1",
     ),
+)
+
+
+cache_times_layers_twice = lines(
+    """kv_bytes_per_token is of all layers together: where tokens are added up layer by layer, each
+    layer has its share of it only.""",
+    (
+        "kv_bytes_per_token(config, dtype_bytes) // layers",
+        "kv_bytes_per_token(config, dtype_bytes)",
+    ),
+)
+
+
+cache_times_dtype_twice = lines(
+    """kv_bytes_per_token returns bytes: they are not multiplied by dtype_bytes once more.""",
+    ("return batch * tokens * per_layer", "return batch * tokens * per_layer * dtype_bytes"),
+)
+
+
+cache_window_and_the_token_itself = lines(
+    """A layer with a window of w tokens keeps at most w of them, the newest one among them.""",
+    ("min(seq, window)", "min(seq, window + 1)"),
+)
+
+
+cache_of_full_layers_only = lines(
+    """A sliding layer keeps its window: it has less in the cache than the others, not nothing.""",
+    ("min(seq, window)", "0"),
+)
+
+
+cache_of_sliding_layers_only = lines(
+    """A layer whose window is None keeps every token: None does not mean that it keeps none.""",
+    ("seq if window is None", "0 if window is None"),
+)
+
+
+cache_every_other_layer_slides = lines(
+    """Every other layer slides in Gemma-2; in Mistral all do, and elsewhere none. Ask
+    config.window(layer) for each layer.""",
+    (
+        "(config.window(layer) for layer in range(layers))",
+        "(None if layer % 2 else config.sliding_window for layer in range(layers))",
+    ),
+)
+
+
+cache_one_layer_short = lines(
+    """Layers are numbered from 0 to num_hidden_layers - 1, and all of them have a cache.""",
+    ("(config.window(layer) for layer in range(layers))", "map(config.window, range(1, layers))"),
+)
+
+
+cache_latents_do_not_slide = lines(
+    """A window limits how far a layer looks back, whatever it keeps of a token: latent vectors
+    behind it are dropped as well.""",
+    ("seq if window is None else", "seq if window is None or config.is_mla else"),
+)
+
+
+cache_without_the_newest_token = lines(
+    """All `seq` tokens are in the cache, the newest too: the next step reads its K and V.""",
+    (
+        "seq if window is None else min(seq, window)",
+        "seq - 1 if window is None else min(seq - 1, window)",
+    ),
+)
+
+
+cache_in_blocks_of_16 = lines(
+    """This is what the tokens take: an engine that hands memory out in blocks reserves a little
+    more, and that is another count.""",
+    (
+        "seq if window is None else min(seq, window)",
+        "-(-(seq if window is None else min(seq, window)) // 16) * 16",
+    ),
+)
+
+
+cache_of_query_s_window = lines(
+    """Only the part behind the window goes: what lies within it stays, also when the context is a
+    multiple of it.""",
+    ("min(seq, window)", "seq % window"),
+)
+
+
+cache_of_at_least_one_sequence = lines(
+    """Without a sequence there is nothing to cache: a batch of 0 takes 0 bytes.""",
+    ("return batch * tokens", "return max(1, batch) * tokens"),
+    gate=False,
 )

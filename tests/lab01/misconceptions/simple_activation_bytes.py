@@ -37,3 +37,29 @@ activations_of_one_token_a_sequence = lines(
     """Every token of a sequence keeps its own vectors until backward, not only the last one.""",
     ("batch * seq", "batch"),
 )
+
+activations_always_in_16_bit = lines(
+    """precision_bytes is an argument: a kept value need not have two bytes.""",
+    ("precision_bytes * scale", "2 * scale"),
+)
+
+activations_of_one_channel = lines(
+    """A kept vector has `hidden` values: the width of the model belongs to the product.""",
+    ("layers * hidden", "layers"),
+)
+
+activations_of_a_whole_scale = lines(
+    """The scale need not be a whole number of vectors: half a vector counts as half a one.""",
+    ("precision_bytes * scale", "precision_bytes * int(scale)"),
+)
+
+activations_of_pairs_of_tokens = lines(
+    """By this rule a token's share does not depend on the others: twice the context is twice the
+    bytes, not four times.""",
+    ("batch * seq", "batch * seq * seq"),
+)
+
+activations_in_gb = lines(
+    """The function returns bytes; GB and GiB are for printing.""",
+    ("precision_bytes * scale", "precision_bytes * scale / 1e9"),
+)

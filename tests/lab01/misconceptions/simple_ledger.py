@@ -108,14 +108,14 @@ simple_embedding_in_every_layer = lines(
 )
 
 simple_two_matrices_of_the_multiplier = lines(
-    """ffn_multiplier counts all matrices of the MLP together: m d^2 in all. Two matrices of width 4
-    d are a multiplier of 8, not of 4.""",
+    """ffn_multiplier counts all matrices of the MLP together: m d^2 in all. Two matrices of width
+    4 d are a multiplier of 8, not of 4.""",
     ("ffn_multiplier * hidden**2", "2 * ffn_multiplier * hidden**2"),
 )
 
 simple_master_copy_twice = lines(
-    """adam_bytes is all that the optimizer takes for a parameter: the 12 of mixed precision contain
-    the master copy already.""",
+    """adam_bytes is all that the optimizer takes for a parameter: the 12 of mixed precision
+    contain the master copy already.""",
     ("params * adam_bytes", "params * (adam_bytes + 4)"),
 )
 
@@ -132,8 +132,8 @@ simple_cache_as_wide_as_hidden = lines(
 )
 
 simple_cache_head_as_wide_as_hidden = lines(
-    """One head's key is head_dim wide, not hidden: heads times hidden counts the width of all heads
-    once for each head.""",
+    """One head's key is head_dim wide, not hidden: heads times hidden counts the width of all
+    heads once for each head.""",
     ("heads * head_dim", "heads * hidden"),
 )
 
@@ -141,4 +141,113 @@ simple_cache_of_one_sequence = lines(
     """Each sequence of the batch has its own keys and values: the cache holds batch * seq
     tokens.""",
     ("batch * seq", "seq"),
+)
+
+simple_whole_multiplier = lines(
+    """The multiplier need not be whole: Llama-2-7B's is 8.0625, and cutting off the rest takes 34
+    M parameters away.""",
+    ("ffn_multiplier * hidden**2", "int(ffn_multiplier) * hidden**2"),
+)
+
+simple_multiplier_of_the_width = lines(
+    """The MLP's matrices have hidden rows as well as columns: the multiplier stands before
+    hidden squared, not before hidden.""",
+    ("ffn_multiplier * hidden**2", "ffn_multiplier * hidden"),
+)
+
+simple_three_matrices_of_the_multiplier = lines(
+    """ffn_multiplier counts all matrices of the MLP together, a gate's too: it is not multiplied
+    by their number again.""",
+    ("ffn_multiplier * hidden**2", "3 * ffn_multiplier * hidden**2"),
+)
+
+simple_attention_of_the_heads = lines(
+    """In this first script the projections are hidden x hidden; heads and head_dim count in the
+    cache only. attention_params does better.""",
+    ("4 * hidden**2", "4 * hidden * heads * head_dim"),
+)
+
+simple_layers_of_attention_only = lines(
+    """Every layer has its own attention and its own MLP: both are multiplied by the number of
+    layers.""",
+    ("layers * (attention + ffn)", "layers * attention + ffn"),
+)
+
+simple_params_of_one_layer = lines(
+    """The parameters are those of the whole model: one layer's count, times layers, and then the
+    embedding.""",
+    ("layers * (attention + ffn)", "(attention + ffn)"),
+)
+
+simple_with_norms = lines(
+    """The first script leaves norms out: they are a hundred-thousandth of the parameters, and
+    total_params counts them.""",
+    ("+ vocab * hidden", "+ vocab * hidden + (2 * layers + 1) * hidden"),
+)
+
+simple_with_a_position_table = lines(
+    """The first script has one table, the embedding of the vocabulary: seq is the length of a run
+    and adds no parameters.""",
+    ("+ vocab * hidden", "+ (vocab + seq) * hidden"),
+)
+
+simple_without_the_count = lines(
+    """The ledger says how many parameters it counts: its params is not left at 0.""",
+    ("params=params,", "params=0,"),
+)
+
+simple_weights_are_a_count = lines(
+    """A Ledger's weights are bytes: the number of parameters times precision_bytes.""",
+    ("weights=params * precision_bytes", "weights=params"),
+)
+
+simple_gradients_are_a_count = lines(
+    """A Ledger's gradients are bytes: one for each parameter, of precision_bytes.""",
+    ("gradients=params * precision_bytes", "gradients=params"),
+)
+
+simple_adam_always_12 = lines(
+    """12 bytes a parameter is one recipe of Adam; adam_bytes says what the optimizer takes
+    here.""",
+    ("params * adam_bytes", "params * 12"),
+)
+
+simple_adam_bytes_a_moment = lines(
+    """adam_bytes is all that the optimizer keeps for a parameter, both moments together.""",
+    ("params * adam_bytes", "params * 2 * adam_bytes"),
+)
+
+simple_adam_bytes_of_values = lines(
+    """adam_bytes are bytes a parameter already: they are not multiplied by precision_bytes.""",
+    ("params * adam_bytes", "params * adam_bytes * precision_bytes"),
+)
+
+simple_weights_always_in_16_bit = lines(
+    """Weights and gradients take precision_bytes a parameter, which need not be 2.""",
+    ("weights=params * precision_bytes", "weights=params * 2"),
+    ("gradients=params * precision_bytes", "gradients=params * 2"),
+)
+
+simple_cache_always_in_16_bit = lines(
+    """The cache's values take precision_bytes each; the factor 2 beside it counts K and V.""",
+    ("head_dim * 2 * precision_bytes", "head_dim * 2 * 2"),
+)
+
+simple_cache_of_one_token = lines(
+    """Every token of a sequence keeps its K and V: the cache grows with seq.""",
+    ("batch * seq", "batch"),
+)
+
+simple_cache_of_one_head = lines(
+    """Every head has a key and a value of its own: K and V are heads * head_dim wide.""",
+    ("heads * head_dim", "head_dim"),
+)
+
+simple_with_activations = lines(
+    """The first script has no line for activations: in its ledger they stay 0.""",
+    (
+        "        kv_cache=batch",
+        "        activations=simple_activation_bytes(batch, seq, layers, hidden),\n"
+        "        kv_cache=batch",
+    ),
 )

@@ -26,7 +26,8 @@ total_tied_twice = lines(
 @misconception()
 def total_eight_whole_models(config, active=False):
     """Eight times 7 B is not what "8x7B" means: experts replace the MLP only, attention and
-    embeddings are shared. Mixtral-8x7B has 46.70 B parameters, eight Mistral-7B would be 57.9 B."""
+    embeddings are shared. Mixtral-8x7B has 46.70 B parameters, eight Mistral-7B would be 57.9
+    B."""
     d = config.hidden_size
     norm = 2 * d if config.norm_bias else d
     width = config.moe_intermediate_size or config.intermediate_size
@@ -149,4 +150,136 @@ total_norm_biases_of_two_norms = lines(
     """norm_bias is counted for two norms a layer; a layer has norms_per_layer of them, one or four
     as well.""",
     ("config.norms_per_layer * norm\n", "config.norms_per_layer * d + 2 * (norm - d)\n"),
+)
+
+total_tie_the_wrong_way_round = lines(
+    """tie_word_embeddings means that the head *is* the embedding: a tied model has one such
+    matrix, an untied one has two.""",
+    ("(1 if config.tie_word_embeddings else 2)", "(2 if config.tie_word_embeddings else 1)"),
+)
+
+total_last_norm_without_bias = lines(
+    """The last norm is of the same kind as the others: with norm_bias it has a weight and a
+    bias.""",
+    ("layers + norm", "layers + d"),
+)
+
+total_layer_norms_without_bias = lines(
+    """With norm_bias every norm has a bias beside its weight, those inside the layers too.""",
+    ("config.norms_per_layer * norm\n", "config.norms_per_layer * d\n"),
+)
+
+total_norms_always_with_bias = lines(
+    """An RMSNorm has a weight only: a norm's bias counts where norm_bias says so.""",
+    ("norm = 2 * d if config.norm_bias else d", "norm = 2 * d"),
+)
+
+total_positions_are_rows = lines(
+    """position_rows is the number of rows: each of them is a vector of hidden_size.""",
+    ("positions = config.position_rows * d", "positions = config.position_rows"),
+)
+
+total_a_last_norm_in_every_layer = lines(
+    """The last norm stands once, after all layers: it is not one more in each of them.""",
+    ("config.norms_per_layer * norm\n", "(config.norms_per_layer + 1) * norm\n"),
+)
+
+total_four_norms_always = lines(
+    """Four norms a layer are Gemma-2's; norms_per_layer says how many a layer has.""",
+    ("config.norms_per_layer * norm\n", "4 * norm\n"),
+)
+
+total_with_qk_norms_twice = lines(
+    """Norms on queries and keys are inside attention: attention_params has counted them
+    already.""",
+    (
+        "config.norms_per_layer * norm\n",
+        "config.norms_per_layer * norm\n        + 2 * config.head_dim * config.qk_norm\n",
+    ),
+)
+
+total_with_routers_twice = lines(
+    """The router belongs to the layer's MLP: ffn_params has counted it already.""",
+    (
+        "config.norms_per_layer * norm\n",
+        "config.norms_per_layer * norm\n"
+        "        + config.is_moe_layer(layer) * d * config.num_experts\n",
+    ),
+)
+
+total_with_biases_of_attention_twice = lines(
+    """Biases belong to their projections: attention_params and ffn_params have counted them
+    already.""",
+    (
+        "config.norms_per_layer * norm\n",
+        "config.norms_per_layer * norm\n        + (4 * d if config.qkv_bias else 0)\n",
+    ),
+)
+
+total_attention_once = lines(
+    """Every layer has attention of its own: only the embedding and the last norm stand once.""",
+    (
+        "attention_params(config) + ffn_params",
+        "(layer == 0) * attention_params(config) + ffn_params",
+    ),
+)
+
+total_one_mlp = lines(
+    """Every layer has an MLP of its own: only the embedding and the last norm stand once.""",
+    (
+        "ffn_params(config, layer, active) +",
+        "(layer == 0) * ffn_params(config, layer, active) +",
+    ),
+)
+
+total_one_layer = lines(
+    """All num_hidden_layers layers have parameters of their own, not one of them for all.""",
+    ("range(config.num_hidden_layers)", "range(1)"),
+)
+
+total_one_layer_short = lines(
+    """Layers are numbered from 0 to num_hidden_layers - 1: all of these count, the first and the
+    last too.""",
+    ("range(config.num_hidden_layers)", "range(config.num_hidden_layers - 1)"),
+)
+
+total_one_layer_too_many = lines(
+    """There are num_hidden_layers layers: the embedding and the head are none of them.""",
+    ("range(config.num_hidden_layers)", "range(config.num_hidden_layers + 1)"),
+)
+
+total_every_layer_like_the_first = lines(
+    """Layers differ: DeepSeek-V3's first three are dense and the other 58 have experts. Ask
+    ffn_params for each layer's number.""",
+    ("ffn_params(config, layer, active)", "ffn_params(config, 0, active)"),
+    gate=False,
+)
+
+total_every_layer_like_the_last = lines(
+    """Layers differ: DeepSeek-V3's first three are dense and the other 58 have experts. Ask
+    ffn_params for each layer's number.""",
+    (
+        "ffn_params(config, layer, active)",
+        "ffn_params(config, config.num_hidden_layers - 1, active)",
+    ),
+    gate=False,
+)
+
+total_layers_counted_from_one = lines(
+    """The first layer is number 0: counted from 1, one dense layer too few is found.""",
+    ("ffn_params(config, layer, active)", "ffn_params(config, layer + 1, active)"),
+    gate=False,
+)
+
+total_active_makes_no_difference = lines(
+    """`active` has to reach ffn_params: with active=True the experts that a token does not use are
+    left out.""",
+    ("ffn_params(config, layer, active)", "ffn_params(config, layer)"),
+    gate=False,
+)
+
+total_active_without_embeddings = lines(
+    """active=True leaves out unused experts and nothing else: embedding and head both count.""",
+    ("return embeddings +", "return (0 if active else embeddings) +"),
+    gate=False,
 )

@@ -110,8 +110,8 @@ states_both_gradients = lines(
 
 
 states_pure_with_a_master = lines(
-    """torch.optim.AdamW keeps two moments of the parameters' dtype and no master copy: bf16_pure is
-    not mixed precision.""",
+    """torch.optim.AdamW keeps two moments of the parameters' dtype and no master copy: bf16_pure
+    is not mixed precision.""",
     ('"bf16_pure": (2, 2, 2 + 2)', '"bf16_pure": (2, 2, 4 + 4 + 4)'),
 )
 
@@ -154,6 +154,188 @@ state_blocks_across_both_moments = lines(
     (
         "        blocks = -(-n_params // 256)\n        optimizer += 2 * 4 * blocks\n",
         "        blocks = -(-2 * n_params // 256)\n        optimizer += 4 * blocks\n",
+    ),
+    gate=False,
+)
+
+
+states_master_in_16_bit = lines(
+    """The master copy is float32: a second copy in 16 bits would lose the same small updates.""",
+    ('"bf16_mixed": (2, 2, 4 + 4 + 4)', '"bf16_mixed": (2, 2, 2 + 4 + 4)'),
+)
+
+
+states_sixteen_in_the_optimizer = lines(
+    """16 bytes a parameter is the sum of weights, gradients and optimizer: the optimizer's part of
+    it is 12.""",
+    ('"bf16_mixed": (2, 2, 4 + 4 + 4)', '"bf16_mixed": (2, 2, 16)'),
+)
+
+
+states_mixed_weights_in_float32 = lines(
+    """The weights of mixed precision are bf16, two bytes: their float32 copy is the optimizer's
+    and counted there.""",
+    ('"bf16_mixed": (2, 2, 4 + 4 + 4)', '"bf16_mixed": (4, 2, 4 + 4 + 4)'),
+)
+
+
+states_megatron_of_float32_weights = lines(
+    """bf16_fp32grads differs from bf16_mixed in its gradients only: its weights are bf16, two
+    bytes a parameter.""",
+    ('"bf16_fp32grads": (2, 4, 4 + 4 + 4)', '"bf16_fp32grads": (4, 4, 4 + 4 + 4)'),
+)
+
+
+states_pure_with_float32_gradients = lines(
+    """Nothing of bf16_pure is float32: torch gives a gradient the dtype of its parameter, two
+    bytes.""",
+    ('"bf16_pure": (2, 2, 2 + 2)', '"bf16_pure": (2, 4, 2 + 2)'),
+)
+
+
+states_pure_with_a_bf16_master = lines(
+    """bf16_pure has no copy of its weights: AdamW updates them where they are and keeps two
+    moments.""",
+    ('"bf16_pure": (2, 2, 2 + 2)', '"bf16_pure": (2, 2, 2 + 2 + 2)'),
+)
+
+
+states_fp32_with_16_bit_gradients = lines(
+    """fp32 means everything in float32, gradients too: four bytes each.""",
+    ('"fp32": (4, 4, 4 + 4)', '"fp32": (4, 2, 4 + 4)'),
+)
+
+
+states_fp32_without_gradients = lines(
+    """Gradients are a term of their own, also in float32: four bytes beside the weights' four and
+    the moments' eight.""",
+    ('"fp32": (4, 4, 4 + 4)', '"fp32": (4, 0, 4 + 4)'),
+)
+
+state_moments_without_scales = lines(
+    """A byte says a moment's value only together with its block's scale: each block of 256 keeps a
+    float32 for each moment.""",
+    ("optimizer += 2 * 4 * blocks", "optimizer += 0"),
+    gate=False,
+)
+
+state_scales_of_one_moment = lines(
+    """Each of the two moments has scales of its own: two float32 numbers a block.""",
+    ("optimizer += 2 * 4 * blocks", "optimizer += 4 * blocks"),
+    gate=False,
+)
+
+state_scales_of_one_byte = lines(
+    """The moments have one byte a value, their scales are float32: four bytes a block and
+    moment.""",
+    ("optimizer += 2 * 4 * blocks", "optimizer += 2 * blocks"),
+    gate=False,
+)
+
+state_full_blocks_only = lines(
+    """The last block needs its scale too when it is not full: the number of blocks is rounded
+    up.""",
+    ("blocks = -(-n_params // 256)", "blocks = n_params // 256"),
+    gate=False,
+)
+
+state_fractions_of_a_block = lines(
+    """Part of a block has a whole scale: blocks are counted, so their number is rounded up to a
+    whole one.""",
+    ("blocks = -(-n_params // 256)", "blocks = n_params / 256"),
+    gate=False,
+)
+
+state_a_block_more = lines(
+    """A multiple of 256 ends with a full block: no empty one follows it that would need a
+    scale.""",
+    ("blocks = -(-n_params // 256)", "blocks = n_params // 256 + 1"),
+    gate=False,
+)
+
+state_blocks_of_2048 = lines(
+    """A block here has 256 values, not the 2,048 of the first paper.""",
+    ("blocks = -(-n_params // 256)", "blocks = -(-n_params // 2048)"),
+    gate=False,
+)
+
+state_blocks_of_64 = lines(
+    """A block here has 256 values, not the 64 of 4-bit weights.""",
+    ("blocks = -(-n_params // 256)", "blocks = -(-n_params // 64)"),
+    gate=False,
+)
+
+state_a_scale_a_parameter = lines(
+    """A scale is shared by a block of 256 values: one for every value would take more than it
+    saves.""",
+    ("blocks = -(-n_params // 256)", "blocks = n_params"),
+    gate=False,
+)
+
+state_eight_bit_with_a_master = lines(
+    """adam8bit keeps no float32 master copy: its optimizer has two one-byte moments and their
+    scales.""",
+    ('"adam8bit": (2, 2, 1 + 1)', '"adam8bit": (2, 2, 4 + 1 + 1)'),
+    gate=False,
+)
+
+state_eight_bit_one_moment = lines(
+    """8-bit Adam is Adam: it keeps two moments, one byte each.""",
+    ('"adam8bit": (2, 2, 1 + 1)', '"adam8bit": (2, 2, 1)'),
+    gate=False,
+)
+
+state_eight_bit_weights = lines(
+    """Only the optimizer's moments have 8 bits: weights and gradients are bf16, two bytes each.""",
+    ('"adam8bit": (2, 2, 1 + 1)', '"adam8bit": (1, 1, 1 + 1)'),
+    gate=False,
+)
+
+state_eight_bit_gradients = lines(
+    """Only the optimizer's moments have 8 bits: the gradients are bf16, two bytes each.""",
+    ('"adam8bit": (2, 2, 1 + 1)', '"adam8bit": (2, 1, 1 + 1)'),
+    gate=False,
+)
+
+state_unknown_recipe_is_a_key_error = lines(
+    """A recipe that is not there is looked up before it is checked: the dictionary's KeyError
+    comes out in place of the ValueError.""",
+    (
+        "    if recipe not in per_param:\n"
+        '        raise ValueError(f"recipe is {recipe!r}; it must be one of'
+        " {', '.join(per_param)}.\")\n",
+        "",
+    ),
+    gate=False,
+)
+
+state_unknown_recipe_is_mixed = lines(
+    """A recipe that is not there is taken for mixed precision; who has misspelt one gets a wrong
+    ledger in silence.""",
+    (
+        '        raise ValueError(f"recipe is {recipe!r}; it must be one of'
+        " {', '.join(per_param)}.\")\n",
+        '        recipe = "bf16_mixed"\n',
+    ),
+    gate=False,
+)
+
+state_refusal_names_no_recipes = lines(
+    """The error's text names only the recipe that was asked for; it must also list those that
+    there are.""",
+    (
+        "f\"recipe is {recipe!r}; it must be one of {', '.join(per_param)}.\"",
+        'f"unknown recipe {recipe!r}"',
+    ),
+    gate=False,
+)
+
+state_recipe_in_any_letters = lines(
+    """A recipe is made lower case, or stripped of blanks, before it is checked: names are taken
+    exactly as they are listed, and other ones refused.""",
+    (
+        "    if recipe not in per_param:\n",
+        "    recipe = recipe.strip().lower()\n    if recipe not in per_param:\n",
     ),
     gate=False,
 )
