@@ -698,6 +698,12 @@ def test_hidden_blocks_and_rows(student, rng):
         because="a maximum of -inf must not be subtracted from -inf: that is NaN",
         n=40,
     )
+    for columns, block in ((7, 16), (16, 16), (1, 4)):  # rows that one block holds
+        short = normal(rng, 3, columns)
+        short[1] = -INF
+        run = launches.run(student, "online_softmax", short, block)
+        because = f"a row that sees nothing is 0, also of {columns} columns and a block of {block}"
+        _is(run.value, oracles.softmax(short), because=because, n=columns)
 
 
 @task("online_softmax", holds=("values", "in_blocks"))
@@ -731,6 +737,8 @@ def _cross_entropy(student, rng, M, V, block, ignore_index=-100, ignored=(), log
     """A call on uneven logits with those rows ignored, its oracle, and the labels."""
     logits = uneven(rng, M, V) if logits is None else logits
     labels = torch.from_numpy(rng.integers(0, V, size=M))
+    if V > 1:
+        labels[labels == ignore_index] = (ignore_index + 1) % V  # so that the others count
     labels[list(ignored)] = ignore_index
     run = launches.run(
         student, "log_softmax_cross_entropy", logits, labels, ignore_index=ignore_index, block=block

@@ -94,15 +94,30 @@ def test_three_requests_by_hand(student):
 
 @task(
     "metrics",
-    holds=("counts", "rates", "success", "ttft_e2el", "tpot", "itl", "std", "p99", "milliseconds"),
+    holds=(
+        "counts",
+        "rates",
+        "success",
+        "ttft_e2el",
+        "tpot",
+        "itl",
+        "std",
+        "p99",
+        "milliseconds",
+        "each_part",
+    ),
 )
 def test_drawn_requests(student, rng):
     """All names, for requests with failures, bursts and single tokens.
     Oracle: vLLM's definitions in exact fractions."""
-    for _ in range(3):
+    for asked in ("ttft and tpot", "e2el", "all"):
         outputs = _drawn(rng)
         # Limits that lie between two requests' values, and so far from each.
-        slo = Slo(_between(o.ttft_s for o in outputs), _between(_tpots(outputs)), None)
+        slo = Slo(
+            None if asked == "e2el" else _between(o.ttft_s for o in outputs),
+            None if asked == "e2el" else _between(_tpots(outputs)),
+            None if asked == "ttft and tpot" else _between(o.latency_s for o in outputs),
+        )
         duration = float(rng.uniform(3, 90))
         _agree(student.metrics(outputs, duration, slo), oracles.metrics(outputs, duration, slo))
 

@@ -126,6 +126,13 @@ def compare(case, mine, want, because):
     if number is None and len(mine) == len(want):
         return
     number = min(len(mine), len(want)) if number is None else number
+    if number < min(len(mine), len(want)) and named(mine[number]) == named(want[number]):
+        expect.equal(
+            [name for name, _tokens in mine[number][0]],
+            [name for name, _tokens in want[number][0]],
+            f"`scheduled` tells in which order requests were scheduled: {because}",
+            what=f"ids in step {number}",
+        )
     nothing = "the requests were done before"
     expect.equal(
         named(mine[number]) if number < len(mine) else nothing,
@@ -462,7 +469,7 @@ def test_what_never_fits_is_refused(student):
     """Eleven blocks of four hold 44 tokens, and the last generated one is never computed.
     Oracle: counted by hand."""
     config = SchedulerConfig(12, 4, 32, 8)
-    taken = [(40, 5), (44, 1), (1, 44), (1, 1)]
+    taken = [(40, 5), (40, 4), (44, 1), (1, 44), (1, 1)]
     sizes = [*taken, (40, 6), (45, 1), (1, 45), (0, 3), (5, 0), (-3, 5), (5, -1)]
     rows = [(n, out, n) for n, out in sizes] + [(n, out, [5] * n) for n, out in sizes if n >= 0]
     rows += [(n, out, n) for n, out in ((0, 1), (0, 45))]
@@ -474,7 +481,7 @@ def test_what_never_fits_is_refused(student):
         what = f"{n} prompt {kind}, {out} to generate"
         verdict = "taken" if (n, out) in taken else "refused with a ValueError"
         got = "taken" if text is None else "refused with a ValueError"
-        expect.equal(got, verdict, because, what=what)
+        expect.equal(f"{what}: {got}", f"{what}: {verdict}", because)
         one = "a request that is refused does not wait, one that is taken does"
         expect.equal(unfinished, int(text is None), one, what=f"num_unfinished after {what}")
 

@@ -132,7 +132,7 @@ def _refused(student, function, path, line, what):
     because = "whoever has a broken file needs its name and the line"
     if said is None:
         lines = [f"{function} returned, expected ValueError", f"line {line}: {what}"]
-        raise expect.Failure("raises", lines, None, because)
+        raise expect.Failure("raises", lines, what, because)
     named = said.startswith(f"{path.name}:{line}:")
     expect.true(named, because, f"{said!r} for {what} in line {line} of {path.name}")
 

@@ -247,3 +247,261 @@ losses_have_the_dtype_of_logits = lines(
     ),
     ("return losses.sum() /", "return losses.float().sum() /"),
 )
+
+losses_without_a_mean = lines(
+    """These are the losses of the rows; the loss is one number, their mean over the rows that
+    count.""",
+    ("losses.sum() / (labels != ignore_index).sum()", "losses"),
+)
+
+loss_has_an_axis = lines(
+    """The loss comes back as a tensor of one axis with one element; it is one number, a tensor
+    without axes.""",
+    (
+        "losses.sum() / (labels != ignore_index).sum()",
+        "losses.sum().reshape(1) / (labels != ignore_index).sum()",
+    ),
+)
+
+loss_and_lse_exchanged = lines(
+    """The two results are exchanged: the loss is the first, lse the second.""",
+    (
+        "return losses.sum() / (labels != ignore_index).sum(), lse",
+        "return lse, losses.sum() / (labels != ignore_index).sum()",
+    ),
+)
+
+loss_alone = lines(
+    """Only the loss is returned; there are two results, the loss and the log-sum-exp of every
+    row.""",
+    (
+        "return losses.sum() / (labels != ignore_index).sum(), lse",
+        "return losses.sum() / (labels != ignore_index).sum()",
+    ),
+)
+
+
+only_the_ignored_count = lines(
+    """The comparison is the other way round: the losses of ignored rows are summed, and the others
+    are 0.""",
+    ("counted = label != ignore_index", "counted = label == ignore_index"),
+)
+
+losses_of_zero_are_not_counted = lines(
+    """Rows whose loss is 0 are taken for ignored ones; a loss may be 0, as that of every row with a
+    single column. Count by the labels.""",
+    ("(labels != ignore_index).sum()", "(losses != 0).sum()"),
+)
+
+
+LABEL_LOAD = """The load of the label's logit is switched off only for labels on one side of the
+    columns; an ignore_index may be any number, negative or beyond them, so ask for it."""
+
+label_load_off_where_negative = lines(
+    LABEL_LOAD,
+    ("mask=counted, other=0.0", "mask=label >= 0, other=0.0"),
+)
+
+label_load_off_beyond_the_columns = lines(
+    LABEL_LOAD,
+    ("mask=counted, other=0.0", "mask=label < V, other=0.0"),
+)
+
+ignored_losses_are_not_stored = lines(
+    """The loss of an ignored row is not stored, but the sum takes it: torch.empty promises no zeros
+    there. Store a 0.""",
+    (
+        "tl.store(losses_ptr + row, tl.where(counted, lse - target, 0.0))",
+        "tl.store(losses_ptr + row, lse - target, mask=counted)",
+    ),
+)
+
+ignored_rows_are_left_out = lines(
+    """An ignored row stores neither loss nor lse; its loss is 0, and its lse is that of its logits
+    like any other's.""",
+    ("tl.store(lse_ptr + row, lse)", "tl.store(lse_ptr + row, lse, mask=counted)"),
+)
+
+clamped_before_the_comparison = lines(
+    """Negative labels become 0 before they are compared with ignore_index, which is then never
+    found: an ignored row has the loss of column 0. Compare first.""",
+    (
+        "    counted = label != ignore_index\n",
+        "    label = tl.maximum(label, 0)\n    counted = label != ignore_index\n",
+    ),
+)
+
+column_0_is_ignored_too = lines(
+    """Label 0 is taken for one that is ignored; it is the first column. Only ignore_index is
+    ignored.""",
+    ("counted = label != ignore_index", "counted = (label != ignore_index) & (label > 0)"),
+    ("(labels != ignore_index).sum()", "((labels != ignore_index) & (labels > 0)).sum()"),
+)
+
+
+loss_without_the_maximum = lines(
+    """The loss takes ln(d) for the log-sum-exp; d is measured from the row's maximum, and the
+    label's logit is not.""",
+    ("lse - target", "tl.log(d) - target"),
+)
+
+
+loss_rescaled_the_wrong_way = lines(
+    """The factor is exp(m_old - m_new), at most 1: seen from a larger maximum the old terms are
+    smaller.""",
+    ("exp(m - shift)", 'where(m == -float("inf"), 0.0, tl.exp(shift - m))'),
+)
+
+
+OTHER_UNITS = """The new block is measured from its own maximum; it has to be measured from the
+    larger one of that and the old maximum, or its terms and those of d have different units."""
+
+loss_block_from_its_own_maximum = lines(
+    OTHER_UNITS,
+    (
+        "tl.sum(tl.exp(x - shift), axis=0)",
+        'tl.sum(tl.exp(x - tl.where(tl.max(x, axis=0) == -float("inf"), 0.0, tl.max(x, axis=0))), '
+        "axis=0)",
+    ),
+)
+
+
+loss_maximum_of_the_last_block = lines(
+    """The running maximum is that of the newest block alone; it is the larger one of the old
+    maximum and the block's, or a lower block makes the factor exp(m_old - m_new) overflow.""",
+    ("m_new = tl.maximum(m, tl.max(x, axis=0))", "m_new = tl.max(x, axis=0)"),
+)
+
+loss_maximum_starts_at_zero = lines(
+    """The running maximum starts at 0: in a row around -200 all exponentials underflow, and lse is
+    -inf. The maximum of nothing is -inf.""",
+    ('m = -float("inf")\n', "m = 0.0\n"),
+)
+
+
+loss_maximum_of_nothing_subtracted = lines(
+    """While a row has shown nothing but -inf, its maximum is -inf and -inf - -inf is NaN, which
+    stays in d for ever: subtract 0 instead.""",
+    ('tl.where(m_new == -float("inf"), 0.0, m_new)', "m_new"),
+)
+
+loss_padding_is_zero = lines(
+    """other=0 in the last block: exp(0 - m) joins the sum for each padded lane, and in a row below
+    0 the padding is the maximum. It is -inf.""",
+    ('at < V, other=-float("inf")', "at < V, other=0.0"),
+)
+
+
+logits_loaded_without_mask = lines(
+    """The load of a block has no mask: its lanes beyond the row's end read the next row, and in the
+    last row what lies behind the tensor.""",
+    (', mask=at < V, other=-float("inf")', ""),
+)
+
+loss_last_block_left_out = lines(
+    """The loop ends with the last whole block; the rest of the row is a block, too: a masked
+    one.""",
+    ("range(0, V, BLOCK)", "range(0, V - BLOCK + 1, BLOCK)"),
+)
+
+
+loss_of_the_first_block_only = lines(
+    """The first block is all that is read; a vocabulary has many blocks, and the sum is over all of
+    them.""",
+    ("range(0, V, BLOCK)", "range(0, BLOCK, BLOCK)"),
+)
+
+loss_mask_of_lanes = lines(
+    """The mask compares the lane with V, not the column: the last block has columns beyond the
+    row's end in lanes far below V. It is start + lane < V.""",
+    ("mask=at < V", "mask=cols < V"),
+)
+
+
+label_compared_with_the_lane = lines(
+    """The label is compared with the lane of a block, so that each block adds a logit of its own;
+    the column is start + lane.""",
+    (
+        "    d = 0.0\n",
+        "    d = 0.0\n    target = 0.0\n    label = tl.load(labels_ptr + row * labels_stride)\n",
+    ),
+    (
+        "        m = m_new\n",
+        "        m = m_new\n"
+        "        target = target + tl.sum(tl.where(cols == label, x, 0.0), axis=0)\n",
+    ),
+    (
+        "    label = tl.load(labels_ptr + row * labels_stride)\n    counted",
+        "    counted",
+    ),
+    (
+        "    target = tl.load(logits_row + label * logits_stride_v, mask=counted, other=0.0)"
+        ".to(tl.float32)\n",
+        "",
+    ),
+)
+
+rows_of_logits_are_v_apart = lines(
+    """Row r of the logits is taken to begin at r * V: that holds for a contiguous matrix only. Pass
+    logits.stride(0) and multiply the row with that.""",
+    ("row * logits_stride_m", "row * V"),
+)
+
+
+logits_are_taken_for_contiguous = lines(
+    """The logits are taken to be contiguous, rows V apart and columns 1 apart; they may be
+    transposed or a slice, so pass both of their strides.""",
+    ("row * logits_stride_m", "row * V"),
+    ("at * logits_stride_v", "at"),
+    ("label * logits_stride_v", "label"),
+)
+
+
+torch_picks_the_label_s_logits = lines(
+    """torch picks the labels' logits out of the M x V matrix; the program has their row at hand and
+    loads one element more.""",
+    ("lse - target", "lse"),
+    (
+        "    return losses.sum() /",
+        "    chosen = logits.gather(1, labels.clamp(0, V - 1)[:, None])[:, 0].float()\n"
+        "    losses = torch.where(labels != ignore_index, losses - chosen, 0.0)\n"
+        "    return losses.sum() /",
+    ),
+)
+
+
+loss_exponents_in_half_precision = lines(
+    """The maximum is subtracted in the dtype of the logits, which rounds the exponents before exp
+    makes that error relative. All arithmetic is in float32.""",
+    (
+        "tl.sum(tl.exp(x - shift), axis=0)",
+        "tl.sum(tl.exp((x - shift).to(logits_ptr.dtype.element_ty).to(tl.float32)), axis=0)",
+    ),
+)
+
+loss_sum_in_half_precision = lines(
+    """The running sum is rounded to the dtype of the logits after each block; maximum and sum are
+    float32 whatever the input.""",
+    (
+        "        m = m_new\n",
+        "        d = d.to(logits_ptr.dtype.element_ty).to(tl.float32)\n        m = m_new\n",
+    ),
+)
+
+loss_block_of_at_most_1024 = lines(
+    """The block is never longer than 1,024 logits, though `block` asks for more: it is the caller
+    who knows what a program has room for.""",
+    ("BLOCK=block", "BLOCK=min(block, 1024)"),
+)
+
+
+no_label_is_an_error = lines(
+    """Where no label counts an error is raised; as in torch the mean of nothing is NaN, and lse is
+    there all the same.""",
+    (
+        "    return losses.sum() /",
+        "    if not (labels != ignore_index).any():\n"
+        '        raise ValueError("no label counts")\n'
+        "    return losses.sum() /",
+    ),
+)

@@ -1,3 +1,4 @@
+from grader.lab.skeleton import changed, changed_in
 from grader.suite import lines, misconception
 
 from ._passages import first_block
@@ -228,3 +229,310 @@ one_column_is_always_one = lines(
         "        rows, out, N, *rows.stride(), BLOCK=block, num_warps=warps_for(block)\n",
     ),
 )
+
+everything_rescaled = lines(
+    """The factor exp(m_old - m_new) is on the whole of old sum and new block; the block is measured
+    from m_new already, only the old d has to be repaired.""",
+    (
+        "d * tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0)",
+        'tl.where(m == -float("inf"), 1.0, tl.exp(m - shift)) '
+        "* (d + tl.sum(tl.exp(x - shift), axis=0))",
+    ),
+)
+
+factor_as_a_quotient = lines(
+    """The factor is computed as exp(m_old) / exp(m_new): both are infinite beyond 88 and 0 far
+    below 0. Subtract first, then one exp.""",
+    ("d * tl.exp(m - shift)", "d * (tl.exp(m) / tl.exp(shift))"),
+)
+
+
+OWN_MAXIMUM = """The new block is measured from its own maximum; it has to be measured from the
+    larger one of that and the old maximum, or its terms and those of d have different units."""
+
+block_measured_from_its_own_maximum = lines(
+    OWN_MAXIMUM,
+    (
+        "tl.sum(tl.exp(x - shift), axis=0)",
+        'tl.sum(tl.exp(x - tl.where(tl.max(x, axis=0) == -float("inf"), 0.0, tl.max(x, axis=0))), '
+        "axis=0)",
+    ),
+)
+
+sums_of_all_blocks_added_up = lines(
+    """The blocks' sums, each measured from its block's own maximum, are added up as they are; terms
+    can be added only when they are measured from the same maximum.""",
+    (
+        "d * tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0)",
+        'd + tl.sum(tl.exp(x - tl.where(tl.max(x, axis=0) == -float("inf"), 0.0, '
+        "tl.max(x, axis=0))), axis=0)",
+    ),
+)
+
+
+online_maximum_not_subtracted = lines(
+    """exp is taken of the logits without their maximum, in both passes: exp(89) is infinite in
+    float32, and inf / inf is NaN.""",
+    ('tl.where(m_new == -float("inf"), 0.0, m_new)', "m_new * 0.0"),
+    ("d * tl.exp(m - shift)", "d"),
+    ('tl.where(m == -float("inf"), 0.0, m)', "0.0"),
+)
+
+online_not_divided = lines(
+    """The exponentials are not divided by their sum, so a row does not sum to 1.""",
+    ("p = tl.exp(x - shift) / d", "p = tl.exp(x - shift)"),
+)
+
+online_log_sum_added_to_the_maximum = lines(
+    """m + ln(d) is rounded before it is subtracted from x: beside a maximum of 20,000 a logarithm
+    has 3 digits, beside 1e30 none. Subtract m first, and divide by d.""",
+    ("p = tl.exp(x - shift) / d", "p = tl.exp(x - (shift + tl.log(d)))"),
+)
+
+
+@misconception(file="triton_softmax.py")
+def stored_in_the_first_pass(text):
+    """The first pass stores exponentials measured from the maximum so far, and the second one only
+    divides them: what was stored before the maximum grew is too large, and is x's size of traffic
+    more. The second pass loads x again."""
+    return first_block(
+        text,
+        ONLINE,
+        """
+    row = tl.program_id(0).to(tl.int64)
+    x_row, out_row = x_ptr + row * x_stride_m, out_ptr + row * N
+    m = -float("inf")
+    d = 0.0
+    for start in range(0, N, BLOCK):
+        at = start + tl.arange(0, BLOCK).to(tl.int64)
+        x = tl.load(x_row + at * x_stride_n, mask=at < N, other=-float("inf")).to(tl.float32)
+        m_new = tl.maximum(m, tl.max(x, axis=0))
+        shift = tl.where(m_new == -float("inf"), 0.0, m_new)
+        e = tl.exp(x - shift)
+        d = d * tl.exp(m - shift) + tl.sum(e, axis=0)
+        m = m_new
+        tl.store(out_row + at, e.to(out_ptr.dtype.element_ty), mask=at < N)
+    d = tl.where(d == 0.0, 1.0, d)
+    for start in range(0, N, BLOCK):
+        at = start + tl.arange(0, BLOCK).to(tl.int64)
+        p = tl.load(out_row + at, mask=at < N, other=0.0).to(tl.float32) / d
+        tl.store(out_row + at, p.to(out_ptr.dtype.element_ty), mask=at < N)
+""",
+    )
+
+
+FIRST_BLOCK = """A loop begins with the second block: range(0, N, BLOCK) has the first one, too."""
+
+first_block_left_out_of_the_sum = lines(
+    FIRST_BLOCK,
+    (
+        "d = 0.0\n    for start in range(0, N, BLOCK):",
+        "d = 0.0\n    for start in range(BLOCK, N, BLOCK):",
+    ),
+)
+
+
+FIRST_PASS = (
+    "        x = tl.load(x_row + at * x_stride_n, mask=at < N, "
+    'other=-float("inf")).to(tl.float32)\n'
+    "        m_new"
+)
+FIRST_AT = "d = 0.0\n    for start in range(0, N, BLOCK):\n        at = start + cols\n"
+SECOND_AT = "d == 0.0, 1.0, d)\n    for start in range(0, N, BLOCK):\n        at = start + cols\n"
+
+LANES = """The mask compares the lane with N, not the column: the last block has columns beyond the
+    row's end in lanes far below N. It is start + lane < N."""
+
+masks_of_lanes = lines(
+    LANES,
+    (FIRST_PASS, FIRST_PASS.replace("at < N", "cols < N")),
+    ("at < N, other", "cols < N, other"),
+    ("element_ty), mask=at < N)", "element_ty), mask=cols < N)"),
+)
+
+
+SAME_BLOCK = """Each turn of a loop reads the first block again: the columns lack `start`, where the
+    block begins."""
+
+always_the_first_block = lines(
+    SAME_BLOCK,
+    (FIRST_AT, FIRST_AT.replace("start + cols", "cols")),
+    (SECOND_AT, SECOND_AT.replace("start + cols", "cols")),
+)
+
+
+blocks_overlap = lines(
+    """A block begins at its number, not at its number times BLOCK, so that blocks overlap and the
+    end of the row is never reached.""",
+    (FIRST_AT, FIRST_AT.replace("start + cols", "start // BLOCK + cols")),
+    (SECOND_AT, SECOND_AT.replace("start + cols", "start // BLOCK + cols")),
+)
+
+online_load_without_mask = lines(
+    """The loads have no mask: lanes of the last block beyond the row's end read the next row, and
+    in the last row what lies behind the tensor.""",
+    (
+        FIRST_PASS,
+        FIRST_PASS.replace(', mask=at < N, other=-float("inf")', ""),
+    ),
+    (', mask=at < N, other=-float("inf")', ""),
+)
+
+online_load_without_other = lines(
+    """The load of the first pass has a mask and no `other`: what its lanes beyond the row's end
+    hold is undefined then, and it takes part in maximum and sum. other=-inf changes neither.""",
+    (FIRST_PASS, FIRST_PASS.replace(', other=-float("inf")', "")),
+)
+
+online_store_without_mask = lines(
+    """The store has no mask: lanes of the last block beyond the row's end write into the next row,
+    and behind the tensor in the last one.""",
+    ("element_ty), mask=at < N)", "element_ty))"),
+)
+
+online_padding_in_the_maximum_only = lines(
+    """The padding is taken out of the sum, but before that its 0 is in the maximum: in a row around
+    -200 all exponentials underflow. With -inf it is out of both.""",
+    (FIRST_PASS, FIRST_PASS.replace('-float("inf")', "0.0")),
+    (
+        "tl.sum(tl.exp(x - shift), axis=0)",
+        "tl.sum(tl.where(at < N, tl.exp(x - shift), 0.0), axis=0)",
+    ),
+)
+
+online_rows_are_n_apart = lines(
+    """Row r is taken to begin at r * N: that holds for a contiguous matrix only. Pass x.stride(0)
+    and multiply the row with that.""",
+    ("row * x_stride_m", "row * N"),
+)
+
+
+online_result_strided_like_x = lines(
+    """torch.empty_like(x) of a transposed x is transposed, too, and the kernel stores rows of N one
+    after another: make the result with torch.empty(x.shape, ...), or pass its strides as well.""",
+    ("torch.empty(x.shape, dtype=x.dtype, device=x.device)", "torch.empty_like(x)"),
+)
+
+online_result_is_float32 = lines(
+    """The result is made in float32; a result has the dtype of its input, or the next operation
+    moves twice the bytes.""",
+    ("dtype=x.dtype", "dtype=torch.float32"),
+)
+
+online_result_filled_with_zeros = lines(
+    """torch.zeros writes M N zeros, which the kernel then overwrites: that is a pass more.
+    torch.empty writes nothing.""",
+    (
+        "torch.empty(x.shape, dtype=x.dtype, device=x.device)",
+        "torch.zeros(x.shape, dtype=x.dtype, device=x.device)",
+    ),
+)
+
+online_made_float32_by_torch = lines(
+    """x.float() writes the whole of a half precision tensor once more, as float32; convert what the
+    kernel has loaded.""",
+    ("rows = as_rows(x)", "rows = as_rows(x.float())"),
+)
+
+running_sum_in_half_precision = lines(
+    """The running sum is rounded to the dtype of x after each block; maximum and sum are float32
+    whatever the input, or later blocks add nothing.""",
+    (
+        "        m = m_new\n",
+        "        d = d.to(x_ptr.dtype.element_ty).to(tl.float32)\n        m = m_new\n",
+    ),
+)
+
+exponents_in_half_precision = lines(
+    """The maximum is subtracted in the dtype of x, which rounds the exponents before exp makes that
+    error relative. All arithmetic is in float32, and only what is stored is rounded.""",
+    (
+        "tl.sum(tl.exp(x - shift), axis=0)",
+        "tl.sum(tl.exp((x - shift).to(x_ptr.dtype.element_ty).to(tl.float32)), axis=0)",
+    ),
+    (
+        "p = tl.exp(x - shift) / d",
+        "p = tl.exp((x - shift).to(x_ptr.dtype.element_ty).to(tl.float32)) / d",
+    ),
+)
+
+
+hidden_rows_are_uniform = lines(
+    """A row of nothing but -inf gets equal weights; there is nothing to share out, and such a row
+    gives zeros.""",
+    (
+        "p = tl.exp(x - shift) / d",
+        'p = tl.where(m == -float("inf"), 1.0 / N, tl.exp(x - shift) / d)',
+    ),
+)
+
+online_nan_replaced_by_torch = lines(
+    """torch replaces the NaN of hidden rows afterwards, a pass more over the whole result; the
+    program knows already that such a row's maximum is -inf.""",
+    ("    d = tl.where(d == 0.0, 1.0, d)\n", ""),
+    ("    )\n    return out", "    )\n    return torch.nan_to_num(out)"),
+)
+
+short_rows_in_one_block = lines(
+    """Rows that one program can hold are given to task 3, in one block: `block` says how much is
+    loaded at a time, and a row of nothing but -inf is NaN there.""",
+    (
+        "    M, N = rows.shape\n",
+        "    M, N = rows.shape\n    if 0 < N <= 32768:\n        return softmax(x)\n",
+    ),
+)
+
+block_of_at_most_1024 = lines(
+    """The block is never longer than 1,024 elements, though `block` asks for more: it is the caller
+    who knows what a program has room for.""",
+    ("BLOCK=block", "BLOCK=min(block, 1024)"),
+)
+
+
+ONLINE_AXES = """x is taken to have two axes; it may have any number, (N,) or (B, H, S, N), and all
+    but the last count rows."""
+
+online_two_axes_only = lines(
+    ONLINE_AXES,
+    ("    M, N = rows.shape\n", "    M, N = x.shape\n"),
+)
+
+
+online_result_has_the_shape_of_the_rows = lines(
+    """The result comes back as M rows of N; it has the shape of x, with all its leading axes.""",
+    ("    )\n    return out", "    )\n    return out.reshape(M, N)"),
+)
+
+
+@misconception(file="triton_softmax.py")
+def one_program_walks_over_all_rows(text):
+    """One program walks over all rows and all their blocks, so one multiprocessor of the GPU works
+    and the others wait: launch a program for each row, a grid of (M,)."""
+    text = first_block(
+        text,
+        ONLINE,
+        """
+    cols = tl.arange(0, BLOCK).to(tl.int64)
+    for row in range(0, M):
+        x_row, out_row = x_ptr + row * x_stride_m, out_ptr + row * N
+        m = -float("inf")
+        d = 0.0
+        for start in range(0, N, BLOCK):
+            at = start + cols
+            x = tl.load(x_row + at * x_stride_n, mask=at < N, other=-float("inf")).to(tl.float32)
+            m_new = tl.maximum(m, tl.max(x, axis=0))
+            shift = tl.where(m_new == -float("inf"), 0.0, m_new)
+            d = d * tl.exp(m - shift) + tl.sum(tl.exp(x - shift), axis=0)
+            m = m_new
+        shift = tl.where(m == -float("inf"), 0.0, m)
+        d = tl.where(d == 0.0, 1.0, d)
+        for start in range(0, N, BLOCK):
+            at = start + cols
+            x = tl.load(x_row + at * x_stride_n, mask=at < N, other=-float("inf")).to(tl.float32)
+            p = tl.exp(x - shift) / d
+            tl.store(out_row + at, p.to(out_ptr.dtype.element_ty), mask=at < N)
+""",
+    )
+    head = "def online_softmax_kernel(x_ptr, out_ptr, N,"
+    text = changed(text, (head, head.replace(" N,", " M, N,")))
+    return changed_in(text, ONLINE, ("[(M,)]", "[(1,)]"), ("rows, out, N,", "rows, out, M, N,"))

@@ -273,3 +273,179 @@ everything_in_half_precision = lines(
         "    e = tl.exp((x - tl.max(x, axis=0)).to(half).to(tl.float32)).to(half)",
     ),
 )
+
+
+load_without_other = lines(
+    """The load has a mask and no `other`: what the lanes beyond the row's end hold is undefined
+    then, and it takes part in maximum and sum. other=-inf changes neither.""",
+    (', mask=inside, other=-float("inf")', ", mask=inside"),
+)
+
+
+padding_taken_out_of_the_sum_only = lines(
+    """The padding is taken out of the sum, but before that its 0 is in the maximum: in a row around
+    -200 all exponentials underflow. With -inf it is out of both.""",
+    ('other=-float("inf")', "other=0.0"),
+    (
+        "e = tl.exp(x - tl.max(x, axis=0))",
+        "e = tl.where(inside, tl.exp(x - tl.max(x, axis=0)), 0.0)",
+    ),
+)
+
+mask_lets_column_n_through = lines(
+    """The mask is cols <= N and lets one lane too many through: the columns are 0 to N - 1, and
+    column N is the next row's, or nobody's.""",
+    ("inside = cols < N", "inside = cols <= N"),
+)
+
+mask_ends_one_early = lines(
+    """The mask is cols < N - 1 and switches off the last column, N - 1, too.""",
+    ("inside = cols < N", "inside = cols < N - 1"),
+)
+
+block_is_as_wide_as_the_row = lines(
+    """The block has N lanes; tl.arange and every block need a power of two, next_power_of_2(N), and
+    the mask does the rest.""",
+    ("triton.next_power_of_2(N)", "N"),
+)
+
+block_rounded_down = lines(
+    """The block is the power of two below N, so that the end of the row has no lane: round up, a
+    mask switches off what is too much.""",
+    ("triton.next_power_of_2(N)", "1 << (N.bit_length() - 1)"),
+)
+
+CUT = """The block is not allowed to grow beyond a limit: longer rows are cut, and what lies beyond
+    is neither summed nor stored. This task has one block for rows of up to 32,768."""
+
+
+block_of_at_most_16384 = lines(
+    CUT,
+    ("triton.next_power_of_2(N)", "min(16384, triton.next_power_of_2(N))"),
+)
+
+long_rows_go_to_torch = lines(
+    """Long rows are handed to torch.softmax; one block takes up to 32,768 elements, and the kernel
+    is to do them.""",
+    (
+        "    softmax_kernel[",
+        "    if N > 8192:\n        return torch.softmax(x, -1)\n    softmax_kernel[",
+    ),
+)
+
+strides_exchanged = lines(
+    """The two strides are exchanged: a row lies x.stride(0) elements after the one before it, a
+    column x.stride(1) after its neighbour.""",
+    ("*rows.stride()", "*rows.stride()[::-1]"),
+)
+
+every_program_reads_the_first_row = lines(
+    """Each program loads row 0: the address lacks the program's own row, row * x.stride(0).""",
+    ("x_ptr + row * x_stride_m", "x_ptr"),
+)
+
+every_program_writes_the_first_row = lines(
+    """Each program stores into row 0 of the result: the address lacks the program's own row,
+    row * N.""",
+    ("out_ptr + row * N + cols", "out_ptr + cols"),
+)
+
+ROWS_OF_A_BLOCK = """Rows are taken to lie BLOCK elements apart; BLOCK is how many lanes a program
+    has, and memory has no padding: the next row begins a stride later, in the result N
+    elements."""
+
+rows_of_x_are_a_block_apart = lines(
+    ROWS_OF_A_BLOCK,
+    ("row * x_stride_m", "row * BLOCK"),
+)
+
+rows_of_the_result_are_a_block_apart = lines(
+    ROWS_OF_A_BLOCK,
+    ("out_ptr + row * N", "out_ptr + row * BLOCK"),
+)
+
+stored_with_the_strides_of_x = lines(
+    """The result is stored with the strides of x; it is a tensor of its own, contiguous, with rows
+    N apart and columns 1 apart.""",
+    ("out_ptr + row * N + cols", "out_ptr + row * x_stride_m + cols * x_stride_n"),
+)
+
+grid_divided_by_the_block = lines(
+    """The grid is the number of rows divided by BLOCK; BLOCK counts the columns of a row, and each
+    of the M rows needs a program.""",
+    ("[(M,)]", "[(triton.cdiv(M, block),)]"),
+)
+
+TWO_AXES = """x is taken to have two axes; it may have any number, (N,) or (B, H, S, N), and all but
+    the last count rows."""
+
+only_two_axes = lines(
+    TWO_AXES,
+    ("    M, N = rows.shape\n", "    M, N = x.shape\n"),
+)
+
+rows_of_the_first_axis = lines(
+    TWO_AXES,
+    ("    M, N = rows.shape\n", "    M, N = x.shape[0], x.shape[-1]\n"),
+)
+
+strides_of_the_first_axis = lines(
+    """The stride between rows is taken from the first axis of x; with three axes or more that is
+    the distance of two matrices. Make rows of x first, and take their strides.""",
+    ("*rows.stride()", "x.stride(0), x.stride(-1)"),
+)
+
+result_has_the_shape_of_the_rows = lines(
+    """The result comes back as M rows of N; it has the shape of x, with all its leading axes.""",
+    (
+        "warps_for(block))\n    return out\n",
+        "warps_for(block))\n    return out.reshape(M, N)\n",
+    ),
+)
+
+torch_rounds_the_result = lines(
+    """The kernel writes float32 and torch converts it afterwards, a pass more over the matrix: a
+    store can round to the dtype of the result by itself.""",
+    ("dtype=x.dtype", "dtype=torch.float32"),
+    (
+        "warps_for(block))\n    return out\n",
+        "warps_for(block))\n    return out.to(x.dtype)\n",
+    ),
+)
+
+
+log_sum_added_to_the_maximum = lines(
+    """max + ln(sum) is rounded before it is subtracted from x: beside a maximum of 20,000 a
+    logarithm has 3 digits, beside 1e30 none. Subtract the maximum first, or divide by the sum.""",
+    (
+        "p = e / tl.sum(e, axis=0)",
+        "p = tl.exp(x - (tl.max(x, axis=0) + tl.log(tl.sum(e, axis=0))))",
+    ),
+)
+
+the_row_s_minimum_is_subtracted = lines(
+    """The row's minimum is subtracted before exp; the exponents are positive then and overflow
+    where a row spans more than 88. With the maximum the largest exponent is 0.""",
+    (
+        "e = tl.exp(x - tl.max(x, axis=0))",
+        'e = tl.exp(x - tl.min(tl.where(inside, x, float("inf")), axis=0))',
+    ),
+)
+
+
+EMPTY = """A tensor without elements is not looked at by itself: there is no block of 0 lanes and no
+    grid of 0 programs. It gives an empty result of its shape and dtype, without a launch."""
+
+empty_tensors_are_launched = lines(
+    EMPTY,
+    ("    if x.numel() == 0:\n        return out\n", ""),
+    gate=False,
+)
+
+
+rows_are_always_a_view = lines(
+    """view() makes rows only where strides allow it; leading axes that cannot be merged need the
+    one copy that is allowed, which reshape (or `as_rows`) makes.""",
+    ("rows = as_rows(x)", "rows = x.view(math.prod(x.shape[:-1]), x.shape[-1])"),
+    gate=False,
+)

@@ -311,3 +311,281 @@ free_blocks_are_counted_each_time = lines(
         "        return sum(count == 0 for count in self._references[1:])\n",
     ),
 )
+
+TOO_MANY = "        if k > self.num_free:\n            return None\n"
+BELOW_ZERO = """        if k < 0:
+            raise ValueError(f"alloc({k}): nobody needs a negative number of blocks.")
+"""
+NOBODY = """            if references[block] == 0:
+                raise ValueError(f"block {block} is freed, but nobody holds it.")
+"""
+NO_BLOCK = """        if num_blocks < 1:
+            raise ValueError(f"num_blocks is {num_blocks}; the null block alone is one.")
+"""
+FOUND = """        same = self._blocks_with.get(content)
+        return next(iter(same)) if same else None
+"""
+FORGETS_IF_ANY = "                block in self._hash_of and self._forget(block)\n"
+FROM_THE_BLANKS = "                block = self._blank.pop()\n"
+
+blocks_come_sorted = lines(
+    """The blocks of alloc are sorted by number; they come in the order of the queue, which says
+    what is overwritten first.""",
+    ("        return taken\n", "        return sorted(taken)\n"),
+)
+
+blocks_come_from_the_back = lines(
+    """The blocks of alloc come the wrong way round; the one at the head of the queue is the first
+    of the table.""",
+    ("        return taken\n", "        return taken[::-1]\n"),
+)
+
+alloc_counts_nobody = lines(
+    """A block that is handed out has no reference yet, as if touch gave it the first one; with
+    alloc somebody holds it, so it has one.""",
+    ("            self._references[block] = 1\n", ""),
+)
+
+nothing_for_nobody = lines(
+    """alloc(0) gives None; None says that there are too few, and of no blocks there are always
+    enough: an empty list.""",
+    (TOO_MANY, "        if k == 0 or k > self.num_free:\n            return None\n"),
+)
+
+too_many_gives_an_empty_list = lines(
+    """With too few free blocks alloc gives an empty list, which is also what alloc(0) gives; None
+    says that there are too few.""",
+    (TOO_MANY, "        if k > self.num_free:\n            return []\n"),
+)
+
+the_null_block_counts_as_free = lines(
+    """num_free counts the null block among the free ones; it is never handed out, so it stands in
+    no queue: of n blocks n - 1 are free at first.""",
+    (
+        "return len(self._blank) + len(self._cached)\n",
+        "return len(self._blank) + len(self._cached) + 1\n",
+    ),
+    ("        if k > self.num_free:\n", "        if k > self.num_free - 1:\n"),
+)
+
+remembers_that_it_had_a_hash = lines(
+    """A block that is handed out can no longer be found, but it still remembers its hash: freed, it
+    goes to the tail as if it were worth keeping. Forget both.""",
+    ("content = self._hash_of.pop(block)", "content = self._hash_of[block]"),
+    (
+        IS_FORGOTTEN,
+        "        same = self._blocks_with.get(content, {})\n        same.pop(block, None)\n"
+        "        if not same:\n            self._blocks_with.pop(content, None)\n",
+    ),
+)
+
+can_still_be_found = lines(
+    """A block that is handed out keeps its old hash, so a request can find it while another one
+    overwrites it. Taking a block from the queue is its eviction: forget the hash.""",
+    (IS_FORGOTTEN, ""),
+    (TAKEN_OUT, TAKEN_OUT_OF_EITHER),
+)
+
+the_oldest_of_a_hash_is_forgotten = lines(
+    """When a block is overwritten, the oldest block of its hash is taken off, which may be another
+    one; that one then cannot be found, and this one can. Take off the block itself.""",
+    (
+        IS_FORGOTTEN,
+        "        same = self._blocks_with[content]\n        del same[next(iter(same))]\n"
+        "        if not same:\n            del self._blocks_with[content]\n",
+    ),
+)
+
+the_two_ends_exchanged = lines(
+    """Blocks with a hash go to the head and those without to the tail, the wrong way round: what
+    can be found is overwritten first. Nobody finds a block without a hash, so that one goes
+    first.""",
+    ("                if block in hash_of:\n", "                if block not in hash_of:\n"),
+    (FROM_THE_BLANKS, FROM_THE_BLANKS + FORGETS_IF_ANY),
+    ("                self._forget(block)\n            self", FORGETS_IF_ANY + "            self"),
+    (TAKEN_OUT, TAKEN_OUT_OF_EITHER),
+)
+
+lookup_holds_the_block = lines(
+    """lookup gives the block a reference already; nothing changes there, it is touch that holds a
+    block, and whoever looks may not take it.""",
+    (
+        FOUND,
+        "        same = self._blocks_with.get(content)\n"
+        "        if same:\n            self.touch([next(iter(same))])\n"
+        "        return next(iter(same)) if same else None\n",
+    ),
+)
+
+looking_counts_as_use = lines(
+    """lookup moves a free block to the tail of the queue, as a cache does that goes by its last
+    use; nothing changes there. Only touch and free move a block.""",
+    (
+        FOUND,
+        "        same = self._blocks_with.get(content)\n"
+        "        if same and next(iter(same)) in self._cached:\n"
+        "            self._cached.move_to_end(next(iter(same)))\n"
+        "        return next(iter(same)) if same else None\n",
+    ),
+)
+
+an_unknown_hash_is_an_error = lines(
+    """lookup of a hash that nobody has raises a KeyError; a miss is the usual case in a cache, and
+    None says so.""",
+    ("self._blocks_with.get(content)", "self._blocks_with[content]"),
+)
+
+lookup_gives_all_of_them = lines(
+    """lookup returns all blocks with that hash; one is asked for, the one that has had it
+    longest.""",
+    ("return next(iter(same)) if same else None", "return list(same) if same else None"),
+)
+
+touch_counts_its_blocks = lines(
+    """touch asks for the length of its blocks or for one by its place; a generator has neither, and
+    a set has no places. Go through them with one loop.""",
+    (
+        "        for block in blocks:\n            if self._references[block] == 0:\n",
+        "        for place in range(len(blocks)):\n            block = blocks[place]\n"
+        "            if self._references[block] == 0:\n",
+    ),
+)
+
+touch_forgets_the_reference = lines(
+    """A free block that is touched leaves the queue, but nobody holds it: the reference is missing.
+    Each of the blocks gets one more, whether it was free or not.""",
+    (
+        "                del self._cached[block]\n            self._references[block] += 1\n",
+        "                del self._cached[block]\n                continue\n"
+        "            self._references[block] += 1\n",
+    ),
+    (NOBODY, "            if references[block] == 0:\n                continue\n"),
+)
+
+free_forgets_the_hash_of_held_blocks = lines(
+    """A block loses its hash with the first request that lets go, although others still hold it;
+    its content is there as long as it is not overwritten.""",
+    (
+        "            references[block] -= 1\n            if references[block] == 0:\n",
+        "            references[block] -= 1\n"
+        "            if references[block] and block in hash_of:\n"
+        "                self._forget(block)\n"
+        "            if references[block] == 0:\n",
+    ),
+)
+
+looks_through_all_hashes = lines(
+    """lookup goes through all blocks for the one with that hash; keep a dict from the hash to its
+    blocks, or each look costs as much as the pool is large.""",
+    (
+        FOUND,
+        "        names = self._hash_of.items()\n"
+        "        return next((block for block, name in names if name == content), None)\n",
+    ),
+)
+
+makes_a_new_queue = lines(
+    """Each hit makes a new queue without the block, which goes through all free blocks; take it out
+    of the queue where it stands.""",
+    (
+        TAKEN_OUT,
+        "                others = [other for other in self._cached if other != block]\n"
+        "                self._cached = OrderedDict.fromkeys(others)\n"
+        "            self",
+    ),
+)
+
+at_first_in_falling_order = lines(
+    """The blocks that were free at first are handed out from the last number down; at first they
+    stand in the queue in order, 1 at its head.""",
+    ("list(range(num_blocks - 1, NULL_BLOCK, -1))", "list(range(NULL_BLOCK + 1, num_blocks))"),
+)
+
+the_smallest_pool_is_refused = lines(
+    """A pool of the null block alone is refused; fewer than one block is an error, one is not: such
+    a pool just has none to give.""",
+    ("        if num_blocks < 1:\n", "        if num_blocks < 2:\n"),
+    gate=False,
+)
+
+a_pool_without_a_block = lines(
+    """A pool of no block, or of fewer, is made; the null block alone is one, so a number below 1
+    is a mistake: a ValueError.""",
+    (NO_BLOCK, "        num_blocks = max(num_blocks, 0)\n"),
+    gate=False,
+)
+
+fewer_than_none_is_an_empty_list = lines(
+    """alloc of a negative number gives an empty list; the caller has counted wrongly and goes on
+    with it. Raise a ValueError.""",
+    (BELOW_ZERO, ""),
+    gate=False,
+)
+
+fewer_than_none_is_none = lines(
+    """alloc of a negative number gives None, as if too few blocks were free; the caller has counted
+    wrongly. Raise a ValueError.""",
+    (BELOW_ZERO, "        if k < 0:\n            return None\n"),
+    gate=False,
+)
+
+a_double_free_is_overlooked = lines(
+    """A block that nobody holds is freed, and nothing is said; two requests think that it is
+    theirs. Raise a ValueError.""",
+    (NOBODY, "            if references[block] == 0:\n                continue\n"),
+    gate=False,
+)
+
+a_double_free_counts_below_zero = lines(
+    """A block that nobody holds is freed, and nothing is said; two requests think that it is
+    theirs. Raise a ValueError.""",
+    (NOBODY, ""),
+    gate=False,
+)
+
+a_double_free_is_an_assertion = lines(
+    """A block that nobody holds is freed, and an assert fails; a ValueError is asked for, and an
+    assert is gone under python -O.""",
+    (NOBODY, "            assert references[block] > 0\n"),
+    gate=False,
+)
+
+the_null_block_is_held = lines(
+    """The null block is given a reference for ever, so that freeing it is not noticed; nobody holds
+    it, and freeing it is an error like any other.""",
+    (
+        "        self._references = [0] * num_blocks\n",
+        "        self._references = [1] + [0] * (num_blocks - 1)\n",
+    ),
+    gate=False,
+)
+
+looks_before_it_counts = lines(
+    """Whether somebody holds the blocks is looked at before the first one is counted down; where a
+    block stands twice and has one reference, the second time nobody holds it any more.""",
+    (NOBODY, "            if references[block] == 0:\n                continue\n"),
+    (
+        "        blank: list[int] = []\n",
+        "        blank: list[int] = []\n"
+        "        if not all(references[block] for block in blocks):\n"
+        '            raise ValueError("a block is freed, but nobody holds it.")\n',
+    ),
+    gate=False,
+)
+
+a_block_of_a_table_counts_once = lines(
+    """A block that stands in the table twice loses one reference only, because the table is made a
+    set or a dict; it loses one for each place.""",
+    ("for block in reversed(blocks):", "for block in reversed(dict.fromkeys(blocks)):"),
+    gate=False,
+)
+
+touched_twice_counts_once = lines(
+    """A block that stands in `blocks` twice gets one reference only, because they are made a set or
+    a dict; it gets one for each place.""",
+    (
+        "        for block in blocks:\n            if self._references",
+        "        for block in dict.fromkeys(blocks):\n            if self._references",
+    ),
+    gate=False,
+)

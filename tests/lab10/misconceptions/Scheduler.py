@@ -567,3 +567,216 @@ the_victims_table_is_turned = lines(
     beginning goes into the queue first and is overwritten first. Free the table in its order.""",
     ("self.pool.free(victim.blocks)", "self.pool.free(victim.blocks[::-1])"),
 )
+
+IN_LINE = "            tokens = min(request.num_tokens - request.num_computed, budget)\n"
+MISSING = "missing = blocks_for(reach, size) - len(request.blocks)"
+TAKES = "request.blocks = hits + pool.alloc(blocks_for(reach, size) - len(hits))"
+COUNTS = "request.num_hashed, request.num_computed = len(hits), cached"
+TO_FIT = "request.num_tokens if cfg.reserve_full_isl else reach"
+HASHES = "            self._hash_full_blocks(request)\n"
+CONTEXT = "            context_tokens += reach\n"
+BEGIN = "        context_tokens = 0\n"
+TOLD = "return Step(scheduled, preempted, ended, pool.num_free, generated, context_tokens)"
+NEVER = "        if need > cfg.num_blocks - 1:\n"
+NO_TOKEN = "        if prompt < 1 or req.out_tokens < 1:\n"
+
+# -- add
+
+taken_although_it_never_fits = lines(
+    """A request is taken that the whole pool cannot hold, and waits for ever with everybody behind
+    it. Count the blocks for all of its tokens but the last; the null block is not one of the
+    pool's.""",
+    (NEVER, "        if need > cfg.num_blocks:\n"),
+    gate=False,
+)
+
+who_fills_the_pool_is_refused = lines(
+    """A request that needs exactly all blocks is refused; it can run alone, so it fits. Only one
+    that needs more is refused.""",
+    (NEVER, "        if need >= cfg.num_blocks - 1:\n"),
+)
+
+no_prompt_token_is_taken = lines(
+    """A request without a prompt token, or without one to generate, is taken; it could never end
+    as it should. Refuse fewer than one of either, negative numbers too.""",
+    (NO_TOKEN, "        if req.out_tokens < 1:\n"),
+    gate=False,
+)
+
+a_traces_hashes_are_not_used = lines(
+    """A prompt that is a number of tokens is never found, although the trace has hashes of its
+    blocks; where the request has hashes, they are its full blocks'.""",
+    ("elif cfg.enable_prefix_caching and req.block_hashes:", "elif False:"),
+)
+
+# -- the running ones
+
+a_running_request_gets_one_token = lines(
+    """A request that runs already gets one token a step, as if it were decoding; a prompt that was
+    cut is still many tokens behind, and gets as many of them as the budget has left.""",
+    (BEGIN, BEGIN + "        new = {request.id for request in self.waiting}\n"),
+    (
+        IN_LINE,
+        "            behind = request.num_tokens - request.num_computed\n"
+        "            tokens = min(behind if request.id in new else min(behind, 1), budget)\n",
+    ),
+)
+
+a_block_too_late = lines(
+    """A new block is taken one token too late, when the one before is overfull: off by one at the
+    block boundary. n tokens need ceil(n / block_size) blocks before the step runs.""",
+    (MISSING, "missing = max(0, blocks_for(reach - 1, size) - len(request.blocks))"),
+    (
+        "min(request.num_computed // self.cfg.block_size, len(request.hashes))",
+        "min(request.num_computed // self.cfg.block_size, len(request.hashes),"
+        " len(request.blocks))",
+    ),
+    (
+        "            if not request.blocks:  # it was the last one itself\n",
+        "            if not request.blocks and missing:\n",
+    ),
+)
+
+the_victims_blocks_are_lost = lines(
+    """A preempted request loses its blocks and nobody gets them: they are taken out of its table
+    and not freed, so preempting does not help. Hand them to the pool first.""",
+    ("        self.pool.free(victim.blocks)\n", ""),
+)
+
+# -- the waiting ones
+
+prompts_are_not_cut = lines(
+    """A prompt that is longer than what is left of the budget is not admitted; it is cut, gets the
+    rest of the budget, and goes on in the next step.""",
+    (
+        "            awoken = sum(",
+        "            if tokens < request.num_tokens - cached:\n                break\n"
+        "            awoken = sum(",
+    ),
+)
+
+admitted_without_a_token = lines(
+    """A request is admitted though the budget is used up: it holds blocks and does nothing. Admit
+    only while budget is left.""",
+    (ADMISSION, ADMISSION.replace("budget > 0 and ", "")),
+)
+
+max_num_seqs_is_not_read = lines(
+    """max_num_seqs is not looked at; no more than so many requests run at once, those that run
+    already among them.""",
+    (ADMISSION, ADMISSION.replace(" and len(running) < cfg.max_num_seqs", "")),
+)
+
+a_batch_runs_to_its_end = lines(
+    """Nobody is admitted while anybody runs, so a batch runs to its end together; that is dynamic
+    batching. In continuous batching a request joins at the next step that has room.""",
+    (
+        f"        {ADMISSION}\n",
+        f"        idle = not running\n        {ADMISSION.replace('while ', 'while idle and ')}\n",
+    ),
+)
+
+hits_save_memory_only = lines(
+    """The blocks that were found are shared, but their tokens are computed and paid for once more;
+    the cached prefix counts as computed, and only what is behind it is scheduled.""",
+    (COUNTS, "request.num_hashed, request.num_computed = len(hits), 0"),
+    (AT_ADMISSION, "tokens = min(request.num_tokens, budget)"),
+    ("            reach = cached + tokens\n", "            reach = tokens\n"),
+    (TAKES, "request.blocks = hits + pool.alloc(max(0, blocks_for(reach, size) - len(hits)))"),
+    (MISSING, "missing = max(0, blocks_for(reach, size) - len(request.blocks))"),
+)
+
+all_blocks_at_once = lines(
+    """With reserve_full_isl a request is given the blocks of all its tokens when it is admitted;
+    the switch asks whether they are free, and a step takes those for its own tokens only.""",
+    (TAKES, "request.blocks = hits + pool.alloc(blocks_for(to_fit, size) - len(hits))"),
+    (MISSING, "missing = max(0, blocks_for(reach, size) - len(request.blocks))"),
+)
+
+hits_have_no_reference = lines(
+    """The blocks found stand in the request's table without being touched; the pool still counts
+    them as free or as the other's alone, and hands them out. Touch them first.""",
+    ("            pool.touch(hits)\n", ""),
+)
+
+the_prefix_is_not_looked_up = lines(
+    """A waiting request is never looked up in the cache, so it computes its whole prompt; its
+    cached prefix counts as computed.""",
+    ("hits = match_prefix(pool, request.hashes, request.num_tokens, size)", "hits = []"),
+)
+
+
+@misconception(file="serving.py")
+def only_the_prompt_must_fit(text):
+    """With reserve_full_isl only the prompt must fit; one that was preempted has generated tokens
+    as well, and all that it knows is computed again. All of its known tokens must fit."""
+    return changed(
+        text,
+        ("    num_hashed: int = 0\n", "    num_hashed: int = 0\n    prompt: int = 0\n"),
+        (
+            "Running(req.id, prompt, req.out_tokens, hashes)",
+            "Running(req.id, prompt, req.out_tokens, hashes, prompt=prompt)",
+        ),
+        (TO_FIT, "max(request.prompt, reach) if cfg.reserve_full_isl else reach"),
+    )
+
+
+the_switch_the_wrong_way_round = lines(
+    """reserve_full_isl is read the wrong way round: with it all known tokens must fit, without it
+    the blocks of this step's tokens are enough.""",
+    (TO_FIT, "reach if cfg.reserve_full_isl else request.num_tokens"),
+)
+
+# -- hashes
+
+hashed_when_caught_up = lines(
+    """The blocks of a prompt get their hashes when the whole prompt is computed; each block that is
+    full can be found as soon as it is scheduled, also one of a first chunk.""",
+    (
+        HASHES,
+        "            if reach == request.num_tokens:\n"
+        "                self._hash_full_blocks(request)\n",
+    ),
+)
+
+# -- generating and ending
+
+one_token_too_few = lines(
+    """A request ends one token early; the one that its prompt gives is the first of out_tokens, so
+    out_tokens - 1 more follow.""",
+    (
+        "                request.left -= 1\n",
+        "                request.left -= 1 if request.left != 2 else 2\n",
+    ),
+)
+
+free_blocks_before_the_end = lines(
+    """free_blocks is counted before the finished requests have freed theirs; it is what is free
+    *after* the step.""",
+    (
+        "        for request in finished:\n",
+        "        free_blocks = pool.num_free\n        for request in finished:\n",
+    ),
+    (TOLD, TOLD.replace("pool.num_free", "free_blocks")),
+)
+
+context_without_the_new_tokens = lines(
+    """context_tokens leaves out the tokens of this step; it is what the scheduled requests' cache
+    holds once the step has run, those just computed included.""",
+    (CONTEXT, "            context_tokens += reach - tokens\n"),
+    gate=False,
+)
+
+context_with_the_generated_token = lines(
+    """context_tokens counts the token that was generated in this step; its keys and values are
+    computed in the next one.""",
+    (CONTEXT, "            context_tokens += reach + (reach == request.num_tokens)\n"),
+    gate=False,
+)
+
+generated_is_scheduled = lines(
+    """Step.generated names everybody who was scheduled; a chunk that leaves prompt tokens to
+    compute generates none.""",
+    (TOLD, TOLD.replace("pool.num_free, generated", "pool.num_free, [*scheduled]")),
+    gate=False,
+)

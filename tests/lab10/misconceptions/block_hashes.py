@@ -176,3 +176,108 @@ written_as_they_print = lines(
     ),
     gate=False,
 )
+
+FULL = "range(block_size, len(tokens) + 1, block_size)"
+DIGEST = "int.from_bytes(hashlib.sha256(content.encode()).digest())"
+SIZE_CHECK = """    if block_size < 1:
+        raise ValueError(f"block_size is {block_size}; a block holds one token at least.")
+"""
+
+the_last_token_of_each_block = lines(
+    """The last token of each block is not hashed, so two blocks that differ there alone have one
+    hash; a slice ends before its stop. All block_size tokens go in.""",
+    (CONTENT, CONTENT.replace("end]]", "end - 1]]")),
+)
+
+the_first_token_of_each_block = lines(
+    """The first token of each block is not hashed, so two blocks that differ there alone have one
+    hash. All block_size tokens go in.""",
+    (CONTENT, CONTENT.replace("end - block_size :", "end - block_size + 1 :")),
+)
+
+a_hash_for_every_place = lines(
+    """A window of block_size tokens is moved on by one token each time; blocks do not overlap, the
+    next one begins where the last one ends, and n tokens have n // block_size hashes.""",
+    (FULL, "range(block_size, len(tokens) + 1)"),
+)
+
+always_blocks_of_sixteen = lines(
+    """A block is taken to have 16 tokens whatever block_size says.""",
+    ("    hashes: list[int] = []\n", "    block_size = 16\n    hashes: list[int] = []\n"),
+)
+
+the_salt_has_a_hash_of_its_own = lines(
+    """The list begins with the hash that the chain starts from, so there is one hash too many and
+    each stands one place too late; what is before the first block is no block.""",
+    (
+        "    return hashes",
+        "    return [int.from_bytes(hashlib.sha256(repr(salt).encode()).digest()), *hashes]",
+    ),
+)
+
+the_hashes_are_bytes = lines(
+    """The hashes are texts or bytes, as a digest gives them; a list of ints is asked for, which a
+    trace holds as well.""",
+    (DIGEST, "hashlib.sha256(content.encode()).digest()"),
+)
+
+the_hashes_are_tuples = lines(
+    """Each entry is the pair of the parent and the block's tokens, not a hash of it; ints are asked
+    for, and such pairs grow with the prompt.""",
+    (
+        f"hashes.append({DIGEST})",
+        "hashes.append((parent, tuple(tokens[end - block_size : end])))",
+    ),
+)
+
+the_hashes_are_in_a_tuple = lines(
+    """The hashes come back in a tuple or another sequence; a list is asked for.""",
+    ("    return hashes", "    return tuple(hashes)"),
+)
+
+only_the_product = lines(
+    """A block is hashed by the product of its ids, which 2, 6 and 3, 4 share, and which a single 0
+    makes 0; hash the ids themselves, in their order.""",
+    (CONTENT, "{np.prod([int(token) for token in tokens[end - block_size : end]], dtype=object)}"),
+)
+
+only_first_and_last = lines(
+    """A block is hashed by some of its tokens only; another text may agree in just these. All of
+    them go in.""",
+    (CONTENT, "{[int(tokens[end - block_size]), int(tokens[end - 1])]}"),
+)
+
+each_id_is_a_byte = lines(
+    """bytes() of a list takes numbers below 256 and raises for others; token ids go up to 256,000.
+    Give each id more bytes, or hash a text or a tuple of them.""",
+    (CONTENT, "{bytes(tokens[end - block_size : end])}"),
+)
+
+each_id_has_two_bytes = lines(
+    """Two bytes for an id hold numbers up to 65,535, and to_bytes raises for others; vocabularies
+    have up to 256,000 tokens. Take four or eight bytes.""",
+    (
+        CONTENT,
+        "{[int(token).to_bytes(2, 'big') for token in tokens[end - block_size : end]]}",
+    ),
+)
+
+a_list_cannot_be_hashed = lines(
+    """hash() is given a list, which Python refuses with a TypeError, since a list can change; make
+    a tuple of the tokens first.""",
+    (DIGEST, "hash((parent, tokens[end - block_size : end]))"),
+)
+
+a_block_size_below_zero = lines(
+    """A block size below 1, or one below 0, gives no hashes; it is a mistake in the configuration,
+    and a ValueError says so before the cache merely seems empty.""",
+    (SIZE_CHECK, ""),
+    gate=False,
+)
+
+a_division_by_a_block_size_of_zero = lines(
+    """A block size of 0 ends in a ZeroDivisionError; a ValueError is asked for, which says what is
+    wrong. Look at block_size before anything is divided by it.""",
+    (SIZE_CHECK, "    len(tokens) // block_size\n"),
+    gate=False,
+)

@@ -107,3 +107,95 @@ only_a_whole_hit_gives_one_back = lines(
         "        found.pop()\n    return found",
     ),
 )
+
+SLICE = "hashes[: (num_tokens - 1) // block_size]"
+
+a_number_of_blocks = lines(
+    """The number of blocks comes back; the caller puts the blocks themselves into the request's
+    table. Return them, in order.""",
+    ("    return found", "    return len(found)"),
+)
+
+a_number_of_tokens = lines(
+    """The number of cached tokens comes back; the caller puts the blocks themselves into the
+    request's table. Return them, in order.""",
+    ("    return found", "    return len(found) * block_size"),
+)
+
+blocks_and_tokens = lines(
+    """Blocks and the number of cached tokens come back as a pair, as in vLLM; here the blocks alone
+    are asked for.""",
+    ("    return found", "    return found, len(found) * block_size"),
+)
+
+the_hashes_that_were_found = lines(
+    """The hashes come back that were found; the blocks that hold them are asked for, as the pool
+    names them.""",
+    ("found.append(block)", "found.append(content)"),
+)
+
+drops_the_last_hash = lines(
+    """The last hash is always left out; whether a token is left to compute depends on num_tokens,
+    and behind the last full block there often is one.""",
+    (SLICE, "hashes[:-1]"),
+)
+
+drops_the_last_hash_of_the_full_blocks = lines(
+    """The last hash is always left out; whether a token is left to compute depends on num_tokens,
+    and behind the last full block there often is one.""",
+    (SLICE, "hashes[: min(len(hashes) - 1, (num_tokens - 1) // block_size)]"),
+)
+
+rounds_up_to_blocks = lines(
+    """num_tokens - 1 tokens are rounded *up* to blocks, so a block counts that is not full, or the
+    one with the last token; only whole blocks come from the cache. Round down.""",
+    (SLICE, "hashes[: blocks_for(num_tokens - 1, block_size)]"),
+)
+
+the_miss_is_in_the_list = lines(
+    """The hash that is not found stands in the list as None; the run ends *before* it.""",
+    (
+        "        if block is None:\n            break\n        found.append(block)\n",
+        "        found.append(block)\n        if block is None:\n            break\n",
+    ),
+)
+
+misses_stand_as_none = lines(
+    """What is not found stands in the list as None, and what comes behind it as well; the list ends
+    before the first hash that is not found.""",
+    ("        if block is None:\n            break\n", ""),
+)
+
+touches_what_it_finds = lines(
+    """A block that is found is touched here; a request that is looked at may not be admitted, and
+    then nobody would ever let go of it. Nothing is touched.""",
+    ("    return found", "    if found:\n        pool.touch(found)\n    return found"),
+    gate=False,
+)
+
+touches_one_by_one = lines(
+    """A block that is found is touched here; a request that is looked at may not be admitted, and
+    then nobody would ever let go of it. Nothing is touched.""",
+    ("found.append(block)", "found.append(block)\n        pool.touch([block])"),
+    gate=False,
+)
+
+touches_in_any_case = lines(
+    """A block that is found is touched here; a request that is looked at may not be admitted, and
+    then nobody would ever let go of it. Nothing is touched.""",
+    ("    return found", "    pool.touch(found)\n    return found"),
+    gate=False,
+)
+
+one_run_of_the_whole_prompt = lines(
+    """A prompt that is cached whole gives up one block in any case, but one whose last block is not
+    full loses nothing of its run; ask how many tokens may come from the cache, num_tokens - 1.""",
+    (SLICE, "hashes[: num_tokens // block_size]"),
+    ("    return found", "    return found[:-1] if len(found) == len(hashes) else found"),
+)
+
+two_tokens_are_left = lines(
+    """Two tokens are left to compute; one is enough, the last, and where it stands alone in its
+    block everything before it may come from the cache.""",
+    (SLICE, "hashes[: max(0, num_tokens - 2) // block_size]"),
+)

@@ -270,3 +270,254 @@ an_idle_step_waits_for_the_next_arrival = lines(
     ),
     gate=False,
 )
+
+SLOWER = "return max(compute_s, moved / cost.hbm_bytes_per_s) + cost.overhead_s"
+MOVED = "moved = cost.weight_bytes + context_tokens * cost.kv_bytes_per_token"
+TAKES = "        now += step_seconds(cost, sum(done.scheduled.values()), done.context_tokens)\n"
+ENGINE = "    engine = scheduler(cfg)\n"
+NOTES = "            times[number].append(now)\n"
+RESULT = "results.append(Result(req.id, seen[0] - arrival, gaps, seen[-1] - arrival))"
+GAPS = "[after - before for before, after in pairwise(seen)]"
+IN_ORDER = "    for req in rows:\n        seen"
+IDLE = "        if not unfinished:\n            now = max(now, coming[0].t_arrival_s)\n"
+STANDS = "        if not done.scheduled:\n"
+FIRST_COME = "deque(sorted(rows, key=lambda req: req.t_arrival_s))"
+
+# -- step_seconds
+
+the_faster_of_both = lines(
+    """The faster of computing and reading decides; the step ends when both are done, so the slower
+    one does.""",
+    (SLOWER, SLOWER.replace("max(", "min(")),
+)
+
+only_flops_count = lines(
+    """Only FLOPs count; a decoding step computes little and has to read all weights, which takes
+    longer.""",
+    (SLOWER, "return compute_s + cost.overhead_s"),
+)
+
+their_mean = lines(
+    """Computing and reading are averaged; they run side by side, and the step ends with the slower
+    one.""",
+    (SLOWER, "return (compute_s + moved / cost.hbm_bytes_per_s) / 2 + cost.overhead_s"),
+)
+
+new_tokens_are_read_twice = lines(
+    """The step's own tokens are added to its context; context_tokens holds them already, those just
+    computed included.""",
+    (MOVED, MOVED.replace("context_tokens *", "(context_tokens + num_tokens) *")),
+)
+
+two_flops_a_parameter_again = lines(
+    """The factor 2 for multiply and add is there once more; flops_per_token has it already.""",
+    ("compute_s = num_tokens *", "compute_s = 2 * num_tokens *"),
+)
+
+keys_and_values_once_more = lines(
+    """The factor 2 for keys and values is there once more; kv_bytes_per_token has it already.""",
+    (MOVED, MOVED.replace("+ context_tokens", "+ 2 * context_tokens")),
+)
+
+overhead_by_the_flops_only = lines(
+    """The overhead is added to computing before the two are compared, so it vanishes behind
+    reading; the host needs it for every step, beside whichever is slower.""",
+    (SLOWER, "return max(compute_s + cost.overhead_s, moved / cost.hbm_bytes_per_s)"),
+)
+
+overhead_by_the_bytes_only = lines(
+    """The overhead is added to reading before the two are compared, so it vanishes behind
+    computing; the host needs it for every step, beside whichever is slower.""",
+    (SLOWER, "return max(compute_s, moved / cost.hbm_bytes_per_s + cost.overhead_s)"),
+)
+
+a_step_in_milliseconds = lines(
+    """A step's time is in milliseconds; it is in seconds, as its overhead and all arrivals are.""",
+    (SLOWER, f"return 1000 * ({SLOWER.removeprefix('return ')})"),
+)
+
+# -- simulate
+
+always_the_plain_scheduler = lines(
+    """The scheduler that is handed over is not used; simulate makes it from cfg and lets it decide.
+    PlainScheduler is the default only.""",
+    (ENGINE, "    engine = PlainScheduler(cfg)\n"),
+)
+
+looks_into_the_scheduler = lines(
+    """The loop asks for the scheduler's own lists, waiting and running; another scheduler has none.
+    It has add, step and num_unfinished.""",
+    (
+        "    while coming or unfinished:\n",
+        "    while coming or engine.waiting or engine.running:\n",
+    ),
+)
+
+an_id_is_a_place = lines(
+    """A request's id is used as its place in a list; an id is a name, and a trace may begin with 7
+    or have them in any order. Keep the times in a dict.""",
+    (
+        "times: dict[int, list[float]] = {req.id: [] for req in rows}",
+        "times: list[list[float]] = [[] for req in rows]",
+    ),
+)
+
+no_context_is_handed_over = lines(
+    """step_seconds is told of no context; the step reads the keys and values of context_tokens, as
+    the scheduler says.""",
+    (TAKES, TAKES.replace("done.context_tokens", "0")),
+)
+
+the_prompts_as_context = lines(
+    """The context is added up from the requests' prompts; what the scheduled requests have in the
+    cache the scheduler says, in context_tokens.""",
+    (
+        TAKES,
+        "        held = sum(lengths[number] for number in done.scheduled)\n"
+        + TAKES.replace("done.context_tokens", "held"),
+    ),
+    (
+        ENGINE,
+        ENGINE
+        + "    lengths = {r.id: r.prompt_tokens if isinstance(r.prompt_tokens, int)"
+        + " else len(r.prompt_tokens) for r in rows}\n",
+    ),
+)
+
+gaps_are_the_steps_times = lines(
+    """A gap is the time of the step that made the token; a request that was passed over or
+    preempted in between has waited longer. It is the time from one token to the next.""",
+    (
+        TAKES,
+        "        begin = now\n" + TAKES,
+    ),
+    (NOTES, NOTES + "            spans[number].append(now - begin)\n"),
+    (ENGINE, ENGINE + "    spans: dict[int, list[float]] = {req.id: [] for req in rows}\n"),
+    (GAPS, "spans[req.id][1:]"),
+)
+
+gaps_to_the_first_token = lines(
+    """The gaps are counted from the first token on; each is the time from one token to the
+    *next*.""",
+    (GAPS, "[after - seen[0] for after in seen[1:]]"),
+)
+
+the_last_gap_is_lost = lines(
+    """The last gap is missing; n tokens have n - 1 gaps.""",
+    (GAPS, "[after - before for before, after in pairwise(seen[:-1])]"),
+)
+
+token_times_as_gaps = lines(
+    """The gaps are the times at which the tokens came; each is the time from one token to the
+    next.""",
+    (GAPS, "seen[1:]"),
+)
+
+latency_ends_with_the_trace = lines(
+    """Latency ends when the last request of all does; each request ends with its own last
+    token.""",
+    (RESULT, RESULT.replace("seen[-1] - arrival", "now - arrival")),
+)
+
+results_in_the_order_of_ids = lines(
+    """The results are in the order of the ids; the trace's own order is asked for, and an id is a
+    name.""",
+    (IN_ORDER, "    for req in sorted(rows, key=lambda req: req.id):\n        seen"),
+)
+
+in_the_order_of_their_ends = lines(
+    """The results are in the order in which the requests finish; the trace's own order is asked
+    for, or a caller who pairs both up reads other people's times.""",
+    (IN_ORDER, "    for req in sorted(rows, key=lambda req: times[req.id][-1]):\n        seen"),
+)
+
+waits_for_the_next_arrival = lines(
+    """The clock goes to the next arrival before each step, also while requests run; it jumps only
+    while there is nothing to do.""",
+    (IDLE, "        if coming:\n            now = max(now, coming[0].t_arrival_s)\n"),
+)
+
+the_idle_time_is_added = lines(
+    """The next arrival is *added* to the clock as if it were a pause; it is a time from the trace's
+    zero. The clock goes to it.""",
+    (
+        "            now = max(now, coming[0].t_arrival_s)\n",
+        "            now += max(0.0, coming[0].t_arrival_s)\n",
+    ),
+)
+
+the_clock_does_not_jump = lines(
+    """While there is nothing to do the clock stays, and the next request is added before it
+    arrives: its TTFT is too short, or below zero. The clock goes on to the arrival.""",
+    (
+        "            now = max(now, coming[0].t_arrival_s)\n",
+        "            engine.add(coming.popleft())\n            unfinished += 1\n",
+    ),
+)
+
+the_clock_begins_with_the_first_arrival = lines(
+    """Times count from the first arrival, as if the clock started there; it starts at 0, and a step
+    is told that clock's time.""",
+    (
+        "done = engine.step(now)",
+        "done = engine.step(now - min(req.t_arrival_s for req in rows))",
+    ),
+)
+
+told_when_the_step_ends = lines(
+    """A step is told the time at which the one before began, or its own end; it is told the clock's
+    time, at which it begins.""",
+    ("done = engine.step(now)", "done = engine.step(told)"),
+    (ENGINE, ENGINE + "    told = 0.0\n"),
+    (TAKES, "        told = now\n" + TAKES),
+)
+
+equal_arrivals_the_last_first = lines(
+    """Requests that arrive at the same time are added the other way round; the trace's order is
+    asked for. A stable sort by the arrival alone keeps it.""",
+    (FIRST_COME, FIRST_COME.replace("sorted(rows,", "sorted(reversed(rows),")),
+)
+
+finished_ones_have_a_token_more = lines(
+    """A request that finishes is given a token for that beside the one in Step.generated; its last
+    token is among those already.""",
+    (
+        "        unfinished -= len(done.finished)\n",
+        "        for number in done.finished:\n            times[number].append(now)\n"
+        "        unfinished -= len(done.finished)\n",
+    ),
+)
+
+a_trace_has_a_first_request = lines(
+    """The first request is taken for granted, so an empty trace ends in an error; it has no
+    results.""",
+    (ENGINE, ENGINE + "    rows[0]\n"),
+    gate=False,
+)
+
+a_standing_scheduler_is_asked_for_ever = lines(
+    """A scheduler that schedules nothing is asked again and again; nothing changes between two such
+    steps, so the loop never ends. Raise a RuntimeError.""",
+    (STANDS, "        if False:\n"),
+    gate=False,
+)
+
+a_standing_scheduler_is_a_value_error = lines(
+    """A scheduler that stands still is told of with another error; a RuntimeError is asked for.""",
+    ("raise RuntimeError(", "raise ValueError("),
+    gate=False,
+)
+
+a_step_that_stands_still_ends_it = lines(
+    """The simulation ends at a step that schedules nothing, and the requests that are left have no
+    tokens; raise a RuntimeError, or their missing times look like results.""",
+    (
+        STANDS,
+        "        if not done.scheduled:\n            break\n" + STANDS,
+    ),
+    (
+        "        seen = times[req.id]\n",
+        "        seen = times[req.id] or [req.t_arrival_s]\n",
+    ),
+    gate=False,
+)
