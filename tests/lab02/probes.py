@@ -1531,6 +1531,37 @@ def moved(student, n):
     return {"peak": book.peak, "alive": book.alive, "held": second.numel()}
 
 
+def from_the_start(student, n):
+    """Parameters with gradients and state from before the block, in which a tensor comes and goes
+    before the first phase ends: what the ledger says."""
+    model = torch.nn.Module()
+    model.a, model.b = (torch.nn.Parameter(torch.ones(size)) for size in (n, 2 * n))
+    model.a.grad, model.b.grad = torch.ones(n), torch.ones(2 * n)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    opt.state[model.a] = {"step": 3, "mean": torch.ones(n), "note": "of a", "mask": None}
+    opt.state[model.b] = {"deep": [{"mean": torch.ones(4 * n)}, 0.5], "last": (torch.ones(7 * n),)}
+    with student.MemoryLedger(model, opt) as book:
+        scratch = torch.ones(20 * n)
+        del scratch
+        book.phase("bwd")
+    return {"peak": book.peak, "alive": book.alive}
+
+
+def out_of_nothing(student, n):
+    """A model without a byte, two phases without a tensor, and one tensor of `fwd`: what the ledger
+    says."""
+    model = torch.nn.Module()
+    model.none = torch.nn.Parameter(torch.empty(0))
+    model.none.grad = torch.empty(0)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    with student.MemoryLedger(model, opt) as book:
+        book.phase("bwd")
+        book.phase("fwd")
+        kept = torch.ones(n)
+        book.phase("opt")
+    return {"peak": book.peak, "alive": book.alive, "kept": kept.numel()}
+
+
 def replayed(student, sizes):
     """Tensors that come (a size in bytes) and go (minus the size), in this order, under the
     learner's ledger, in one phase: what it says, and how many tensors are left."""

@@ -573,11 +573,12 @@ def test_a_scaler_is_asked_in_order(student, rng):
 @task("train_step", gate=False, holds=("any_shape", "model_then_loss", "tokens", "leaves_mode"))
 @pytest.mark.parametrize("shape", [(4,), (2, 3), (2, 2, 2)], ids=["1-D", "2-D", "3-D"])
 def test_any_loss_on_targets_of_any_shape(student, rng, shape):
-    """A line under a mean square loss, targets that are no tokens, a model in eval mode.
+    """A line under a mean square loss, targets that are no tokens, one of them below IGNORE_INDEX,
+    a model in eval mode.
     Oracle: the mean square by hand; targets counted one by one."""
     x = normal(rng, *shape, 3)
     y = normal(rng, *shape)
-    y.flatten()[0], y.flatten()[1] = -2.5, -100.0
+    y.flatten()[:3] = torch.tensor([-2.5, -100.0, -250.0])
     got = student.probe.shaped_step(x, y)
     row = oracles.stats(got["stats"], 1)[0]
     expect.close(row.loss, float((x.sum(-1) - y).square().mean()), because="loss_fn's mean", n=60)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import warnings
 
 import pytest
 
@@ -19,7 +20,11 @@ def _recorded(wait, warmup, active, repeat, skip_first):
     """Steps that torch's own schedule function records."""
     from torch.profiler import ProfilerAction, schedule
 
-    plan = schedule(wait=wait, warmup=warmup, active=active, repeat=repeat, skip_first=skip_first)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch warns of a plan that warms nothing up
+        plan = schedule(
+            wait=wait, warmup=warmup, active=active, repeat=repeat, skip_first=skip_first
+        )
     keeps = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
     last = skip_first + repeat * (wait + warmup + active)
     return [step for step in range(last) if plan(step) in keeps]
@@ -37,8 +42,8 @@ def _step(k, start, length, thread=1):
 @task("profile_run", holds=("schedule", "calls", "all_cycles", "numbers", "watched"))
 @pytest.mark.parametrize(
     "plan",
-    [(1, 1, 2, 2, 1), (0, 2, 1, 3, 2), (2, 1, 3, 1, 0)],
-    ids=["one skipped", "two warm up", "one cycle"],
+    [(1, 1, 2, 2, 1), (0, 2, 1, 3, 2), (2, 1, 3, 1, 0), (0, 0, 2, 2, 1)],
+    ids=["one skipped", "two warm up", "one cycle", "nothing but recorded steps"],
 )
 def test_only_the_scheduled_steps_are_recorded(student, rng, plan):
     """Step i takes i + 1 cosines, so the counts tell which steps were recorded.
@@ -79,8 +84,8 @@ def test_only_the_scheduled_steps_are_recorded(student, rng, plan):
 
 
 def _trace(rng):
-    """Two recorded steps with nested operators on two threads, and what must be left alone:
-    (events, summary by hand)."""
+    """Two recorded steps with nested operators on two threads and in two processes, and what must
+    be left alone, events that are not complete among it: (events, summary by hand)."""
     a, b, c = (float(n) for n in rng.integers(3, 9, size=3))
     start = 4e12 + float(rng.integers(100))
     events = [
@@ -95,27 +100,37 @@ def _trace(rng):
         _op("aten::addmm", start + 30, 20 + b),
         # the same moment on another thread is no child of linear
         _op("aten::relu", start + 35, c, thread=2),
+        # nor is it on the thread of that number in another process
+        _op("aten::relu", start + 33, 2 * c, pid=8),
         _op("aten::linear", start + 1100, 30.0),
         _op("aten::t", start + 1100, 4.0),  # begins with its parent
         _op("aten::relu", start + 600, 80.0),  # between the steps
         {"ph": "X", "cat": "python_function", "name": "train.py(3): step", "pid": 7, "tid": 1,
          "ts": start + 11, "dur": 90.0},
         {"ph": "s", "cat": "fwdbwd", "name": "fwdbwd", "id": 1, "pid": 7, "tid": 1, "ts": start},
+        # no complete events: a mark, and the beginning of an operator whose end is not told
+        {"ph": "i", "cat": "user_annotation", "name": "ProfilerStep#13", "s": "t", "pid": 7,
+         "tid": 1, "ts": start + 1600},
+        {"ph": "B", "cat": "cpu_op", "name": "aten::relu", "pid": 7, "tid": 1, "ts": start + 20},
     ]  # fmt: skip
     self_us = {
         "aten::linear": 100.0 - a - (20 + b) + 30.0 - 4.0,
         "aten::t": a + 4.0,
         "aten::addmm": 20.0,
         "aten::copy_": b,
-        "aten::relu": c,
+        "aten::relu": 3 * c,
     }
-    calls = {"aten::linear": 2, "aten::t": 2, "aten::addmm": 1, "aten::copy_": 1, "aten::relu": 1}
+    calls = {"aten::linear": 2, "aten::t": 2, "aten::addmm": 1, "aten::copy_": 1, "aten::relu": 2}
     return events, [5, 12], [400.0, 500.0], self_us, calls
 
 
-@task("profile_run", holds=("steps", "operators", "others", "self_time", "threads", "inside"))
+@task(
+    "profile_run",
+    holds=("steps", "operators", "complete", "others", "self_time", "threads", "inside"),
+)
 def test_a_trace_is_read_as_it_was_written(student, rng):
-    """Nesting, two threads, events between steps.   Oracle: a trace made by hand, with its sums."""
+    """Nesting, two threads, two processes, events between steps, and events that are not complete.
+    Oracle: a trace made by hand, with its sums."""
     events, steps, times, self_us, calls = _trace(rng)
     got = student.summarize_trace(events)
     expect.equal(list(got.steps), steps, because="every ProfilerStep#k, ascending", what="steps")
@@ -153,8 +168,9 @@ def test_a_plan_without_an_end_is_an_error(student):
 
 @task("profile_run", gate=False, holds=("first_moment", "before_its_end", "touching", "one_level"))
 def test_operators_at_the_ends_of_steps_and_of_each_other(student, rng):
-    """Operators that begin with a step, at its end, and with each other; one that is open when a
-    step begins; two steps that touch.   Oracle: a trace made by hand, with its sums."""
+    """Operators that begin with a step, at its end, with each other, and in the last microsecond of
+    another; one that is open when a step begins; two steps that touch.
+    Oracle: a trace made by hand, with its sums."""
     a, b = (float(n) for n in rng.integers(3, 9, size=2))
     events = [
         _step(3, 1000.0, 100.0),
@@ -165,6 +181,7 @@ def test_operators_at_the_ends_of_steps_and_of_each_other(student, rng):
         _op("aten::child", 1008.0, 12.0),  # begins where its sibling ends
         _op("aten::grandchild", 1010.0, 10.0),  # ends with its parent
         _op("aten::next", 1020.0 + a, b),  # begins where the first ends
+        _op("aten::tail", 1019.5 + a + b, 0.25),  # in the last microsecond of that one
         _op("aten::over", 1095.0, 30.0),  # begins in step 3 and ends in step 4
         _op("aten::child", 1100.0, 5.0),  # the first moment of step 4, inside that one
         _op("aten::last", 1149.75, 0.5),  # in the last microsecond of step 4
@@ -173,7 +190,7 @@ def test_operators_at_the_ends_of_steps_and_of_each_other(student, rng):
     order = [events[int(i)] for i in rng.permutation(len(events))]
     got = student.summarize_trace(order)
     expect.equal(list(got.steps), [3, 4], because="every ProfilerStep#k, ascending", what="steps")
-    calls = {"first": 1, "child": 3, "grandchild": 1, "next": 1, "over": 1, "last": 1}
+    calls = {"first": 1, "child": 3, "grandchild": 1, "next": 1, "tail": 1, "over": 1, "last": 1}
     expect.equal(
         dict(got.recorded_ops),
         {f"aten::{name}": count for name, count in calls.items()},
@@ -181,7 +198,8 @@ def test_operators_at_the_ends_of_steps_and_of_each_other(student, rng):
         "its end",
         what="calls",
     )
-    self_us = {"first": a, "child": 8.0 + 2.0 + 5.0, "grandchild": 10.0, "next": b, "over": 25.0}
+    self_us = {"first": a, "child": 8.0 + 2.0 + 5.0, "grandchild": 10.0, "over": 25.0}
+    self_us |= {"next": b - 0.25, "tail": 0.25}
     for name, want in self_us.items():
         expect.close(
             got.self_cpu_us[f"aten::{name}"],
@@ -489,6 +507,47 @@ def test_the_first_kind_that_ever_fits(student, rng):
         expect.bytes(peak[phase][kind], size, because=because, what=f"{phase}: {kind}")
     left = {"param": 7 * unit, "grad": 5 * unit, "opt": 2 * unit, "act": 0, "temp": 0}
     expect.equal(got["alive"], left, because=because, what="alive")
+
+
+@task("MemoryLedger", gate=False, holds=("from_the_start", "any_depth", "found_alive"))
+def test_what_is_there_at_the_start_is_counted_from_the_start(student, rng):
+    """Parameters, gradients and nested state that stand there when the block begins, and a tensor
+    that comes and goes before its first phase ends; in the state numbers and texts, too.
+    Oracle: closed form, by hand, in units of n floats."""
+    n = int(rng.integers(20, 200))
+    unit = 4 * n
+    got = student.probe.from_the_start(n)
+    peak = _phases(got["peak"], ("idle", "bwd"))
+    owned = {"param": 3 * unit, "grad": 3 * unit, "opt": 12 * unit}
+    for phase, temp in (("idle", 20 * unit), ("bwd", 0)):
+        for kind, size in (owned | {"act": 0, "temp": temp}).items():
+            expect.bytes(
+                peak[phase][kind],
+                size,
+                because="gradients and state from before the block stand beside its first tensors",
+                what=f"{phase}: {kind}",
+            )
+    expect.equal(
+        got["alive"], owned | {"act": 0, "temp": 0}, because="nothing else is left", what="alive"
+    )
+
+
+@task("MemoryLedger", gate=False, holds=("entered", "act"))
+def test_phases_in_which_nothing_is_alive(student, rng):
+    """A model whose only parameter, and its gradient, have no elements: two phases without a byte,
+    then one activation.   Oracle: the contract; closed form, by hand."""
+    n = int(rng.integers(20, 200))
+    got = student.probe.out_of_nothing(n)
+    peak = _phases(got["peak"], ("idle", "bwd", "fwd", "opt"))
+    nothing = dict.fromkeys(NAMES, 0)
+    for phase in ("idle", "bwd"):
+        because = "a phase that was entered has its row, also where no byte is alive"
+        expect.equal(peak[phase], nothing, because=because, what=phase)
+    one = nothing | {"act": 4 * n}
+    for phase in ("fwd", "opt"):
+        because = "born in fwd and alive when it ends, with nothing before it"
+        expect.equal(peak[phase], one, because=because, what=phase)
+    expect.equal(got["alive"], one, because="one tensor is left", what="alive")
 
 
 def _highest(sizes):

@@ -16,6 +16,18 @@ _WHY = {
     "multiple of 32",
     "uninitialized": "an element of the tile must be written before it is read",
 }
+# Zeros, infinities, NaNs (quiet and signalling, with and without a payload), the smallest and the
+# largest floats, and -1/3, as bits: a conversion on the way would change some of them.
+_KINDS = np.array(
+    [
+        *(0x00000000, 0x80000000),
+        *(0x7F800000, 0xFF800000),
+        *(0x7FC00000, 0xFFC01234, 0x7F800001, 0xFFA00001),
+        *(0x00000001, 0x807FFFFF, 0x00800000),
+        *(0x7F7FFFFF, 0xFF7FFFFF, 0xBEAAAAAB),
+    ],
+    dtype=np.uint32,
+)
 
 
 def grid(h, w):
@@ -27,6 +39,11 @@ def transposed(student, name, h, w, rng, seed=0, text=None):
     written and the matrix's transpose. Elements that are not written stay NaN."""
     matrix = (rng.permutation(h * w) + 0.5).astype(np.float32).reshape(h, w)
     return launched_on(student, name, matrix, seed, text)
+
+
+def every_kind(rng, h, w):
+    """A matrix of h x w floats of every kind, drawn by their bits."""
+    return rng.choice(_KINDS, size=(h, w)).view(np.float32)
 
 
 def launched_on(student, name, matrix, seed=0, text=None):
