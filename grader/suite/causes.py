@@ -17,6 +17,7 @@ it is neither failing nor passed.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Protocol
@@ -65,11 +66,16 @@ def extra_of(replayed: Outcome) -> Extra:
 
 
 class _Suspect:
-    """A misconception that may be named, and the cases where it agrees."""
+    """A misconception that may be named, and the cases where it agrees, of those asked so far."""
 
-    def __init__(self, wrong: Misconception, agreeing: list[Outcome]) -> None:
+    def __init__(self, wrong: Misconception) -> None:
         self.wrong = wrong
-        self.agreeing = agreeing
+        self.agreeing: list[Outcome] = []
+        self.asked = 0
+
+    def most(self, cases: int) -> int:
+        """How many agreements it can come to, of so many cases."""
+        return cases - self.asked + len(self.agreeing)
 
 
 def name_causes(
@@ -106,33 +112,35 @@ def _best(
     known: Sequence[Misconception],
     evidence: Evidence,
 ) -> list[_Suspect]:
-    """Those with most agreements less extras. What cannot come up to the best is not replayed."""
-    suspects = [_Suspect(wrong, _agreeing(wrong, left, evidence)) for wrong in known]
+    """Those with most agreements less extras, of those that agree on half of the cases. The next
+    replay is always of one that can still come to most agreements, so that one which explains all
+    ends the search: what cannot come up to the best is not replayed."""
+    cases = len(left)
+    suspects = [_Suspect(wrong) for wrong in known]
     best: list[_Suspect] = []
-    most = 0
-    for suspect in sorted(suspects, key=lambda suspect: -len(suspect.agreeing)):
-        agreements = len(suspect.agreeing)
-        if not agreements or (best and agreements < most):
+    score = 0
+    # The largest on top: most agreements possible, then most replays done, then the order of known.
+    heap = [(-cases, 0, number) for number in range(len(suspects))]
+    while heap:
+        possible, _, number = heapq.heappop(heap)
+        suspect = suspects[number]
+        if 2 * -possible < cases or (best and -possible < score):
             break
-        extras = _extras(suspect.wrong, passed, evidence)
-        if extras is None or (best and agreements - extras < most):
+        if suspect.asked < cases:
+            outcome = left[suspect.asked]
+            suspect.asked += 1
+            if evidence.agrees(suspect.wrong, outcome):
+                suspect.agreeing.append(outcome)
+            heapq.heappush(heap, (-suspect.most(cases), -suspect.asked, number))
             continue
-        if best and agreements - extras > most:
+        extras = _extras(suspect.wrong, passed, evidence)
+        if extras is None or (best and len(suspect.agreeing) - extras < score):
+            continue
+        if best and len(suspect.agreeing) - extras > score:
             best = []
-        most = agreements - extras
+        score = len(suspect.agreeing) - extras
         best.append(suspect)
-    return best
-
-
-def _agreeing(wrong: Misconception, left: Sequence[Outcome], evidence: Evidence) -> list[Outcome]:
-    """The cases where it agrees; none if they are fewer than half of those that are left."""
-    agreeing: list[Outcome] = []
-    for index, outcome in enumerate(left):
-        if 2 * (index - len(agreeing)) > len(left):
-            return []
-        if evidence.agrees(wrong, outcome):
-            agreeing.append(outcome)
-    return agreeing if 2 * len(agreeing) >= len(left) else []
+    return sorted(best, key=lambda suspect: (-len(suspect.agreeing), suspects.index(suspect)))
 
 
 def _extras(wrong: Misconception, passed: Sequence[Outcome], evidence: Evidence) -> int | None:
