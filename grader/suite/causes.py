@@ -4,7 +4,8 @@ That one case fails as it does with a misconception says little: another mistake
 there. So a misconception is named only if all that is known of the task speaks for it.
 
 - It *agrees* on a failing case if its replay fails there alike. It must agree on at least half of
-  the failing cases that nothing named explains yet.
+  the failing cases that nothing named explains yet. One that differs on the first four of them, or
+  on more than three in four after these, is asked no more: that spares most replays.
 - An *extra* is a case that the learner's code passes and the misconception fails. It is *forgotten*
   if the misconception fails there because it raises, or because it does not refuse what it must:
   its sentence does not speak of that. Any other extra is *hard*, and rules the misconception out.
@@ -28,6 +29,7 @@ from grader.suite.run import Outcome
 from grader.suite.splice import Misconception
 
 MAX_NAMES = 2
+ENOUGH_THAT_DIFFER = 4
 
 
 class Extra(Enum):
@@ -72,6 +74,12 @@ class _Suspect:
         self.wrong = wrong
         self.agreeing: list[Outcome] = []
         self.asked = 0
+
+    @property
+    def begins_badly(self) -> bool:
+        """It is taken for none that agrees on half of the cases: most of the quick ones differ."""
+        differ = self.asked - len(self.agreeing)
+        return differ >= ENOUGH_THAT_DIFFER and differ > 3 * len(self.agreeing)
 
     def most(self, cases: int) -> int:
         """How many agreements it can come to, of so many cases."""
@@ -126,6 +134,8 @@ def _best(
         suspect = suspects[number]
         if 2 * -possible < cases or (best and -possible < score):
             break
+        if suspect.begins_badly:
+            continue
         if suspect.asked < cases:
             outcome = left[suspect.asked]
             suspect.asked += 1

@@ -325,7 +325,9 @@ class Hooks:
             see("read", pointers, mask)
             bits = mask if isinstance(mask, np.ndarray) else mask.data
             if other is None and not bits.all():
-                other = _undefined(pointers)
+                # Of one element, Triton asks `if other`: a 0 that was given does not arrive here.
+                given = sys._getframe(1).f_locals.get("other")
+                other = _undefined(pointers) if given is None else given.handle
             return load(pointers, mask, other, *rest, **more)
 
         def create_masked_store(pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:

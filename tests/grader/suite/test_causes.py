@@ -201,6 +201,9 @@ def _exhaustive(learner: str, letters: Mapping[str, str]) -> list[str]:
         scores = {}
         for name, row in letters.items():
             agrees = [index for index in left if row[index] == "a"]
+            begins = [[row[index] == "a" for index in left[:asked]] for asked in range(len(left))]
+            if any(len(b) - sum(b) >= 4 and len(b) - sum(b) > 3 * sum(b) for b in begins):
+                continue
             extras = [row[index] for index in passed]
             if agrees and 2 * len(agrees) >= len(left) and "x" not in extras:
                 scores[name] = (len(agrees) - extras.count("f"), agrees)
@@ -219,10 +222,10 @@ def _exhaustive(learner: str, letters: Mapping[str, str]) -> list[str]:
 def test_the_search_finds_what_asking_everything_finds() -> None:
     draw = random.Random(7)
     for _ in range(3000):
-        learner = "".join(draw.choices("F.?", (5, 3, 1), k=draw.randint(1, 9)))
+        learner = "".join(draw.choices("F.?", (5, 3, 1), k=draw.randint(1, 12)))
         letters = {
             f"w{number}": "".join(
-                draw.choice("aaad") if mark == "F" else draw.choices(".fx", (8, 2, 1))[0]
+                draw.choice("aad") if mark == "F" else draw.choices(".fx", (8, 2, 1))[0]
                 for mark in learner
             )
             for number in range(draw.randint(1, 6))
@@ -237,3 +240,11 @@ def test_one_that_explains_all_spares_the_others_their_replays() -> None:
     name_causes(rows, [misconception(name) for name in letters], told)
     assert [row.causes for row in rows] == [["right."]] * 6 + [[]]
     assert len(told.asked) == 20 + 6 + 1
+
+
+def test_one_that_differs_on_the_first_four_is_asked_no_more() -> None:
+    told = Told({"late": "dddd" + "a" * 6, "late_by_three": "ddd" + "a" * 7})
+    rows = [Outcome(case(str(index)), FAILED) for index in range(10)]
+    name_causes(rows, [misconception(name) for name in told.letters], told)
+    assert [row.causes for row in rows] == [[]] * 3 + [["late_by_three."]] * 7
+    assert sum(name == "late" for name, _ in told.asked) <= 4 + 4

@@ -465,3 +465,9 @@ def tuned(x):
     n = x.numel()
     tuned_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n)
     return out
+
+
+@triton.jit
+def one_or_other_kernel(x, out, on, other: tl.constexpr, FILL: tl.constexpr):
+    value = tl.load(x, mask=on != 0, other=other) if FILL else tl.load(x, mask=on != 0)
+    tl.store(out, value)

@@ -773,6 +773,18 @@ def test_an_empty_grid_runs_nothing() -> None:
     assert (report.grid, report.blocks, report.sentences, report.accesses) == ((0, 1, 1), 0, [], [])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_a_load_of_one_element_that_is_off_gives_its_other(dtype: torch.dtype) -> None:
+    x = torch.tensor([5], dtype=dtype)
+    for on, other, fill, want in ((0, 0, True, 0), (0, 7, True, 7), (1, 0, True, 5)):
+        out = torch.full_like(x, 9)
+        launch(samples.one_or_other_kernel, (1,), x, out, on, other, FILL=fill)
+        assert out.item() == want
+    out = torch.full_like(x, 9)
+    launch(samples.one_or_other_kernel, (1,), x, out, 0, 0, FILL=False)
+    assert out.item() not in (0, 5, 9)  # nothing was given: anything may be there
+
+
 # -- what people read ------------------------------------------------------------------------------
 
 
