@@ -12,6 +12,8 @@ from .launches import ODD_BLOCKS
 
 SHAPES = (*launches.SHAPES, (5, 64), (300, 256), (16384, 1024))
 INF, NAN = np.inf, np.nan
+# In a block of 1024 threads: a place in many of its warps, those around the middle among them.
+IN_MANY_WARPS = tuple(33 * warp for warp in (1, 2, 4, 8, 15, 16, 17, 24, 31))
 WINS = "the largest element is the result, and nothing that is not in the input may be"
 NAN_WINS = "a NaN among the elements is the result"
 
@@ -52,11 +54,15 @@ def test_the_largest_of_any_input(student, rng):
 
 @task("reduce_max", holds=("largest",))
 def test_the_largest_wherever_it_stands(student):
-    """First, last, at the edges of warps and blocks.   Oracle: numpy.max."""
+    """First, last, at the edges of warps and blocks; in many of 32 warps.   Oracle: numpy.max."""
     for at in (0, 31, 32, 127, 128, 255, 299):
         x = floats(-np.arange(1, 301))
         x[at] = 7
         largest(student, x, 128)
+    for at in IN_MANY_WARPS:
+        x = floats(-np.arange(1, 1025))
+        x[at] = 7
+        largest(student, x, 1024)
 
 
 @task("reduce_max", holds=("largest",))
@@ -94,11 +100,16 @@ def test_the_place_of_the_largest(student, rng):
 
 @task("argmax", holds=("place",))
 def test_all_places(student):
-    """First, last, at the edges of warps and blocks; all negative.   Oracle: numpy.argmax."""
+    """First, last, at the edges of warps and blocks, in many of 32 warps; all negative.   Oracle:
+    numpy.argmax."""
     for at in (0, 1, 31, 32, 127, 128, 255, 299):
         x = floats(-np.arange(2, 302))
         x[at] = -1
         where(student, x, 128)
+    for at in IN_MANY_WARPS:
+        x = floats(-np.arange(2, 1026))
+        x[at] = -1
+        where(student, x, 1024)
 
 
 @task("argmax", holds=("ties",))

@@ -15,6 +15,7 @@ from . import launches
 from .launches import mixed, whole_numbers
 
 EPS = expect.EPS["float32"]
+SMALLEST = 2.0**-149  # of the floats above 0: what is allowed in any case, in any unit
 N, BLOCK, BLOCKS = 4096, 256, 4
 
 
@@ -36,12 +37,12 @@ def names_no_double(student, kernel):
 
 def two_passes(student, x, grid, block, **options):
     """What `both_passes` leave: the sum."""
-    return both_passes(student, x, grid, block, **options)[2]
+    return both_passes(student, x, grid, block, **options)[-1]
 
 
 def both_passes(student, x, grid, block, **options):
-    """Both launches of reduce_two_pass, `partial` poisoned before each: their reports and the
-    sum."""
+    """Both launches of reduce_two_pass, `partial` poisoned before each: their reports, the partial
+    sums and the sum."""
     poison = np.full(grid, np.nan, np.float32)
     report, partial = launches.launch_into(
         student, "reduce_two_pass", x, grid, block, poison, **options
@@ -56,19 +57,23 @@ def both_passes(student, x, grid, block, **options):
             because="atomics come in any order, and float addition is not associative",
             what="atomics",
         )
-    return report, last, out[0].item()
+    return report, last, partial, out[0].item()
 
 
 @task("reduce_two_pass", holds=("sum", "any_grid", "second", "rubbish", "odd_block"))
 def test_two_passes_add_up_exactly(student, rng):
-    """Every element is added once.   Oracle: the sum as integers."""
+    """Every element is added once, in the sum and in the partial sums.   Oracle: the sum as
+    integers."""
     few = ((127, 128, 1), (1, 32, 1), (33, 32, 2))
     more = ((1000, 256, 9), (4100, 96, 40), (5000, 1024, 3), (2500, 992, 2), (70, 32, 90))
     for n, block, grid in (*few, *more):
         x = whole_numbers(rng, n)
-        got = two_passes(student, x, grid, block)
+        _, _, partial, got = both_passes(student, x, grid, block)
         want = float(x.astype(np.int64).sum())
         expect.equal(got, want, because=launches.EXACT, what="the sum")
+        because = "partial[b] is what block b adds up, so all of them together are the sum"
+        together = float(partial.astype(np.float64).sum())
+        expect.equal(together, want, because=because, what="partial[0] + partial[1] + ...")
 
 
 @task("reduce_two_pass", holds=("same_bits", "fixed_order", "no_atomics"))
@@ -87,7 +92,7 @@ def test_both_passes_read_coalesced(student, rng):
     """Every element once, 4 sectors a request.   Oracle: counts by hand; the same launch's sum."""
     for n, grid, block in ((N, BLOCKS, BLOCK), (16384, 256, 64)):
         x = whole_numbers(rng, n)
-        report, last, got = both_passes(student, x, grid, block)
+        report, last, _, got = both_passes(student, x, grid, block)
         expect.equal(got, float(x.astype(np.int64).sum()), because=launches.EXACT, what="the sum")
         launches.reads_once_coalesced(report, n)
         if grid >= block:
@@ -107,6 +112,7 @@ def sums_closely(student, x, block):
         c=8.0,
         dtype="float32",
         scale=math.fsum(np.abs(x).tolist()),
+        floor=SMALLEST,
         what="out[0]",
     )
     return report
@@ -158,17 +164,30 @@ def test_large_parts_that_cancel_between_warps(student, rng):
     sums_closely(student, x.ravel(), 128)
 
 
+@task("reduce_kahan", holds=("bound", "odd_block"))
+def test_small_parts_beside_a_large_one(student):
+    """2^24, and 31 small parts, in as many warps or lanes: next to 2^24 each is about half a unit
+    in the last place, or one and a half, and brings a rest of its own.   Oracle: math.fsum."""
+    for part, rest in ((0.9, 0.0), (-0.9, 0.0), (3.0, -1e-7), (3.0, 1e-7), (1.0, 1e-7)):
+        x = np.zeros((32, 32), np.float32)
+        x[1:, 0], x[1:, 1] = part, rest
+        x[0, 0] = 2.0**24
+        sums_closely(student, x.ravel(), 1024)
+        sums_closely(student, x.T.ravel(), 32)
+
+
 # --- welford -----------------------------------------------------------------------------------
 
 
 def spreads(student, x, block):
     """Mean and M2 against float64. A thread's chain of merges and the tree are n / block + 10 steps
     deep; each may lose a few eps of the mean, and of M2 kappa times as much, kappa = sqrt(sum x^2 /
-    M2) (Chan, Golub and LeVeque 1983)."""
+    M2) (Chan, Golub and LeVeque 1983). A mean that is off by eps |x| adds its square."""
     poison = np.full(2, np.nan, np.float32)
     report, got = launches.launch_into(student, "welford", x, 1, block, poison)
     wide = x.astype(np.float64)
     mean, m2 = wide.mean(), np.square(wide - wide.mean()).sum()
+    squares = np.square(wide).sum()
     depth = len(x) // block + 32
     expect.close(
         got[0].item(),
@@ -177,6 +196,7 @@ def spreads(student, x, block):
         n=depth,
         dtype="float32",
         scale=np.abs(wide).max(),
+        floor=SMALLEST,
         what="mean",
     )
     expect.close(
@@ -185,7 +205,8 @@ def spreads(student, x, block):
         because="M2 is measured from the mean: a merge adds what lies between two means",
         n=depth,
         dtype="float32",
-        scale=math.sqrt(np.square(wide).sum() * m2),
+        scale=math.sqrt(squares * m2) + EPS * squares,
+        floor=SMALLEST,
         what="M2",
     )
     return report
@@ -200,6 +221,15 @@ def test_mean_and_spread(student, rng):
     few = ((127, 128), (1, 32), (2, 32), (33, 32))
     for n, block in (*few, (1000, 256), (3000, 1024), (500, 96), (1500, 992)):
         spreads(student, rng.normal(size=n).astype(np.float32), block)
+
+
+@task("welford", holds=("mean",))
+@pytest.mark.parametrize("exponent", [-40, -20, 40])
+def test_mean_and_spread_in_any_unit(student, rng, exponent):
+    """Every element times a power of two.   Oracle: mean and squared deviations in float64, in two
+    passes."""
+    for n, block in ((1, 32), (500, 96)):
+        spreads(student, np.ldexp(rng.normal(size=n).astype(np.float32), exponent), block)
 
 
 @task("welford", holds=("far_mean",))
