@@ -150,7 +150,7 @@ class Claim:
     `quantity` is one of
     - `training_gib`: weights, gradients, optimizer states and activations together, GiB
     - `inference_gib`: weights and KV cache together, GiB
-    - `context_doubling`: inference memory at twice the context, divided by inference memory at the context
+    - `context_doubling`: inference memory at twice the context, divided by that at the context
     - `int4_weight_fraction`: 4-bit weights, as a fraction of the notebook's weights (no scales)
     """
 

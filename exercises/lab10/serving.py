@@ -351,7 +351,7 @@ def capacity(
 
 def step_seconds(cost: CostModel, num_tokens: int, context_tokens: int) -> float:
     """How long a step takes, in seconds: a GPU computes while it reads, so the slower of the two
-    decides; and whatever the step holds, the host needs `overhead_s` for it, in which the GPU waits.
+    decides; and whatever the step holds, the host needs `overhead_s` for it; the GPU waits.
 
     num_tokens: computed in the step, of all requests; each takes `flops_per_token`, whatever its
     context. context_tokens: whose keys and values the step reads, beside all weights, which it
