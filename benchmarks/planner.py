@@ -4,7 +4,7 @@ Two tables. The first: `plan_search` of the reference for the three models of th
 and on 4,096 GPUs, in processor time of this process; beside it, at 64 GPUs, brute force by the
 suite's second planner in the same process, and whether both find the same front. The second: memory
 and step time of the model against published end-to-end rows. Its errors are figures, not limits.
-Memory is told twice: as the model counts it, which keeps what Megatron keeps, and as torchtitan's
+Memory is given twice: as the model counts it, which keeps what Megatron keeps, and as torchtitan's
 own checkpointing, loss and allocator have it (`titan_bytes`).
 Each machine has one number, `reach`, the share of its peak that large products reach: it is set by
 one run of such a machine that is not in the table, and by nothing else. `--write` puts both into

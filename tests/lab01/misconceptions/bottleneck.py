@@ -15,7 +15,7 @@ bottleneck_gradients_only = lines(
 
 @misconception()
 def bottleneck_counts_params(ledger):
-    """`params` is a count, not bytes: it is no term of the ledger. Ledger.terms() leaves it
+    """`params` is a count, not bytes: it is not a term of the ledger. Ledger.terms() leaves it
     out."""
     terms = {"params": ledger.params, **ledger.terms()}
     name = max(terms, key=terms.__getitem__)

@@ -282,7 +282,7 @@ ffn_without_shared_experts = lines(
 )
 
 ffn_one_shared_expert = lines(
-    """n_shared_experts says how many shared experts there are; it is no switch for one.""",
+    """n_shared_experts says how many shared experts there are; it is not a switch for one.""",
     ("routed + config.n_shared_experts", "routed + bool(config.n_shared_experts)"),
     gate=False,
 )
