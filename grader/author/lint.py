@@ -294,7 +294,7 @@ def _turn(lab: Lab) -> int:
 
 def _shares(suite: Suite, plan: Thoroughness, cost: dict[str, float]) -> dict[str, float]:
     """What is left of a lab's check, with weights that say which is longer."""
-    whole = sum(cost.values()) * len(plan.seeds()) * len(plan.threads)
+    whole = sum(cost.values()) * len(plan.runs(1))
     shares = {f"{VARIANT}{folder.name}": whole for folder in _of_this_time(suite.lab, plan)}
     own = {
         task.id: sum(cost.get(case.id, 0.0) for case in suite.cases_of(task.id))

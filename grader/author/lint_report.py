@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 
 ALL_SEEDS = 20
+THREADS = (1, 2)
 
 
 @dataclass
@@ -52,14 +53,17 @@ class Thoroughness:
     variants: int | None = None
     every: int = 1
 
-    def seeds(self, number: int = 0) -> range:
-        """Of the reference (0) or a variant (1, 2, ...): in a quick check each right answer has a
-        seed of its own."""
-        return range(ALL_SEEDS) if self.everything else range(number, number + 1)
-
-    @property
-    def threads(self) -> tuple[int, ...]:
-        return (1, 2) if self.everything else (1,)
+    def runs(self, number: int = 0) -> list[tuple[int, int]]:
+        """(threads, seed) of each run of the reference (0) or a variant (1, 2, ...). A quick check
+        gives each right answer a seed of its own. A thorough one gives the reference every seed
+        with each number of threads; a variant has every seed once, the numbers of threads by
+        turns, so that the next variant has them the other way round."""
+        if not self.everything:
+            return [(1, number)]
+        if not number:
+            return [(threads, seed) for threads in THREADS for seed in range(ALL_SEEDS)]
+        turns = [(THREADS[(seed + number) % len(THREADS)], seed) for seed in range(ALL_SEEDS)]
+        return sorted(turns)
 
 
 def line(report: LintReport) -> str:
@@ -81,9 +85,10 @@ def table(reports: list[LintReport], plan: Thoroughness, former: str = "") -> st
     rows = [
         "# The suites against themselves",
         "",
-        f"`infralens lint --all`: the reference and every variant on {len(plan.seeds())} seeds "
-        f"with {' and '.join(map(str, plan.threads))} threads; every misconception must die at a "
-        "gate (with `gate=False` at a step) with its own sentence, every fake must earn nothing.",
+        f"`infralens lint --all`: the reference and every variant on {ALL_SEEDS} seeds with "
+        f"{' and '.join(map(str, THREADS))} threads (the reference each seed with both, a variant "
+        "by turns); every misconception must die at a gate (with `gate=False` at a step) with its "
+        "own sentence, every fake must earn nothing.",
         "",
         "A lab's row is of the day when it was checked, which takes an hour and more where a suite "
         f"takes long. The last: {measured_with()}.",

@@ -90,46 +90,38 @@ class SuiteCheck:
                     self.fault(f"skeleton: task `{row.task.id}` is {row.status}, not not_started.")
 
     def _reference(self) -> None:
-        for threads in self.plan.threads:
-            with _threads(threads):
-                for index in self.plan.seeds():
-                    backend = LocalBackend(
-                        self.suite.code_spec(self.lab.solution), self.suite.limits()
-                    )
-                    started = time.perf_counter()
-                    self._must_pass("reference", backend, self.lab.solution, index, threads)
-                    if index == 0 and threads == self.plan.threads[0]:
-                        self.report.suite_seconds = time.perf_counter() - started
+        for number, (threads, seed) in enumerate(self.plan.runs()):
+            started = time.perf_counter()
+            self._must_pass("reference", self.lab.solution, seed, threads, first=not number)
+            if not number:
+                self.report.suite_seconds = time.perf_counter() - started
 
     def in_variant(self, variant: Path) -> None:
         self.report.variants += 1
         number = 1 + variants(self.lab).index(variant)
         with _scratch() as folder:
             self.lab.copy_to(folder, variant)
-            for threads in self.plan.threads:
-                with _threads(threads):
-                    for index in self.plan.seeds(number):
-                        backend = LocalBackend(self.suite.code_spec(folder), self.suite.limits())
-                        name = f"{VARIANT}{variant.name}"
-                        self._must_pass(name, backend, folder, index, threads)
+            for threads, seed in self.plan.runs(number):
+                self._must_pass(f"{VARIANT}{variant.name}", folder, seed, threads)
 
     def _must_pass(
-        self, who: str, backend: Backend, folder: Path, index: int, threads: int
+        self, who: str, folder: Path, seed: int, threads: int, first: bool = False
     ) -> None:
-        key = b"public" if index == 0 else f"public:{index}".encode()
+        key = b"public" if seed == 0 else f"public:{seed}".encode()
         self.report.runs += 1
         missing = 0
-        first = who == "reference" and index == 0 and threads == self.plan.threads[0]
-        for case in self.cases():
-            if not (case.test.scored or first):
-                continue  # an optional library agrees once; its answers do not depend on seeds
-            outcome = self.run(case, backend, folder, key)
-            self.cost[case.id] = outcome.seconds
-            if outcome.status == TestStatus.NOT_VERIFIED:
-                missing += 1
-            elif not outcome.status.is_pass:
-                seen = " / ".join([outcome.called, *outcome.lines])
-                self.fault(f"{who}, seed {index}, {threads} threads: {case.id}: {seen}")
+        backend = LocalBackend(self.suite.code_spec(folder), self.suite.limits())
+        with _threads(threads):
+            for case in self.cases():
+                if not (case.test.scored or first):
+                    continue  # an optional library agrees once; its answers do not depend on seeds
+                outcome = self.run(case, backend, folder, key)
+                self.cost[case.id] = outcome.seconds
+                if outcome.status == TestStatus.NOT_VERIFIED:
+                    missing += 1
+                elif not outcome.status.is_pass:
+                    seen = " / ".join([outcome.called, *outcome.lines])
+                    self.fault(f"{who}, seed {seed}, {threads} threads: {case.id}: {seen}")
         if first:
             self.report.not_verified = missing + len(self.suite.cases) - len(self.cases())
 

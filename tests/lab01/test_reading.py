@@ -206,7 +206,7 @@ def test_claims_that_hold_are_no_findings(student, rng):
             if not low <= actual <= high:
                 want.append(Finding(quantity, low, high, actual))
         got = student.audit(replace(notebook, claims=tuple(claims)))
-        _same_findings(got, want, "a claim inside its range is no contradiction")
+        _same_findings(got, want, "a claim inside its range is not a contradiction")
 
 
 # 2**29 two-byte weights are 1 GiB, 16 bytes each 8 GiB; the cache of 2**14 tokens x 4 layers x

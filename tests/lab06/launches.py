@@ -79,9 +79,11 @@ def moved(run: Run, kind: str) -> int:
     return sum(report.total("lanes", kind, "global") for report in run.reports)
 
 
-def widest(run: Run) -> int:
-    """Lanes of the widest loads and stores, those that a mask switched off among them."""
-    rows = [row for report in run.reports for row in report.accesses]
+def widest(run: Run, beyond: int = 0) -> int:
+    """Lanes of the widest loads and stores, those that a mask switched off among them. A line that
+    moves at most `beyond` elements in all has no part in it: what is one number a row, a label or a
+    loss, may be walked in blocks of any size."""
+    rows = [row for report in run.reports for row in report.accesses if row.lanes > beyond]
     return max(((row.lanes + row.masked) // row.requests for row in rows), default=0)
 
 

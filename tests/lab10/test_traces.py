@@ -20,7 +20,7 @@ AZURE, MOONCAKE = "AzureLLMInferenceTrace_conv.csv", "mooncake_conversation_trac
 
 
 def _azure_rows(rng, n, unit=10**7):
-    """Ticks from the file's start (which is no whole second), prompt, out."""
+    """Ticks from the file's start (which is not a whole second), prompt, out."""
     ticks = int(rng.integers(1, unit)) + (rng.integers(0, 5 * unit, n).cumsum())
     # Neighbours of 100 ns, and two of the same time.
     ticks[3], ticks[5] = ticks[2] + 1, ticks[4]

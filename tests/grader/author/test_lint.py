@@ -579,6 +579,16 @@ def test_a_suite_that_refuses_the_reference_on_some_seeds_is_found(kit: Path) ->
     assert 0 < len(seeds) < ALL_SEEDS
 
 
+def test_a_thorough_check_runs_every_seed_and_both_numbers_of_threads() -> None:
+    plan = Thoroughness(everything=True)
+    assert len(set(plan.runs())) == 2 * ALL_SEEDS
+    for number in (1, 2, 3):
+        runs = plan.runs(number)
+        assert sorted(seed for _, seed in runs) == list(range(ALL_SEEDS))
+        assert {threads for threads, _ in runs} == {1, 2}
+        assert len({*runs, *plan.runs(number + 1)}) == 2 * ALL_SEEDS
+
+
 def _lint(kit: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "grader.cli", "lint", *options]
     return subprocess.run(command, cwd=kit, capture_output=True, text=True, check=False)

@@ -41,7 +41,7 @@ audit_states_only = lines(
 
 
 audit_finds_every_claim = lines(
-    """A claim inside its range is no contradiction: only claims that the inputs contradict are
+    """A claim inside its range is not a contradiction: only claims that the inputs contradict are
     findings.""",
     ("if not claim.low <= value <= claim.high:", "if claim.low <= claim.high:"),
 )
@@ -262,8 +262,8 @@ audit_with_tolerance = lines(
 
 
 audit_looks_at_the_lower_end = lines(
-    """A figure contradicts a claim from above as well: one that is larger than `high` is no less
-    wrong than one below `low`.""",
+    """A figure contradicts a claim from above as well: one that is larger than `high` is as
+    wrong as one below `low`.""",
     ("claim.low <= value <= claim.high", "claim.low <= value"),
 )
 
@@ -308,8 +308,8 @@ audit_first_claim_a_quantity = lines(
 
 
 audit_without_the_ends = lines(
-    """The ends of a range belong to it: a figure that is exactly low or high is no
-    contradiction.""",
+    """The ends of a range belong to it: a figure that is exactly low or high is not
+    a contradiction.""",
     ("claim.low <= value <= claim.high", "claim.low < value < claim.high"),
     gate=False,
 )

@@ -288,7 +288,7 @@ ffn_one_shared_expert = lines(
 )
 
 ffn_shared_experts_as_wide_as_dense = lines(
-    """A shared expert is as wide as a routed one, moe_intermediate_size: it is no dense MLP.""",
+    """A shared expert is as wide as a routed one, moe_intermediate_size: it is not a dense MLP.""",
     (
         "    return experts * _mlp_params(config, config.moe_intermediate_size) + router\n",
         "    shared = config.n_shared_experts * _mlp_params(config, config.intermediate_size)\n"

@@ -129,7 +129,7 @@ fsdp_range_turned_round = lines(
 
 fsdp_range_of_one_is_none = lines(
     """One number of ranks alone can be in the range: smallest and largest are the same then, and
-    that is no empty range.""",
+    that range is not empty.""",
     ("first <= last else", "first < last else"),
 )
 

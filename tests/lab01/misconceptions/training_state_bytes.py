@@ -129,7 +129,7 @@ states_without_the_count = lines(
 
 
 states_float32_gradients_for_the_master = lines(
-    """Gradients are no copy of the weights, however wide they are: bf16_fp32grads keeps its
+    """Gradients are not a copy of the weights, however wide they are: bf16_fp32grads keeps its
     float32 master and two moments as bf16_mixed does, 12 bytes beside the 6.""",
     ('"bf16_fp32grads": (2, 4, 4 + 4 + 4)', '"bf16_fp32grads": (2, 4, 4 + 4)'),
 )

@@ -12,7 +12,7 @@ a_sum_instead_of_the_mean = lines(
 )
 
 ignored_label_as_an_index = lines(
-    """The logit of the label is loaded for ignored rows, too: -100 is no column, it lies before the
+    """The logit of the label is loaded for ignored rows, too: -100 is not a column, it lies before the
     row. Switch the load off where the label is ignore_index.""",
     ("label * logits_stride_v, mask=counted, other=0.0)", "label * logits_stride_v)"),
 )
@@ -54,7 +54,7 @@ loss_has_the_wrong_sign = lines(
 
 exp_of_bare_logits = lines(
     """exp is taken of the logits without their maximum: exp(89) is infinite in float32, and logits
-    of 200 are no rarity before a model is trained.""",
+    of 200 are not rare before a model is trained.""",
     ('tl.where(m_new == -float("inf"), 0.0, m_new)', "m_new * 0.0"),
     ("m + tl.log(d)", "tl.log(d)"),
     ("d * tl.exp(m - shift)", "d"),

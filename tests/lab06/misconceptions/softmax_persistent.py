@@ -98,7 +98,7 @@ persistent_copy_to_be_contiguous = lines(
 )
 
 rest_of_the_rows_left_over = lines(
-    """Each program takes M // num_programs rows, so that the rest of the division is no program's;
+    """Each program takes M // num_programs rows, so that no program takes the rest of the division;
     a program goes on while its row is below M.""",
     (
         "tl.range(first, M, tl.num_programs(0)",

@@ -36,6 +36,16 @@ the_pool_is_copied = lines(
     ),
 )
 
+the_pool_is_cast_as_a_whole = lines(
+    """The pool is cast before the blocks are gathered. In float32 that costs nothing, but a cast of
+    half precision copies all blocks of all sequences; cast a block when it is read.""",
+    (
+        "    o = torch.zeros_like(q_grouped)\n",
+        "    k_cache, v_cache = k_cache.to(wide), v_cache.to(wide)\n"
+        "    o = torch.zeros_like(q_grouped)\n",
+    ),
+)
+
 paged_heads_in_turn = lines(
     """KV heads are dealt out in turn, h % H_kv; a group is H // H_kv NEIGHBOURING query heads.""",
     (

@@ -40,7 +40,7 @@ hashes_the_block_alone = lines(
 )
 
 hashes_place_and_block = lines(
-    """A block's number is no substitute for its prefix: two prompts with different beginnings would
+    """A block's number does not replace its prefix: two prompts with different beginnings would
     share every later block that is the same. Chain the parent's hash.""",
     (NEXT, ""),
     ('content = f"{parent}: ', 'content = f"{parent}, {end}: '),
@@ -208,7 +208,7 @@ always_blocks_of_sixteen = lines(
 
 the_salt_has_a_hash_of_its_own = lines(
     """The list begins with the hash that the chain starts from, so there is one hash too many and
-    each stands one place too late; what is before the first block is no block.""",
+    each stands one place too late; what is before the first block is not a block.""",
     (
         "    return hashes",
         "    return [int.from_bytes(hashlib.sha256(repr(salt).encode()).digest()), *hashes]",

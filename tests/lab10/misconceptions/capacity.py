@@ -114,7 +114,7 @@ activations_cost_nothing = lines(
 )
 
 to_the_nearest_block = lines(
-    """The number of blocks is rounded to the nearest; more than half a block is no block. Round
+    """The number of blocks is rounded to the nearest; more than half a block is not a block. Round
     down.""",
     ("int(left // kv_bytes_per_block)", "round(left / kv_bytes_per_block)"),
 )
@@ -341,14 +341,14 @@ more_gpus_than_heads_are_refused = lines(
 )
 
 the_utilization_is_not_checked = lines(
-    """A utilization that is no part of the card is taken; it is above 0 and at most 1, and 90 for
+    """A utilization that is not a part of the card is taken; it is above 0 and at most 1, and 90 for
     90 % is a mistake that should not be found by an out-of-memory error.""",
     (RANGE, "    if gpu_memory_utilization != gpu_memory_utilization:\n"),
     gate=False,
 )
 
 a_percentage_is_taken = lines(
-    """A utilization that is no part of the card is taken; it is above 0 and at most 1, and 90 for
+    """A utilization that is not a part of the card is taken; it is above 0 and at most 1, and 90 for
     90 % is a mistake that should not be found by an out-of-memory error.""",
     (RANGE, "    if not 0 < gpu_memory_utilization:\n"),
     gate=False,

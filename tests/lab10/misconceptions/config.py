@@ -246,7 +246,7 @@ the_old_block_manager = lines(
 )
 
 a_name_that_nobody_knows = lines(
-    """A key is no field of EngineArgs, and vLLM ends at an argument that it does not know; look its
+    """A key is not a field of EngineArgs, and vLLM ends at an argument that it does not know; look its
     name up, and leave host, port and the like to the server's command line.""",
     _with("kv_block_size: 16  # tokens a block"),
 )

@@ -186,8 +186,8 @@ an_empty_file_is_refused = lines(
 )
 
 empty_lines_are_skipped = lines(
-    """Empty lines are skipped; an empty line is no JSON object, and a hole in a file is to be
-    told.""",
+    """Empty lines are skipped; an empty line is not a JSON object, and a hole in a file is to
+    be told.""",
     (
         "        try:\n            row = json",
         "        if not line.strip():\n            continue\n        try:\n            row = json",

@@ -125,8 +125,8 @@ the_sample_deviation = lines(
 )
 
 goodput_of_averages = lines(
-    """Goodput compares the averages with the SLO: all requests are good, or none. An average is no
-    promise to anybody; ask each request.""",
+    """Goodput compares the averages with the SLO: all requests are good, or none. An average
+    promises nothing to anybody; ask each request.""",
     (
         "((slo.ttft_ms, out.ttft_s), (slo.tpot_ms, tpot), (slo.e2el_ms, out.latency_s))",
         "[(slo.ttft_ms, np.mean([o.ttft_s for o in done])),"
@@ -180,7 +180,7 @@ everything_sent_counts = lines(
 
 failed_prompts_count = lines(
     """The tokens of requests without success are counted in the totals; they count nowhere, and
-    what was not served is no throughput.""",
+    what was not served is not throughput.""",
     (
         "total_in = sum(out.prompt_tokens for out in done)",
         "total_in = sum(out.prompt_tokens for out in outputs)",
@@ -189,7 +189,7 @@ failed_prompts_count = lines(
 
 failed_outputs_count = lines(
     """The tokens of requests without success are counted in the totals; they count nowhere, and
-    what was not served is no throughput.""",
+    what was not served is not throughput.""",
     (
         "total_out = sum(out.output_tokens for out in done)",
         "total_out = sum(out.output_tokens for out in outputs)",
@@ -198,7 +198,7 @@ failed_outputs_count = lines(
 
 failed_tokens_count = lines(
     """The tokens of requests without success are counted in the totals; they count nowhere, and
-    what was not served is no throughput.""",
+    what was not served is not throughput.""",
     (
         "total_in = sum(out.prompt_tokens for out in done)",
         "total_in = sum(out.prompt_tokens for out in outputs)",
