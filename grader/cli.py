@@ -11,6 +11,7 @@ import typer
 
 from grader.errors import LabError
 from grader.lab.manifest import all_labs, find_root, lab_ids, load_lab
+from grader.status import points_text
 
 app = typer.Typer(
     add_completion=False,
@@ -48,11 +49,11 @@ def board(context: typer.Context) -> None:
         total = sum(row.task.points for row in rows)
         ran = any(row.status for row in rows)
         note = "" if ran else "   not run yet: pytest " + _relative(lab.exercise)
-        typer.echo(f"{lab.id}  {lab.title:<36} {points:g}/{total:g}{note}")
+        typer.echo(f"{lab.id}  {lab.title:<36} {points_text(points)}/{total:g}{note}")
         for row in rows if ran else []:
             state = (row.status or TaskStatus.NOT_RUN).words
             changed = ", edited since" if row.changed else ""
-            worth = f"{row.points:g}/{row.task.points:g}"
+            worth = f"{points_text(row.points)}/{row.task.points:g}"
             typer.echo(f"    {row.task.id:<26} {row.task.tier:<8} {worth:>7}  {state}{changed}")
     _say_next(root)
 

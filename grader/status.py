@@ -74,7 +74,7 @@ class TaskStatus(_Status):
     apart; `NOT_RUN` is never in a result."""
 
     DONE = ("done", "done", "+")
-    PARTIAL = ("partial", "nearly", "~")  # every gate passes, not every step
+    PARTIAL = ("partial", "partly", "~")  # every gate passes, not every step
     WRONG = ("wrong", "wrong", "x")
     NOT_STARTED = _NOT_STARTED
     NOT_VERIFIED = _NOT_VERIFIED
@@ -85,3 +85,8 @@ class TaskStatus(_Status):
     def asks_for_work(self) -> bool:
         """Whether the learner can still get points here."""
         return self not in (TaskStatus.DONE, TaskStatus.NOT_VERIFIED)
+
+
+def points_text(value: float) -> str:
+    """Points as people write them: at most two decimals, none where there are none."""
+    return f"{round(value, 2):g}"

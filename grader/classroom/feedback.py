@@ -13,22 +13,18 @@ from grader.classroom.gradebook.records import TestRow, UnitResult
 from grader.classroom.grading.grading_run import GradeSummary
 from grader.durable import write_atomically
 from grader.lab.manifest import Lab
+from grader.status import points_text
 
 MAX_NAMES = 3
-
-
-def points(value: float) -> str:
-    """Points as people write them: at most two decimals, none where there are none."""
-    return f"{round(value, 2):g}"
 
 
 def cell(record: UnitResult | None) -> str:
     """Marks of one unit: what was reached, what this machine could not check, how many reasons."""
     if record is None:
         return "-"
-    text = f"{points(record.score)}/{points(record.max_score)}"
+    text = f"{points_text(record.score)}/{points_text(record.max_score)}"
     if record.not_verified:
-        text += f" ({points(record.not_verified)} not verified)"
+        text += f" ({points_text(record.not_verified)} not verified)"
     count = len(records.reasons(record))
     return f"{text}, {count} reason{'s' if count != 1 else ''}" if count else text
 
@@ -53,9 +49,9 @@ def table(summary: GradeSummary) -> Table:
 
 def page(record: UnitResult, lab: Lab) -> str:
     """Marks and reasons of one unit as Markdown, for the student."""
-    head = f"{points(record.score)} of {points(record.max_score)} points"
+    head = f"{points_text(record.score)} of {points_text(record.max_score)} points"
     if record.not_verified:
-        head += f"; {points(record.not_verified)} could not be verified on the grading machine"
+        head += f"; {points_text(record.not_verified)} could not be verified on the grading machine"
     lines = [f"# {lab.id} {lab.title}", "", f"{head}."]
     for note in record.notes:
         if not note.startswith("For a person"):
@@ -65,7 +61,7 @@ def page(record: UnitResult, lab: Lab) -> str:
     titles = {task.id: task.title for task in lab.tasks}
     for row in record.tasks:
         title = f"{row.id}: {titles.get(row.id, '')}"
-        marks = f"{points(row.points)} of {points(row.max_points)}"
+        marks = f"{points_text(row.points)} of {points_text(row.max_points)}"
         lines += ["", f"## {title}", "", f"{marks}, {row.status.words}."]
         mine = (test for test in record.tests if test.task == row.id)
         lines += _reasons(test for test in mine if records.is_shown(test, row))

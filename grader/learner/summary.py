@@ -9,7 +9,7 @@ from typing import Any
 
 from grader.lab import capabilities
 from grader.lab.manifest import Lab
-from grader.status import TaskStatus, TestStatus
+from grader.status import TaskStatus, TestStatus, points_text
 from grader.suite import messages
 from grader.suite.model import Suite
 from grader.suite.run import Outcome
@@ -67,7 +67,7 @@ class View:
         ran = row.status not in (TaskStatus.NOT_RUN, TaskStatus.NOT_VERIFIED)
         if self._missing[row.task.id] and ran:
             part = f"{part}, not all ran".removeprefix(", ")
-        points = f"{row.points:g}/{row.task.points:g}"
+        points = f"{points_text(row.points)}/{row.task.points:g}"
         return f" {row.status.mark} {row.task.id:<24} {row.task.tier:<8}{points:>7}  {state}" + (
             f"  ({part})" if part else ""
         )
@@ -76,7 +76,8 @@ class View:
         if not self.complete:
             return []
         lines = [
-            f"   {shown}: {self.score.score:g} of {self.score.max_score:g} points (self-check)"
+            f"   {shown}: {points_text(self.score.score)} of {self.score.max_score:g} points "
+            "(self-check)"
         ]
         if self.score.not_verified:
             rows = [row for row in self.score.tasks if row.status == TaskStatus.NOT_VERIFIED]

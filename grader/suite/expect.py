@@ -19,6 +19,7 @@ from grader.suite import format
 if TYPE_CHECKING:
     from grader.kernels.findings import KernelFinding
 
+NO_RETURN = " (as a function without `return` gives)"
 # Machine epsilon: the distance from 1 to the next number of the dtype.
 EPS = {
     "float64": 2.0**-52,
@@ -87,7 +88,7 @@ def _label(what: str | None) -> str:
 def _wrong_kind(got: object, wanted: str, what: str | None, because: str) -> Failure:
     line = f"{_label(what)}got {_described(got)}, expected {wanted}"
     if got is None:
-        line += " (is a `return` missing?)"
+        line += NO_RETURN
     return _fail("type", format.kind(got), because, line)
 
 
@@ -205,13 +206,13 @@ def _equal_arrays(got: object, want: object, because: str, what: str | None) -> 
     if not different.any():
         return
     where = _first(different)
+    shown, right = format.pair(mine[where].item(), theirs[where].item())
     raise _fail(
         "value",
         got,
         because,
         f"{_label(what)}{int(different.sum()):,} of {different.size:,} elements differ",
-        f"first at {list(where)}: got {format.number(mine[where].item())}, "
-        f"expected {format.number(theirs[where].item())}",
+        f"first at {list(where)}: got {shown}, expected {right}",
     )
 
 
@@ -291,7 +292,7 @@ def arrays(got: Any, names: Sequence[str], because: str = "") -> Sequence[Any]:
     if not isinstance(got, tuple | list) or len(got) != len(names):
         inside = f" of {len(got)}" if isinstance(got, tuple | list) else ""
         line = f"got {format.kind(got)}{inside}, expected {wanted}"
-        line += " (is a `return` missing?)" if got is None else ""
+        line += NO_RETURN if got is None else ""
         raise _fail("type", format.kind(got), reason, line)
     for item, name in zip(got, names, strict=True):
         if not format.is_array(item):
@@ -326,7 +327,7 @@ def close(
                 because,
                 f"{_label(what)}got {_described(got)}{size}, "
                 f"expected a {format.kind(want)} of {len(want)}"
-                + (" (is a `return` missing?)" if got is None else ""),
+                + (NO_RETURN if got is None else ""),
             )
         for index, (mine, theirs) in enumerate(zip(got, want, strict=True)):
             name = f"{what}[{index}]" if what else f"value {index}"

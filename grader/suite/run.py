@@ -192,7 +192,7 @@ def _from_suite(suite: Suite, case: Case, error: Exception, line: Session) -> Ou
         outcome.site, outcome.error = _suite_line(suite, error), error
         outcome.detail = "".join(traceback.format_exception(error))[-4000:]
         return outcome
-    lines = [f"returned {format.kind(line.answer)}, which the test could not use ({text})"]
+    lines = [f"the test could not use what it got last: {format.kind(line.answer)} ({text})"]
     outcome = Outcome(case, TestStatus.FAILED, lines, error=error)
     outcome.observed = format.kind(line.answer)
     outcome.site = _suite_line(suite, error)

@@ -234,7 +234,7 @@ def test_dtype_and_arrays() -> None:
     refused(lambda: expect.dtype(None, "float64", WHY))
     pair = (np.zeros(2), torch.zeros(3))
     assert expect.arrays(pair, "ml") is pair
-    assert "is a `return` missing?" in refused(lambda: expect.arrays(None, "ml", WHY)).lines[0]
+    assert "without `return`" in refused(lambda: expect.arrays(None, "ml", WHY)).lines[0]
     few = refused(lambda: expect.arrays(pair, ("m", "l", "o"), WHY))
     assert few.lines == ["got tuple of 2, expected a tuple of 3 tensors, (m, l, o)"]
     item = refused(lambda: expect.arrays((np.zeros(2), 1.0), ("m", "l"), WHY))
