@@ -158,8 +158,8 @@ def kv_bytes_per_token(config: ModelConfig, dtype_bytes: int = 2) -> int:
 def kv_cache_bytes(config: ModelConfig, batch: int, seq: int, dtype_bytes: int = 2) -> int:
     """Bytes of the KV cache of `batch` sequences of `seq` tokens.
 
-    A layer whose `config.window(layer)` is a number keeps at most that many tokens; the others
-    (None) keep them all.
+    A layer whose `config.window(layer)` is a positive number keeps at most that many tokens; the
+    others (None) keep them all.
     """
     # TODO(lab01.kv_cache_bytes): The cache of a batch, windows included
     raise NotImplementedError("lab01.kv_cache_bytes")
@@ -240,8 +240,8 @@ def max_batch(
 ) -> int:
     """The largest batch whose `inference_ledger` fits: its `total` is at most `gpu_bytes`.
 
-    0 when not even one sequence fits, never negative. `gpu_bytes` is what may be used: a caller
-    who wants to leave a tenth of the GPU free passes nine tenths of it.
+    0 when not even one sequence fits, never negative. `gpu_bytes` (finite) is what may be used: a
+    caller who wants to leave a tenth of the GPU free passes nine tenths of it.
     """
     # TODO(lab01.max_batch): The largest batch that fits
     raise NotImplementedError("lab01.max_batch")
@@ -317,7 +317,7 @@ def audit(notebook: Notebook) -> list[Finding]:
 def fits_where(
     ledger: Ledger, gpu_bytes: float, at_least_bytes: float = 0
 ) -> tuple[int, int | None] | None:
-    """For which numbers N of FSDP ranks a rank's memory is in [at_least_bytes, gpu_bytes].
+    """For which numbers N of FSDP ranks a rank's memory is in [at_least_bytes, gpu_bytes] (finite).
 
     FSDP divides weights, gradients and optimizer states by N; every other term stays whole on
     every rank. Returns (smallest N, largest N); the largest is None when every larger N is in the

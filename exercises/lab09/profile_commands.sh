@@ -24,7 +24,8 @@
 # warm up. It calls torch.cuda.profiler.start() before step 20 and torch.cuda.profiler.stop() after
 # step 24, pushes an NVTX range "measure" around the same steps, and writes a checkpoint at its end.
 # In Python, `import train` gives train.step(), which makes the next step and returns how many there
-# have been. The text of `python -c` is tried, with stand-ins for torch and train.
+# have been. The text of `python -c` is tried, with stand-ins for torch and train. Its schedule may
+# skip as many steps of the program as it likes: what counts is which steps it would have recorded.
 
 # TODO(lab09.commands): The commands that profile, and the checklist
 # NOT STARTED lab09.commands

@@ -375,8 +375,8 @@ def log_softmax_cross_entropy(
     number of a column. Returns loss, one float32 number: the mean of lse - logits[row, label] over
     the rows whose label is not `ignore_index` (NaN if there is none), and lse: (M,) float32, the
     natural logarithm of the sum of exp(logits) of every row, ignored ones too.
-    Memory, counted: each logit is loaded once, `block` (a power of two) at a time where V is that
-    large and never more, and that of the label once more at most; nothing of M V elements is
+    Memory, counted: each logit is loaded once, `block` (a power of two) logits at a time where V is
+    that large and never more, and that of the label once more at most; nothing of M V elements is
     written. On tensors of M elements torch may compute, for the mean.
     Source: torch.nn.functional.cross_entropy, reduction "mean".
     """

@@ -1441,7 +1441,7 @@ def ties(student, n):
         book.phase("idle")
         del values, order, parts
         book.phase("bwd")
-        little = second + 1
+        little = torch.cat([second, second])  # less than the first turn's
         del little
         book.phase("idle")
     return {"peak": book.peak, "alive": book.alive, "held": second.numel()}

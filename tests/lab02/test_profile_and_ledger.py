@@ -99,7 +99,7 @@ def _trace(rng):
         _op("aten::t", start + 12, a),
         _op("aten::addmm", start + 30, 20 + b),
         # the same moment on another thread is no child of linear
-        _op("aten::relu", start + 35, c, thread=2),
+        _op("aten::relu", start + 100, c, thread=2),
         # nor is it on the thread of that number in another process
         _op("aten::relu", start + 33, 2 * c, pid=8),
         _op("aten::linear", start + 1100, 30.0),
@@ -169,7 +169,7 @@ def test_a_plan_without_an_end_is_an_error(student):
 @task("profile_run", gate=False, holds=("first_moment", "before_its_end", "touching", "one_level"))
 def test_operators_at_the_ends_of_steps_and_of_each_other(student, rng):
     """Operators that begin with a step, at its end, with each other, and in the last microsecond of
-    another; one that is open when a step begins; two steps that touch.
+    another; one that is open when a step begins; two steps that touch. In three orders of the file.
     Oracle: a trace made by hand, with its sums."""
     a, b = (float(n) for n in rng.integers(3, 9, size=2))
     events = [
@@ -187,27 +187,35 @@ def test_operators_at_the_ends_of_steps_and_of_each_other(student, rng):
         _op("aten::last", 1149.75, 0.5),  # in the last microsecond of step 4
         _op("aten::after", 1150.0, 9.0),  # the end of step 4 is no part of it
     ]
-    order = [events[int(i)] for i in rng.permutation(len(events))]
-    got = student.summarize_trace(order)
-    expect.equal(list(got.steps), [3, 4], because="every ProfilerStep#k, ascending", what="steps")
     calls = {"first": 1, "child": 3, "grandchild": 1, "next": 1, "tail": 1, "over": 1, "last": 1}
-    expect.equal(
-        dict(got.recorded_ops),
-        {f"aten::{name}": count for name, count in calls.items()},
-        because="an operator counts when it starts at a step's first moment or later, and before "
-        "its end",
-        what="calls",
-    )
     self_us = {"first": a, "child": 8.0 + 2.0 + 5.0, "grandchild": 10.0, "over": 25.0}
     self_us |= {"next": b - 0.25, "tail": 0.25}
-    for name, want in self_us.items():
-        expect.close(
-            got.self_cpu_us[f"aten::{name}"],
-            want,
-            because="its duration without that of the operators inside it, one level down",
-            scale=1000.0,
-            what=f"self time of aten::{name}",
+    # of two that begin together, either may stand first in the file
+    orders = {
+        "outer first": events,
+        "inner first": events[::-1],
+        "mixed": [events[int(i)] for i in rng.permutation(len(events))],
+    }
+    for order, rows in orders.items():
+        got = student.summarize_trace(rows)
+        because = "every ProfilerStep#k, ascending"
+        expect.equal(list(got.steps), [3, 4], because=because, what=f"steps, {order}")
+        expect.equal(
+            dict(got.recorded_ops),
+            {f"aten::{name}": count for name, count in calls.items()},
+            because="an operator counts when it starts at a step's first moment or later, and "
+            "before its end",
+            what=f"calls, {order}",
         )
+        for name, want in self_us.items():
+            expect.close(
+                got.self_cpu_us[f"aten::{name}"],
+                want,
+                because="its duration without that of the operators inside it, one level down, "
+                "wherever they stand in the file",
+                scale=1000.0,
+                what=f"self time of aten::{name}, {order}",
+            )
 
 
 @task("profile_run", gate=False, holds=("counted_or_not", "no_operator"))

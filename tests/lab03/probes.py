@@ -663,6 +663,28 @@ def branching(student, batches, asks, seed, inside=(), all_used=False):
     return _run(rank_does, len(batches[0]))
 
 
+def with_leftovers(student, batches, asks, seed):
+    """Steps without an optimizer after which nobody clears the gradients; before each of them every
+    rank multiplies its own by its number + 1. What stood there then, and after the step."""
+    wrapper = student.BucketedDDP
+
+    def rank_does(rank, size):
+        torch.manual_seed(seed + rank)
+        module = Branches()
+        ours = wrapper(module, bucket_cap_bytes=128, first_cap_bytes=64, find_unused=True)
+        rows = []
+        for batch, ask in zip(batches, asks):
+            for p in module.parameters():
+                if p.grad is not None:
+                    p.grad.mul_(rank + 1)
+            before = _named_gradients(module)
+            ours(batch[rank], ask[rank]).backward()
+            rows.append({"before": before, "after": _named_gradients(module)})
+        return rows
+
+    return _run(rank_does, len(batches[0]))
+
+
 def without_gradient(student, batch, seed, ask, cap_bytes):
     """What is raised where parameters get no gradient and find_unused was not asked for."""
     wrapper = student.BucketedDDP

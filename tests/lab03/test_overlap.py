@@ -490,6 +490,33 @@ def test_what_nobody_used_keeps_its_value(student, rng):
             )
 
 
+@task("find_unused", holds=("stays",))
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_what_an_earlier_step_left_is_no_use(student, rng, world_size):
+    """Gradients that nobody clears, on each rank times its number + 1, and steps in which no rank
+    uses the right branch, and then the left one.   Oracle: what stood there before, its bits."""
+    asks = [[ask] * world_size for ask in (BOTH, LEFT, RIGHT)]
+    batches = [[normal(rng, 6, 12) for _ in range(world_size)] for _ in asks]
+    found = expect.returned(student.probe.with_leftovers(batches, asks, int(rng.integers(1000))))
+    for step, branch in ((1, "right"), (2, "left")):
+        for rank, rows in enumerate(found):
+            for name in (f"{branch}.weight", f"{branch}.bias"):
+                before, after = rows[step]["before"][name], rows[step]["after"][name]
+                what = f"{name}.grad in step {step} on rank {rank}"
+                expect.true(
+                    before is not None,
+                    because=f"{what}: all ranks used it in an earlier step, and nobody cleared it",
+                    observed="None" if before is None else None,
+                )
+                expect.equal(
+                    after,
+                    before,
+                    because="no rank used it in this step: what earlier ones left stays as it is, "
+                    "on each rank its own",
+                    what=what,
+                )
+
+
 @task("find_unused", gate=False, holds=("nobody_waits_for_ever", "zeros"))
 def test_a_rank_that_used_everything(student, rng):
     """Rank 0 uses every parameter, rank 1 does not, and then the other way round.   Oracle: DDP."""

@@ -162,7 +162,7 @@ def expect_counts(found, heads, q, k, v, causal, block_q, block_k) -> None:
             moved[name],
             want,
             because="a program loads its rows of q once and stores o and lse once, without padding",
-            what=f"elements of {name}",
+            what=f"elements that go through {name}",
         )
     for name in ("k_ptr", "v_ptr"):
         expect.within(
@@ -170,7 +170,7 @@ def expect_counts(found, heads, q, k, v, causal, block_q, block_k) -> None:
             walk.least_keys * D,
             walk.keys * D,
             because="a program loads a key block once, if one of its rows sees a key of it",
-            what=f"elements of {name}",
+            what=f"elements that go through {name}",
             unit=None,
         )
     expect.equal(

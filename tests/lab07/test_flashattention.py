@@ -29,7 +29,10 @@ TORCH_ONLY = (
 def no_library(seen: dict, min_flops: int) -> None:
     """The call made its own matrix products and used no attention kernel."""
     expect.equal(
-        seen["library"], [], because="the kernel that this task is about is yours to write"
+        seen["library"],
+        [],
+        because="the kernel that this task is about is yours to write",
+        what="attention kernels of the library that were called",
     )
     # einsum multiplies elementwise where a contracted axis has length 1
     least = math.floor(0.9 * min_flops)
@@ -212,7 +215,7 @@ def test_no_reduction_sees_more_than_a_block(student, rng):
         seen["widest"],
         8,
         because="a block must suffice: on the chip there is no room for the row",
-        what=f"entries behind one result of `{seen['widest_op']}`",
+        what=f"entries that one result of `{seen['widest_op']}` is made from",
         unit=None,
     )
     maxima = [at for at, name in enumerate(seen["order"]) if "max" in name]
@@ -602,7 +605,7 @@ def _expect_process_stays_small(peak):
             peak.growth_bytes,
             PROCESS_LIMIT,
             because="the process itself must not grow by S x S either",
-            what="growth of the process",
+            what="growth of the process's memory",
             unit="bytes",
         )
 
@@ -812,7 +815,7 @@ def test_exactly_the_tiles_without_a_visible_pair(student, S, S_kv, block_q, blo
         got,
         want,
         because="only the tile's last row against its first key decides: its lower left corner",
-        what=f"tiles of {block_q} x {block_k} in {S} x {S_kv}",
+        what=f"skipped, of the tiles of {block_q} x {block_k} in {S} x {S_kv}, row by row",
     )
 
 
@@ -873,7 +876,7 @@ def test_skipped_key_blocks_are_never_read(student, rng, S, S_kv):
         because="a key block that is skipped is not loaded; masking alone multiplies 0 by NaN",
         n=8 + S_kv,
         dtype="float32",
-        what="rows that see no NaN",
+        what="o, in the rows whose visible keys hold no NaN",
     )
 
 
@@ -1237,19 +1240,19 @@ def test_counts_equal_a_walk_of_the_loops(student, rng):
     cases.append((100, 64, 4 * 64 * 500))  # one block holds everything
     for case, got in zip(cases, student.map("io_model", cases), strict=True):
         S, D, M = case
-        what = f"S {S}, D {D}, M {M:,}"
+        what = f"elements moved, S {S:,}, D {D}, M {M:,}"
         standard, flash = _pair(got)
         expect.equal(
             standard,
             4 * S * S + 4 * S * D,
             because="the S x S matrix crosses HBM four times",
-            what=what,
+            what=f"standard, {what}",
         )
         expect.equal(
             flash,
             oracles.algorithm_1(S, D, math.ceil(M / (4 * D))),
             because="each of ceil(S / Bc) rounds reads Q, O, l, m and writes O, l, m",
-            what=what,
+            what=f"flash, {what}",
         )
 
 
@@ -1261,7 +1264,7 @@ def test_counts_are_exact_ints(student):
     # float quotients would be 4 instead of 5 rounds, and a Bc of 2^58 instead of 2^58 + 1
     cases += [(2**60 + 1, 1, 2**60), (2**60 + 4, 1, 2**60 + 1), (2**60 + 2, 3, 3 * 2**60 - 11)]
     for (S, D, M), got in zip(cases, student.map("io_model", cases), strict=True):
-        what = f"S {S:,}, D {D}, M {M:,}"
+        what = f"elements moved, S {S:,}, D {D}, M {M:,}"
         rounds = -(-S // -(-M // (4 * D)))
         standard, flash = _pair(got)
         ints = type(standard) is int and type(flash) is int
@@ -1378,7 +1381,7 @@ def test_the_process_does_not_hold_repeated_heads(student, rng):
             peak.growth_bytes,
             3 * REPEAT_UNIT,
             because="K and V repeated are 80 MiB",
-            what="growth of the process",
+            what="growth of the process's memory",
             unit="bytes",
         )
     o, _ = values(got, ("o", "lse"))
@@ -1472,8 +1475,8 @@ def test_each_worker_has_its_own_keys(student, rng, S_kv, num_splits):
     for keys in seen["keys"]:
         expect.true(
             tuple(keys) in workers,
-            because=f"a product has one worker's keys, and all of them: {n} in a row, from a "
-            f"multiple of {n} on, as far as there are {S_kv}",
+            because=f"each matrix product takes all keys of one worker: {n} neighbouring keys that "
+            f"start at a multiple of {n}, or what is left of the {S_kv} at the end",
             observed=f"keys {', '.join(str(key) for key in keys)} in one product",
         )
     o, _ = values(seen["result"], ("o", "lse"))
@@ -1488,7 +1491,10 @@ def test_no_worker_sees_the_others_keys(student, rng, S_kv, num_splits, n):
     q, k, v = qkv(rng, 1, 2, 2, 1, S_kv, 16)
     seen = student.probe.widest_product("split_kv_decode", (q, k, v, num_splits), {})
     expect.equal(
-        seen["library"], [], because="the kernel that this task is about is yours to write"
+        seen["library"],
+        [],
+        because="the kernel that this task is about is yours to write",
+        what="attention kernels of the library that were called",
     )
     if n > 1:  # einsum multiplies elementwise where an axis has length 1
         expect.within(

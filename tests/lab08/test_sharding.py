@@ -124,7 +124,7 @@ def test_state_is_a_slice_and_traffic_is_that_of_ddp(student, rng, shapes, world
             seen["held"],
             state_bytes,
             because="a slice that is a view keeps the whole buffer alive",
-            what=f"storages behind the moments on rank {rank}",
+            what=f"memory behind the moments on rank {rank}",
         )
         alive = seen["alive"]
         expect.within(
@@ -132,7 +132,7 @@ def test_state_is_a_slice_and_traffic_is_that_of_ddp(student, rng, shapes, world
             state_bytes,
             state_bytes + 64,
             because="between steps nothing else of the size of a parameter is alive",
-            what=f"what two steps left alive on rank {rank}, parameters and gradients apart",
+            what=f"memory left by two steps on rank {rank}, without parameters and gradients",
             unit="bytes",
         )
     for rank, seen in enumerate(found):
@@ -342,7 +342,7 @@ def test_the_two_halves_of_a_step(student, rng):
             dtype,
             because="reduce_gradients() gives this rank's slice of the mean over the ranks of the "
             "group; a gradient that is None counts as zeros",
-            what=f"slices in step {step + 1}, both ranks' end to end",
+            what=f"reduce_gradients() in step {step + 1}, both ranks' slices end to end",
         )
         for number, name in enumerate(("exp_avg", "exp_avg_sq")):
             _expect_near(
@@ -374,7 +374,7 @@ def test_the_two_halves_of_a_step(student, rng):
                 row["changed"],
                 "",
                 because="the gradient belongs to the caller",
-                what=f"what step_shard(grad) changed besides on rank {rank}",
+                what=f"what step_shard(grad) should not have changed on rank {rank}",
             )
 
 
@@ -520,7 +520,7 @@ def test_buckets_leave_during_backward(student, rng):
             left,
             [False] * len(left),
             because="when a bucket has left, its gradients are gone from .grad",
-            what=f".grad that is left after backward on rank {rank}, of the buckets that have gone",
+            what=f"whether .grad is left after backward on rank {rank}, in buckets that were sent",
         )
         expect.equal(
             row["payload"],
@@ -664,7 +664,8 @@ def test_buckets_leave_in_the_order_of_their_index(student, rng):
                 [[place, ready] for _, place, ready in row["sent"]],
                 [["backward", ready] for ready in due],
                 because="a bucket leaves with the gradient that completes it and all before it",
-                what=f"where each bucket left {where}, and how many gradients were there",
+                what=f"where each bucket was sent {where} (outside: not in backward), and how many "
+                "gradients had come",
             )
             expect.true(
                 row["cleared"], because="step() forgets the shards", observed="shards are left"
@@ -1180,7 +1181,8 @@ def test_gathers_run_beside_the_blocks_that_come_before(student, rng, prefetch):
                 sorted([block, *ahead]),
                 because=f"with prefetch={prefetch} the block that computes is whole, those that "
                 "are on their way have storage, and a block whose turn is over has none",
-                what=f"blocks with storage in block {block}'s {phase} on rank {rank}",
+                what=f"blocks that have storage for parameters in block {block}'s {phase}, "
+                f"rank {rank}",
             )
             expect.bytes(
                 running,
@@ -1323,7 +1325,7 @@ def test_dtypes_strides_and_several_outputs(student, rng):
             [False, False],
             because="the block was in this backward, so its trainable shard gets a gradient: zeros "
             "where no parameter has one",
-            what=f"whether the shards' .grad is None after a loss of output {output}",
+            what=f"whether the shards' .grad is None, by rank, after a loss of output {output}",
         )
         _expect_near(
             joined([row["grad"] for row in rows], 15),

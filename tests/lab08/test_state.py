@@ -77,7 +77,7 @@ def _expect_clipped(found, cases, members=None):
                 "once, padding never",
                 n=min(n, 64),
                 dtype="float32",
-                what=f"norm of {list(map(len, whole))} elements, as rank {rank} returned it",
+                what=f"norm of gradients of {list(map(len, whole))} elements, from rank {rank}",
             )
         for i, grad in enumerate(_rejoined(found, number, whole, members)):
             dtype = str(whole[i].dtype).removeprefix("torch.")
@@ -247,7 +247,7 @@ def test_one_bad_gradient_reaches_every_rank(student, rng):
             [rows[2 * number + 1]["raised"] for rows in found],
             ["RuntimeError"] * 3,
             because="who raises before the all-reduce leaves the others waiting in it",
-            what="raised with error_if_nonfinite",
+            what="raised with error_if_nonfinite=True, by rank",
         )
         because = "an error changes nothing"
         kept = _rejoined(found, 2 * number + 1, whole)[0]
@@ -501,7 +501,7 @@ def test_only_rank_0_receives(student, rng):
             sum(size for kind, size in row["calls"] if kind not in ("gather", "send")),
             1024,
             because=because + " to every rank, gather brings it to one",
-            what=f"payload of other collectives than gather on rank {rank}",
+            what=f"payload of collectives other than gather on rank {rank}",
             unit="bytes",
         )
         if seen["received_bytes"][rank] is not None:
@@ -527,7 +527,7 @@ def test_every_tensor_owns_its_memory(student, rng, world_size):
         expect.bytes(behind, nbytes, because=because, what=f"memory behind {name}")
     count = len(full["model"]) + 2 * len(run.names())
     because = "all that is saved but the step are tensors"
-    expect.equal(len(found[0]["behind"]), count, because=because, what="tensors")
+    expect.equal(len(found[0]["behind"]), count, because=because, what="tensors saved")
     expect.equal(
         found[0]["moved"],
         [],
@@ -749,7 +749,7 @@ def _expect_mastered(found, number, want, members=None):
                 row["changed"],
                 "",
                 because="the gradient belongs to the caller",
-                what=f"what step(grad) changed besides on rank {rank}",
+                what=f"what step(grad) should not have changed on rank {rank}",
             )
         master = torch.cat([row["master"][:n] for row, n in zip(rows, counts, strict=True)])
         expect.close(
@@ -831,7 +831,7 @@ def test_two_bytes_a_parameter_and_twelve_an_element_of_the_shard(student):
             120_000 + 1024,
             because="2 bytes a parameter on every rank; master and moments, 4 + 8, for the rank's "
             "own elements only",
-            what=f"alive on rank {rank} of 4",
+            what=f"memory of all tensors on rank {rank} of 4 after two steps",
             unit="bytes",
         )
 
@@ -937,7 +937,7 @@ def test_each_argument_and_both_moments(student, rng):
                 row["params"],
                 master.bfloat16(),
                 because="parameters are written in place, each the rounded master of its owner",
-                what=f"the memory of the parameters on rank {rank} after step {step + 1}",
+                what=f"parameters on rank {rank}, in their old memory, after step {step + 1}",
             )
 
 

@@ -286,6 +286,7 @@ class _Profile:
             "activities": sorted({a.name for a in self.activities}),
             "use_cuda": bool(self.use_cuda),
             "steps": self.step_num,
+            "asks": self.on_trace_ready is not None,
             "recorded": [list(trace) for trace in self.traces],
             "written": list(self.written.values()),
             "line": self.line,

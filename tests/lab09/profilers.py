@@ -1003,7 +1003,8 @@ def _one_profile(profile: dict, steps: int, line: int) -> Iterator[Fault]:
             "no Chrome trace of the recorded steps is written: on_trace_ready= gets a function "
             "that writes one, or export_chrome_trace comes at the end; a table is no trace"
         )
-        yield Fault("no trace", line, text)
+        asked = profile["asks"] or profile["written"]
+        yield Fault("no trace" if asked else "nobody asks", line, text)
 
 
 STAGES = (

@@ -90,7 +90,7 @@ def test_counters_and_clocks_are_chosen(student):
     _keep(profilers.counters, student, because)
 
 
-@task("commands", holds=("profiler", "schedule", "stepped", "no_warm_up", "written"))
+@task("commands", holds=("profiler", "schedule", "stepped", "no_warm_up", "any_later", "written"))
 def test_torch_profiler_has_a_schedule(student):
     """wait, warmup, active; step() in the loop; a trace written.
     Oracle: the signatures of torch.profiler.profile and schedule; Python's own parser."""

@@ -517,7 +517,8 @@ def test_what_is_no_event_is_refused(student, tmp_path):
         path = _write(tmp_path, "broken.json", {"traceEvents": [good, row]}, False)
         said = student.probe.refusal(path)
         why = "a row that is no event is a ValueError with the file's name: the file is broken"
-        expect.true(said is not None and "broken.json" in said, why, said or "load_trace returned")
+        said_of_it = said or f"load_trace returned; among its rows is {row!r}"
+        expect.true(said is not None and "broken.json" in said, why, said_of_it)
 
 
 COUNTED = {

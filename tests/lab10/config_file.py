@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import yaml
@@ -222,6 +223,7 @@ def fields(found: Config) -> None:
         if "other" in row["types"]:
             continue
         kinds = [kind for kind in row["types"] if kind in _NAMES]
+        value = found.values[name] = _as_an_argument(name, value, kinds)
         fits = any(
             isinstance(value, _NAMES[kind]) and (kind == "bool" or not isinstance(value, bool))
             for kind in kinds
@@ -236,6 +238,31 @@ def fields(found: Config) -> None:
         if "choices" in row and value not in row["choices"]:
             some = ", ".join(row["choices"][:6])
             raise found.fault(name, f"{name} is {value!r}, not one of {some} ...", "choice")
+
+
+# Of these vLLM takes 16k and 16K as well (its human_readable_int).
+_WITH_A_SUFFIX = ("max_model_len", "max_num_batched_tokens")
+_POWERS = "kmgt"
+
+
+def _as_an_argument(name: str, value: Any, kinds: list[str]) -> Any:
+    """`value` as vLLM has it: every value of the file becomes text of the command line, so that a
+    number in quotes is a number where a number is wanted."""
+    if not isinstance(value, str) or "str" in kinds or len(value) > 40:
+        return value
+    if "int" in kinds and re.fullmatch(r"[0-9]+", value):
+        return int(value)
+    if "float" in kinds and re.fullmatch(r"[0-9]+\.?[0-9]*|\.[0-9]+", value):
+        return float(value)
+    human = re.fullmatch(r"([0-9]+)(\.[0-9]+)?([kKmMgGtT])", value)
+    if name in _WITH_A_SUFFIX and human:
+        whole, part, suffix = human.groups()
+        power = 1 + _POWERS.index(suffix.lower())
+        if suffix.islower():
+            return int(Decimal(whole + (part or "")) * 1000**power)
+        if not part:
+            return int(whole) * 1024**power
+    return value
 
 
 def _kind(value: Any) -> str:

@@ -291,8 +291,7 @@ def test_vllms_decisions_over_thousands_of_steps(student):
                 case,
                 [step[:4] for step in mine],
                 [step[:4] for step in want],
-                f"{VLLM} did so with {case.config}; to see it: "
-                f"python tests/lab10/workloads.py {case.name}",
+                f"{VLLM} did so with {case.config}; {workloads.in_words(case.rows)}",
             )
 
 

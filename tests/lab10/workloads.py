@@ -184,6 +184,21 @@ def all_cases(number: int) -> Iterator[Case]:
         yield one_token_each(seed)
 
 
+def in_words(rows: list[Row], most: int = 4) -> str:
+    """The first requests of a workload, for a message."""
+    said = []
+    for number, row in enumerate(rows[:most]):
+        begin = f"request {row.parent}" if row.parent >= 0 else f"text {-row.parent}"
+        shared = f", the first {row.shared} those of {begin}" if row.shared else ""
+        salt = f", salt {row.salt!r}" if row.salt else ""
+        said.append(
+            f"request {number} comes before step {row.arrival}: {row.length} tokens{shared}, "
+            f"generates {row.out_tokens}{salt}"
+        )
+    more = len(rows) - most
+    return "; ".join(said) + (f"; and {more} more requests" if more > 0 else "")
+
+
 def _print(name: str) -> None:
     """One recorded workload, for eyes."""
     file = Path(__file__).resolve().parent / "vllm_steps.json.gz"

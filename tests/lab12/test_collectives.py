@@ -149,10 +149,9 @@ def test_limits(student):
         "alone_is_asked",
     ),
 )
-def test_groups_that_cannot_stand_are_refused(student):
-    """Another operation, 6 ranks on nodes of 4, 4 ranks that stand 8 a node, no ranks, a send among
-    3 and 4.   Oracle: the contract."""
-    for op, n, per_node in (
+@pytest.mark.parametrize(
+    ("op", "n", "per_node"),
+    [
         ("gossip", 4, 4),
         ("gossip", 1, 1),
         ("all_reduce", 6, 4),
@@ -167,6 +166,10 @@ def test_groups_that_cannot_stand_are_refused(student):
         ("all_gather", 0, 1),
         ("all_gather", 4, 0),
         ("send", 4, 4),
-    ):
-        with expect.raises(ValueError, f"{op} of {n} ranks, {per_node} a node, is none"):
-            student.coll_time(op, 1e6, n, per_node, ODD)
+    ],
+)
+def test_groups_that_cannot_stand_are_refused(student, op, n, per_node):
+    """Another operation, 6 ranks on nodes of 4, 4 ranks that stand 8 a node, no ranks, a send among
+    3 and 4.   Oracle: the contract."""
+    with expect.raises(ValueError, f"{op} of {n} ranks, {per_node} a node, is none"):
+        student.coll_time(op, 1e6, n, per_node, ODD)

@@ -298,11 +298,9 @@ def test_other_orders_keep_the_pipeline(student):
         "other_pipeline",
     ),
 )
-def test_grids_that_do_not_fit_are_refused(student):
-    """Eight experts' ranks on a stage of 4, an order that tears the pipelines apart, dense tokens.
-    Oracle: the contract; Megatron asserts the same pipeline groups."""
-    good = {"tp": 2, "dp": 4, "pp": 2}
-    for ep, etp, token, order in (
+@pytest.mark.parametrize(
+    ("ep", "etp", "token", "order"),
+    [
         (8, None, "ep", "tp-cp-ep-dp-pp"),
         (3, 1, "ep", "tp-cp-ep-dp-pp"),
         (2, None, "ep", "tp-cp-ep-pp-dp"),
@@ -315,6 +313,11 @@ def test_grids_that_do_not_fit_are_refused(student):
         (2, 0, "ep", "tp-cp-ep-dp-pp"),
         (-2, None, "ep", "tp-cp-ep-dp-pp"),
         (-2, -2, "edp", "tp-cp-ep-dp-pp"),
-    ):
-        with expect.raises(ValueError, f"EP {ep}, ETP {etp}, token {token}, order {order}"):
-            student.expert_groups(good, ep, etp, token, order)
+    ],
+)
+def test_grids_that_do_not_fit_are_refused(student, ep, etp, token, order):
+    """Eight experts' ranks on a stage of 4, an order that tears the pipelines apart, dense tokens.
+    Oracle: the contract; Megatron asserts the same pipeline groups."""
+    good = {"tp": 2, "dp": 4, "pp": 2}
+    with expect.raises(ValueError, f"EP {ep}, ETP {etp}, token {token}, order {order}"):
+        student.expert_groups(good, ep, etp, token, order)

@@ -85,7 +85,7 @@ def _judge_front(plans, model, cluster, gbs, exact=True):
             beaten.append(_described(plan))
     said = f"{len(beaten)} of {len(plans)}, the first {beaten[0]}" if beaten else "none"
     because = "another plan is at least as fast and as small, and better in one of them"
-    expect.equal(said, "none", because, "plans that another beats")
+    expect.equal(said, "none", because, "your plans that another plan beats")
     kept = set(plans)
     for plan, cost in oracle.front(model, cluster, gbs):
         if plan in kept:
@@ -155,9 +155,8 @@ def test_a_plan_may_fill_memory_to_the_last_byte(student):
             if spare:
                 expect.at_most(most, held - 1, because, "the fullest of your plans", "bytes")
             else:
-                expect.equal(
-                    most, held, because, f"bytes of the fullest of your plans, {held:.0f} free"
-                )
+                what = f"bytes on the fullest GPU of your plans (0: no plan), {held:,.0f} allowed"
+                expect.equal(most, held, because, what)
 
 
 @task(
@@ -359,7 +358,7 @@ def _parsed(words):
         start = launcher.parse_args(words[:middle])
         found = options.parse_args(words[middle + 1 :])
     except _Refused as refused:
-        because = "an argument parser ends at the first word that it does not know"
+        because = "an argument parser stops with an error at a word that it does not know"
         raise expect.Failure("property", [str(refused)], str(refused), because) from None
     given = {word.removeprefix("--") for word in words if word.startswith("--")}
     return (
@@ -481,7 +480,9 @@ def test_the_command_gives_the_plan_back(student, case):
     Oracle: argparse with Megatron-LM's names, and no abbreviations."""
     plan, model, cluster = COMMANDS[case]
     nodes, gpus, found, given = _parsed(student.emit(plan, model, cluster))
-    expect.equal((nodes, gpus), (cluster.nodes, cluster.gpus), "torchrun starts a rank a GPU")
+    because = "torchrun starts a rank a GPU"
+    sizes = "--nnodes and --nproc-per-node"
+    expect.equal((nodes, gpus), (cluster.nodes, cluster.gpus), because, sizes)
     whys = {
         "global-batch-size": "it counts the sequences of all ranks in a step; Megatron divides it "
         "by micro-batch size times DP itself",

@@ -87,6 +87,15 @@ PLANS = {
         H100_64,
     ),
 }
+# Two stages, of which one has most of the layers and the other a head. What is done again moves the
+# turn, from which the second is the slower: about 47,000 words with "full", 36,000 with "none".
+SLOWEST = {
+    "three layers, of which all are done again": (36_000, (3, 1), "full"),
+    "a head of more FLOPs, three layers of more seconds": (44_000, (3, 1), "full"),
+    "a head, and three layers of a longer backward": (51_000, (3, 1), "full"),
+    "a head of fewer FLOPs and more seconds": (39_000, (3, 1), "none"),
+    "a head that outweighs two layers": (64_000, (3, 1), "full"),
+}
 WHY = {
     "tp": "tensor parallelism talks twice a layer, in each pass, for each micro-batch",
     "cp": "the ring passes keys and values on, and in the backward their gradients home",
@@ -114,7 +123,7 @@ def _judge(ops, plan, model, cluster):
     for key, said in want.items():
         name, because = f"{said.axis} {said.kind}", WHY[said.axis]
         for op in got[key]:
-            expect.close(op.bytes, said.bytes, because, n=10, what=f"{name}, bytes of one")
+            expect.close(op.bytes, said.bytes, because, n=10, what=f"{name}, bytes of one call")
         count = sum(op.count_per_step for op in got[key])
         expect.equal(count, said.count, because, f"{name}, count_per_step")
         because = "the axis to the left has the smaller stride; a node is 8 ranks in a row"
@@ -222,7 +231,7 @@ def test_what_a_layer_sends_over_tp(student):
         expect.published(sent / 80 / 1e9, oracles.PUBLISHED["tp_comm_layer"])
     ops = [op for op in student.comm(plan, LLAMA3_70B, node) if op.axis == "tp"]
     because = "2 bytes x 8,192 tokens x 8,192 hidden, 4 times in each of 80 layers"
-    expect.equal({op.bytes for op in ops}, {2 * 8192 * 8192}, because, "bytes of one")
+    expect.equal({op.bytes for op in ops}, {2 * 8192 * 8192}, because, "bytes of one call")
     expect.equal(sum(op.count_per_step for op in ops), 320, because, "count_per_step")
 
 
@@ -347,6 +356,18 @@ def test_every_part_of_a_step(student, case):
     model, plan, cluster = PLANS[case]
     got = student.step_time(plan, model, cluster)
     oracle.same_parts(got, oracle.step(plan, model, cluster), RULES)
+
+
+@task("step_time", holds=("stage", "again", "compute"))
+@pytest.mark.parametrize("case", SLOWEST)
+def test_the_slowest_stage_is_that_of_seconds(student, case):
+    """Layers against a head, on both sides of the turn of seconds: neither FLOPs nor one pass, and
+    neither layers nor parameters, say which stage is the slowest.   Oracle: the second planner."""
+    vocab, layout, recompute = SLOWEST[case]
+    model = Model(4, 1024, 8, 8, 4096, vocab, 2048)
+    plan = Plan(1, 2, 1, 32, 1, 64, layout=layout, recompute=recompute)
+    got = student.step_time(plan, model, H100_64)
+    oracle.same_parts(got, oracle.step(plan, model, H100_64), RULES)
 
 
 @task(

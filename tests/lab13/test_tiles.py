@@ -278,42 +278,54 @@ def test_gradients_reach_both_tiles(student, rng):
         expect.close(got, want, because=because, n=4, dtype="float32", scale=5.0, what=name)
 
 
-NEGATIVE = "there is no ramp of -1 pixels"
-
-
-@task("blend", gate=False, holds=("negative", "shapes", "not_stretched", "shapes_without_a_ramp"))
-def test_tiles_that_do_not_fit_are_refused(student):
-    """A negative ramp; tiles with other rows, channels, images, axes; one of either side that could
-    be stretched to the other; all of it with a ramp and without.   Oracle: the contract."""
-    tile = np.zeros((2, 3, 6, 6), np.float32)
-    rows = "tiles side by side have the same rows"
+def _misfits():
+    """What `blend` refuses: shapes of prev and cur, extent, dim, and why, by a name."""
+    tile, rows = (2, 3, 6, 6), "tiles side by side have the same rows"
     ones = "a tile with one row, channel or image is not stretched to fit"
-    pairs = [
-        (tile[:, :, :5], tile, rows),
-        (tile, tile[:, :, :4], rows),
-        (tile[:, :2], tile, "tiles have the same channels"),
-        (tile[0], tile, "tiles have the same axes"),
-        (tile, tile[0], "tiles have the same axes"),
-        *((tile[:, :, :1], tile, ones), (tile, tile[:, :, :1], ones)),
-        *((tile[:, :1], tile, ones), (tile, tile[:, :1], ones)),
-        *((tile[:1], tile, ones), (tile, tile[:1], ones)),
-        (tile[:1, :, :, :2], tile, ones),
-    ]
-    for prev, cur, because in [(tile, tile, NEGATIVE), *pairs]:
-        for extent in (-1,) if because is NEGATIVE else (2, 0):
-            with expect.raises(ValueError, because=because):
-                student.blend(*_torch(prev, cur, extent, 3))
-    cube = np.zeros((4, 4, 4, 4), np.float32)
+    axes = "tiles have the same axes"
+    found = {"negative": (tile, tile, -1, 3, "there is no ramp of -1 pixels")}
+    pairs = {
+        "rows of prev": ((2, 3, 5, 6), tile, rows),
+        "rows of cur": (tile, (2, 3, 4, 6), rows),
+        "channels": ((2, 2, 6, 6), tile, "tiles have the same channels"),
+        "axes of prev": (tile[1:], tile, axes),
+        "axes of cur": (tile, tile[1:], axes),
+        "one row of prev": ((2, 3, 1, 6), tile, ones),
+        "one row of cur": (tile, (2, 3, 1, 6), ones),
+        "one channel of prev": ((2, 1, 6, 6), tile, ones),
+        "one channel of cur": (tile, (2, 1, 6, 6), ones),
+        "one image of prev": ((1, 3, 6, 6), tile, ones),
+        "one image of cur": (tile, (1, 3, 6, 6), ones),
+        "one narrow image of prev": ((1, 3, 6, 2), tile, ones),
+    }
+    for name, (prev, cur, because) in pairs.items():
+        for extent in (2, 0):
+            found[f"{name}, extent {extent}"] = (prev, cur, extent, 3, because)
+    cube = (4, 4, 4, 4)
     for dim, axis in itertools.permutations(range(4), 2):
         because = f"tiles blended along axis {dim} agree along axis {axis}"
         for length in (3, 1):
-            prev, cur = cube.take(range(length), axis), cube
-            for pair in ((prev, cur, 2, dim), (cur, prev, 2, dim - 4)):
-                with expect.raises(ValueError, because=because):
-                    student.blend(*_torch(*pair))
-    for prev, cur in ((cube, cube[0]), (cube[0], cube)):
-        with expect.raises(ValueError, because="tiles have the same axes"):
-            student.blend(*_torch(prev, cur, 2, 0))
+            other = tuple(length if place == axis else 4 for place in range(4))
+            name = f"{length} of 4 along {axis}, blended along"
+            found[f"prev has {name} {dim}"] = (other, cube, 2, dim, because)
+            found[f"cur has {name} {dim - 4}"] = (cube, other, 2, dim - 4, because)
+    found["no axis 0 of prev"] = (cube[1:], cube, 2, 0, axes)
+    found["no axis 0 of cur"] = (cube, cube[1:], 2, 0, axes)
+    return found
+
+
+MISFITS = _misfits()
+
+
+@task("blend", gate=False, holds=("negative", "shapes", "not_stretched", "shapes_without_a_ramp"))
+@pytest.mark.parametrize("case", MISFITS)
+def test_tiles_that_do_not_fit_are_refused(student, case):
+    """A negative ramp; tiles with other rows, channels, images, axes; one of either side that could
+    be stretched to the other; all of it with a ramp and without.   Oracle: the contract."""
+    prev, cur, extent, dim, because = MISFITS[case]
+    tiles = [np.zeros(shape, np.float32) for shape in (prev, cur)]
+    with expect.raises(ValueError, because=because):
+        student.blend(*_torch(*tiles, extent, dim))
 
 
 def _torch(prev, cur, extent, dim):

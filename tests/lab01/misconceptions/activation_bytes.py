@@ -118,6 +118,16 @@ activations_of_the_config_s_heads = lines(
 )
 
 
+activations_of_the_config_s_head_dim = lines(
+    """The formula's layer is a GPT's: Q, K, V and the projection's input are hidden_size wide
+    each, whatever the config's head_dim and key/value heads are.""",
+    (
+        "split = (2 + 2 + 2 + 2 + 8 + 8) * sbh",
+        "split = (2 + 8 + 8) * sbh + 3 * 2 * seq * batch * heads * config.head_dim",
+    ),
+)
+
+
 activations_of_kv_heads = lines(
     """Every *query* head has its probabilities: a is num_attention_heads, also where key/value
     heads are fewer.""",

@@ -131,3 +131,23 @@ class LibraryCheckpoint:
         from torch.utils.checkpoint import checkpoint
 
         return checkpoint(fn, *tensors, use_reentrant=False, preserve_rng_state=preserve_rng)
+
+
+every_output_has_a_gradient = lines(
+    """Every output is handed to backward, with zeros where the loss sends nothing; but an output
+    that is an integer or detached has no gradient, and autograd refuses it. Hand on only outputs
+    that require a gradient and got one.""",
+    (
+        """        used = [
+            (out, g)
+            for out, g in zip(outputs, grads, strict=True)
+            if g is not None and out.requires_grad
+        ]
+""",
+        """        used = [
+            (out, torch.zeros_like(out) if g is None else g)
+            for out, g in zip(outputs, grads, strict=True)
+        ]
+""",
+    ),
+)

@@ -199,3 +199,20 @@ class LibraryScaler(torch.amp.GradScaler):
         clean = not any(float(number) for number in found)
         super().step(opt)
         return clean
+
+
+OVERFLOWS = """Whether a gradient is finite is read from one number made of all its elements, its
+norm or its sum; that overflows where the elements are large and finite, and a clean step is
+skipped. Ask each element."""
+
+judges_by_the_norm = lines(
+    OVERFLOWS,
+    ("torch.isfinite(p.grad).all()", "torch.isfinite(p.grad.norm())"),
+    gate=False,
+)
+
+judges_by_the_sum = lines(
+    OVERFLOWS,
+    ("torch.isfinite(p.grad).all()", "torch.isfinite(p.grad.sum())"),
+    gate=False,
+)

@@ -125,3 +125,24 @@ arguments_by_position_only = lines(
     passed as `out=` is taken for a new one. Look through args and kwargs.""",
     ("tree_leaves((args, kwargs))", "tree_leaves(args)"),
 )
+
+bytes_of_the_tensor = lines(
+    """What is counted are the elements of the tensor that is seen first, not the bytes of its
+    storage: a view keeps the whole of the buffer alive that it shows a part of.""",
+    ("[kind, storage.nbytes(), self.now]", "[kind, tensor.nbytes, self.now]"),
+    gate=False,
+)
+
+the_last_of_equal_moments = lines(
+    """Of several moments with equally many bytes the last is told; a peak is the first moment at
+    which most bytes were alive. Change the row only where the sum is higher.""",
+    ("if sum(total.values()) > highest", "if sum(total.values()) >= highest"),
+    gate=False,
+)
+
+single_results_only = lines(
+    """An operator's result is followed only if it is a single tensor; what stands in a tuple or a
+    list (a sort gives two, a foreach operator many) is memory as well.""",
+    ("for leaf in tree_leaves(out):", "for leaf in [out]:"),
+    gate=False,
+)

@@ -103,3 +103,16 @@ refuses_a_plan_without_wait = lines(
     """A plan with wait or warmup of 0 is refused; only repeat and active must be at least 1.""",
     ("if repeat < 1 or active < 1:", "if min(wait, warmup, active, repeat) < 1:"),
 )
+
+threads_by_number_only = lines(
+    """An operator of another process is taken for a child because its thread has the same number;
+    a thread is known by its process and its number together.""",
+    ('(op.get("pid"), op.get("tid"))', 'op.get("tid")'),
+)
+
+sorts_by_beginnings_alone = lines(
+    """Operators that begin together are nested in the order of the file, so an inner one that
+    stands first becomes the outer one: of two that begin together, the longer is outside.""",
+    ('key=lambda event: (event["ts"], -event["dur"]),', 'key=lambda event: event["ts"],'),
+    gate=False,
+)

@@ -10,13 +10,33 @@ only_the_documented_name = lines(
 )
 
 requested_of_everything = lines(
-    """requested counts free blocks as well: what was once asked for there is history.""",
+    """requested counts blocks that no tensor uses as well, free and pending ones: what was once
+    asked for there is history.""",
+    (
+        """            if state == "active_allocated":
+                requested += block["requested_size"]
+            elif""",
+        """            requested += block["requested_size"]
+            if""",
+    ),
+)
+
+requested_of_pending_blocks = lines(
+    """requested counts blocks that wait for another stream as well: they are freed, and what was
+    once asked for there is history.""",
     (
         """            if state == "active_allocated":
                 requested +=""",
         """            if state != "inactive":
                 requested +=""",
     ),
+)
+
+pending_is_free = lines(
+    """free and largest_free count whatever no tensor uses, pending blocks too; another stream still
+    works on these, so they cannot be given away yet. Only inactive blocks are free.""",
+    ('            elif state == "inactive":\n', "            else:\n"),
+    ('free=sizes["inactive"],', 'free=sum(sizes.values()) - sizes["active_allocated"],'),
 )
 
 reserved_is_what_is_used = lines(

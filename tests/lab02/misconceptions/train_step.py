@@ -205,3 +205,11 @@ loss_by_way_of_the_scaled_one = lines(
     ("StepStats(loss.item(),", "StepStats(loss.item() / factor,"),
     gate=False,
 )  # fmt: skip
+
+skipped_by_what_step_returns = lines(
+    """A step is called skipped because scaler.step(opt) returned nothing; GradScaler gives back
+    what the optimizer's own step returned, which is None for a step that was taken, too. What
+    tells is the scale: compare it before and after.""",
+    ("    scaler.step(opt)\n", "    taken = scaler.step(opt)\n"),
+    ("scaler.get_scale() < before", "not taken"),
+)

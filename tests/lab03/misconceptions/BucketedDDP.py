@@ -112,3 +112,18 @@ nobody_waits = lines(
     gradients: the end of backward must wait and write the means back.""",
     ("queue_callback(self._on_backward_end)", "queue_callback(lambda: None)"),
 )
+
+exchanges_in_training_mode_only = lines(
+    """The mode of the module is asked where the forward decides on an exchange; eval() changes
+    dropout and batch statistics, and gradients come and travel as before. What counts is whether
+    gradients are on.""",
+    ("if torch.is_grad_enabled():", "if self.training:"),
+    gate=False,
+)
+
+divides_by_the_world_size = lines(
+    """Each gradient is divided by world_size; x / 3 and x times 1 / 3 are different floats, and the
+    contract, like DDP's reducer, multiplies by the reciprocal.""",
+    ("flat.mul_(1 / dist.get_world_size())", "flat.div_(dist.get_world_size())"),
+    gate=False,
+)

@@ -56,3 +56,19 @@ equal_parts = block(
         size += tensor_bytes
     return [bucket for bucket in buckets if bucket]""",
 )
+
+caps_are_used_up = block(
+    """Caps are taken off the caller's list as buckets are closed: the buckets are right, but the
+    next call with that list has other caps. Read the list, and leave it as it was.""",
+    """
+    buckets, size = [[]], 0
+    cap = caps.pop(0) if len(caps) > 1 else caps[0]
+    for index, tensor_bytes in enumerate(nbytes):
+        buckets[-1].append(index)
+        size += tensor_bytes
+        if size >= cap:
+            buckets.append([])
+            size = 0
+            cap = caps.pop(0) if len(caps) > 1 else caps[0]
+    return [bucket for bucket in buckets if bucket]""",
+)

@@ -1,4 +1,5 @@
-from grader.suite import lines
+from grader.lab.skeleton import changed
+from grader.suite import lines, misconception
 
 buckets_that_are_not_full_never_leave = lines(
     """Rank 1 waits for a bucket rank 0 will never fill.""",
@@ -44,3 +45,23 @@ the_mean_is_over_the_users = lines(
         "        return {p for p, count",
     ),
 )
+
+what_is_there_counts_as_use = lines(
+    """A parameter counts as used because there is something in its `.grad`, which an earlier step
+    may have left there. Used is what got a gradient in this backward, or in one under no_sync
+    before it.""",
+    ("[p in self.fresh for p in params]", "[p.grad is not None for p in params]"),
+)
+
+
+@misconception(file="train_ddp.py", gate=False)
+def each_forward_forgets(text):
+    """The record of used parameters begins anew at each forward, so what was used under no_sync
+    only counts as unused and its sum is never averaged. It begins anew after an exchange."""
+    return changed(
+        text,
+        (
+            "            self.callback_queued = False\n",
+            "            self.callback_queued = False\n            self.fresh.clear()\n",
+        ),
+    )

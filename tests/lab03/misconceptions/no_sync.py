@@ -24,3 +24,36 @@ it_changes_nothing = lines(
     bytes.""",
     ("before, self.synced = self.synced, False", "before = self.synced"),
 )
+
+not_after_an_error = lines(
+    """What held before is put back only when the block ends well; an error in it skips that line,
+    and from then on no gradient is exchanged. Put it back in a finally.""",
+    (
+        "        try:\n            yield\n        finally:\n            self.synced = before\n",
+        "        yield\n        self.synced = before\n",
+    ),
+    gate=False,
+)
+
+always_on_afterwards = lines(
+    """The end of a block switches the exchange on, whatever held before: an inner block then ends
+    the outer one, too. Put back what held when the block began.""",
+    ("before, self.synced = self.synced, False", "self.synced = False"),
+    ("            self.synced = before\n", "            self.synced = True\n"),
+    gate=False,
+)
+
+
+@misconception(file="train_ddp.py")
+def evaluations_decide(text):
+    """A forward under torch.no_grad() decides as well, although no backward belongs to it: an
+    evaluation between a forward and its backward changes what that backward exchanges. Only a
+    forward with gradients decides."""
+    return changed(
+        text,
+        (
+            "        if torch.is_grad_enabled():\n            self.active = self.synced  #",
+            "        self.active = self.synced\n"
+            "        if torch.is_grad_enabled():\n            pass  #",
+        ),
+    )

@@ -78,3 +78,28 @@ calls_the_library = block(
     world_size = dist.get_world_size(group)
     return 2 * (world_size - 1) * (flat.numel() * flat.element_size() // world_size)""",
 )
+
+gathers_its_own_number_first = lines(
+    """The all-gather begins with the chunk of the rank's own number, which is not finished: after
+    W - 1 steps that add, rank r holds the sum of the chunk that it received last. Follow one chunk
+    round the ring to see which.""",
+    (
+        "chunks[(rank + 1 - step) % world_size], chunks[(rank - step) % world_size])",
+        "chunks[(rank - step) % world_size], chunks[(rank - step - 1) % world_size])",
+    ),
+)
+
+bytes_from_a_formula = lines(
+    """The bytes are computed as 2 (W - 1) / W of the tensor; where W does not divide N, chunks
+    differ by an element, and ranks send different numbers of bytes. Count what is sent.""",
+    (
+        "    return sent\n",
+        "    return 2 * (world_size - 1) * flat.numel() * flat.element_size() // world_size\n",
+    ),
+)
+
+chunks_that_are_missing = lines(
+    """torch.chunk may give fewer than W chunks (one of 1 element, say), and some ranks then find
+    none to send: cut into W chunks, of which some may be empty.""",
+    ("flat.tensor_split(world_size)", "flat.chunk(world_size)"),
+)

@@ -42,3 +42,23 @@ never_drops = lines(
     """drop_last is ignored: rows are repeated where the end of the order should be left out.""",
     ("n // world_size if drop_last else -(-n // world_size)", "-(-n // world_size)"),
 )
+
+filled_up_once = lines(
+    """The list is appended to itself once, which is too short when there are fewer than half as
+    many rows as ranks: some ranks get no row. Repeat it as often as it takes.""",
+    (
+        "[order[i % n] for i in range(each * world_size)]",
+        "(order + order)[: each * world_size]",
+    ),
+)
+
+seeds_every_draw = lines(
+    """The order is drawn from torch's global generator, seeded for it: every other draw of the
+    program, dropout's too, then begins anew in each epoch. The order needs a generator of its
+    own.""",
+    (
+        "generator = torch.Generator().manual_seed(seed + epoch)",
+        "torch.manual_seed(seed + epoch)",
+    ),
+    ("torch.randperm(n, generator=generator)", "torch.randperm(n)"),
+)

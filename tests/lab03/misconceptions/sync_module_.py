@@ -49,3 +49,32 @@ memory_is_sent_as_it_lies = lines(
     ("            tensor.copy_(dense)\n", ""),
     gate=False,
 )
+
+BOTH_WAYS = """Every rank puts something into an all-reduce, zeros in the end, so that the sum is
+src's: that sends about twice the bytes, for all ranks but src have nothing to give. One rank sends
+and the others receive: a broadcast."""
+
+zeros_are_added = lines(
+    BOTH_WAYS,
+    (
+        "            dense = tensor.contiguous()  # a backend sends memory as it lies there\n"
+        "            dist.broadcast(dense, src=src)\n",
+        "            dense = tensor.contiguous()\n"
+        "            if dist.get_rank() != src:\n"
+        "                dense = tensor.new_zeros(tensor.shape)\n"
+        "            wire = dense.view(torch.uint8) if dense.dtype == torch.bool else dense\n"
+        "            dist.all_reduce(wire)\n",
+    ),
+)
+
+times_zero = lines(
+    """What the other ranks hold is multiplied by 0 and all-reduced; 0 times NaN or infinity is NaN,
+    so it reaches every rank, and all of them send. Only src gives.""",
+    (
+        "            dense = tensor.contiguous()  # a backend sends memory as it lies there\n"
+        "            dist.broadcast(dense, src=src)\n",
+        "            dense = tensor.contiguous() * (dist.get_rank() == src)\n"
+        "            wire = dense.view(torch.uint8) if dense.dtype == torch.bool else dense\n"
+        "            dist.all_reduce(wire)\n",
+    ),
+)

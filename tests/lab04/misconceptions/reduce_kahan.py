@@ -6,6 +6,18 @@ kahan_without_a_rest = lines(
     ("rest = y - (t - sum);", "rest = 0.0f;"),
 )
 
+kahan_among_the_threads_only = lines(
+    """Only the merging of threads keeps a rest: a thread's own elements are added plainly, and what
+    such an addition cuts off nobody gets back. Keep the rest from a thread's first element on.""",
+    ("add(sum, rest, in[i]);", "sum += in[i];"),
+)
+
+kahan_rest_has_the_wrong_sign = lines(
+    """The rest has the wrong sign for what is done with it: (t - sum) - y is what t has too much,
+    so it is subtracted from the next element; added, it makes each error twice as large.""",
+    ("rest = y - (t - sum);", "rest = (t - sum) - y;"),
+)
+
 kahan_with_a_threshold = lines(
     """A rest is small beside its sum, not beside a fixed number: where the elements are tiny, so
     are their rests, and they count.""",

@@ -79,6 +79,14 @@ strided_every_thread_adds_the_sum = lines(
     (_ATOMIC, "atomicAdd(out, sdata[0]);"),
 )
 
+strided_counts_pairs_by_halving = lines(
+    """The number of pairs is rounded down: blockDim.x / (2 * s) leaves out the last pair where
+    2 * s does not divide blockDim.x, as in a block of 96. Ask whether a pair's second half exists,
+    not how many pairs there are.""",
+    ("if (index + s < blockDim.x)", "if (tid < blockDim.x / (2 * s))"),
+    gate=False,
+)
+
 strided_partner_behind_the_block = lines(
     """In a block of 96 threads not every pair has its second half: ask whether index + s is still
     below blockDim.x before you read that element.""",

@@ -19,27 +19,28 @@ def writes_only(row_bytes):
     ]
 
 
-@misconception()
-def chunks_may_part(row_bytes):
-    """Swizzles with a base below 4 are among these; they exchange bytes within a chunk of 16,
+_PARTS = """Swizzles with a base below 4 are among these; they exchange bytes within a chunk of 16,
     which a 16-byte access must find together and in order."""
-    from itertools import product
 
-    size = 32 * row_bytes
-    lanes_of = [range(start, start + 128, 16) for start in range(0, size, 128)]
-    lanes_of += [
-        range(start + chunk, start + chunk + 8 * row_bytes, row_bytes)
-        for start in range(0, size, 8 * row_bytes)
-        for chunk in range(0, row_bytes, 16)
-    ]
-    return [
-        (bits, base, shift)
-        for bits, base, shift in product(range(5), range(7), range(1, 7))
-        if all(
-            conflict_degree([swizzled(a, bits, base, shift) // 16 * 16 for a in lanes], 16) == 1
-            for lanes in lanes_of
-        )
-    ]
+_NO_GUARD = (
+    "        if bits and base < 4:\n            return False  # bytes of a chunk would part\n",
+    "",
+)
+
+chunks_may_part = lines(
+    _PARTS,
+    _NO_GUARD,
+    ("swizzled(a, bits, base, shift) for", "swizzled(a, bits, base, shift) // 16 * 16 for"),
+)
+
+first_words_may_part = lines(
+    _PARTS,
+    _NO_GUARD,
+    (
+        "[swizzled(a, bits, base, shift) for a in lanes], 16)",
+        "[swizzled(a, bits, base, shift) // 4 * 4 for a in lanes], 4)",
+    ),
+)
 
 
 @misconception()

@@ -12,8 +12,8 @@ a_sum_instead_of_the_mean = lines(
 )
 
 ignored_label_as_an_index = lines(
-    """The logit of the label is loaded for ignored rows, too: -100 is not a column, it lies before the
-    row. Switch the load off where the label is ignore_index.""",
+    """The logit of the label is loaded for ignored rows, too: -100 is not a column, it lies before
+    the row. Switch the load off where the label is ignore_index.""",
     ("label * logits_stride_v, mask=counted, other=0.0)", "label * logits_stride_v)"),
 )
 
@@ -123,13 +123,20 @@ labels_are_one_apart = lines(
     ("labels_ptr + row * labels_stride", "labels_ptr + row"),
 )
 
+_16_BITS = """The label is held in 16 bits: beyond 32,767 it becomes another column, or lies before
+    the row. A vocabulary has 100,000 and more."""
+
 labels_in_16_bits = lines(
-    """The label is held in 16 bits: beyond 32,767 it becomes another column, or lies before the
-    row. A vocabulary has 100,000 and more.""",
+    _16_BITS,
     (
         "label = tl.load(labels_ptr + row * labels_stride)",
         "label = tl.load(labels_ptr + row * labels_stride).to(tl.int16)",
     ),
+)
+
+labels_in_15_bits = lines(
+    _16_BITS,
+    ("label * logits_stride_v", "label % 32768 * logits_stride_v"),
 )
 
 log_of_the_probability = lines(

@@ -39,6 +39,15 @@ dropout_block_of_1024 = lines(
     ),
 )
 
+dropout_backward_block_of_1024 = lines(
+    """The backward's block has 1,024 lanes whatever the row, unlike the forward's: of a longer row
+    the rest has no part in the sum and gets no gradient. BLOCK is the same in both.""",
+    (
+        "M, N = p.shape\n    block = triton.next_power_of_2(N)",
+        "M, N = p.shape\n    block = 1024",
+    ),
+)
+
 dropout_backward_over_p = lines(
     """The gradient is written over p where p is contiguous: p is the caller's. Make dx a new
     tensor.""",

@@ -194,6 +194,13 @@ false_becomes_minus_1e9 = lines(
     ('s = tl.where(mask != 0, s, -float("inf"))', "s = tl.where(inside & (mask == 0), -1e9, s)"),
 )
 
+false_and_padding_become_minus_1e9 = lines(
+    """Hidden logits get -1e9 instead of -inf, and so do the lanes beyond the row, whose mask is
+    loaded as 0: in a row that sees nothing all of them are equally far down, and the lanes beyond
+    it share the weight, too.""",
+    ('s = tl.where(mask != 0, s, -float("inf"))', "s = tl.where(mask != 0, s, -1e9)"),
+)
+
 low_rows_see_nothing = lines(
     """A row whose maximum is very low is taken for one that sees nothing; only a maximum of -inf
     says that, and any other is subtracted.""",

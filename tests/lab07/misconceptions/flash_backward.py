@@ -13,8 +13,8 @@ d_of_the_tile_alone = lines(
 )
 
 d_in_16_bits = lines(
-    """D = rowsum(do * o) is rounded to 16 bits, and then taken from dp, which is nearly as large;
-    what is left is mostly the rounding.""",
+    """D = rowsum(do * o) is rounded to 16 bits, and then subtracted from dp, which is nearly as
+    large; what is left is mostly the rounding.""",
     (
         "delta = (do.to(wide) * o.to(wide)).sum(dim=-1)",
         "delta = (do * o).sum(dim=-1).to(wide)",
@@ -42,8 +42,8 @@ scale_for_dk_alone = lines(
 )
 
 the_scale_of_the_caller_is_ignored = lines(
-    """The scale is always 1/sqrt(D); a scale that is given takes its place, here as in the
-    forward.""",
+    """The scale here is always 1/sqrt(D); a scale that the caller gives takes its place, in the
+    backward as in the forward.""",
     ("1 / math.sqrt(D) if scale is None else scale", "1 / math.sqrt(D)"),
 )
 
@@ -86,21 +86,21 @@ a_row_without_keys_explodes = lines(
 )
 
 sums_in_the_dtype_of_the_inputs = lines(
-    """dk and dv (or dq) are added up in the 16 bits of the inputs: each of many tiles is rounded
-    away in part. Add in float32, and round once, at the end.""",
+    """dq, dk or dv is summed in the 16 bits of the inputs, so each tile's part is rounded when it
+    is added. Sum in float32, and round once, at the end.""",
     ("dk = k.new_zeros(k.shape, dtype=wide)", "dk = k.new_zeros(k.shape)"),
     ("dv = v.new_zeros(v.shape, dtype=wide)", "dv = v.new_zeros(v.shape)"),
 )
 
 dq_in_the_dtype_of_the_inputs = lines(
-    """dk and dv (or dq) are added up in the 16 bits of the inputs: each of many tiles is rounded
-    away in part. Add in float32, and round once, at the end.""",
+    """dq, dk or dv is summed in the 16 bits of the inputs, so each tile's part is rounded when it
+    is added. Sum in float32, and round once, at the end.""",
     ("q_grouped.new_zeros(q_grouped.shape, dtype=wide)", "q_grouped.new_zeros(q_grouped.shape)"),
 )
 
 all_sums_in_the_dtype_of_the_inputs = lines(
-    """dk and dv (or dq) are added up in the 16 bits of the inputs: each of many tiles is rounded
-    away in part. Add in float32, and round once, at the end.""",
+    """dq, dk or dv is summed in the 16 bits of the inputs, so each tile's part is rounded when it
+    is added. Sum in float32, and round once, at the end.""",
     ("q_grouped.new_zeros(q_grouped.shape, dtype=wide)", "q_grouped.new_zeros(q_grouped.shape)"),
     ("dk = k.new_zeros(k.shape, dtype=wide)", "dk = k.new_zeros(k.shape)"),
     ("dv = v.new_zeros(v.shape, dtype=wide)", "dv = v.new_zeros(v.shape)"),
@@ -143,8 +143,8 @@ def all_probabilities_are_kept(q, k, v, o, lse, do, block_q, block_k, causal=Fal
 
 @misconception()
 def autograd_of_the_naive_forward(q, k, v, o, lse, do, block_q, block_k, causal=False, scale=None):
-    """The forward is run again under autograd, which saves the S x S probabilities (and more) for
-    its backward."""
+    """The forward is run again under autograd instead of computing from the given o and lse; that
+    saves the S x S probabilities (and more) for its backward."""
     with torch.enable_grad():
         leaves = [x.detach().double().requires_grad_() for x in (q, k, v)]
         out = naive_attention(*leaves, causal, scale)
@@ -154,8 +154,8 @@ def autograd_of_the_naive_forward(q, k, v, o, lse, do, block_q, block_k, causal=
 
 
 products_of_d_in_16_bits = lines(
-    """do * o is multiplied in 16 bits and only then made wide: each product of D is rounded, and D
-    is taken from dp, which is nearly as large.""",
+    """do * o is multiplied in 16 bits and cast to float32 only afterwards: each product that D sums
+    is rounded, and D is subtracted from dp, which is nearly as large.""",
     (
         "delta = (do.to(wide) * o.to(wide)).sum(dim=-1)",
         "delta = (do * o).to(wide).sum(dim=-1)",

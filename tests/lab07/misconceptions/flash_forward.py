@@ -12,8 +12,8 @@ lse_without_the_maximum = lines(
 )
 
 o_is_normalised_in_every_block = lines(
-    """The accumulator is divided by l after every key block and again at the end; as long as keys
-    are to come it must stay a plain sum.""",
+    """The accumulator is divided by l after every key block and again at the end; until the last
+    block it must stay a sum that is not normalised.""",
     (
         "            m = m_new\n",
         "            m = m_new\n            acc = acc / l.masked_fill(l == 0, 1.0)[..., None]\n",
@@ -70,7 +70,7 @@ tiles_are_masked_from_the_first_key = lines(
 )
 
 the_scale_of_the_call_is_ignored = lines(
-    """The scale is always 1/sqrt(D); a scale that is given takes its place.""",
+    """The scale here is always 1/sqrt(D); a scale that the caller gives takes its place.""",
     ("1 / math.sqrt(D) if scale is None else scale", "1 / math.sqrt(D)"),
 )
 
@@ -108,8 +108,8 @@ the_accumulator_has_the_dtype_of_q = lines(
 )
 
 tiles_in_16_bits = lines(
-    """Scores and statistics are kept in the 16 bits of the inputs: near 60 bfloat16 numbers are 1/4
-    apart, and exp makes 28 % of that.""",
+    """Scores and statistics are kept in the 16 bits of the inputs: near 60, neighbouring bfloat16
+    numbers are 1/4 apart, and exp turns 1/4 into a factor of 1.28.""",
     ("wide, group = statistics_dtype(q)", "wide, group = q.dtype"),
 )
 
@@ -131,8 +131,8 @@ one_block_of_rows_against_all_keys = lines(
 )
 
 key_blocks_of_a_size_of_their_own = lines(
-    """Keys go by in blocks of a fixed size; how many fit on the chip is the caller's to say, with
-    block_k.""",
+    """Keys are read in blocks of a fixed size; the caller says with block_k how many fit on the
+    chip.""",
     (
         "    for i in range(0, S, block_q):\n",
         "    block_k = 64\n    for i in range(0, S, block_q):\n",

@@ -6,8 +6,8 @@ ASKS = "flash_forward_skips(i, i_stop, j, j_stop, S, S_kv)"
 
 @misconception(replaces="flash_forward")
 def tiles_are_masked_but_not_skipped(q, k, v, block_q, block_k, causal=False, scale=None):
-    """flash_forward does not ask: hidden tiles are loaded, multiplied and then masked away, which
-    is twice the work."""
+    """flash_forward does not call flash_forward_skips: hidden tiles are loaded, multiplied and then
+    masked away, which is twice the work."""
     S, S_kv, off = q.shape[2], k.shape[2], k.shape[2] - q.shape[2]
     o, lse = torch.zeros_like(q), q.new_zeros(q.shape[:3])
     for i in range(0, S, block_q):
@@ -41,8 +41,8 @@ the_diagonal_is_skipped = lines(
 )
 
 the_first_row_decides = lines(
-    """The tile's first row is asked; the LAST row sees furthest, and if it sees the first key the
-    tile is needed.""",
+    """The tile's first row decides here; the LAST row sees furthest, and if it sees the first key
+    the tile is needed.""",
     ("return k_start > (q_stop - 1) + (S_kv - S)", "return k_start > q_start + S_kv - S"),
 )
 
@@ -52,8 +52,8 @@ the_offset_is_forgotten = lines(
 )
 
 the_last_key_decides = lines(
-    """The tile's last key is asked; the tile is needed as soon as its last row sees the FIRST one,
-    its lower left corner.""",
+    """The tile's last key decides here; the tile is needed as soon as its last row sees the FIRST
+    one, its lower left corner.""",
     ("return k_start > (q_stop - 1) + (S_kv - S)", "return k_stop - 1 > (q_stop - 1) + (S_kv - S)"),
 )
 
@@ -84,8 +84,8 @@ def skips_equal_lengths_only(text):
 
 
 offset_is_never_negative = lines(
-    """S_kv - S is held at 0 or above; with more queries than keys it is negative: the first
-    S - S_kv rows see nothing, and their tiles are skipped.""",
+    """S_kv - S is clamped to 0 or more; with more queries than keys it is negative: the first S -
+    S_kv rows see nothing, and their tiles are skipped.""",
     ("(q_stop - 1) + (S_kv - S)", "(q_stop - 1) + max(0, S_kv - S)"),
 )
 

@@ -55,7 +55,7 @@ kernel_lse_in_base_two = lines(
 )
 
 exp2_without_log2_e = lines(
-    """exp2(x) is no exp(x): exp(x) = exp2(x * log2(e)), and that factor, 1.4427, is missing.""",
+    """exp2(x) is not exp(x): exp(x) = exp2(x * log2(e)), and that factor, 1.4427, is missing.""",
     ("(m + tl.log2(l_safe)) * 0.6931471805599453", "(m + tl.log(l_safe))"),
     ("scale * math.log2(math.e)", "scale"),
 )
@@ -75,8 +75,8 @@ the_new_product_is_rescaled_too = lines(
 )
 
 key_blocks_of_a_fixed_size = lines(
-    """Keys go by in blocks of a fixed size; how many a program takes at once is the caller's to
-    say, with block_k.""",
+    """Keys are read in blocks of a fixed size; the caller says with block_k how many a program
+    takes at once.""",
     ("BLOCK_K=block_k", "BLOCK_K=32"),
 )
 
@@ -129,13 +129,25 @@ kernel_without_a_scale = lines(
     ("1 / math.sqrt(D)", "1.0"),
 )
 
+_SCALED_Q = """q is multiplied by the scale and rounded to 16 bits once more before the product,
+    which shows in every score; multiply the scores by it, which are float32."""
+
 scale_goes_into_q = lines(
-    """q is multiplied by the scale and rounded to 16 bits once more before the product, which shows
-    in every score; multiply the scores by it, which are float32.""",
+    _SCALED_Q,
     (
         "q = tl.load(q_ptrs, mask=exists[:, None], other=0.0).to(OPERAND)",
         "q = tl.load(q_ptrs, mask=exists[:, None], other=0.0)\n"
         "    q = (q.to(tl.float32) * scale_log2).to(q_ptr.dtype.element_ty).to(OPERAND)",
+    ),
+    ("(s, axis=1) * scale_log2", "(s, axis=1)"),
+    ("p = tl.exp2(s * scale_log2 - shift[:, None])", "p = tl.exp2(s - shift[:, None])"),
+)
+
+scale_and_q_in_16_bits = lines(
+    _SCALED_Q,
+    (
+        "q = tl.load(q_ptrs, mask=exists[:, None], other=0.0).to(OPERAND)",
+        "q = (tl.load(q_ptrs, mask=exists[:, None], other=0.0) * scale_log2).to(OPERAND)",
     ),
     ("(s, axis=1) * scale_log2", "(s, axis=1)"),
     ("p = tl.exp2(s * scale_log2 - shift[:, None])", "p = tl.exp2(s - shift[:, None])"),
@@ -185,8 +197,8 @@ stores_without_a_mask = lines(
 )
 
 q_without_a_mask = lines(
-    """The load of q has no mask: the last block of rows reads beyond S, the next head's rows or
-    memory that is nobody's.""",
+    """The load of q has no mask: the last block of rows reads beyond S, in the next head's rows or
+    in memory outside of the tensor.""",
     ("q_ptrs, mask=exists[:, None], other=0.0", "q_ptrs"),
 )
 

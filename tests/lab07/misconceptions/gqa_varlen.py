@@ -24,8 +24,8 @@ heads_are_repeated = lines(
 )
 
 the_pack_is_one_sequence = lines(
-    """The pack is treated as one long sequence: its members attend to each other; cu_seqlens are
-    walls.""",
+    """The pack is treated as one long sequence: its members attend to each other; no token sees
+    beyond its own sequence, from one edge in cu_seqlens to the next.""",
     (
         "    for n in range(len(q_edges) - 1):",
         "    q_edges, k_edges = [0, q_edges[-1]], [0, k_edges[-1]]\n"
@@ -104,8 +104,8 @@ def sequences_are_padded(
 def one_mask_over_the_whole_pack(
     q, k, v, cu_seqlens_q, cu_seqlens_k, block_q, block_k, causal=False, scale=None
 ):
-    """One block-diagonal mask over all tokens of the pack: right, but every pair of strangers is
-    multiplied before it is hidden."""
+    """One block-diagonal mask over all tokens of the pack: the values are right, but queries and
+    keys of different sequences are multiplied before they are hidden."""
     H, H_kv = q.shape[1], k.shape[1]
     scale = 1 / math.sqrt(q.shape[2]) if scale is None else scale
     kind, q, k, v = q.dtype, *(x.to(statistics_dtype(x)) for x in (q, k, v))

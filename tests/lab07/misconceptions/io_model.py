@@ -29,7 +29,7 @@ traffic_is_linear = lines(
 
 never_worse_than_standard = lines(
     """The flash count is capped at the standard one; with small blocks Algorithm 1 really moves
-    more (0.52x at N 8192, d 128, Bc 50).""",
+    more: at N 8192, d 128, Bc 50 standard attention moves 0.52 times as much.""",
     ("return standard, flash", "return standard, min(standard, flash)"),
 )
 
@@ -89,15 +89,15 @@ last_round_is_dropped = lines(
 )
 
 rounds_by_a_float_quotient = lines(
-    """The number of rounds is the ceiling of a float quotient, which has 53 bits; a count that is
-    exact divides integers, -(-S // Bc).""",
+    """The number of rounds is the ceiling of a float quotient, and a float has 53 bits: an S beyond
+    2^53 may give another count. Divide integers, -(-S // Bc).""",
     ("rounds = -(-S // bc)", "rounds = math.ceil(S / bc)"),
     gate=False,
 )
 
 blocks_by_a_float_quotient = lines(
-    """Bc is the ceiling of a float quotient, which has 53 bits; a count that is exact divides
-    integers.""",
+    """Bc is the ceiling of a float quotient, and a float has 53 bits: an M beyond 2^53 may give
+    another count. Divide integers.""",
     ("bc = -(-sram_elements // (4 * D))", "bc = math.ceil(sram_elements / (4 * D))"),
     gate=False,
 )

@@ -71,15 +71,15 @@ measured_from_the_first_part_even_if_empty = lines(
 )
 
 a_large_negative_number_for_minus_infinity = lines(
-    """The shift is held above -10,000, a stand-in for -inf; a part whose maximum lies lower then
-    gets weight 0. Only -inf itself needs another shift.""",
+    """The shift is clamped to -10,000 or more, a stand-in for -inf; a part whose maximum lies lower
+    then gets weight 0. Only -inf itself needs another shift.""",
     ("shift = m.masked_fill(m == -math.inf, 0.0)", "shift = m.clamp(min=-1e4)"),
     gate=False,
 )
 
 factors_of_seven_digits = lines(
-    """The two factors are computed in float32; a float64 state then has a float64 dtype and seven
-    digits.""",
+    """The two factors are computed in float32; a float64 state then keeps its dtype, but only seven
+    digits are right.""",
     (
         "torch.exp(m_a - shift), torch.exp(m_b - shift)",
         "torch.exp((m_a - shift).float()), torch.exp((m_b - shift).float())",

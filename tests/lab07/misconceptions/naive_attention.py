@@ -19,7 +19,7 @@ scale_is_one_over_d = lines(
 )
 
 the_given_scale_is_ignored = lines(
-    """The scale is always 1/sqrt(D); a scale that is given takes its place.""",
+    """The scale here is always 1/sqrt(D); a scale that the caller gives takes its place.""",
     ("1 / math.sqrt(q.shape[3]) if scale is None else scale", "1 / math.sqrt(q.shape[3])"),
 )
 
@@ -52,8 +52,8 @@ heads_in_turn = lines(
 )
 
 scores_in_16_bits = lines(
-    """The scores are kept in the 16 bits of the inputs: near 60 bfloat16 numbers are 1/4 apart, and
-    exp makes 28 % of that.""",
+    """The scores are kept in the 16 bits of the inputs: near 60, neighbouring bfloat16 numbers are
+    1/4 apart, and exp turns 1/4 into a factor of 1.28.""",
     ("wide, group = statistics_dtype(q)", "wide, group = q.dtype"),
 )
 

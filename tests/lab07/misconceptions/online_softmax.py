@@ -2,19 +2,21 @@ from grader.suite import lines, misconception
 
 l_is_not_rescaled = lines(
     """l is a sum measured from the old maximum; when m grows, l must be multiplied by exp(m_old -
-    m_new) before the block is added ([1, 2, 3, 4] in twos: 2.7358 for 1.5530).""",
+    m_new) before the block is added ([1, 2, 3, 4] in blocks of 2: 2.7358 instead of 1.5530).""",
     ("l = l * torch.exp(m - shift) +", "l = l +"),
 )
 
 l_is_rescaled_the_wrong_way = lines(
     """The factor is exp(m_old - m_new), which is at most 1: a larger maximum makes the old terms
-    SMALLER ([1, 2, 3, 4] in twos: 11.475 for 1.5530).""",
+    SMALLER ([1, 2, 3, 4] in blocks of 2: 11.475 instead of 1.5530, or NaN where m_old is still
+    -inf).""",
     ("torch.exp(m - shift)", "torch.exp(shift - torch.where(m == -math.inf, shift, m))"),
 )
 
 l_is_rescaled_the_wrong_way_from_the_first_block_on = lines(
     """The factor is exp(m_old - m_new), which is at most 1: a larger maximum makes the old terms
-    SMALLER ([1, 2, 3, 4] in twos: 11.475 for 1.5530).""",
+    SMALLER ([1, 2, 3, 4] in blocks of 2: 11.475 instead of 1.5530, or NaN where m_old is still
+    -inf).""",
     ("torch.exp(m - shift)", "torch.exp(shift - m)"),
 )
 
@@ -53,16 +55,14 @@ l_is_measured_from_zero = lines(
 )
 
 two_passes = lines(
-    """The maximum of the whole row is taken first and the sum in a second pass, or the other way
-    round the sum once more over the whole row: the row is read twice, which is what the online form
-    avoids.""",
+    """The row is read twice, once for its maximum and once more for its sum; the online form takes
+    both from each block, in one pass.""",
     ("m_new = torch.maximum(m, x_j.amax(dim=-1))", "m_new = x_wide.amax(dim=-1)"),
 )
 
 two_passes_block_by_block = lines(
-    """The maximum of the whole row is taken first and the sum in a second pass, or the other way
-    round the sum once more over the whole row: the row is read twice, which is what the online form
-    avoids.""",
+    """The row is read twice, once for its maximum and once more for its sum; the online form takes
+    both from each block, in one pass.""",
     (
         "    for x_j in x_wide.split(block, dim=-1):\n"
         "        m_new = torch.maximum(m, x_j.amax(dim=-1))\n",
@@ -73,9 +73,8 @@ two_passes_block_by_block = lines(
 )
 
 the_sum_is_taken_again = lines(
-    """The maximum of the whole row is taken first and the sum in a second pass, or the other way
-    round the sum once more over the whole row: the row is read twice, which is what the online form
-    avoids.""",
+    """The row is read twice, once for its maximum and once more for its sum; the online form takes
+    both from each block, in one pass.""",
     (
         "    p = torch.exp(",
         "    l = torch.exp(x_wide - shift[..., None]).sum(dim=-1)\n    p = torch.exp(",
@@ -83,8 +82,8 @@ the_sum_is_taken_again = lines(
 )
 
 statistics_in_16_bits = lines(
-    """m and l are kept in the type of x: a bfloat16 sum of ones stops growing at 256, because
-    256 + 1 is rounded to 256.""",
+    """m and l are kept in the dtype of x: a float16 sum overflows beyond 65,504, and a bfloat16 sum
+    of ones stops growing at 256, because 256 + 1 is rounded to 256.""",
     ("x_wide = x.to(statistics_dtype(x))", "x_wide = x"),
 )
 

@@ -12,8 +12,8 @@ the_table_is_ignored = lines(
 )
 
 blocks_are_sorted = lines(
-    """The blocks of a sequence are taken in the order of their numbers; block n of a sequence is
-    entry n of its table, and only the last of THESE is partly filled.""",
+    """The blocks of a sequence are read in the order of their pool numbers; block n of a sequence
+    is entry n of its table, and only the block of the last entry is partly filled.""",
     (
         "block = int(block_table[b, n])",
         "block = int(block_table[b, : -(-length // block_size)].sort().values[n])",
@@ -66,7 +66,7 @@ parts_of_a_cache_are_rounded = lines(
 )
 
 a_cache_is_always_float32 = lines(
-    """Scores and sums are float32 whatever the cache is; of float64 input that keeps seven
-    digits.""",
+    """Scores and sums are computed in float32 here, whatever the cache's dtype is; of a float64
+    cache that keeps seven digits.""",
     ("wide = statistics_dtype(q)", "wide = torch.float32"),
 )

@@ -1,8 +1,8 @@
 from grader.suite import lines
 
 workers_count_alike = lines(
-    """The workers' outputs are averaged with equal weights; a worker whose keys score high carries
-    more of the softmax, exp(lse_worker).""",
+    """The workers' parts are merged with equal weights; a worker whose keys score high carries more
+    of the softmax, exp(lse_worker).""",
     (
         "    m, l, o = state\n    return (o / l.masked_fill(l == 0, 1.0)[..., None])",
         "    m, l, o = state\n    busy = max(-(-S_kv // max(n, 1)), 1)\n"
@@ -11,8 +11,8 @@ workers_count_alike = lines(
 )
 
 states_count_alike = lines(
-    """The workers' outputs are averaged with equal weights; a worker whose keys score high carries
-    more of the softmax, exp(lse_worker).""",
+    """The workers' parts are merged with equal weights; a worker whose keys score high carries more
+    of the softmax, exp(lse_worker).""",
     (
         "state = merge(state, part)",
         "state = (torch.maximum(state[0], part[0]), state[1] + part[1], state[2] + part[2])",
@@ -25,6 +25,13 @@ lse_of_the_largest_worker = lines(
     ("m + torch.log(l)", "m"),
 )
 
+weights_are_counted_twice = lines(
+    """A worker's weight is counted twice in l: through m, which is its lse, and as exp(lse) once
+    more, while its output carries it once. Ask what the sum of a finished part is when it is
+    measured from that part's own lse.""",
+    ("torch.ones_like(lse_w)", "torch.exp(lse_w)"),
+)
+
 one_worker_does_it_all = lines(
     """All keys go through one product: with one query row there is then one block of work for the
     whole GPU.""",
@@ -32,20 +39,20 @@ one_worker_does_it_all = lines(
 )
 
 the_rest_of_the_keys_is_lost = lines(
-    """Keys a worker are rounded down, and what is left over is seen by nobody: n is the ceiling of
-    S_kv / num_splits.""",
+    """The number of keys per worker is rounded down, and no worker sees the keys that are left
+    over: n is the ceiling of S_kv / num_splits.""",
     ("n = -(-S_kv // num_splits)", "n = S_kv // num_splits"),
 )
 
 the_rest_of_the_keys_is_lost_unless_workers_idle = lines(
-    """Keys a worker are rounded down, and what is left over is seen by nobody: n is the ceiling of
-    S_kv / num_splits.""",
+    """The number of keys per worker is rounded down, and no worker sees the keys that are left
+    over: n is the ceiling of S_kv / num_splits.""",
     ("n = -(-S_kv // num_splits)", "n = max(1, S_kv // num_splits)"),
 )
 
 the_last_worker_takes_the_rest = lines(
-    """The last worker takes the rest of a division that is rounded down, up to twice what the
-    others have, and all wait for it; n is the ceiling of S_kv / num_splits.""",
+    """The number of keys per worker is rounded down and the last worker takes the rest: it has more
+    than the others, and all wait for it. n is the ceiling of S_kv / num_splits.""",
     ("n = -(-S_kv // num_splits)", "n = S_kv // num_splits"),
     ("min((w + 1) * n, S_kv))", "S_kv if w == num_splits - 1 else (w + 1) * n)"),
     ("1, max(n, 1), scale", "1, max(S_kv, 1), scale"),

@@ -1,8 +1,8 @@
 from grader.suite import lines
 
 master_is_rounded_every_step = lines(
-    """The master is cast to bfloat16 after each step: updates under one bf16 ulp vanish, each of
-    them, and training stands still while the gradients say go on.""",
+    """The master is cast to bfloat16 after each step: updates below one bf16 ulp vanish at every
+    step, and training stands still although the gradients are not 0.""",
     (
         "rounded = self.master.bfloat16()\n",
         "rounded = self.master.bfloat16()\n        self.master = rounded.float()\n",
@@ -93,8 +93,8 @@ others_keep_the_old_ones = lines(
 )
 
 the_master_travels = lines(
-    """The float32 master is gathered and rounded by who receives it: the same parameters for twice
-    the traffic, and a float32 copy of the whole model on every rank while it lasts.""",
+    """The float32 master is gathered, and each rank rounds what it receives: the same parameters
+    for twice the traffic, and a float32 copy of the whole model on every rank while it lasts.""",
     ("rounded = self.master.bfloat16()\n", "rounded = self.master\n"),
 )
 
@@ -133,9 +133,21 @@ every_step_is_the_first = lines(
     ("self.steps += 1\n", "self.steps = 1\n"),
 )
 
+moments_are_not_corrected = lines(
+    """The moments are used as they are: they start at 0 and are too small at first, each by another
+    factor, so with the default betas the first update has 3.2 times its size. Bias correction is
+    missing.""",
+    ("mean = self.exp_avg / (1 - beta1**self.steps)", "mean = self.exp_avg"),
+    (
+        "root = (self.exp_avg_sq / (1 - beta2**self.steps)).sqrt_().add_(self.eps)",
+        "root = self.exp_avg_sq.sqrt().add_(self.eps)",
+    ),
+)
+
 read_back_from_the_parameters = lines(
     """The master is read back from the rounded parameters at each step: what bfloat16 cannot hold
-    is lost, and updates below half of its last bit vanish. Read them once, in the constructor.""",
+    is lost, and updates below half of its last bit vanish. Read the parameters once, in the
+    constructor.""",
     (
         "self.steps += 1\n",
         "self.steps += 1\n"

@@ -68,15 +68,15 @@ all_reduce_then_all_gather = lines(
 
 sums_where_the_mean_is_meant = lines(
     """A reduce-scatter adds up; the gradient of all rows is the mean over the ranks. AdamW hides
-    most of a factor N, because it divides by the gradient's own size, but eps does not scale.""",
+    most of the factor N, because it divides by the gradient's own size, but eps stays as it is.""",
     ("        flat /= self.world_size\n", ""),
 )
 
 
 @misconception(file="zero_sharding.py")
 def elements_of_nobody(text):
-    """total // N elements a rank leave out up to N - 1 elements at the end, which are never
-    trained: round up, and pad the last slice."""
+    """With total // N elements per rank, up to N - 1 elements at the end are never trained: round
+    up, and pad the last slice."""
     return _inside(
         text,
         "Zero1AdamW",
@@ -125,8 +125,8 @@ weight_decay_in_the_gradient = lines(
 )
 
 a_step_for_every_piece = lines(
-    """The step count moves once for every parameter that has a piece in the slice, so bias
-    correction differs between ranks: a step() is one step of one count, whatever a slice holds.""",
+    """The step count grows by one for every parameter that has a piece in the slice, so bias
+    correction differs between ranks: a step() adds 1, however many pieces a slice holds.""",
     (
         "self.steps += 1",
         "ends = torch.tensor([p.numel() for p in self.params]).cumsum(0)\n"
@@ -146,8 +146,9 @@ without_the_gather = lines(
 )
 
 a_copy_from_the_constructor = lines(
-    """The own slice was copied once, in the constructor, and is stepped from there: what is loaded
-    into the parameters later, a checkpoint say, is overwritten; and the copy is state, too.""",
+    """This rank's slice was copied in the constructor and is stepped from that copy: it stays in
+    memory beside the moments, and a checkpoint that is loaded into the parameters later is
+    overwritten.""",
     (
         "self.lo = dist.get_rank(pg) * self.shard_numel",
         "self.lo = dist.get_rank(pg) * self.shard_numel\n"
@@ -242,8 +243,9 @@ written_into_a_copy = lines(
 
 @misconception(file="zero_sharding.py", gate=False)
 def no_gradient_no_step(text):
-    """A rank without any gradient leaves step() at once: no decay, no count, and where other ranks
-    have gradients they wait for it in the collective. What is missing counts as zeros."""
+    """A rank that has no gradient leaves step() at once: its moments, weight decay and step count
+    stand still, and ranks that do have gradients wait for it in the collective. A missing gradient
+    counts as zeros."""
     return _inside(
         text,
         "Zero1AdamW",

@@ -14,14 +14,14 @@ gradients_are_kept_until_the_step = lines(
 )
 
 grad_stays = lines(
-    """The gradient was copied into the bucket and stays in .grad, too: reduced, and as large as
-    before. Set it to None.""",
+    """The gradient was copied into the bucket and stays in .grad as well, as large as before, so no
+    memory is saved. Set .grad to None.""",
     ("        param.grad = None\n", ""),
 )
 
 buckets_are_all_reduced = lines(
-    """Each bucket is all-reduced and then sliced: that is called a reduce-scatter by nobody who
-    counts. Every rank received all of it, 3 Psi with the all-gather instead of 2.""",
+    """Each bucket is all-reduced and then sliced: every rank receives all of it, 3 Psi a step with
+    the all-gather instead of 2. A reduce-scatter sends each rank its slice only.""",
     (
         "dist.reduce_scatter_tensor(shard, flat, group=self.pg)",
         "dist.all_reduce(flat, group=self.pg)\n"
@@ -30,8 +30,8 @@ buckets_are_all_reduced = lines(
 )
 
 buckets_are_summed = lines(
-    """The buckets are summed and never divided by the number of ranks: a shard is N times the
-    mean, and a norm that is clipped by it, too.""",
+    """The buckets are summed and never divided by the number of ranks: a shard is N times the mean,
+    and so is the norm that clipping computes from the shards.""",
     ("        flat /= dist.get_world_size(self.pg)\n", ""),
 )
 
@@ -115,8 +115,8 @@ noticed_when_the_bucket_has_left = lines(
 )
 
 old_gradients_stay_in_their_bucket = lines(
-    """What waited in a bucket is there after zero_grad(): a parameter that gets no gradient in the
-    next backward counts with its old one, not as zeros.""",
+    """A gradient that waited in a bucket is still there after zero_grad(): a parameter that gets no
+    gradient in the next backward counts with its old one, not as zeros.""",
     (
         "        self.flats: list[Tensor | None] = [None] * len(self.buckets)\n",
         '        if not hasattr(self, "flats"):\n'
@@ -125,9 +125,8 @@ old_gradients_stay_in_their_bucket = lines(
 )
 
 one_bucket_a_hook = lines(
-    """A hook lets one bucket go at most: a full one that waited for an earlier bucket stays, with
-    its whole gradients, until the next gradient comes, or finish(). Ask again until one is not
-    full.""",
+    """A hook sends one bucket at most: a full one that waited for an earlier bucket stays, with its
+    whole gradients, until the next gradient or finish(). Go on until a bucket is not full.""",
     (
         "while self.reduced < len(self.buckets) and self.missing[self.reduced] == 0:",
         "if self.reduced < len(self.buckets) and self.missing[self.reduced] == 0:",

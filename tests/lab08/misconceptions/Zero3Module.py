@@ -17,13 +17,13 @@ parameters_are_never_released = lines(
 @misconception(file="zero_sharding.py")
 def kept_from_forward_to_backward(text):
     """Parameters are kept after forward so that backward need not gather them: 2 Psi instead of 3,
-    and when the last forward ends the whole model is there. That is ZeRO-2's bargain."""
+    but the whole model is in memory when the last forward ends, as in ZeRO-2."""
     return _body(text, "after_forward", "        pass", "Zero3Module")
 
 
 the_whole_model_at_once = lines(
     """Every block that follows is gathered before the first one computes: the peak is the whole
-    model, which is what was not to fit. Look ahead `prefetch` blocks, no further.""",
+    model, which sharding is there to avoid. Look ahead `prefetch` blocks, no further.""",
     ("next_blocks[: self.prefetch]", "next_blocks"),
     ("[: self.prefetch]", ""),
 )

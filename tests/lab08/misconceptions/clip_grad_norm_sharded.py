@@ -56,7 +56,7 @@ short_gradients_are_stretched = lines(
 
 clipped_before_the_reduction = lines(
     """The norm that is returned is right, but the shard was multiplied by a coefficient of its own
-    norm, from before the all-reduce: a log that looks well and gradients that are not.""",
+    norm, from before the all-reduce: the log looks right and the gradients are wrong.""",
     ("dist.all_reduce(squares", "own = squares.sqrt()\n    dist.all_reduce(squares"),
     ("(norm + 1e-6)", "(own + 1e-6)"),
 )
@@ -100,7 +100,8 @@ squares_are_added_in_float32 = lines(
 
 each_rank_looks_at_its_own = lines(
     """Only the rank whose own shard has the infinity raises; the others clip by it, or wait in the
-    next collective for a rank that has left. Ask the norm that all of them have.""",
+    next collective for a rank that has left. Test the norm over all ranks, which is the same on
+    each.""",
     (
         "    dist.all_reduce(squares, group=pg)\n",
         "    own = squares.sqrt()\n    dist.all_reduce(squares, group=pg)\n",
@@ -134,7 +135,7 @@ an_infinite_norm_passes = lines(
 )
 
 no_elements_mean_all = lines(
-    """real[i] = 0 is taken for "no limit": a shard that is nothing but padding counts with all of
-    it.""",
+    """real[i] = 0 is taken for "no limit": a shard that is nothing but padding then counts with all
+    of its elements.""",
     ("grad[:count] for", "grad[: count or None] for"),
 )

@@ -33,8 +33,8 @@ spread_evenly = lines(
 )
 
 padded_rows_are_held = lines(
-    """All ranks 22 of 65 rows: that is the size that FSDP pads to for its collectives. What the
-    last rank holds as parameter has 21.""",
+    """All ranks hold 22 of 65 rows here: that is the size that FSDP pads to for its collectives.
+    The last rank's parameter has 21.""",
     ("(min(each, left), *shape[1:])", "(each, *shape[1:])"),
 )
 
@@ -80,7 +80,8 @@ a_shape_is_a_tuple = lines(
 )
 
 a_rank_below_zero_has_rows = lines(
-    """Only ranks from N on are refused; rank -1 is no rank either, and gets a full chunk here.""",
+    """Only ranks from N on are refused; rank -1 does not exist either, and gets a full chunk
+    here.""",
     ("if not 0 <= rank < N:", "if rank >= N:"),
     gate=False,
 )

@@ -13,7 +13,7 @@ flat_tail_dropped = lines(
 
 the_last_share_is_short = lines(
     """Padding is held as well: reduce-scatter and all-gather take equal shares, so the last rank's
-    buffer is as long as the others', with a Slice of `param` None for what is no parameter.""",
+    buffer is as long as the others', and a Slice with param=None stands for the padding.""",
     ("[*enumerate(numels), (None, padding)]", "enumerate(numels)"),
 )
 
@@ -96,7 +96,7 @@ shares_differ_by_one = lines(
 
 the_buffer_is_aligned = lines(
     """Each SHARE is a multiple of `align` elements, so that every rank's buffer begins at an
-    aligned place; that the whole buffer is one does not give that.""",
+    aligned place; a whole buffer that is such a multiple does not ensure that.""",
     (
         "each = -(-total // (N * align)) * align",
         "each = -(-(-(-total // align) * align) // N)",
@@ -119,8 +119,8 @@ every_parameter_is_aligned = lines(
 )
 
 padding_belongs_to_the_last_parameter = lines(
-    """Padding is no part of a parameter: a Slice of `param` None, or the last parameter would seem
-    to have elements that it has not.""",
+    """Padding is not part of a parameter: it is a Slice with param=None. Otherwise the last
+    parameter seems to have elements that it does not have.""",
     (
         "[*enumerate(numels), (None, padding)]",
         "[*enumerate([*numels[:-1], numels[-1] + padding] if numels else [])]",
@@ -133,11 +133,24 @@ padding_in_front = lines(
 )
 
 largest_first = lines(
-    """Parameters are concatenated in the order in which they come; sorted by size, every rank must
-    know the order again, and a checkpoint of others does not fit.""",
+    """Parameters are concatenated in the order in which they come; sorted by size, nearly every
+    offset moves, and a checkpoint written in the usual order does not fit.""",
     (
         "[*enumerate(numels), (None, padding)]",
         "[*sorted(enumerate(numels), key=lambda item: -item[1]), (None, padding)]",
+    ),
+)
+
+padding_is_the_last_ranks = lines(
+    """All of the padding is given to the last rank, in one Slice. It may be longer than a share:
+    then it lies on several ranks, and each of them holds its own part of it.""",
+    ("[*enumerate(numels), (None, padding)]", "enumerate(numels)"),
+    (
+        "        begin += numel\n    return slices",
+        "        begin += numel\n"
+        "    if padding:\n"
+        "        slices.append(Slice(N - 1, None, 0, padding))\n"
+        "    return slices",
     ),
 )
 

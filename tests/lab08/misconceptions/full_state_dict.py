@@ -16,8 +16,8 @@ shards_are_interleaved = lines(
 )
 
 padding_is_saved = lines(
-    """The last parameter is given all that is left, the padding with it: a bias of 7 is saved with
-    9 elements, and no model with another number of ranks can load it.""",
+    """The last parameter is given all that is left, the padding with it: a bias of 7 elements is
+    saved with more, and no model with another number of ranks can load it.""",
     (
         "whole[key][name] = flat[begin : begin + p.numel()].view(p.shape).clone()",
         "end = None if name == [*params][-1] else begin + p.numel()\n"
@@ -109,6 +109,13 @@ frozen_parameters_take_a_place = lines(
     ("model.named_parameters() if p.requires_grad}", "model.named_parameters()}"),
 )
 
+all_is_received_in_the_parameters_dtype = lines(
+    """What rank 0 receives into has the dtype of the parameters' shard for the moments, too, and
+    these may have another, such as float32 beside bfloat16. Each of the three needs tensors of its
+    own dtype.""",
+    ("torch.empty_like(shard[key])", 'torch.empty_like(shard["param"])'),
+)
+
 the_step_starts_again = lines(
     """The step counter is saved as 0: AdamW corrects full-grown moments as if it were step 1, and
     with the default betas the first update has 0.32 times its size.""",
@@ -122,16 +129,16 @@ trainable_parameters_come_first = lines(
 )
 
 parameters_get_the_models_dtype = lines(
-    """Parameters are cast to the dtype that the model has them in: the float32 numbers of the
-    shards are rounded to bfloat16, and the run that goes on from there is another. A checkpoint
-    keeps the dtypes of the shards.""",
+    """Parameters are cast to the dtype that they have in the model: where the shards have another
+    one, a checkpoint of float32 shards and a bfloat16 model say, the saved numbers are rounded. A
+    checkpoint keeps the dtypes of the shards.""",
     ('value = whole["param"][known]', 'value = whole["param"][known].to(value.dtype)'),
     gate=False,
 )
 
 everything_is_a_tensor = lines(
-    """A state dict may hold what is no tensor: whatever a module's get_extra_state returns. Clone
-    the tensors, and take the rest as it is.""",
+    """A state dict may hold values that are not tensors: whatever a module's get_extra_state
+    returns. Clone the tensors, and take the rest as it is.""",
     ("elif isinstance(value, Tensor):", "else:"),
     gate=False,
 )

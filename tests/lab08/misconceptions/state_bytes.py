@@ -143,8 +143,8 @@ the_tail_is_dropped = lines(
 )
 
 shares_are_fractions = lines(
-    """No rank holds a third of an element: the buffer is padded until N divides it, and every rank
-    holds ceil(P / N) elements, a whole number of bytes.""",
+    """No rank holds a fraction of an element: the buffer is padded until N divides it, and every
+    rank holds ceil(P / N) elements, a whole number of bytes.""",
     ("shard = -(-P // N)", "shard = P / N"),
 )
 
@@ -196,4 +196,11 @@ whole_states_are_padded_too = lines(
     ("    held = {\n", "    whole = shard * N if stage >= 1 else P\n    held = {\n"),
     ("(shard if stage >= 3 else P)", "(shard if stage >= 3 else whole)"),
     ("(shard if stage >= 2 else P)", "(shard if stage >= 2 else whole)"),
+)
+
+stages_between_pass = lines(
+    """There are four stages and nothing between them: 1.5 lies between 0 and 3, so a check of these
+    ends alone lets it pass.""",
+    ("if stage not in (0, 1, 2, 3):", "if not 0 <= stage <= 3:"),
+    gate=False,
 )

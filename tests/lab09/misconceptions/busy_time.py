@@ -134,3 +134,10 @@ gone_through_twice = lines(
      "        return 0.0\n    busy = 0.0\n"),
     gate=False,
 )  # fmt: skip
+
+time_begins_at_zero = lines(
+    """Covered time begins at 0 here, so what lies before 0 is not counted; a clock may have its
+    zero anywhere, and before the first interval nothing is covered.""",
+    ("covered_until = -math.inf", "covered_until = 0.0"),
+    gate=False,
+)

@@ -257,3 +257,17 @@ the_rank_of_the_wrong_shell = lines(
     ("bash -c '\n    if [ \"$LOCAL_RANK\" = 0 ]", "bash -c \"\n    if [ $LOCAL_RANK = 0 ]"),
     ("    fi'", "    fi\""),
 )
+
+single_words = lines(
+    """Lines of one word or two name the steps and do not say what to do; who has only this list
+    must know what to look at, and what to write down. Make each line a sentence.""",
+    (
+        "# [ ] the symptom is a number: step time in ms, same input, after warm-up, three runs\n"
+        "# [ ] the timeline says when the GPU is idle, and for how many us a step\n"
+        "# [ ] the idle time or the longest kernels have a name: a gap's cause, a range, a copy\n"
+        "# [ ] only then ncu: a counter of that kernel explains it, against its roofline\n"
+        "# [ ] one change, with the gain in us predicted beforehand\n"
+        "# [ ] measured again in the same way: predicted and measured gain side by side\n",
+        "# [ ] symptom\n# [ ] timeline\n# [ ] counter\n# [ ] one change\n# [ ] gain again\n",
+    ),
+)

@@ -179,3 +179,15 @@ the_base_through_a_float = lines(
         'base_ns = int(float(header.get("baseTimeNanoseconds", 0)))',
     ),
 )
+
+what_is_no_event_is_skipped = lines(
+    """A row that is not an event is skipped, and nobody is told; a file that holds such a row is
+    broken, and sums over the rest look complete. Raise ValueError with the file's name.""",
+    (
+        "        except (AttributeError, KeyError, TypeError, ValueError) as error:\n"
+        '            text = f"{path.name}: traceEvents[{number}] is no trace event ({error!r})."\n'
+        "            raise ValueError(text) from error\n",
+        "        except (AttributeError, KeyError, TypeError, ValueError):\n            continue\n",
+    ),
+    gate=False,
+)

@@ -127,3 +127,17 @@ gaps_since_the_first_kernel = lines(
     ("    gaps = []\n", "    gaps, zero = [], min(own, default=0)\n"),
     ("Gap((covered_until - first) / 1000", "Gap((covered_until - zero) / 1000"),
 )
+
+inner_join_of_ranges = lines(
+    """An inner join keeps only ranges whose textId is in StringIds; a range that has its name in
+    `text` has no textId, and is lost with its time.""",
+    ('"LEFT JOIN StringIds ON textId = id"', '"JOIN StringIds ON textId = id"'),
+)
+
+which_export_is_not_said = lines(
+    """The error does not say which file is broken or absent; who reads the exports of many ranks
+    needs its name. Put path.name into the sentence.""",
+    ('f"{path.name} is not there: export', '"The file is not there: export'),
+    ('f"{path.name} cannot be read as', 'f"The file cannot be read as'),
+    gate=False,
+)

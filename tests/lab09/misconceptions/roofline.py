@@ -73,3 +73,24 @@ as_long_is_compute = lines(
     *longer* than the bytes.""",
     ("if seconds > moved /", "if seconds >= moved /"),
 )
+
+which_row_is_not_said = lines(
+    """The error says what is wrong, and not in which row; of a hundred launches one is to be found.
+    Put the row's name into the sentence.""",
+    ('f"{row.name}: half_lanes is', 'f"half_lanes is'),
+    ('f"{row.name}: {peaks.name} has no', 'f"{peaks.name} has no'),
+    ('f"{row.name} has none of', 'f"A row has none of'),
+    ('f"{row.name} has no dram__bytes.sum."', '"A row has no dram__bytes.sum."'),
+    gate=False,
+)
+
+one_direction_is_enough = lines(
+    """Bytes that were read are taken for all traffic where those that were written are missing;
+    nobody counted these, and that is not the same as 0. Refuse the row.""",
+    (
+        ' and "dram__bytes_write.sum" in counters:',
+        ":",
+    ),
+    ('+ counters["dram__bytes_write.sum"]', '+ counters.get("dram__bytes_write.sum", 0)'),
+    gate=False,
+)

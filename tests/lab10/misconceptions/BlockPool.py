@@ -187,11 +187,20 @@ a_hash_of_zero_is_none = lines(
 
 
 zero_is_not_looked_up = lines(
-    """lookup takes a hash of 0 for no hash and finds nothing, because 0 is false; it is a hash like
-    any other. Ask for None.""",
+    """A block whose hash is 0 is never found, because 0 is false where `cache` keeps a hash or
+    where `lookup` looks for one; it is a hash like any other. Ask for None.""",
     (
         "same = self._blocks_with.get(content)\n",
         "same = self._blocks_with.get(content) if content else None\n",
+    ),
+)
+
+zero_is_not_cached = lines(
+    """A block whose hash is 0 is never found, because 0 is false where `cache` keeps a hash or
+    where `lookup` looks for one; it is a hash like any other. Ask for None.""",
+    (
+        "        self._hash_of[block] = content\n",
+        "        if not content:\n            return\n        self._hash_of[block] = content\n",
     ),
 )
 

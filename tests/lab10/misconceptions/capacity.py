@@ -341,15 +341,15 @@ more_gpus_than_heads_are_refused = lines(
 )
 
 the_utilization_is_not_checked = lines(
-    """A utilization that is not a part of the card is taken; it is above 0 and at most 1, and 90 for
-    90 % is a mistake that should not be found by an out-of-memory error.""",
+    """A utilization that is not a part of the card is taken; it is above 0 and at most 1, and 90
+    for 90 % is a mistake that should not be found by an out-of-memory error.""",
     (RANGE, "    if gpu_memory_utilization != gpu_memory_utilization:\n"),
     gate=False,
 )
 
 a_percentage_is_taken = lines(
-    """A utilization that is not a part of the card is taken; it is above 0 and at most 1, and 90 for
-    90 % is a mistake that should not be found by an out-of-memory error.""",
+    """A utilization that is not a part of the card is taken; it is above 0 and at most 1, and 90
+    for 90 % is a mistake that should not be found by an out-of-memory error.""",
     (RANGE, "    if not 0 < gpu_memory_utilization:\n"),
     gate=False,
 )

@@ -246,15 +246,15 @@ the_old_block_manager = lines(
 )
 
 a_name_that_nobody_knows = lines(
-    """A key is not a field of EngineArgs, and vLLM ends at an argument that it does not know; look its
-    name up, and leave host, port and the like to the server's command line.""",
+    """A key is not a field of EngineArgs, and vLLM ends at an argument that it does not know; look
+    its name up, and leave host, port and the like to the server's command line.""",
     _with("kv_block_size: 16  # tokens a block"),
 )
 
-a_number_in_quotes = lines(
-    """A number in quotes, or with a unit behind it, is a text to YAML; the argument wants a number,
-    so write the digits alone.""",
-    ("max_num_seqs: 64", 'max_num_seqs: "64"'),
+a_number_with_its_unit = lines(
+    """A number with a unit behind it is a text, to YAML and to vLLM; the argument wants a number, so
+    write the digits alone.""",
+    ("max_num_seqs: 64", "max_num_seqs: 64 requests"),
 )
 
 another_model = lines(
@@ -456,4 +456,10 @@ one_reason_for_two = lines(
         STEPS,
     ),
     gate=False,
+)
+
+blocks_of_the_default_utilization = lines(
+    """The claimed blocks are those of vLLM's default utilization, 0.92, and the file says another
+    one. Claims follow from the values above them: work them out again when one changes.""",
+    ("num_blocks = 3308", "num_blocks = 2701"),
 )

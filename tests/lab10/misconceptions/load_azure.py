@@ -324,3 +324,10 @@ no_token_is_taken = lines(
     (TOKENS, "if prompt_tokens < 0 or out_tokens < 0:"),
     gate=False,
 )
+
+nothing_generated_is_taken = lines(
+    """A row in which nothing is generated is taken; such a request has no first token to wait for,
+    and one is the least of both numbers.""",
+    (TOKENS, "if prompt_tokens < 1 or out_tokens < 0:"),
+    gate=False,
+)

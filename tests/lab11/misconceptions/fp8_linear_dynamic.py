@@ -169,3 +169,14 @@ scales_in_bfloat16 = lines(
     ),
     gate=False,
 )
+
+a_channel_of_zeros_has_the_scale_zero = lines(
+    """An output channel of zeros has the scale 0 here; max(amax, 1e-12) / 448 holds for rows of
+    zeros too, on both sides.""",
+    (
+        "w_scale = w.abs().amax(1, keepdim=True).clamp(min=1e-12) / E4M3_MAX",
+        "w_amax = w.abs().amax(1, keepdim=True)\n"
+        "    w_scale = torch.where(w_amax == 0, 0, w_amax.clamp(min=1e-12)) / E4M3_MAX",
+    ),
+    ("to_e4m3(w / w_scale)", "to_e4m3(w / torch.where(w_scale == 0, 1, w_scale))"),
+)

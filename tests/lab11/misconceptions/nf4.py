@@ -112,3 +112,9 @@ a_floor_under_the_maximum = lines(
     ("absmax.clamp(min=TINY)[:, None], codebook", "absmax.clamp(min=1e-8)[:, None], codebook"),
     gate=False,
 )
+
+one_scale_for_all_maxima = lines(
+    """One absmax_scale serves all maxima of the tensor. It is a second level of blocks: each 256
+    maxima in a row have a scale of their own, and the last ones may be fewer.""",
+    ("groups = padded.reshape(-1, 256)", "groups = padded.reshape(1, -1)"),
+)

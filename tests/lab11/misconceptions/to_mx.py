@@ -125,3 +125,18 @@ the_quotient_is_float64 = lines(
     ),
     gate=False,
 )
+
+rceil_goes_up_from_a_power_of_two = lines(
+    """In "rceil" the exponent is always one above floor; where amax / top is a power of two itself,
+    as for a maximum of 6 or 448, ceil is that power, and the scale is twice as large here.""",
+    ("exponent = exponent - (fraction == 0.5).int()", "pass"),
+)
+
+the_quotient_is_bfloat16 = lines(
+    """amax / top was taken in the dtype of x, and in bfloat16 it is rounded to eight bits, up to a
+    power of two or down to one. Convert to float32 first.""",
+    (
+        'torch.frexp(amax / top if mode == "rceil" else amax)',
+        'torch.frexp((amax.to(x.dtype) / top).float() if mode == "rceil" else amax)',
+    ),
+)

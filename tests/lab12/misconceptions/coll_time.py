@@ -25,7 +25,7 @@ an_all_reduce_goes_round_once = lines(
 )
 
 an_all_gather_s_size_is_taken_for_one_share = lines(
-    """`nbytes` of an all-gather is what comes out, of which each rank brings one nth; taken for the
+    """`nbytes` of an all-gather is what comes out, of which each rank brings 1/n; taken for the
     share of one rank, the time is n times too long.""",
     (
         "near, far = per_node, n // per_node",
@@ -35,7 +35,7 @@ an_all_gather_s_size_is_taken_for_one_share = lines(
 
 one_flat_ring_over_all_nodes = lines(
     """One ring through all nodes pulls the whole tensor through every network card. If the GPUs of
-    a node first divide it among themselves, each card carries one gth of it.""",
+    a node first divide it among themselves, each card carries 1/g of it.""",
     (
         "moved = nbytes * (near - 1) / near / cluster.intra_Bps\n",
         "moved = nbytes * (n - 1) / n / cluster.inter_Bps\n"
@@ -68,7 +68,7 @@ nvlink_s_nine_hundred_for_everything = lines(
 )
 
 an_all_gather_alone_is_given_a_share = lines(
-    """`nbytes` of an all-gather is what comes out, of which each rank brings one nth; taken for the
+    """`nbytes` of an all-gather is what comes out, of which each rank brings 1/n; taken for the
     share of one rank, the time is n times too long.""",
     ('halves = ("reduce_scatter", "all_gather")', 'halves = ("reduce_scatter", "reduce_scatter")'),
     (
@@ -78,8 +78,8 @@ an_all_gather_alone_is_given_a_share = lines(
 )
 
 a_rank_sends_its_own_share_as_well = lines(
-    """A rank keeps one nth of the bytes: (n-1)/n of them move, and not all; with two ranks that is
-    the half.""",
+    """A rank keeps 1/n of the bytes: (n-1)/n of them move, and not all; with two ranks that is
+    half.""",
     (
         "moved = nbytes * (near - 1) / near / cluster.intra_Bps",
         "moved = nbytes * (near > 1) / cluster.intra_Bps",
@@ -88,4 +88,29 @@ a_rank_sends_its_own_share_as_well = lines(
         "nbytes / near * (far - 1) / far / cluster.inter_Bps",
         "nbytes / near * (far > 1) / cluster.inter_Bps",
     ),
+)
+
+the_whole_tensor_crosses_nodes = lines(
+    """Between nodes each rank sends the whole tensor here. After the stage inside a node a GPU has
+    one gth of it, and its network card carries that part only.""",
+    (
+        "nbytes / near * (far - 1) / far / cluster.inter_Bps",
+        "nbytes * (far - 1) / far / cluster.inter_Bps",
+    ),
+)
+
+shares_are_whole_bytes = lines(
+    """What goes between nodes is rounded down to whole bytes. This is a model of time: one gth of
+    the tensor is a quotient, whether g divides it or not.""",
+    ("nbytes / near * (far - 1)", "nbytes // near * (far - 1)"),
+)
+
+more_a_node_than_ranks = lines(
+    """A per_node above n was cut down to n. n has to be a multiple of per_node: two ranks cannot
+    stand eight a node, so such a group is refused.""",
+    (
+        "    if n < 1 or per_node < 1 or n % per_node:\n",
+        "    per_node = min(per_node, n)\n    if n < 1 or per_node < 1 or n % per_node:\n",
+    ),
+    gate=False,
 )

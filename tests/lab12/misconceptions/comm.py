@@ -142,8 +142,8 @@ micro_batches_of_the_whole_batch = lines(
 )
 
 small_groups_stay_in_a_node = lines(
-    """A group is taken to be inside a node because it has no more ranks than one; ranks that lie a
-    stride of 8 apart are on 8 nodes, however few they are.""",
+    """A group is taken to stay inside a node because it has no more ranks than a node; ranks that
+    are 8 or more apart lie on different nodes of 8, however few they are.""",
     (
         "if world <= gpus or gpus % (stride * size) == 0:",
         "if world <= gpus or size <= gpus:",
@@ -175,8 +175,8 @@ full_recompute_gathers_again = lines(
 )
 
 sharded_gradients_wait_for_the_step = lines(
-    """With zero 2 and 3 nobody has room for whole gradients until the step ends: each micro-batch's
-    are summed and scattered at once, m times.""",
+    """With zero 2 and 3 no rank has room for whole gradients until the step ends: each
+    micro-batch's are summed and scattered at once, m times.""",
     ("m if plan.zero >= 2 else 1", "1"),
 )
 
@@ -191,7 +191,7 @@ shards_are_copies = lines(
 
 whole_gradients_between_shards = lines(
     """After the reduce-scatter a rank has its shard of the gradients; only that is summed with the
-    other groups', one shard-th of the bytes.""",
+    other groups', 1 / shard of the bytes.""",
     ("4 * dense / shard, 1)", "4 * dense, 1)"),
 )
 
@@ -227,4 +227,13 @@ the_first_stage_has_the_most_weights = lines(
     """The gradients are those of the first stage; with a head, a last norm or a split by hand
     another stage can have more parameters, and the step waits for the stage that has the most.""",
     ("heaviest = max(range(pp), key=lambda s: stages[s].param)", "heaviest = 0"),
+)
+
+groups_that_divide_a_node_stay_in_it = lines(
+    """A group is taken to stay inside a node because it has no more ranks than a node; ranks that
+    are 8 or more apart lie on different nodes of 8, however few they are.""",
+    (
+        "if world <= gpus or gpus % (stride * size) == 0:",
+        "if world <= gpus or gpus % size == 0:",
+    ),
 )

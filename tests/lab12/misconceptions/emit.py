@@ -2,7 +2,8 @@ from grader.suite import lines
 
 forgets_sequence_parallel = lines(
     """--sequence-parallel is missing: Megatron leaves it off unless it is told, and every rank
-    keeps the whole sequence's norms, which is not the plan whose memory was computed.""",
+    keeps the activations of the norms for the whole sequence, more memory than was computed for the
+    plan.""",
     ('        switches.append("sequence-parallel")\n', "        pass\n"),
 )
 
@@ -25,7 +26,7 @@ global_batch_of_a_replica = lines(
 
 data_parallel_is_an_option = lines(
     """There is no --data-parallel-size: dp is what is left of the ranks that torchrun starts, and
-    the parser ends at a word that it does not know.""",
+    the parser stops with an error at an option that it does not know.""",
     (
         '        "context-parallel-size": plan.cp,\n',
         '        "context-parallel-size": plan.cp,\n        "data-parallel-size": plan.dp,\n',
@@ -57,7 +58,7 @@ full_recompute_without_a_method = lines(
 )
 
 recompute_none_is_a_granularity = lines(
-    """ "none" is no granularity: to recompute nothing, the option is left out.""",
+    """"none" is not a granularity: to recompute nothing, the option is left out.""",
     (
         '    if plan.recompute != "none":\n        values["recompute-granularity"]',
         '    if plan.recompute:\n        values["recompute-granularity"]',
@@ -76,7 +77,7 @@ forgets_the_groups_of_queries = lines(
 
 forgets_the_distributed_optimizer = lines(
     """--use-distributed-optimizer is missing: each replica keeps all 12 bytes of optimizer states,
-    and the plan does not fit that fitted on paper.""",
+    and a plan that fitted on paper does not fit.""",
     (
         'switches += ["use-distributed-optimizer", "overlap-param-gather"]',
         'switches += ["overlap-param-gather"]',
@@ -84,8 +85,8 @@ forgets_the_distributed_optimizer = lines(
 )
 
 switches_have_values = lines(
-    """Switches are options without a value: the word "true" behind one is an argument that nobody
-    knows.""",
+    """Switches are options without a value: the word "true" behind one is an argument that the
+    parser does not know.""",
     (
         'return words + [f"--{name}" for name in switches]',
         'return words + [word for name in switches for word in (f"--{name}", "true")]',
@@ -93,7 +94,7 @@ switches_have_values = lines(
 )
 
 expert_tensor_parallelism_left_out = lines(
-    """--expert-tensor-parallel-size is missing where the plan leaves etp open: it is tp then, and
+    """--expert-tensor-parallel-size is missing where the plan leaves etp open: etp is tp then, and
     the command has to say so.""",
     (
         '            "expert-tensor-parallel-size": '
@@ -107,4 +108,13 @@ micro_batch_of_all_replicas = lines(
     """--micro-batch-size is one data-parallel rank's; that of all of them together is dp times too
     large.""",
     ('"micro-batch-size": plan.micro,', '"micro-batch-size": plan.micro * plan.dp,'),
+)
+
+query_groups_are_counted_by_their_size = lines(
+    """--num-query-groups is how many groups there are, each with keys and values of its own; the
+    number given here is how many query heads share one of them.""",
+    (
+        'values["num-query-groups"] = model.kv_heads',
+        'values["num-query-groups"] = model.heads // model.kv_heads',
+    ),
 )

@@ -34,8 +34,8 @@ context_ranks_are_no_replicas = lines(
 )
 
 an_expert_has_as_many_replicas_as_a_dense_weight = lines(
-    """With EP an expert is on fewer GPUs than the attention beside it: its optimizer is shared by
-    tp * cp * dp / (etp * ep) of them, and dense data parallelism makes it too small.""",
+    """With EP an expert is on fewer GPUs than the attention beside it: its states are sharded over
+    tp * cp * dp / (etp * ep) of them; divided by the dense dp * cp they come out too small.""",
     ("shared += experts * layers / expert_replicas", "shared += experts * layers / replicas"),
 )
 
@@ -137,5 +137,14 @@ more_chunks_than_there_are = lines(
     (
         "in_flight = min(m * v, chunks) / v",
         "in_flight = (min(m, chunks) if v == 1 else chunks) / v",
+    ),
+)
+
+expert_activations_are_cut_over_etp = lines(
+    """What a layer's experts keep is divided by etp here. All ranks of a stage share its tokens
+    evenly, so each keeps one tth of n * topk tokens' activations, however experts are cut.""",
+    (
+        "mlp = model.topk * (2 * h + inner * model.moe_ffn) / t\n",
+        "mlp = model.topk * (2 * h + inner * model.moe_ffn) / etp\n",
     ),
 )

@@ -22,12 +22,12 @@ the_fastest_alone = lines(
 
 experts_need_gpus_of_their_own = lines(
     """EP is multiplied into the number of GPUs here; EP re-uses the DP x CP x TP ranks, so the plan
-    takes an ep-th of the cluster.""",
+    takes only 1/ep of the cluster.""",
     (
         "                        one = Plan(tp, pp, cp, dp, micro, gbs, ep, etp, vpp)\n"
         "                        if validate(one, model, cluster):\n",
-        "                        if dp % ep:\n                            continue\n"
-        "                        one = Plan(tp, pp, cp, dp // ep, micro, gbs, ep, etp, vpp)\n"
+        "                        apart = max(1, dp // ep)\n"
+        "                        one = Plan(tp, pp, cp, apart, micro, gbs, ep, etp, vpp)\n"
         "                        said = {v.rule for v in validate(one, model, cluster)}\n"
         '                        if said - {"gpus"}:\n',
     ),
@@ -70,8 +70,8 @@ one_kind_of_recompute = lines(
 )
 
 the_network_is_as_fast_as_nvlink = lines(
-    """All links are taken to be NVLink, so TP 16 looks fine: it puts 4 all-reduces a layer on the
-    50 GB/s link, nine times slower.""",
+    """All links are taken to be NVLink, so TP over two nodes looks fine: it puts 4 all-reduces a
+    layer on the 50 GB/s link, nine times slower.""",
     (
         "seconds = step_time(plan, model, cluster).total_s",
         "seconds = step_time(plan, model, "
@@ -103,7 +103,7 @@ a_pipeline_has_one_chunk = lines(
 
 weights_are_never_sharded = lines(
     """Zero 3 is not tried: FSDP holds a shard of the weights and gathers the rest while it
-    computes, so that plans fit without a pipeline that did not.""",
+    computes, so that some plans fit that would otherwise need a pipeline.""",
     (
         "kept: list[tuple[int, int | None]] = [(1, None), (3, None)]",
         "kept: list[tuple[int, int | None]] = [(1, None)]",
@@ -117,8 +117,8 @@ fsdp_is_all_or_nothing = lines(
 )
 
 a_full_gpu_is_too_full = lines(
-    """A plan that needs exactly the bytes that there are is dropped; it fits: at most, not
-    less.""",
+    """A plan that needs exactly hbm_bytes is dropped; it fits, because at most hbm_bytes are
+    allowed, and not only less.""",
     ("if held <= cluster.hbm_bytes:", "if held < cluster.hbm_bytes:"),
 )
 
@@ -128,4 +128,28 @@ one_expert_cut_comes_twice = lines(
         "itertools.product(divisors(model.experts), {1, tp})",
         "itertools.product(divisors(model.experts), (1, tp))",
     ),
+)
+
+the_first_stage_decides = lines(
+    """Only the first stage is asked whether it fits. It keeps the most micro-batches, but the last
+    has the head and its logits, and with full recompute those weigh more: ask the fullest.""",
+    (
+        "return max(a + b for a, b in zip(states[sizes], acts[kept], strict=True))",
+        "return states[sizes][0] + acts[kept][0]",
+    ),
+)
+
+experts_are_dealt_out_over_dp = lines(
+    """ep is looked for among the divisors of dp only; experts stand on tensor and context ranks,
+    too, so an ep that does not divide dp can be as good a plan.""",
+    (
+        "                        if validate(one, model, cluster):\n",
+        "                        if dp % ep or validate(one, model, cluster):\n",
+    ),
+)
+
+three_chunks_are_not_tried = lines(
+    """Three virtual stages are left out. They are tried like 1, 2 and 4, wherever a stage's layers
+    can be cut into three chunks.""",
+    ("for vpp in (1, 2, 3, 4) if model", "for vpp in (1, 2, 4) if model"),
 )

@@ -10,8 +10,8 @@ the_two_bubbles_are_exchanged = lines(
 )
 
 one_f_one_b_waits_like_gpipe = lines(
-    """1F1B warms up with p - s - 1 forwards and then alternates; done after all forwards, its
-    backwards cost the same time and m instead of p - s micro-batches of memory.""",
+    """1F1B warms up with p - s - 1 forwards and then alternates; backwards that wait for all
+    forwards take the same time, and keep m instead of p - s micro-batches in memory.""",
     ('warm_up = m if schedule == "gpipe" else min(m, p - s - 1)', "warm_up = m"),
 )
 
@@ -31,7 +31,7 @@ all_micro_batches_go_through_a_chunk_first = lines(
 )
 
 a_chunk_takes_as_long_as_a_stage = lines(
-    """A rank's layers are divided among its v chunks, so one chunk takes the vth part of tf or tb;
+    """A rank's layers are divided among its v chunks, so one chunk takes tf / v or tb / v;
     otherwise interleaving makes the step v times as long.""",
     ('(tf if kind == "F" else tb) / v', '(tf if kind == "F" else tb)'),
 )
@@ -51,5 +51,15 @@ the_peak_is_looked_up_between_pairs = lines(
     (
         "            peak = max(peak, held)\n",
         '            peak = max(peak, held) if slot.kind == "B" else peak\n',
+    ),
+)
+
+slots_come_by_time = lines(
+    """The slots are sorted by their time over all ranks. They come rank by rank: all of rank 0 in
+    the order of its work, then all of rank 1, and so on.""",
+    (
+        "every = tuple(slot for row in slots for slot in row)",
+        "every = tuple(sorted((slot for row in slots for slot in row), "
+        "key=lambda one: one.start))",
     ),
 )

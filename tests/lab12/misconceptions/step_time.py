@@ -10,8 +10,8 @@ bubble_of_the_total = lines(
 )
 
 chunks_leave_the_bubble = lines(
-    """Virtual stages change nothing here; with v chunks a rank the first piece is one vth as long,
-    and so is the wait for it.""",
+    """Virtual stages change nothing here; with v chunks a rank the first piece is 1/v as long, and
+    so is the wait for it.""",
     ("work * (plan.pp - 1) / (plan.vpp * m)", "work * (plan.pp - 1) / m"),
 )
 
@@ -167,4 +167,86 @@ the_last_stage_is_the_slowest = lines(
     """The last stage is taken for the slowest because of its head; with fewer layers than another
     it is not: compare forward and backward of all stages.""",
     ("forward_s, backward_s = max(stages, key=sum)", "forward_s, backward_s = stages[-1]"),
+)
+
+utilization_counts_a_fourth_forward = lines(
+    """Recomputed FLOPs count as work done; that is HFU. MFU counts what the model needs, so that
+    doing work twice does not look like being faster.""",
+    (
+        "flops = 3 * plan.gbs * seq",
+        'flops = (4 if plan.recompute == "full" else 3) * plan.gbs * seq',
+    ),
+)
+
+the_slowest_stage_by_flops = lines(
+    """The slowest stage is looked for by FLOPs; kernels of few FLOPs that move many bytes take
+    their time as well, and so does recompute. Compare seconds, forward and backward together.""",
+    (
+        "forward_s, backward_s = max(stages, key=sum)",
+        "layer, head = token_flops(model)\n"
+        "    work = [count * layer for count in layers]\n"
+        "    work[-1] += head\n"
+        "    forward_s, backward_s = stages[work.index(max(work))]",
+    ),
+)
+
+the_slowest_stage_by_all_flops = lines(
+    """The slowest stage is looked for by FLOPs; kernels of few FLOPs that move many bytes take
+    their time as well, and so does recompute. Compare seconds, forward and backward together.""",
+    (
+        "forward_s, backward_s = max(stages, key=sum)",
+        "layer, head = token_flops(model)\n"
+        '    more = {"none": 0, "selective": 4 * model.h * model.seq, "full": layer}\n'
+        "    work = [count * (3 * layer + more[plan.recompute]) for count in layers]\n"
+        "    work[-1] += 3 * head\n"
+        "    forward_s, backward_s = stages[work.index(max(work))]",
+    ),
+)
+
+the_slowest_stage_by_its_forward = lines(
+    """The slowest stage is looked for by its forward alone; recompute makes a backward longer than
+    two forwards, so another stage can be the slower one in both passes together.""",
+    (
+        "forward_s, backward_s = max(stages, key=sum)",
+        "forward_s, backward_s = max(stages, key=lambda stage: stage[0])",
+    ),
+)
+
+the_slowest_stage_by_its_backward = lines(
+    """The slowest stage is looked for by its backward alone; a large head, of which nothing is done
+    again, weighs more in the forward. What counts is both passes together.""",
+    (
+        "forward_s, backward_s = max(stages, key=sum)",
+        "forward_s, backward_s = max(stages, key=lambda stage: stage[1])",
+    ),
+)
+
+the_slowest_stage_before_recompute = lines(
+    """The slowest stage is looked for without recompute, which is added to it afterwards; layers
+    are done again and the head is not, so that can make another stage the slowest.""",
+    (
+        "forward_s, backward_s = max(stages, key=sum)",
+        "plain = [count * (run.layer_s + run.layer_back_s) for count in layers]\n"
+        "    plain[-1] += run.head_s + run.head_back_s\n"
+        "    forward_s, backward_s = stages[plain.index(max(plain))]",
+    ),
+)
+
+the_slowest_stage_has_the_most_layers = lines(
+    """The slowest stage is taken to be the one with the most layers. A head behind fewer layers can
+    take longer than they do: compare the seconds of all stages.""",
+    (
+        "forward_s, backward_s = max(stages, key=sum)",
+        "forward_s, backward_s = stages[layers.index(max(layers))]",
+    ),
+)
+
+the_slowest_stage_has_the_most_parameters = lines(
+    """The slowest stage is taken to be the one with the most parameters. The embedding has many and
+    computes nothing, and the head takes longer than its size says: compare seconds.""",
+    (
+        "forward_s, backward_s = max(stages, key=sum)",
+        "sizes = [stage.param for stage in memory(replace(plan, zero=0, shard=None), model)]\n"
+        "    forward_s, backward_s = stages[sizes.index(max(sizes))]",
+    ),
 )

@@ -8,7 +8,7 @@ ep_multiplies_the_gpus = lines(
 
 key_value_heads_must_be_a_multiple = lines(
     """Where there are more tensor ranks than key/value heads, each head is copied to tp / kv_heads
-    of them: 8 heads on TP 16 are fine. Only where neither number divides the other it fails.""",
+    of them: 8 heads on TP 16 are fine. It fails only where neither number divides the other.""",
     ("kv % tp and tp % kv", "kv % tp"),
 )
 
@@ -56,13 +56,13 @@ a_tensor_group_over_two_nodes_is_refused = lines(
 
 sequence_parallelism_for_any_experts = lines(
     """Sequence parallelism divides tokens over tensor ranks; with TP 1 there is nothing to divide,
-    and EP alone does without it.""",
+    and EP does not need it.""",
     ("tp > 1 and ep > 1 and not plan.sp", "ep > 1 and not plan.sp"),
 )
 
 a_layout_counts_the_ends = lines(
-    """A layout is asked to add up to L, embedding and head counted as the plan says; those two
-    belong to an even split. Numbers that are written by hand are layers, L of them.""",
+    """The embedding and the head are counted in a layout here; count_embedding and count_loss are
+    for an even split only. The numbers of a layout are layers, and add up to L.""",
     (
         "sum(rows) != model.L or",
         "sum(rows) != model.L + plan.count_embedding + plan.count_loss or",
@@ -76,7 +76,14 @@ one_rank_takes_two_pieces = lines(
 )
 
 rounds_of_a_number_that_is_none = lines(
-    """Rounds of micro-batches are judged although the batch does not divide into any: rounded down,
-    their number says nothing, and the plan is told of a second fault that it does not have.""",
+    """The rule vpp_micro is checked although the batch does not divide into whole micro-batches:
+    their number, rounded down, means nothing, and the plan is given a second fault that it does not
+    have.""",
     ("elif vpp > 1 and m % pp:", "if vpp > 1 and m % pp:"),
+)
+
+zero_has_no_upper_end = lines(
+    """A zero of 4 passes, since only its lower end is looked at; there are four kinds of sharding,
+    0 to 3, and a larger number names none of them.""",
+    ("and plan.zero in (0, 1, 2, 3)", "and plan.zero >= 0"),
 )

@@ -37,8 +37,8 @@ def recomputes_to_be_safe(text):
 
 @misconception(file="topology_design_worksheet.md")
 def a_pipeline_without_micro_batches(text):
-    """A micro-batch of 4 leaves few of them for a long pipeline: the bubble grows, and stage 0
-    holds pp micro-batches that are 4 times as large."""
+    """With micro 4, stage 0 holds pp micro-batches that are 4 times as large. Fewer micro-batches
+    also make the bubble of a long pipeline larger."""
     return _seventy(
         text, "tp: 8, pp: 8, cp: 1, dp: 1, micro: 4, recompute: selective", 116.9, 0.1795, 2.76
     )
@@ -108,8 +108,7 @@ a_tab_in_a_block = lines(
 )
 
 names_of_its_own = lines(
-    """`data_parallel` is no key of the worksheet: a design that is not read is not there. The name
-    is dp.""",
+    """`data_parallel` is not a key of the worksheet, so it cannot be read. The key is dp.""",
     ("  dp: 16\n  zero", "  data_parallel: 16\n  zero"),
 )
 
@@ -119,13 +118,13 @@ a_unit_behind_a_number = lines(
 )
 
 one_design_twice = lines(
-    """Two blocks have the same design: say which model each one is for.""",
+    """Two blocks are for the same design; each of the designs has one block.""",
     ("design: llama3-8b-128k", "design: llama3-70b"),
 )
 
 fsdp_of_small_micro_batches = lines(
-    """FSDP gathers all weights twice for each micro-batch, and a GPU's few tokens do not take as
-    long as that: fewer replicas of the sequence, or more tokens a micro-batch, hide it.""",
+    """FSDP gathers all weights twice for each micro-batch, and the few tokens that a GPU computes
+    meanwhile take less time than that. A smaller CP, or more tokens a micro-batch, hides it.""",
     (
         "  tp: 4\n  pp: 1\n  cp: 1\n  dp: 16\n  zero: 3\n",
         "  tp: 1\n  pp: 1\n  cp: 8\n  dp: 8\n  zero: 3\n",

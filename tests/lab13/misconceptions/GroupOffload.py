@@ -136,3 +136,18 @@ moves_a_groups_old_tensors = lines(
     ),
     ("for t in [*block.parameters(), *block.buffers()]]", "for t in self.listed[block]]"),
 )
+
+sends_the_blocks_away_first = lines(
+    """The blocks were walked twice. An iterator is used up by then: no groups are made, and nothing
+    comes back. Make a list of them first.""",
+    (
+        "        self.blocks, self.to_fast, self.to_slow = list(blocks), to_fast, to_slow\n",
+        "        self.to_fast, self.to_slow = to_fast, to_slow\n"
+        "        self.move(blocks, to_slow)\n"
+        "        self.blocks = list(blocks)\n",
+    ),
+    (
+        "        self.resident: list[nn.Module] = []\n        self.move(self.blocks, to_slow)\n",
+        "        self.resident: list[nn.Module] = []\n",
+    ),
+)

@@ -68,3 +68,20 @@ tiles_without_a_ramp_are_not_checked = lines(
     ),
     gate=False,
 )
+
+writes_the_ramp_into_cur = lines(
+    """The result is written into cur. When its lower border is needed for the next row, it has been
+    blended with the tile to its left already, and where four tiles meet the weights are wrong; and
+    a decoder that gives a view of its argument would have its latent overwritten.""",
+    ("    out = cur.clone()\n", "    out = cur\n"),
+)
+
+stretches_a_row_of_one = lines(
+    """A prev of one row, channel or image passes, and is stretched to cur's length as in any sum of
+    tensors. It shows another piece of another image: refuse it like every other length.""",
+    (
+        "any(prev.shape[axis] != cur.shape[axis] for axis in rest)",
+        "any(\n        prev.shape[axis] not in (1, cur.shape[axis]) for axis in rest\n    )",
+    ),
+    gate=False,
+)

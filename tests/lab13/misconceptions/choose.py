@@ -189,3 +189,9 @@ gives_up_residents_by_size = lines(
         "        stay = [c not in order[:gone] for c in components]\n",
     ),
 )
+
+a_call_is_one_copy = lines(
+    """The start of a copy was charged once a call. Every group and every leaf is a copy of its own,
+    and each of them has a start.""",
+    ("comp.calls * (per_call + comp.groups * copy_s)", "comp.calls * (per_call + copy_s)"),
+)

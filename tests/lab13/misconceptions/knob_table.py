@@ -141,3 +141,9 @@ def model_offload_moves_the_denoiser(text):
     """Model offload moves whole components, whichever runs: text encoder and decoder leave as the
     denoiser does."""
     return _cells(text, "of", model_offload="denoiser", sequential_offload="denoiser")
+
+@misconception(file="memory_optimization.md")
+def fp8_storage_shrinks_scores(text):
+    """fp8 storage was said to shrink activations as well. Weights alone are stored in fp8; they are
+    cast up before they multiply, so what is computed is as wide as before."""
+    return _cells(text, "tensor", fp8_storage="weights, scores, activations")

@@ -162,3 +162,9 @@ slices_are_evened = lines(
         "    queries_per_slice = -(-queries // -(-queries // queries_per_slice))\n",
     ),
 )
+
+the_output_is_as_wide_as_the_queries = lines(
+    """The output was made in the shape of q. Each query gets a mean of the values, so the output is
+    as wide as v, which need not be as wide as q.""",
+    ("out = q.new_empty(*q.shape[:3], v.shape[3])", "out = torch.empty_like(q)"),
+)

@@ -185,3 +185,13 @@ a_share_is_checked_after_rounding = lines(
     ),
     gate=False,
 )
+
+only_the_height_of_a_tile_is_checked = lines(
+    """Of a decoded tile only the height was looked at. A decoder whose tiles are too wide or too
+    narrow gives an image that does not fit together: both axes are scale times the latent's.""",
+    (
+        "if here.shape[-2:] != (scale * (bottom - top), scale * (stop - start)):",
+        "if here.shape[-2] != scale * (bottom - top):",
+    ),
+    gate=False,
+)

@@ -290,7 +290,7 @@ STAMP = re.compile(
     r"(?P<hour>\d\d?):(?P<minute>\d\d?):(?P<second>\d\d?)(?:\.(?P<part>\d{1,9}))?",
     re.ASCII,
 )
-COUNT = re.compile(r"0*[1-9][0-9]*", re.ASCII)
+COUNT = re.compile(r"0*[1-9][0-9]{0,17}")  # what a column of 64 bits can hold
 
 
 def _wrong(path, line, what):
@@ -325,7 +325,7 @@ def load_azure(path):
         if stamps[-1] is None:
             raise _wrong(path, line, "this is not a time")
         if not all(map(COUNT.fullmatch, row[1:])):
-            raise _wrong(path, line, "this is not a number of tokens")
+            raise _wrong(path, line, "this is not a number of tokens, one at least")
         if len(stamps) > 1 and stamps[-1] < stamps[-2]:
             raise _wrong(path, line, "times do not go back")
     whole, part = np.array(stamps, dtype=np.int64).reshape(-1, 2).T
