@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import sysconfig
 import threading
 import time
 import types
@@ -48,7 +49,13 @@ _OPERATIONS = (
 _PEERS = ("root_rank", "dst", "src")
 SETTLE_SECONDS = 0.02
 _C: Any = torch._C._distributed_c10d
-_FOLDERS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
+# Python's own modules, torch with what is installed beside it (typing_extensions wraps what torch
+# calls deprecated), and the kit.
+_FOLDERS = (
+    sysconfig.get_path("stdlib") + "/",
+    f"{Path(torch.__file__).parents[1]}/",
+    str(Path(__file__).parents[1]),
+)
 
 
 @dataclass(frozen=True)
@@ -386,7 +393,7 @@ def _group_of(backend: Any) -> Any:
 
 
 def place() -> str:
-    """The innermost line of this thread that is neither torch's nor the kit's."""
+    """The innermost line of this thread that is neither a library's nor the kit's."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith((*_FOLDERS, "<")):
         frame = frame.f_back

@@ -188,11 +188,12 @@ def in_words(rows: list[Row], most: int = 4) -> str:
     """The first requests of a workload, for a message."""
     said = []
     for number, row in enumerate(rows[:most]):
-        begin = f"request {row.parent}" if row.parent >= 0 else f"text {-row.parent}"
+        begin = f"request {row.parent}" if row.parent >= 0 else f"common prompt {-row.parent}"
+        tokens = f"{row.length} token{'s' if row.length > 1 else ''}"
         shared = f", the first {row.shared} those of {begin}" if row.shared else ""
         salt = f", salt {row.salt!r}" if row.salt else ""
         said.append(
-            f"request {number} comes before step {row.arrival}: {row.length} tokens{shared}, "
+            f"request {number} comes before step {row.arrival}: {tokens}{shared}, "
             f"generates {row.out_tokens}{salt}"
         )
     more = len(rows) - most

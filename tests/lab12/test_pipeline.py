@@ -97,7 +97,7 @@ def test_work_starts_as_soon_as_it_can(student, case):
             early = "nothing starts before what it needs is there, and nothing waits longer"
             expect.close(slot.start, max(before, ready), early, n=64, what=f"start of {what}")
             long = (tf if slot.kind == "F" else tb) / v
-            part = f"a chunk of {slot.kind} takes t{slot.kind.lower()} / v"
+            part = "a chunk takes tf / v forward and tb / v backward"
             took = f"duration of {what}"
             expect.close(slot.end - slot.start, long, part, n=64, what=took, scale=200)
             before = slot.end

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import typing_extensions
 from torch.utils import _python_dispatch
 from torch.utils.checkpoint import checkpoint
 
@@ -811,3 +812,11 @@ def test_records_of_many_threads_verify_at_every_moment() -> None:
             thread.join()
     assert seen == sorted(seen)
     assert len(list(records)) == len(records)
+
+
+def test_the_place_of_a_collective_is_not_a_library_s_wrapper() -> None:
+    from grader.meters import c10d
+
+    wrapped = typing_extensions.deprecated("as torch's all_gather_into_tensor is")(c10d.place)
+    with pytest.warns(DeprecationWarning, match="all_gather"):
+        assert wrapped().startswith("test_meters.py, line ")

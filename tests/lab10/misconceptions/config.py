@@ -252,8 +252,8 @@ a_name_that_nobody_knows = lines(
 )
 
 a_number_with_its_unit = lines(
-    """A number with a unit behind it is a text, to YAML and to vLLM; the argument wants a number, so
-    write the digits alone.""",
+    """A number with a unit behind it is a text, to YAML and to vLLM; the argument wants a number,
+    so write the digits alone.""",
     ("max_num_seqs: 64", "max_num_seqs: 64 requests"),
 )
 

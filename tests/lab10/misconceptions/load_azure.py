@@ -325,7 +325,7 @@ no_token_is_taken = lines(
     gate=False,
 )
 
-nothing_generated_is_taken = lines(
+no_generated_token_is_taken = lines(
     """A row in which nothing is generated is taken; such a request has no first token to wait for,
     and one is the least of both numbers.""",
     (TOKENS, "if prompt_tokens < 1 or out_tokens < 0:"),
