@@ -331,7 +331,7 @@ WRONG: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "a_table_is_printed": ("no trace", [
         (READY, "    on_trace_ready=lambda p: print(p.key_averages().table(row_limit=10)),\n")
     ]),
-    "no_trace": ("no trace", [(READY, "")]),
+    "no_trace": ("nobody asks", [(READY, "")]),
     "written_too_early": ("python AssertionError", [
         (READY, ""),
         (STEPS, '    prof.export_chrome_trace("trace.json")\n' + STEPS),
