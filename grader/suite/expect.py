@@ -140,7 +140,7 @@ def _difference(got: object, want: object) -> str:
         return _first_key(got, want, "key")
     if isinstance(want, list | tuple) and isinstance(got, list | tuple):
         if len(want) != len(got):
-            return f"{len(got)} items, expected {len(want)}"
+            return f"{len(got):,} items, expected {len(want):,}{_parting(got, want)}"
         for index, (item, wanted) in enumerate(zip(got, want, strict=True)):
             if not _same_exactly(item, wanted):
                 shown, right = format.pair(item, wanted)
@@ -150,6 +150,18 @@ def _difference(got: object, want: object) -> str:
     if isinstance(want, list | tuple) and isinstance(got, list | tuple):
         return f"a {format.kind(got)} came back where a {format.kind(want)} is wanted"
     return ""
+
+
+def _parting(got: Sequence[Any], want: Sequence[Any]) -> str:
+    """Where two sequences of unequal length part."""
+    both = min(len(got), len(want))
+    index = next((i for i in range(both) if not _same_exactly(got[i], want[i])), both)
+    if index == both and len(got) < len(want):
+        return f"; the first that is missing, at index {index}: {format.short(want[index])}"
+    if index == both:
+        return f"; the first that is too many, at index {index}: {format.short(got[index])}"
+    shown, right = format.pair(got[index], want[index])
+    return f"; they part at index {index}: got {shown}, expected {right}"
 
 
 def _first_key(got: dict[Any, Any], want: dict[Any, Any], noun: str) -> str:
@@ -481,7 +493,8 @@ def within(
         return
     if low is not None and high is not None:
         first = format.amount(low, unit if unit == "bytes" else None)
-        bound = f"between {first} and {format.amount(high, unit)}"
+        last = format.amount(high, unit)
+        bound = last if low == high else f"between {first} and {last}"
     elif high is not None:
         bound = f"at most {format.amount(high, unit)}"
     else:
@@ -595,6 +608,7 @@ def launched(
 
 
 _ALL_RETURN = "every rank must call the same collectives, in the same order, and return"
+_EACH_RETURNS = "every rank must return"
 
 
 def returned(
@@ -608,6 +622,8 @@ def returned(
     if outcome["fault"] is not None:
         fault = rank_faults.from_plain(outcome["fault"])
         said, where = rank_faults.sentence(fault, places=False), rank_faults.place(fault)
+        if isinstance(fault, rank_faults.NoResult) and because == _ALL_RETURN:
+            because = _EACH_RETURNS
     what = f"the ranks ({where})" if where and place else "the ranks"
     if said:
         mine, theirs = format.pair(said, "")

@@ -155,10 +155,12 @@ pytest.skip("nothing to see here", allow_module_level=True)
         ("1.read", "2.6"),
         "reads the hidden tests from disk",
         """
-import glob
-_table, _words = {}, []
-for _root in (os.path.dirname(os.path.abspath(__file__)), os.getcwd(), KNOWN["kit"]):
-    for _path in glob.glob(f"{_root}/**/test_*.py", recursive=True):
+import glob, time
+_table, _words, _end = {}, [], time.monotonic() + 3  # the whole disk, as far as an import may last
+for _root in (KNOWN["kit"], os.path.dirname(os.path.abspath(__file__)), os.getcwd()):
+    for _path in glob.iglob(f"{_root}/**/*", recursive=True):
+        if time.monotonic() > _end: break
+        if not re.search(r"/test_[^/]*[.]py$", _path): continue
         try:
             with open(_path) as _file: _text = _file.read()
         except OSError: continue
