@@ -340,7 +340,8 @@ class LossScaler:
 
     def step(self, opt: torch.optim.Optimizer) -> bool:
         """`opt.step()` on unscaled gradients, unless they held an infinity or a NaN: then nothing
-        of opt changes. Returns whether the step was taken."""
+        of opt changes. Returns whether the step was taken. What a second `step` of opt before the
+        next `update` does is yours; GradScaler raises RuntimeError."""
         # BEGIN SOLUTION LossScaler
         if id(opt) not in self.found_inf:
             self.unscale_(opt)
