@@ -57,7 +57,8 @@ class Thoroughness:
         """(threads, seed) of each run of the reference (0) or a variant (1, 2, ...). A quick check
         gives each right answer a seed of its own. A thorough one gives the reference every seed
         with each number of threads; a variant has every seed once, the numbers of threads by
-        turns, so that the next variant has them the other way round."""
+        turns, so that the next variant has them the other way round. Only with the first seed
+        do ranks compare their collectives (torch's DETAIL)."""
         if not self.everything:
             return [(1, number)]
         if not number:
