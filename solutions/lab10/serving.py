@@ -501,7 +501,7 @@ def load_mooncake(path: Path) -> list[Req]:
             hashes = row["hash_ids"]
             if not all(type(n) is int for n in (time_ms, prompt, out, *hashes)):  # true is an int
                 raise ValueError("a value is not an integer")
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path.name}:{number}: no request of Mooncake: {error!r}.") from None
         if prompt < 1 or out < 1:
             raise ValueError(f"{path.name}:{number}: fewer than one token.")

@@ -129,7 +129,7 @@ SPLIT = 'text.removesuffix("\\n").split("\\n") if text else []'
 SECONDS = "(time_ms - first) / 1000"
 REQUEST = "prompt, out, hashes))\n    return requests"
 EARLIER = "if before is not None and time_ms < before:"
-CAUGHT = "except (ValueError, KeyError, TypeError, RecursionError) as error:"
+CAUGHT = "except (ValueError, KeyError, TypeError) as error:"
 INTEGERS = "if not all(type(n) is int for n in (time_ms, prompt, out, *hashes)):  # true is an int"
 TOKENS = "if prompt < 1 or out < 1:"
 RIGHT_NUMBER = "if len(hashes) != blocks_for(prompt, 512):"
