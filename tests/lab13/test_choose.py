@@ -169,10 +169,11 @@ def test_a_budget_that_nothing_meets_is_refused_with_the_smallest_peak(student, 
     components = [_component(rng, f"part{place}", 2 - place) for place in range(3)]
     plans = [score for score, _picks in oracles.every_plan(components, LINK, COPY)]
     least = min(score[1] for score in plans)
-    text, numbers = student.probe.refusal(components, least - 1, LINK, COPY)
     because = "whoever asked in vain wants to know what would be enough"
-    expect.true(text != "", because="a budget that no plan meets is refused", observed=text)
-    expect.true(least in numbers, because=because, observed=text)
+    for copy_s in (COPY, 0.0):
+        text, numbers = student.probe.refusal(components, least - 1, LINK, copy_s)
+        expect.true(text != "", because="a budget that no plan meets is refused", observed=text)
+        expect.true(least in numbers, because=because, observed=text)
     plan = student.choose(components, least, LINK, COPY)
     _judge(plan, components, min(score for score in plans if score[1] <= least), least)
 
@@ -222,16 +223,51 @@ def test_rounding_does_not_decide(student):
         expect.equal(plan.knobs, (knob,), because=because, what=f"{cut} and 0.1 + {start} s")
         expect.bytes(plan.peak_bytes, peak, because=because, what="peak")
         expect.close(plan.seconds, cut, because=because, n=64, what="seconds")
-    for more, knob, because in (
-        (1e-6, "a.wide", "a plan that is slower by a millionth is slower: its peak earns nothing"),
-        (1e-11, "a.deep", "slower by less than 1e-9 of the seconds is equally fast"),
-    ):
+    slower = "a plan that is slower by more than 1e-9 of the seconds is slower: its peak is nothing"
+    equal = "slower by less than 1e-9 of the seconds is equally fast"
+    for more, because in ((1e-6, slower), (1.4e-9, slower), (1e-11, equal)):
         for seconds in (1e-3, 1e3):
             cuts = (Cut("wide", 50, seconds), Cut("deep", 30, seconds * (1 + more)))
             comp = Comp("a", 10, 90, 1, 0.0, 1, 10, 1, 10, cuts)
             plan = student.choose([comp], 70, 1e3, 1e6)
             what = f"{seconds} s, and more by {more} of it"
-            expect.equal(plan.knobs, (knob,), because=because, what=what)
+            knobs = ("a.wide",) if because is slower else ("a.deep",)
+            expect.equal(plan.knobs, knobs, because=because, what=what)
+            # One stays resident with a cut, the other one comes in a copy of so many seconds.
+            for cut, copy, deep in ((1.0, 1 + more, "a.group"), (1 + more, 1.0, "a.wide")):
+                act, held = (30, 10) if deep == "a.group" else (5, 40)
+                cuts = (Cut("wide", act, seconds * cut),)
+                comp = Comp("a", 100, 90, 1, 0.0, 1, held, 5, 1, cuts)
+                plan = student.choose([comp], 140, 1e20, seconds * copy)
+                fast = "a.wide" if deep == "a.group" else "a.group"
+                knobs = (fast,) if because is slower else (deep,)
+                what = f"a cut of {seconds * cut!r} s and a copy of {seconds * copy!r} s"
+                expect.equal(plan.knobs, knobs, because=because, what=what)
+
+
+@task("choose", holds=("fewest_knobs", "equal"))
+def test_of_equal_plans_the_fewest_knobs(student):
+    """Plans of the same seconds and peak, of which the one with fewer knobs is met first or last:
+    a copy that is too short to notice, and one of two components that may stay.
+    Oracle: by hand, in small whole numbers."""
+    because = "of plans that are equal in seconds and peak, the one with the fewest knobs"
+    comp = Comp("a", 100, 20, 1, 1e6, 1, 100, 1, 100)
+    plan = student.choose([comp], 130, 1e9)
+    expect.equal(plan.knobs, (), because=because, what="knobs where a copy takes 2e-5 of 1e6 s")
+    # Either one stays and the other one comes in groups: 110 + 20 and 100 + 30, or 110 + 30 cut.
+    one = Comp("one", 100, 20, 1, 1.0, 1, 10, 1, 10)
+    two = Comp("two", 100, 30, 1, 1.0, 1, 10, 1, 10, (Cut("slim", 20, 0.0),))
+    for pair in ((one, two), (two, one)):
+        plan = student.choose(list(pair), 135, 1e3, 0.25)
+        what = "knobs of " + ", ".join(comp.name for comp in pair)
+        expect.equal(plan.knobs, ("one.group",), because=because, what=what)
+        expect.bytes(plan.peak_bytes, 130, because=because, what="peak")
+    # The second component is the peak, so the first one needs no more than to come in groups.
+    wide = Comp("wide", 100, 50, 1, 1.0, 1, 10, 2, 10, (Cut("slim", 20, 0.0),))
+    peak = Comp("peak", 5, 120, 1, 1.0, 1, 5, 2, 5)
+    plan = student.choose([wide, peak], 130, 1e3, 0.25)
+    expect.equal(plan.knobs, ("wide.group",), because=because, what="knobs")
+    expect.bytes(plan.peak_bytes, 125, because=because, what="peak")
 
 
 @task("choose", gate=False, holds=("sequence", "smallest_peak", "fewest_seconds", "fewest_knobs"))
