@@ -255,8 +255,8 @@ def test_of_equal_plans_the_fewest_knobs(student):
     plan = student.choose([comp], 130, 1e9)
     expect.equal(plan.knobs, (), because=because, what="knobs where a copy takes 2e-5 of 1e6 s")
     # Either one stays and the other one comes in groups: 110 + 20 and 100 + 30, or 110 + 30 cut.
-    one = Comp("one", 100, 20, 1, 1.0, 1, 10, 1, 10)
-    two = Comp("two", 100, 30, 1, 1.0, 1, 10, 1, 10, (Cut("slim", 20, 0.0),))
+    one = Comp("one", 100, 20, 1, 1.0, 1, 10, 2, 10)
+    two = Comp("two", 100, 30, 1, 1.0, 1, 10, 2, 10, (Cut("slim", 20, 0.0),))
     for pair in ((one, two), (two, one)):
         plan = student.choose(list(pair), 135, 1e3, 0.25)
         what = "knobs of " + ", ".join(comp.name for comp in pair)
