@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from grader import readable
 from grader.classroom.gradebook import records
 from grader.classroom.gradebook.records import TestRow, UnitResult
 from grader.classroom.grading.grading_run import GradeSummary
@@ -22,11 +23,11 @@ def cell(record: UnitResult | None) -> str:
     """Marks of one unit: what was reached, what this machine could not check, how many reasons."""
     if record is None:
         return "-"
-    text = f"{points_text(record.score)}/{points_text(record.max_score)}"
+    marks = f"{points_text(record.score)}/{points_text(record.max_score)}"
     if record.not_verified:
-        text += f" ({points_text(record.not_verified)} not verified)"
+        marks += f" ({points_text(record.not_verified)} not verified)"
     count = len(records.reasons(record))
-    return f"{text}, {count} reason{'s' if count != 1 else ''}" if count else text
+    return f"{marks}, {count} reason{'s' if count != 1 else ''}" if count else marks
 
 
 def table(summary: GradeSummary) -> Table:
@@ -43,7 +44,7 @@ def table(summary: GradeSummary) -> Table:
             for lab in summary.labs
         ]
         # Text: a student's name is no markup.
-        made.add_row(Text(student), *map(Text, row))
+        made.add_row(Text(readable.line(student)), *map(Text, row))
     return made
 
 
@@ -55,7 +56,7 @@ def page(record: UnitResult, lab: Lab) -> str:
     lines = [f"# {lab.id} {lab.title}", "", f"{head}."]
     for note in record.notes:
         if not note.startswith("For a person"):
-            lines += ["", note]
+            lines += ["", readable.markdown(note)]
     printed = record.printed or {}
     lines += _printed("Your files printed, while they were imported:", printed.get(""))
     titles = {task.id: task.title for task in lab.tasks}
@@ -80,12 +81,12 @@ def _reasons(tests: Iterable[TestRow]) -> list[str]:
     for message, names in found.items():
         more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
         lines += ["", f"`{'`, `'.join(names[:MAX_NAMES])}`{more}", ""]
-        lines += [f"    {line}" for line in message.splitlines()]
+        lines += readable.markdown_block(message)
     return lines
 
 
 def _printed(title: str, text: str | None) -> list[str]:
-    return ["", title, "", *(f"    {line}" for line in text.splitlines())] if text else []
+    return ["", title, "", *readable.markdown_block(text)] if text else []
 
 
 def write_pages(out: Path, summary: GradeSummary) -> None:

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from grader import readable
 from grader.classroom.feedback import table, write_pages
 from grader.classroom.grading.grading_run import DEFAULT_TIER, GradeSummary, GradingRun
 from grader.errors import CallError, LabError
@@ -107,10 +108,11 @@ def _say(summary: GradeSummary, out: Path, tier: str, key: bytes | None) -> None
     if summary.records or summary.failed:
         Console().print(table(summary))
     for text in (*summary.skipped, *summary.faults):
-        print(text)
+        print(readable.text(text))
     for unit in summary.failed:
         print(
-            f"No result for {unit.lab} of {unit.student}: {unit.reason}. This is not a grade; "
+            f"No result for {unit.lab} of {readable.line(unit.student)}: "
+            f"{readable.text(unit.reason)}. This is not a grade; "
             f"the details are in {out / 'run.json'}, and the same command tries again."
         )
     print(

@@ -97,7 +97,7 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     there. `barriers`: most that a block passed; `collectives`: calls of warp-level functions that
     exchange values; `shared_bytes`: of the arrays that a block used; `flow_requests`,
     `flow_lanes`: basic blocks that warps ran, and lanes in them; `promotions`: lines, run or not,
-    where a float is made a double for an operation, as in `1.0 * x`.
+    that compute in double, as `1.0 * x` does, in the kernel and in what it may call.
 
     `kind` is "cuda" or "triton". For a Triton kernel `grid` and `blocks` count programs; `flops`
     are 2 * M * N * K of every tl.dot; `touched` has for each array how many elements were read

@@ -37,6 +37,7 @@ _TASK_KEYS = {
     "needs",
     "mutates",
     "returns_new",
+    "forbids",
 }
 
 Tier = Literal["core", "hard", "stretch"]
@@ -56,6 +57,7 @@ class Task:
     needs: tuple[str, ...] = ()
     mutates: tuple[str, ...] = ()  # `function.parameter` or `Class.method.parameter`
     new: tuple[str, ...] = ()  # functions whose result shares nothing with their arguments
+    forbids: tuple[str, ...] = ()  # of libraries, what the task asks to write; where it is defined
 
     @property
     def name(self) -> str:
@@ -133,6 +135,11 @@ class Lab:
     def new(self) -> tuple[str, ...]:
         """The functions whose results the contracts of its tasks call new."""
         return tuple(row for task in self.tasks for row in task.new)
+
+    @property
+    def forbids(self) -> tuple[str, ...]:
+        """What any of its tasks forbids."""
+        return tuple(dict.fromkeys(name for task in self.tasks for name in task.forbids))
 
     def tasks_of(self, file: str) -> tuple[Task, ...]:
         return tuple(task for task in self.tasks if task.file == file)
@@ -275,6 +282,7 @@ class _ManifestReader:
             needs=tuple(needs),
             mutates=self.mutates(where, name, row.get("mutates", [])),
             new=self.new(where, name, row.get("returns_new", False)),
+            forbids=self.forbids(where, row.get("forbids", [])),
         )
 
     def mutates(self, where: str, task: str, rows: object) -> tuple[str, ...]:
@@ -295,6 +303,15 @@ class _ManifestReader:
             raise self.fail(
                 f"{where}: returns_new is {rows!r}; write true for the task's own function, or "
                 'list functions, as in ["unpack", "Pool.blocks"].'
+            )
+        return tuple(rows)
+
+    def forbids(self, where: str, rows: object) -> tuple[str, ...]:
+        """Modules, classes and functions of libraries, by the names of where they are defined."""
+        if not isinstance(rows, list) or not all(_is_library_name(row) for row in rows):
+            raise self.fail(
+                f"{where}: forbids is {rows!r}; list modules, classes and functions of libraries "
+                'where they are defined, as in ["torch.optim.adamw"].'
             )
         return tuple(rows)
 
@@ -325,6 +342,12 @@ class _ManifestReader:
 
 def _is_dotted(value: object) -> bool:
     return isinstance(value, str) and bool(_DOTTED.match(value))
+
+
+def _is_library_name(value: object) -> bool:
+    """A dotted name of at least two parts, so that no whole library is forbidden."""
+    parts = value.split(".") if isinstance(value, str) else []
+    return len(parts) > 1 and all(part.isidentifier() for part in parts)
 
 
 def _is_need(value: object) -> bool:

@@ -53,8 +53,8 @@ class Handle:
 
 
 class Session:
-    """One test's connection to a backend; remembers the last call for the message, and which
-    calls changed their arguments."""
+    """One test's connection to a backend; remembers the last call for the message, which calls
+    changed their arguments, and which used what the test's task `forbids`."""
 
     def __init__(
         self,
@@ -62,8 +62,10 @@ class Session:
         records: Mapping[str, type],
         texts: Mapping[str, Path],
         task: str = "",
+        forbids: tuple[str, ...] = (),
     ) -> None:
         self.backend = backend
+        self.forbids = forbids
         self.texts = texts
         self.task = task
         self.last: ShownCall | None = None
@@ -83,7 +85,14 @@ class Session:
             frames.append((frame.f_code.co_filename, frame.f_lineno))
             frame = frame.f_back
         left = MAX_NOTED - len(self.noticed)
-        self.noticed += [Noticed(change, self.last, tuple(frames)) for change in changes[:left]]
+        mine = [change for change in changes if self._concerns(change)]
+        self.noticed += [Noticed(change, self.last, tuple(frames)) for change in mine[:left]]
+
+    def _concerns(self, change: Change) -> bool:
+        """What one task forbids another one of the lab may use."""
+        if change.kind == "library":
+            return change.argument in self.forbids
+        return change.kind != "disturbed" or bool(self.forbids)
 
     def ask(
         self,

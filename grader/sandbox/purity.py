@@ -37,8 +37,9 @@ _UNSIGNED = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "V16"}
 
 class Change(NamedTuple):
     """What one call did to one argument. `function` and `argument`: names, in the learner's code.
-    `kind`: "changed", or "returned" for a result that is the argument or a view of it. `detail`:
-    what was there before and after, or where."""
+    `kind`: "changed"; "returned" for a result that is the argument or a view of it; "library" where
+    the call used what its task asks to write, whose name is `argument`; "disturbed" where it kept
+    the kit from seeing that. `detail`: what was there before and after, or where."""
 
     function: str
     argument: str
@@ -48,6 +49,10 @@ class Change(NamedTuple):
     @property
     def sentence(self) -> str:
         """What a learner reads."""
+        if self.kind == "library":
+            return f"your code used `{self.argument}`, which is what this task asks you to write"
+        if self.kind == "disturbed":
+            return f"Measurement disturbed: {self.detail}"
         if self.kind == "returned":
             return f"`{self.function}` returned its argument `{self.argument}`{self.detail}"
         detail = f": {self.detail}" if self.detail else ""
@@ -56,6 +61,8 @@ class Change(NamedTuple):
     @property
     def because(self) -> str:
         """Why that is a fault, in one clause."""
+        if self.kind in ("library", "disturbed"):
+            return "the library's own earns nothing here"
         if self.kind == "returned":
             return "the result must be new: who changes it later would change the argument too"
         return "the caller goes on with what it passed, and needs it as it was"

@@ -26,6 +26,7 @@ import msgspec
 from grader.errors import MeasurementDisturbed, Refused
 from grader.sandbox import codec, purity, torch_state
 from grader.sandbox.deadlines import DeadlineHit, deadline
+from grader.sandbox.library_use import LibraryUse
 from grader.sandbox.modules import FolderModules
 
 # Folders of the student code in this process: meters refuse callers from there.
@@ -39,7 +40,8 @@ class CodeSpec:
     """What a server is opened with: file names, and the source of the probes. `models`: source
     that only the probes import, by that name. The files `given` lie in `given_folder`, or beside
     those under `edit`; both sides know the dataclasses of those `crossing`. `preload`: what a
-    worker process loads first (`entry_points`). `mutates`, `new`: as in `purity.Contract`."""
+    worker process loads first (`entry_points`). `mutates`, `new`: as in `purity.Contract`.
+    `forbids`: what `library_use` watches for."""
 
     folder: Path
     edit: tuple[str, ...]
@@ -54,6 +56,7 @@ class CodeSpec:
     preload: tuple[str, ...] = ()
     mutates: tuple[str, ...] = ()
     new: tuple[str, ...] = ()
+    forbids: tuple[str, ...] = ()
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -115,6 +118,7 @@ class Server:
         self.side = codec.Side({}, self.hold, self.resolve, self.arrivals)
         self.contract = purity.Contract(spec.mutates, spec.new)
         self.notes = purity.ChangeLog(self.contract)
+        self.library = LibraryUse(spec.forbids, spec.folders)
 
     def hold(self, value: object) -> int:
         self.next_handle += 1
@@ -171,7 +175,9 @@ class Server:
         self.load()
         for module in self.sound:
             if hasattr(module, name):
-                return own(getattr(module, name), name)
+                value = own(getattr(module, name), name)
+                self.library.look_at(value)
+                return value
         for file, error in self.failed.items():
             raise ImportFailed(*self._import_failure(file, error)) from error
         files = " or ".join(name for name in self.spec.edit if name.endswith(".py"))
@@ -180,6 +186,7 @@ class Server:
     def probe(self, name: str) -> Callable[..., Any]:
         if self.probe_module is None:
             self.probe_module = names_of_probes(self.spec)
+            self.library.of_probes(self.probe_module)
         self.load()
         function: Callable[..., Any] = self.probe_module[name]
         namespace = _Names(self)
@@ -205,21 +212,29 @@ class Server:
         if op == "load":
             self.load()
             value: Any = None
-        elif op == "map":
-            function = self.find(name)
-            rows = codec.decode(tree, buffers, self.side)
-            value = [self.watched(name, function, row, {}) for row in rows]
         else:
-            function = self.target(op, name, handle)
-            args, kwargs = codec.decode(tree, buffers, self.side)
-            if op == "probe":
-                value = function(*args, **kwargs)
-            else:
-                value = self.watched(self.shown(op, name, handle), function, args, kwargs)
+            self.load()
+            with self.library.watching():
+                value = self.carried_out(op, name, handle, tree, buffers)
         out, out_buffers = codec.encode(value, self.side)
-        if changes := self.notes.take():
+        changes = self.notes.take() + library_rows(*self.library.take())
+        if changes:
             return "changed", [changes, out], out_buffers
         return "ok", out, out_buffers
+
+    def carried_out(
+        self, op: str, name: str, handle: int, tree: Any, buffers: Sequence[codec.Buffer]
+    ) -> Any:
+        """The value of one request."""
+        if op == "map":
+            function = self.find(name)
+            rows = codec.decode(tree, buffers, self.side)
+            return [self.watched(name, function, row, {}) for row in rows]
+        function = self.target(op, name, handle)
+        args, kwargs = codec.decode(tree, buffers, self.side)
+        if op == "probe":
+            return function(*args, **kwargs)
+        return self.watched(self.shown(op, name, handle), function, args, kwargs)
 
     def shown(self, op: str, name: str, handle: int) -> str:
         """What a call is of, in words: a function, or a class and its method."""
@@ -311,6 +326,14 @@ def names_of_probes(spec: CodeSpec) -> dict[str, Any]:
         if hidden is not None:
             sys.modules["models"] = hidden
     return names
+
+
+def library_rows(used: Sequence[str], disturbed: bool) -> list[list[str]]:
+    """What was used of a library, in the form of a `purity.Change`."""
+    rows = [["", name, "library", ""] for name in used]
+    return rows + (
+        [["", "", "disturbed", "the profile function was replaced"]] if disturbed else []
+    )
 
 
 def how_to_restore(lab: str) -> str:

@@ -11,10 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grader import readable
+from grader.suite import apart
 from grader.suite.expect import Failure
 
 _PIPE = re.compile(r"(?<!\\)\|")
 _FENCE = ("```", "~~~")
+MOST_COLUMNS = 40
+MOST_SAID = 800
 
 
 class AnswerFault(Exception):
@@ -37,7 +41,17 @@ def judged(because: str, rule: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return rule(*arguments)
     except AnswerFault as fault:
-        raise Failure("property", [fault.text], fault.key, because) from None
+        said = readable.line(fault.text, MOST_SAID)
+        raise Failure("property", [said], fault.key, because) from None
+
+
+def judged_text(because: str, file: str, reader: Callable[..., Any], text: str, *more: Any) -> Any:
+    """What `reader(text, *more)` finds in a learner's file, read apart (`grader.suite.apart`); the
+    first `AnswerFault`, or a text beyond the limits, is the test's failure."""
+    try:
+        return judged(because, apart.read, reader, text, *more)
+    except apart.TooMuch as error:
+        raise Failure("property", [f"{file}: {error}"], str(error), because) from None
 
 
 def word(text: str) -> str:
@@ -98,6 +112,9 @@ def tables(file: str, text: str) -> list[Table]:
 
 def _table(file: str, lines: list[str], first: int) -> Table:
     header = _cells(file, lines[0], first)
+    if len(header) > MOST_COLUMNS:
+        text = f"a table of {len(header):,} columns; no answer needs more than {MOST_COLUMNS}"
+        raise header[MOST_COLUMNS].fault(text, "too many columns")
     names = [cell.word for cell in header]
     dashes = _cells(file, lines[1], first + 1) if len(lines) > 1 else []
     if not dashes or not all(re.fullmatch(r":?-+:?", cell.text) for cell in dashes):

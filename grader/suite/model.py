@@ -197,6 +197,7 @@ class Suite:
             preload=self.preload,
             mutates=self.lab.mutates,
             new=self.lab.new,
+            forbids=self.lab.forbids,
         )
 
     def limits(self) -> Limits:

@@ -9,7 +9,7 @@ import inspect
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ from grader.suite.expect import Failure
 from grader.suite.model import SENT, Case, Suite
 
 PUBLIC_KEY = b"public"
+_GRAVITY = {"disturbed": 0, "library": 1}
 
 
 @dataclass
@@ -95,7 +96,7 @@ def run_case(
         return Outcome(case, TestStatus.NOT_VERIFIED, [reason])
     texts = {name: folder / name for name in suite.lab.edit}
     task = suite.lab.task(case.test.task)
-    line = Session(backend, suite.records, texts, task.name)
+    line = Session(backend, suite.records, texts, task.name, task.forbids)
     wanted = inspect.signature(case.test.function).parameters
     arguments: dict[str, Any] = dict(case.params)
     if "student" in wanted:
@@ -133,24 +134,36 @@ def run_case(
             here = NotStarted(task.name, f"{task.file}:{number}")
             outcome = _from_far_side(suite, case, here)
     if line.noticed:
-        outcome = _with_changes(suite, outcome, line.noticed[0])
+        outcome = _with_changes(suite, outcome, _gravest(line.noticed))
     outcome.seconds = time.perf_counter() - started
     if not outcome.status.is_pass and not outcome.called:
         outcome.called = format.call(line.last) if line.last else ""
     return outcome
 
 
+def _gravest(noticed: Sequence[Noticed]) -> Noticed:
+    """What to say of a test: that it could not be watched, that a library did the work, or the
+    first change of an argument."""
+    return min(noticed, key=lambda each: _GRAVITY.get(each.change.kind, len(_GRAVITY)))
+
+
 def _with_changes(suite: Suite, outcome: Outcome, noticed: Noticed) -> Outcome:
-    """The outcome of a case in which a call changed its argument. Where all values are right, that
-    is the fault; where one is wrong, the change may explain it and is said after it."""
+    """The outcome of a case in which a call changed its argument, or had a library do the work.
+    Where all values are right, that is the fault; where one is wrong, the change may explain it and
+    is said after it."""
     change = noticed.change
+    if change.kind == "disturbed" and outcome.status.is_pass:
+        again = Outcome(outcome.case, TestStatus.ERROR, [change.sentence], disturbed=True)
+        again.called = format.call(noticed.call) if noticed.call else ""
+        return again
     if outcome.status == TestStatus.FAILED:
         outcome.lines.append(f"also: {change.sentence}")
     if not outcome.status.is_pass:
         return outcome
     failed = Outcome(outcome.case, TestStatus.FAILED, [change.sentence], change.because)
     failed.called = format.call(noticed.call) if noticed.call else ""
-    failed.observed = f"{change.kind} {change.argument} of {change.function}"
+    whose = f" of {change.function}" if change.function else ""
+    failed.observed = f"{change.kind} {change.argument}{whose}"
     own = ((file, line) for file, line in noticed.frames if _is_test(suite, file))
     failed.site = next(own, ("", 0))
     return failed

@@ -22,7 +22,7 @@ FLOORS = (
     ("sandbox",),
     ("lab",),
     ("errors", "durable"),
-    ("status",),
+    ("status", "readable"),
 )
 FLOOR = {room: number for number, row in enumerate(FLOORS) for room in row}
 

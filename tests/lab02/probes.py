@@ -8,7 +8,6 @@ import gc
 import math
 import pickle
 import random
-import sys
 import tempfile
 import time
 import warnings
@@ -43,25 +42,6 @@ def loss_of(logits, y):
     return functional.cross_entropy(logits.flatten(0, 1), y.flatten(), ignore_index=IGNORE)
 
 
-def _library(call, *files):
-    """The result of a call, and which of these files of torch it ran functions of."""
-    seen = set()
-
-    def watch(frame, event, _):
-        if event == "call":
-            path = frame.f_code.co_filename
-            name = path.rpartition("/")[2]
-            if name in files and "torch" in path:
-                seen.add(name)
-
-    sys.setprofile(watch)
-    try:
-        result = call()
-    finally:
-        sys.setprofile(None)
-    return result, sorted(seen)
-
-
 def _values(model):
     return {name: p.detach().clone() for name, p in model.named_parameters()}
 
@@ -87,20 +67,16 @@ def _owners(grads, with_gaps=False):
 
 def clipped(student, grads, max_norm, error=None, as_generator=False, with_gaps=False):
     """Clips these gradients (None: no gradient; `with_gaps`: with strides): the norm, the
-    gradients, whether they are still the same tensors, and what of the library ran. `error` None:
-    error_if_nonfinite is left at its default."""
+    gradients, and whether they are still the same tensors. `error` None: error_if_nonfinite is
+    left at its default."""
     params = _owners(grads, with_gaps)
     before = [p.grad for p in params]
     views = [None if g is None else g.view_as(g) for g in before]
     given = (p for p in params) if as_generator else params
     found = {"raised": ""}
     try:
-        found["norm"], found["library"] = _library(
-            lambda: student.clip_grad_norm(
-                given, max_norm, **({} if error is None else {"error_if_nonfinite": error})
-            ),
-            "clip_grad.py",
-        )
+        more = {} if error is None else {"error_if_nonfinite": error}
+        found["norm"] = student.clip_grad_norm(given, max_norm, **more)
     except RuntimeError as raised:
         if isinstance(raised, NotImplementedError):
             raise
@@ -504,8 +480,8 @@ def adamw(
             course.append([p.detach().clone() for p in params])
 
     with meters.op_log(witness=False) as log:
-        _, library = _library(run, "adam.py", "adamw.py")
-    library += sorted({name for name, _, _ in log.ops if "adam" in name})
+        run()
+    library = sorted({name for name, _, _ in log.ops if "adam" in name})
     held = []
     for p in params:
         found = [t for t in opt.state.get(p, {}).values() if isinstance(t, torch.Tensor)]
@@ -679,10 +655,7 @@ def scaled(student, values, gradients, settings, explicit, lr=0.5, kind="sgd"):
     else:
         opt = torch.optim.AdamW([p, frozen], lr=lr, foreach=False)
     scaler = student.LossScaler(**settings)
-    rows, library = _library(
-        lambda: scaled_steps(scaler, opt, p, gradients, explicit), "grad_scaler.py"
-    )
-    return {"rows": rows, "library": library}
+    return scaled_steps(scaler, opt, p, gradients, explicit)
 
 
 def scaled_groups(student, values, gradients, settings, restart=None, with_gaps=False):
@@ -994,10 +967,7 @@ def checkpointed(student, weights, x, weight, dropout, seed, preserve=True):
 
     stack = segments(weights, dropout)
     function = student.CheckpointFunction
-    mine, library = _library(
-        lambda: _through(stack, lambda s, h: function.apply(s, preserve, h), x, seed, weight),
-        "checkpoint.py",
-    )
+    mine = _through(stack, lambda s, h: function.apply(s, preserve, h), x, seed, weight)
     other = _through(
         stack,
         lambda s, h: checkpoint(s, h, use_reentrant=False, preserve_rng_state=preserve),
@@ -1005,7 +975,7 @@ def checkpointed(student, weights, x, weight, dropout, seed, preserve=True):
         seed,
         weight,
     )
-    return {"mine": mine, "library": other, "called": library}
+    return {"mine": mine, "library": other}
 
 
 def checkpoint_bytes(student, weights, x, weight, seed):

@@ -12,7 +12,6 @@ from grader.suite import expect, task
 from . import oracles
 from .oracles import PUBLISHED, normal
 
-OWN = "this is what the task is about: write it"
 PLAIN = ["float", "float", "bool", "int"]
 
 
@@ -47,7 +46,6 @@ def test_one_factor_for_all_gradients(student, rng, share):
         got["same"], because="gradients change in place: others hold the same tensors (views, DDP)"
     )
     expect.shape(got["norm"], (), because="the norm is a 0-dimensional tensor")
-    expect.equal(got["library"], [], because=OWN, what="files of torch that ran")
 
 
 @task("clip_grad_norm", holds=("no_reads",))

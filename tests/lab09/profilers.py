@@ -300,6 +300,11 @@ def _metrics(argument: shell.Argument) -> Iterator[Fault]:
 # -- rules ----------------------------------------------------------------------------------------
 
 
+def faults(text: str, rule: Callable[[Script], Iterator[Fault]]) -> list[Fault]:
+    """What a rule finds in a script."""
+    return list(rule(read(text)))
+
+
 def readable(script: Script) -> Iterator[Fault]:
     """Every line starts a program that there is."""
     before: shell.Start | None = None

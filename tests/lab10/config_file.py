@@ -138,7 +138,7 @@ def read(text: str) -> Config:
         raise _no_yaml(error, text) from None
     except RecursionError:
         raise _fault(0, 0, "no YAML: brackets within brackets without end", "no YAML") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a number of 10,000 digits
         raise _fault(0, 0, f"no YAML: {' '.join(str(error).split())[:120]}", "no YAML") from None
     _read_comments(found, text)
     return found

@@ -13,7 +13,7 @@ from pathlib import Path
 from workload_lab10 import PROBLEM
 
 from grader.suite import expect, task
-from grader.suite.markdown_answers import judged
+from grader.suite.markdown_answers import judged, judged_text
 
 from . import config_file
 
@@ -42,7 +42,9 @@ def _served(blocks, limits):
 
 def _config(student):
     text = student.read(config_file.FILE)
-    return judged("vLLM reads one `key: value` a line", config_file.read, text)
+    return judged_text(
+        "vLLM reads one `key: value` a line", config_file.FILE, config_file.read, text
+    )
 
 
 def _started(student):

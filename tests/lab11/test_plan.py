@@ -8,7 +8,7 @@ from __future__ import annotations
 from plans_lab11 import PROBLEM
 
 from grader.suite import task
-from grader.suite.markdown_answers import judged
+from grader.suite.markdown_answers import judged, judged_text
 
 from . import plan_file
 
@@ -16,7 +16,7 @@ from . import plan_file
 def _plan(student):
     text = student.read(plan_file.FILE)
     because = "both tables, one row for each scheme and for each regime"
-    return judged(because, plan_file.read, text, PROBLEM)
+    return judged_text(because, plan_file.FILE, plan_file.read, text, PROBLEM)
 
 
 @task("plan", holds=("two_tables", "a_row_a_scheme", "a_row_a_regime", "columns"))

@@ -10,14 +10,15 @@ import pytest
 from cases_lab12 import CASES
 
 from grader.suite import expect, task
-from grader.suite.markdown_answers import judged
+from grader.suite.markdown_answers import judged, judged_text
 
 from . import worksheet_file
 
 
 def _designs(student):
     text = student.read(worksheet_file.FILE)
-    blocks = judged("each design is one fenced yaml block", worksheet_file.read, text)
+    because = "each design is one fenced yaml block"
+    blocks = judged_text(because, worksheet_file.FILE, worksheet_file.read, text)
     return judged("a plan is made of these keys and types", worksheet_file.designs, blocks)
 
 

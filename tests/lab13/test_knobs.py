@@ -7,14 +7,15 @@ it. A learner's functions have no part in it.
 from __future__ import annotations
 
 from grader.suite import task
-from grader.suite.markdown_answers import judged
+from grader.suite.markdown_answers import judged, judged_text
 
 from . import knob_file
 
 
 def _judge(student, because, rule=None):
     """The first fault that a rule finds, as a failure."""
-    rows = judged(because, knob_file.read, student.read(knob_file.FILE))
+    text = student.read(knob_file.FILE)
+    rows = judged_text(because, knob_file.FILE, knob_file.read, text)
     if rule:
         from . import oracles_knobs
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 
 import msgspec
 
+from grader import readable
 from grader.status import TaskStatus, TestStatus
 
 SCHEMA = 1
-MAX_TEXT = 6000
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,16}\b")
-_STEERING = frozenset(map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A))))
 
 
 class TestRow(msgspec.Struct, frozen=True):
@@ -62,7 +60,8 @@ class InvalidResult(ValueError):
 
 
 def encode(record: UnitResult) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+    data = msgspec.json.format(msgspec.json.encode(record), indent=1)
+    return readable.json_bytes(data) + b"\n"
 
 
 def decode(data: bytes) -> UnitResult:
@@ -97,17 +96,8 @@ def is_shown(test: TestRow, task: TaskRow) -> bool:
 
 
 def plain(text: str, *folders: str) -> str:
-    """Text that came from student code or a test as it may be stored and printed: no control
-    characters, no names of temporary folders, no addresses, not endless."""
+    """Text that came from student code or a test as it may be stored and printed: no names of
+    temporary folders, no addresses, nothing unseen, not endless."""
     for folder in folders:
         text = text.replace(f"{folder}/", "").replace(folder, "")
-    text = _ADDRESS.sub("0x...", text)
-    if not text.replace("\n", "").replace("\t", "").isprintable():
-        text = "".join("?" if _unprintable(char) else char for char in text)
-    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} ... (cut)"
-
-
-def _unprintable(char: str) -> bool:
-    return char in _STEERING or (
-        char not in "\n\t" and unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp")
-    )
+    return readable.text(_ADDRESS.sub("0x...", text))

@@ -6,22 +6,24 @@ import re
 import unicodedata
 from functools import lru_cache
 
+from grader import readable
+
 MAX_PATH = 1024
+_SPECIAL = '/\\%:*?"<>|'
 _DRIVE = re.compile(r"[A-Za-z]:")
-_HIDDEN = ("Cc", "Cs", "Cf", "Zl", "Zp")
 
 Parts = tuple[str, ...]
 
 
 def odd(char: str) -> bool:
     """Whether a character could lead out of a folder, hide a file or mislead a terminal."""
-    return char in '/\\%:*?"<>|' or hidden(char)
+    return char in _SPECIAL or hidden(char)
 
 
 def shown(name: str) -> str:
     """A name from a submission as it may be printed."""
-    text = "".join("?" if odd(char) and char != "%" else char for char in name[:81])
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    plain = "".join("?" if char in _SPECIAL and char != "%" else char for char in name[:81])
+    return readable.line(plain, 80)
 
 
 def shown_path(path: str) -> str:
@@ -78,4 +80,4 @@ def _folded(part: str) -> str:
 
 def hidden(char: str) -> bool:
     """Whether a character is not seen, or changes how others are."""
-    return unicodedata.category(char) in _HIDDEN
+    return readable.unseen(char)

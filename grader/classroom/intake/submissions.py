@@ -42,6 +42,7 @@ from grader.lab.manifest import Lab, lab_ids, load_lab
 MAX_ENTRIES = 2000
 NOT_READ = (".7z", ".rar", ".gz", ".bz2", ".xz", ".zst", ".zipx", ".lz4", ".jar", ".iso")
 MAX_NAME_BYTES = 160
+_NOT_FIRST = (".", "-", "=", "+", "@", "~")
 _QUIET = {"__pycache__", ".DS_Store", ".pytest_cache", ".ipynb_checkpoints", ".infralens"}
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -85,13 +86,14 @@ class Submission:
 
 def student_id(folder: str) -> str:
     """A folder's name as it stands in results and paths. Letters of every script and spaces stay;
-    what could lead out of a folder, hide a file or mislead a terminal is percent-encoded."""
+    what could lead out of a folder, hide a file or mislead a terminal is percent-encoded, and so is
+    a first character that makes an option of a name in a shell or a formula in a spreadsheet."""
     plain = "".join(
         quote(char.encode("utf-8", "surrogateescape"), safe="") if odd(char) else char
         for char in folder
     )
-    if plain.startswith("."):
-        plain = "%2E" + plain[1:]
+    if plain.startswith(_NOT_FIRST):
+        plain = f"%{ord(plain[0]):02X}{plain[1:]}"
     if len(plain.encode()) > MAX_NAME_BYTES:
         tail = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
         plain = plain.encode()[: MAX_NAME_BYTES - 18].decode("utf-8", "ignore") + "%~" + tail

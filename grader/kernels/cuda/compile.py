@@ -100,11 +100,15 @@ def program(source: Source) -> Path:
         (folder / "runtime.o").write_bytes(runtime_object())
         said = _run(
             source.name,
-            [found.path, *flags, "-I", str(_RUNTIME), "-c", "kernel.cpp", "-o", "kernel.o"],
+            [found.path, *flags, "-I", str(_RUNTIME), "-S", "kernel.cpp", "-o", "kernel.s"],
             folder,
         )
+        _run(source.name, [found.path, "-c", "kernel.s", "-o", "kernel.o"], folder)
         _link(source.name, found, folder)
-        lines = sorted({int(match[1]) for match in _PROMOTED.finditer(said)})
+        assembly = (folder / "kernel.s").read_text(encoding="utf-8", errors="replace")
+        lines = sorted(
+            {int(match[1]) for match in _PROMOTED.finditer(said)} | _doubles(assembly, said)
+        )
         with (folder / "program").open("ab") as file:  # a loader ignores what stands at the end
             file.write(f"{_PROMOTIONS}{' '.join(map(str, lines))}".encode())
         _keep(folder / "program", path)
@@ -112,16 +116,44 @@ def program(source: Source) -> Path:
     return path
 
 
-_PROMOTIONS = "\npromotions: "
+_PROMOTIONS = "\ncomputes in double: "
 _PROMOTED = re.compile(
     rf"{re.escape(LEARNERS)}:(\d+):\d+: warning: implicit conversion "
     r"(?:from .* to match other operand of binary|increases floating-point precision)"
 )
 
 
+_PASSED = re.compile(
+    rf"{re.escape(LEARNERS)}:(\d+):\d+: warning: implicit conversion .* when passing"
+)
+_FILE = re.compile(rf'\s+\.file\s+(\d+)\s.*"{re.escape(LEARNERS)}"')
+_LOC = re.compile(r"\s+\.loc\s+(\d+)\s+(\d+)")
+_DOUBLE = re.compile(
+    r"\s+(?:fcvt\s+d\d+,\s*s|f(?:add|sub|mul|div|sqrt|n?madd|n?msub)\s+d)"
+    if platform.machine() in ("aarch64", "arm64")
+    else r"\s+(?:cvtss2sd|(?:add|sub|mul|div|sqrt)[sp]d|f(?:ld|st|add|sub|mul|div)\w*)\s"
+)
+
+
+def _doubles(assembly: str, said: str) -> set[int]:
+    """The learner's lines where the compiled code computes in more than float, whatever the text
+    calls the type: a float made wider (not to be printed: the compiler says which), an operation of
+    doubles."""
+    printed = {int(match[1]) for match in _PASSED.finditer(said)}
+    own, line, found = set[str](), 0, set[int]()
+    for row in assembly.splitlines():
+        if place := _LOC.match(row):
+            line = int(place[2]) if place[1] in own else 0
+        elif line and _DOUBLE.match(row):
+            found.add(line)
+        elif file := _FILE.match(row):
+            own.add(file[1])
+    return found - printed
+
+
 def promotions(program: Path) -> tuple[int, ...]:
-    """The lines of a program's file where a float is made a double for an operation with one, as
-    in `1.0 * x`."""
+    """The lines of a program's file that compute in double: where a float is made one for an
+    operation, as in `1.0 * x`, or where two doubles are added."""
     return tuple(map(int, program.read_bytes().rpartition(_PROMOTIONS.encode())[2].split()))
 
 

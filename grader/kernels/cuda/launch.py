@@ -144,9 +144,9 @@ class Module:
             return Report(name, *sizes, errors=[found])
         data, printed = found
         report = report_of(data, self.source, kernel, self._lines_of(data), sizes, printed)
-        own = self.source.lines_of(name) if self.promotions else set()
+        others = self.source.lines_of_others(name) if self.promotions else set()
         return msgspec.structs.replace(
-            report, promotions=[line for line in self.promotions if line in own]
+            report, promotions=[line for line in self.promotions if line not in others]
         )
 
     def _kernel(self, name: str) -> Kernel:

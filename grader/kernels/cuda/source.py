@@ -99,6 +99,11 @@ class Source:
         ]
         return {line for first, last in ends for line in range(first, last + 1)}
 
+    def lines_of_others(self, kernel: str) -> set[int]:
+        """The lines of the other kernels and of what they may call, this one's own left out."""
+        found = {line for other in self.kernels if other != kernel for line in self.lines_of(other)}
+        return found - self.lines_of(kernel)
+
     def dynamic_of(self, kernel: str) -> tuple[str, ...]:
         """The dynamic shared arrays, first those that the kernel itself declares."""
         own = {array.name for array in self.arrays if array.function == kernel}

@@ -10,9 +10,9 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from html import escape
 from pathlib import Path
 
+from grader import readable
 from grader.errors import (
     LabError,
     LoadFailed,
@@ -242,7 +242,7 @@ details p{font-size:.9rem}
 def page(lab: Lab, folder: Path, results: list[RenderedPicture]) -> str:
     """The pictures as one file that needs no other and no script."""
     sections = "\n".join(_section(result) for result in results)
-    source = folder.relative_to(lab.root).as_posix()
+    source = readable.html(folder.relative_to(lab.root).as_posix())
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -256,8 +256,8 @@ def page(lab: Lab, folder: Path, results: list[RenderedPicture]) -> str:
 </style>
 </head>
 <body>
-<h1>{escape(lab.title)}</h1>
-<p class="from">Drawn by <code>infralens show {lab.id}</code> from the code in {escape(source)}.</p>
+<h1>{readable.html(lab.title)}</h1>
+<p class="from">Drawn by <code>infralens show {lab.id}</code> from the code in {source}.</p>
 {sections}
 </body>
 </html>
@@ -269,8 +269,8 @@ def _section(result: RenderedPicture) -> str:
     figures = "\n".join(_figure(shown) for shown in result.panels)
     keys = f"\n{to_svg(Legend(picture.keys))}" if picture.keys else ""
     return f"""<section>
-<h2>{escape(picture.title)}</h2>
-<p>{escape(picture.how)}</p>{keys}
+<h2>{readable.html(picture.title)}</h2>
+<p>{readable.html(picture.how)}</p>{keys}
 <div class="panels">
 {figures}
 </div>
@@ -278,11 +278,11 @@ def _section(result: RenderedPicture) -> str:
 
 
 def _figure(shown: RenderedPanel) -> str:
-    title = f"<h3>{escape(shown.panel.title)}</h3>\n" if shown.panel.title else ""
+    title = f"<h3>{readable.html(shown.panel.title)}</h3>\n" if shown.panel.title else ""
     if shown.failed:
-        body = f'<p class="note">{escape(shown.drawing.alt)}</p>'
+        body = f'<p class="note">{readable.html(shown.drawing.alt)}</p>'
     else:
-        words = f"<summary>In words</summary><p>{escape(shown.drawing.alt)}</p>"
+        words = f"<summary>In words</summary><p>{readable.html(shown.drawing.alt)}</p>"
         body = f"{to_svg(shown.drawing)}\n<details>{words}</details>"
     return f"<figure>\n{title}{body}\n</figure>"
 

@@ -11,9 +11,9 @@ import math
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
-from html import escape
 from pathlib import Path
 
+from grader import readable
 from grader.errors import LabError
 from grader.lab import capabilities, lab_page
 from grader.lab.manifest import Lab
@@ -87,7 +87,7 @@ class _Poster:
             [
                 f'<svg xmlns="http://www.w3.org/2000/svg" role="img" '
                 f'viewBox="{-_MARGIN} {-_MARGIN} {wide} {high}" width="{wide}" height="{high}" '
-                f'aria-label="{escape(alt)}">',
+                f'aria-label="{readable.html(alt)}">',
                 f"<style>\n{css()}\nsvg{{font-family:system-ui,sans-serif}}\n</style>",
                 f'<rect class="f-paper" x="{-_MARGIN}" y="{-_MARGIN}" width="{wide}" '
                 f'height="{high}" rx="8"/>',

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from html import escape
 
+from grader import readable
 from grader.learner.pictures.drawing import Drawing
 from grader.learner.pictures.palette import COLOURS
 from grader.learner.pictures.sheet import Boxes, Mark, Sheet, Text
@@ -32,7 +32,7 @@ def to_svg(drawing: Drawing) -> str:
     wide, high = math.ceil(sheet.width), math.ceil(sheet.height)
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {wide} {high}" '
-        f'width="{wide}" height="{high}" aria-label="{escape(drawing.alt)}">'
+        f'width="{wide}" height="{high}" aria-label="{readable.html(drawing.alt)}">'
     )
     return "\n".join([head, *elements(sheet), "</svg>"])
 
@@ -46,7 +46,7 @@ def _svg_mark(mark: Mark) -> str:
     if isinstance(mark, Text):
         style = _ANCHORS[mark.anchor] + (" b" if mark.bold else "")
         place = f'x="{_short(mark.x)}" y="{_short(mark.y)}" font-size="{_short(mark.size)}"'
-        return f"<text {place}{_paint('f', mark.colour, style)}>{escape(mark.text)}</text>"
+        return f"<text {place}{_paint('f', mark.colour, style)}>{readable.html(mark.text)}</text>"
     if isinstance(mark, Boxes):
         steps = "".join(
             f"M{_short(x)} {_short(y)}h{_short(w)}v{_short(h)}h{_short(-w)}z"

@@ -893,7 +893,7 @@ def test_text_of_a_submission_cannot_steer_a_terminal(
     for shown in (said, stored, page):
         assert not {"\x1b", "\r", "\u202e"} & set(shown)
         assert "\\u001b" not in shown
-    assert "?[2Jall passed??" in page
+    assert "\\x1b[2Jall passed\\r\\u202e" in page
 
 
 # -- calls that cannot begin ----------------------------------------------------------------------

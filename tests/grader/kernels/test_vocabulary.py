@@ -415,6 +415,58 @@ def test_lines_where_a_float_becomes_a_double(cu: Built) -> None:
     assert kernels.Report.from_plain(report.plain()) == report
 
 
+DOUBLES = r"""
+typedef double real;
+struct Wide { double v; __device__ Wide operator+(float b) const { return Wide{v + b}; } };
+extern "C" __global__ void typedefs(const float *x, float *y, int n) {
+    real s = 0;
+    for (int i = 0; i < n; i++)
+        s = s + (real)x[i];
+    y[0] = (float)s;
+}
+extern "C" __global__ void in_a_struct(const float *x, float *y, int n) {
+    Wide s{0};
+    for (int i = 0; i < n; i++) s = s + x[i];
+    y[0] = s.v;
+}
+extern "C" __global__ void by_decltype(const float *x, float *y, int n) {
+    auto s = 0.0;
+    for (int i = 0; i < n; i++)
+        s = decltype(s)(x[i]) + s;
+    y[0] = s;
+}
+extern "C" __global__ void long_doubles(const float *x, float *y, int n) {
+    __typeof__(0.0L) s = x[0];
+    y[0] = s;
+}
+extern "C" __global__ void floats(const float *x, float *y, int n) {
+    float s = 0.0, c = 0.5 + 0.25;
+    for (int i = 0; i < n; i++) s = fmaf(x[i], x[i], s) + sqrtf(s) / (float)n + c;
+    printf("%f %g\\n", s, 2.0);
+    y[0] = __fadd_rn(s, __uint_as_float(3u)) + n + fminf(s, 1e30f);
+}
+"""
+
+
+@needs_cxx
+def test_lines_that_compute_in_double_by_another_name(cu: Built) -> None:
+    """Oracle: by hand. An explicit cast is no promotion that a compiler warns of. The struct on
+    line 3 stands outside of every kernel, so any of them may use it."""
+    module = cu(DOUBLES)
+    x = np.ones(4, np.float32)
+    found = {
+        name: module.launch(name, 1, 1, [x, x.copy(), 1]).promotions
+        for name in module.source.kernels
+    }
+    assert found == {
+        "typedefs": [3, 7],
+        "in_a_struct": [3],
+        "by_decltype": [3, 18],
+        "long_doubles": [3, 22, 23],
+        "floats": [3],
+    }
+
+
 def write_pages() -> None:
     """Put the list into each page, in place of the one there or at the end."""
     for page in PAGES:

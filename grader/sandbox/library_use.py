@@ -1,0 +1,239 @@
+"""Whether student code uses what a task asks it to write.
+
+A manifest's `forbids` names modules, classes and functions of libraries by where they are defined:
+`torch.optim.adamw`, `torch.distributed.distributed_c10d.all_reduce`. While a request is carried
+out, the interpreter's profile function sees each call. One counts as a use if the function called
+is a forbidden one, and a frame of student code is nearer than one of the kit's: what a probe calls
+as its oracle does not count, nor what runs while a module is imported. A function is known by its
+module and name, and where student code carries a copy of the source, by its bytecode without names
+of files and lines: a copy that was rewritten is an answer of its own. Forked ranks write into the
+same shared memory. The function that watches can be replaced by student code, like all that lives
+in its process; the audit hook that says so cannot.
+
+Functions written in C are known by name alone (`torch.distributed.Reducer`), and ATen's operations
+not at all: `meters.op_log` sees those.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import mmap
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+# A shorter function may well be written twice: `return self.module(*args)`.
+MIN_CODE_BYTES = 160
+MAX_KNOWN = 50_000
+MAX_SOURCE_BYTES = 2_000_000
+_OPTIMIZED = 0x1  # functions have it, bodies of modules and classes have not
+_IMPORTING = "<frozen importlib"
+_NO = -1
+
+
+class LibraryUse:
+    """The watcher of one server: `names` is the union of what its tasks forbid."""
+
+    def __init__(self, names: Sequence[str], folders: tuple[str, ...]) -> None:
+        self.names = tuple(names)
+        self._folders = folders
+        self._kit: dict[str, Any] = {}
+        self._marks: dict[int, tuple[CodeType, int]] = {}
+        self._copies: dict[int, int] | None = None
+        # C functions by their own name: there is no frame, and no file, to know them by.
+        self._c_names = {name.rpartition(".")[2]: at for at, name in enumerate(self.names)}
+        self._used = mmap.mmap(-1, max(1, len(self.names)))
+        self._replaced = False
+
+    def of_probes(self, names: dict[str, Any]) -> None:
+        """What functions of the probes have as their globals: a call from there is the kit's."""
+        self._kit = names
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Note what the block uses."""
+        if not self.names:
+            yield
+            return
+        see, before = self._see, sys.getprofile()
+        threading.setprofile(see)
+        sys.setprofile(see)
+        position = _alarm()
+        try:
+            yield
+        finally:
+            self._replaced = self._replaced or _alarm() != position
+            sys.setprofile(before)
+            threading.setprofile(before)
+
+    def take(self) -> tuple[list[str], bool]:
+        """The names used since this was last asked, and whether the watch was disturbed."""
+        if not self.names:
+            return [], False
+        found = [name for at, name in enumerate(self.names) if self._used[at]]
+        for at in range(len(self.names)):
+            self._used[at] = 0
+        replaced, self._replaced = self._replaced, False
+        return found, replaced
+
+    def look_at(self, value: Any) -> None:
+        """Note a found name that is the library's own, a part of it, or inherits from it."""
+        if not self.names:
+            return
+        for part in _made_of(value):
+            module, name = getattr(part, "__module__", None), getattr(part, "__qualname__", None)
+            if type(module) is str and type(name) is str:
+                at = self._named(f"{module}.{name}")
+                if at != _NO:
+                    self._used[at] = 1
+
+    # -- calls
+
+    def _see(self, frame: FrameType, event: str, arg: Any) -> None:
+        if event == "call":
+            known = self._marks.get(id(frame.f_code))
+            at = known[1] if known is not None else self._mark(frame)
+            if at != _NO and not self._used[at] and self._by_student(frame.f_back):
+                self._used[at] = 1
+        elif event == "c_call":
+            name = getattr(arg, "__name__", None)
+            if name in self._c_names and not isinstance(name, bytes):
+                self._see_c(frame, arg, self._c_names[name])
+
+    def _see_c(self, frame: FrameType, function: Any, at: int) -> None:
+        owner = getattr(function, "__self__", None)
+        root = self.names[at].partition(".")[0]
+        homes = (getattr(function, "__module__", None), getattr(type(owner), "__module__", None))
+        home = any(type(h) is str and h.partition(".")[0] == root for h in homes)
+        if home and not self._used[at] and self._by_student(frame):
+            self._used[at] = 1
+
+    def _mark(self, frame: FrameType) -> int:
+        """Which of the names a code object belongs to; asked once for each."""
+        code = frame.f_code
+        module = frame.f_globals.get("__name__")
+        at = _NO
+        if code.co_flags & _OPTIMIZED:
+            if type(module) is str:
+                at = self._named(f"{module}.{code.co_qualname}")
+            if at == _NO and len(code.co_code) >= MIN_CODE_BYTES:
+                at = self._copied(code)
+        if len(self._marks) >= MAX_KNOWN:
+            self._marks.clear()
+        self._marks[id(code)] = (code, at)  # with the code, so that no other one gets its id
+        return at
+
+    def _named(self, full: str) -> int:
+        for at, name in enumerate(self.names):
+            if full == name or full.startswith(name + "."):
+                return at
+        return _NO
+
+    def _by_student(self, frame: FrameType | None) -> bool:
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(self._folders):
+                return True
+            if frame.f_globals is self._kit or frame.f_code.co_filename.startswith(_IMPORTING):
+                return False
+            frame = frame.f_back
+        return False
+
+    def _copied(self, code: CodeType) -> int:
+        if self._copies is None:
+            self._copies = {}
+            for at, name in enumerate(self.names):
+                for each in _sources(name):
+                    self._copies.setdefault(_normalised(each), at)
+        return self._copies.get(_normalised(code), _NO)
+
+
+def _made_of(value: Any) -> list[Any]:
+    """A function, or a class with its bases; what a `partial` or a wrapper calls."""
+    for _ in range(8):
+        if isinstance(value, functools.partial):
+            value = value.func
+        elif not isinstance(value, type) and hasattr(value, "__wrapped__"):
+            value = value.__wrapped__
+        else:
+            break
+    return type.mro(value) if issubclass(type(value), type) else [value]
+
+
+# -- copies of the source -------------------------------------------------------------------------
+
+
+def _sources(name: str) -> Iterator[CodeType]:
+    """The functions of a library's source that a name stands for; none where it has no source."""
+    found = _file_of(name)
+    if found is None:
+        return
+    path, inside = found
+    try:
+        if path.stat().st_size > MAX_SOURCE_BYTES:
+            return
+        module = compile(path.read_bytes(), str(path), "exec", dont_inherit=True, optimize=-1)
+    except (OSError, SyntaxError, ValueError):
+        return
+    for code in _inside(module):
+        if inside and code.co_qualname != inside and not code.co_qualname.startswith(inside + "."):
+            continue
+        if code.co_flags & _OPTIMIZED and len(code.co_code) >= MIN_CODE_BYTES:
+            yield code
+
+
+def _file_of(name: str) -> tuple[Path, str] | None:
+    """The source file of a module that a name begins with, and the rest of the name. Nothing is
+    imported: packages lie where the root, which is imported, lies."""
+    root, *parts = name.split(".")
+    places = getattr(sys.modules.get(root), "__path__", None)
+    for count in range(len(parts), -1, -1) if places else ():
+        for place in places or ():
+            stem = Path(place, *parts[:count])
+            for path in (stem.with_suffix(".py"), stem / "__init__.py"):
+                if path.is_file():
+                    return path, ".".join(parts[count:])
+    return None
+
+
+def _inside(code: CodeType) -> Iterator[CodeType]:
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield part
+            yield from _inside(part)
+
+
+def _normalised(code: CodeType) -> int:
+    """A hash of what code does: not of its file, its lines, its docstring or its local names."""
+    consts: list[object] = []
+    for at, part in enumerate(code.co_consts):
+        if isinstance(part, CodeType):
+            consts.append(_normalised(part))
+        elif not (at == 0 and isinstance(part, str)):
+            consts.append(repr(part) if type(part) in (int, float, str, bytes) else type(part))
+    shape = (code.co_argcount, code.co_kwonlyargcount, code.co_flags & 0xF)
+    return hash((code.co_code, code.co_names, shape, *consts))
+
+
+# -- the alarm ------------------------------------------------------------------------------------
+
+_changes: Counter[int] = Counter()
+
+
+@functools.cache
+def _install() -> None:
+    def hook(event: str, _args: tuple[Any, ...]) -> None:
+        if event == "sys.setprofile":
+            _changes[threading.get_ident()] += 1
+
+    sys.addaudithook(hook)
+
+
+def _alarm() -> int:
+    """How often this thread set a profile function so far: a new thread sets its own once."""
+    _install()
+    return _changes[threading.get_ident()]
