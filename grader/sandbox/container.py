@@ -21,7 +21,7 @@ import traceback
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from grader.sandbox import linux, rootfs, seccomp, worker
+from grader.sandbox import library_use, linux, rootfs, seccomp, worker
 from grader.sandbox.channel import Arena, Channel
 
 TICK_SECONDS = 0.02
@@ -266,6 +266,7 @@ def _become_student(
     files: WorkerDescriptors, control: socket.socket, resource_limits: ResourceLimits
 ) -> None:
     """Give up all rights, report that, and serve. Never returns."""
+    noted = library_use.memory()  # no memory can be shared with ranks once the filter is in place
     try:
         _take_output(files.output)
         _confine(files, control, resource_limits)
@@ -276,7 +277,7 @@ def _become_student(
     control.close()
     arena = Arena(files.shared, trusted=False)
     channel = Channel(socket.socket(fileno=files.data), arena)
-    worker.serve(channel, resource_limits.explain)
+    worker.serve(channel, resource_limits.explain, noted)
 
 
 def _take_output(output: int) -> None:

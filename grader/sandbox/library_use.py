@@ -39,15 +39,18 @@ _NO = -1
 class LibraryUse:
     """The watcher of one server: `names` is the union of what its tasks forbid."""
 
-    def __init__(self, names: Sequence[str], folders: tuple[str, ...]) -> None:
-        self.names = tuple(names)
+    def __init__(
+        self, names: Sequence[str], folders: tuple[str, ...], noted: mmap.mmap | None = None
+    ) -> None:
+        """`noted`: `memory()`, if it was made before."""
+        self.names = tuple(names)[: mmap.PAGESIZE]
         self._folders = folders
         self._kit: dict[str, Any] = {}
         self._marks: dict[int, tuple[CodeType, int]] = {}
         self._copies: dict[int, int] | None = None
         # C functions by their own name: there is no frame, and no file, to know them by.
         self._c_names = {name.rpartition(".")[2]: at for at, name in enumerate(self.names)}
-        self._used = mmap.mmap(-1, max(1, len(self.names)))
+        self._used = noted or memory()
         self._replaced = False
 
     def of_probes(self, names: dict[str, Any]) -> None:
@@ -150,6 +153,11 @@ class LibraryUse:
                 for each in _sources(name):
                     self._copies.setdefault(_normalised(each), at)
         return self._copies.get(_normalised(code), _NO)
+
+
+def memory() -> mmap.mmap:
+    """A byte for each name, which processes that are forked from this one share."""
+    return mmap.mmap(-1, mmap.PAGESIZE)
 
 
 def _made_of(value: Any) -> list[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import mmap
 import os
 import re
 import sys
@@ -99,9 +100,10 @@ class Server:
         spec: CodeSpec,
         let_through: tuple[type[BaseException], ...] = (KeyboardInterrupt, GeneratorExit),
         explain: Callable[[BaseException, str], str] | None = None,
+        noted: mmap.mmap | None = None,
     ) -> None:
         """`let_through`: exceptions that leave the server as they are. `explain`: a sentence to
-        add to what student code raised, or an empty one."""
+        add to what student code raised, or an empty one. `noted`: as in `LibraryUse`."""
         self.spec = spec
         self.explain = explain
         self.let_through = let_through
@@ -118,7 +120,7 @@ class Server:
         self.side = codec.Side({}, self.hold, self.resolve, self.arrivals)
         self.contract = purity.Contract(spec.mutates, spec.new)
         self.notes = purity.ChangeLog(self.contract)
-        self.library = LibraryUse(spec.forbids, spec.folders)
+        self.library = LibraryUse(spec.forbids, spec.folders, noted)
 
     def hold(self, value: object) -> int:
         self.next_handle += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import mmap
 import os
 import select
 import signal
@@ -42,9 +43,14 @@ def _is_alone(sock: socket.socket) -> bool:
     return bool(poll.poll(0))
 
 
-def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None = None) -> None:
+def serve(
+    channel: Channel,
+    explain: Callable[[BaseException, str], str] | None = None,
+    noted: mmap.mmap | None = None,
+) -> None:
     """Answer requests until the other end closes. `explain` adds a sentence to what student code
-    raised if a limit of this process was the reason."""
+    raised if a limit of this process was the reason. `noted`: `library_use.memory`, where it can no
+    longer be made here."""
     streams = keep_output()
     (packed, *files), _ = channel.receive()
     spec = CodeSpec.unpacked(packed)
@@ -54,7 +60,7 @@ def serve(channel: Channel, explain: Callable[[BaseException, str], str] | None 
             (spec.folder / name).write_bytes(data)
     for name in spec.preload:  # before any student code, which might keep torch's own functions
         entry_points.load(name)
-    server = Server(spec, explain=explain)
+    server = Server(spec, explain=explain, noted=noted)
     with server.files.visible():
         while True:
             _serve_one(channel, server, streams)
