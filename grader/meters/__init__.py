@@ -59,6 +59,7 @@ from typing import TYPE_CHECKING, Any
 
 from grader.errors import MeasurementDisturbed
 from grader.meters.evidence import refuse_students
+from grader.meters.tracemalloc_meter import NumpyBytes
 
 if TYPE_CHECKING:
     from grader.meters.categories import CategoryBytes
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
     from grader.meters.live import AllocatedBytes, LiveBytes
     from grader.meters.ops import OpLog
     from grader.meters.saved import SavedBytes
-    from grader.meters.tracemalloc_meter import NumpyBytes
 
 __all__ = [
     "MeasurementDisturbed",
@@ -115,8 +115,6 @@ def allocated_bytes() -> AllocatedBytes:
 def numpy_bytes() -> NumpyBytes:
     """Bytes that NumPy arrays (and Python objects) take in a block."""
     refuse_students(sys._getframe(1))
-    from grader.meters.tracemalloc_meter import NumpyBytes
-
     return NumpyBytes()
 
 

@@ -7,6 +7,7 @@ no expected value and reaches no verdict: a reply is a value, or a description o
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import functools
 import mmap
@@ -27,6 +28,7 @@ import msgspec
 from grader.errors import MeasurementDisturbed, Refused
 from grader.sandbox import codec, purity, torch_state
 from grader.sandbox.deadlines import DeadlineHit, deadline
+from grader.sandbox.kit_watch import KitWatch, bind
 from grader.sandbox.library_use import LibraryUse
 from grader.sandbox.modules import FolderModules
 
@@ -120,6 +122,7 @@ class Server:
         self.side = codec.Side({}, self.hold, self.resolve, self.arrivals)
         self.contract = purity.Contract(spec.mutates, spec.new)
         self.notes = purity.ChangeLog(self.contract)
+        self.kit: KitWatch | None = None
         self.library = LibraryUse(spec.forbids, spec.folders, noted)
 
     def hold(self, value: object) -> int:
@@ -172,6 +175,25 @@ class Server:
         self.side.records = records_of(self.files, self.spec.crossing)
         purity.know(self.side.records.values())
 
+    def prepare(self) -> None:
+        """Execute the probes and remember what the kit is, before any student code runs. What fails
+        here fails again where a test asks for a probe."""
+        with contextlib.suppress(Exception):
+            self.probes()
+            self.kit = KitWatch(self.probes())
+
+    def probes(self) -> dict[str, Any]:
+        """The names of the probes."""
+        if self.probe_module is None:
+            self.probe_module = names_of_probes(self.spec)
+            self.library.of_probes(self.probe_module)
+        return self.probe_module
+
+    def refuse_replaced(self) -> None:
+        """Raise if something of the kit's own in this process is no longer what it was."""
+        if self.kit is not None and (problems := self.kit.problems()):
+            raise MeasurementDisturbed(f"Measurement disturbed: {'; '.join(problems[:3])}.")
+
     def find(self, name: str) -> Any:
         """The learner's function or class of that name."""
         self.load()
@@ -186,11 +208,8 @@ class Server:
         raise NameNotFound(f"{files} has no `{name}`; was it renamed or deleted?")
 
     def probe(self, name: str) -> Callable[..., Any]:
-        if self.probe_module is None:
-            self.probe_module = names_of_probes(self.spec)
-            self.library.of_probes(self.probe_module)
+        function: Callable[..., Any] = self.probes()[name]
         self.load()
-        function: Callable[..., Any] = self.probe_module[name]
         namespace = _Names(self)
         return lambda *args, **kwargs: function(namespace, *args, **kwargs)
 
@@ -235,7 +254,10 @@ class Server:
         function = self.target(op, name, handle)
         args, kwargs = codec.decode(tree, buffers, self.side)
         if op == "probe":
-            return function(*args, **kwargs)
+            self.refuse_replaced()
+            value = function(*args, **kwargs)
+            self.refuse_replaced()
+            return value
         return self.watched(self.shown(op, name, handle), function, args, kwargs)
 
     def shown(self, op: str, name: str, handle: int) -> str:
@@ -327,6 +349,8 @@ def names_of_probes(spec: CodeSpec) -> dict[str, Any]:
         del sys.modules["models"]
         if hidden is not None:
             sys.modules["models"] = hidden
+    bind(vars(models))
+    bind(names)
     return names
 
 

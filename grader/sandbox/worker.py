@@ -62,6 +62,7 @@ def serve(
         entry_points.load(name)
     server = Server(spec, explain=explain, noted=noted)
     with server.files.visible():
+        server.prepare()
         while True:
             _serve_one(channel, server, streams)
 

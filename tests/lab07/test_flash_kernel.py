@@ -90,8 +90,8 @@ def test_the_last_query_of_a_tile_sees_the_last_key(student, rng):
 
 @task("flash_kernel", holds=("groups", "shapes"))
 def test_programs_of_a_group_read_one_kv_head(student, rng):
-    """H = 6 query heads on H_kv = 2, two sequences.   Oracle: SDPA in float64."""
-    q, k, v = qkv(rng, 2, 6, 2, 5, 9, 16)
+    """H = 6 query heads on H_kv = 2, three sequences.   Oracle: SDPA in float64."""
+    q, k, v = qkv(rng, 3, 6, 2, 5, 9, 16)
     ((got, _, _),) = run(student, ((q, k, v), {"block_q": 16, "block_k": 16}))
     because = "program (h, b) reads KV head h // (H // H_kv) of sequence b"
     expect_attention(got, q, k, v, because=because)
@@ -99,10 +99,10 @@ def test_programs_of_a_group_read_one_kv_head(student, rng):
 
 @task("flash_kernel", holds=("strides", "nothing_copied"))
 def test_each_tensor_has_its_own_strides(student, rng):
-    """(B, S, H, D) in memory, every fourth element of a row, V transposed and the same for all
-    sequences: as views.   Oracle: SDPA in float64; the operator log."""
+    """(B, S, H, D) in memory, every fourth or second element of a row, V transposed and the same
+    for all sequences: as views.   Oracle: SDPA in float64; the operator log."""
     q = normal(rng, 2, 7, 2, 64, size=2.0)[..., ::4].transpose(1, 2)
-    k = normal(rng, 2, 20, 2, 16).transpose(1, 2)
+    k = normal(rng, 2, 20, 2, 32)[..., ::2].transpose(1, 2)
     v = normal(rng, 1, 2, 16, 20).mT.expand(2, 2, 20, 16)
     ((got, _, computed),) = run(student, ((q, k, v), {"block_q": 16, "block_k": 16}))
     because = "q, k and v have strides of their own, four each"
@@ -338,6 +338,17 @@ def test_a_call_without_rows(student, rng):
     o, lse = values(got, ("o", "lse"))
     expect.shape(o, (2, 2, 0, 16), because="one output row a query", what="o")
     expect.shape(lse, (2, 2, 0), because="one number a query", what="lse")
+
+
+@task("flash_kernel", gate=False, holds=("shapes", "aligned"))
+def test_a_context_beyond_sixteen_bits(student, rng):
+    """33,000 keys, of which the last row of a causal block sees all.   Oracle: SDPA in float64."""
+    q, k, v = qkv(rng, 1, 1, 1, 16, 33_000, 16)
+    blocks = {"block_q": 16, "block_k": 4096}
+    calls = [((q, k, v), {**blocks, "causal": causal}) for causal in (False, True)]
+    for (got, _, _), (_, kwargs) in zip(run(student, *calls), calls, strict=True):
+        because = "a key's number, and its place in memory, may be larger than 32,767"
+        expect_attention(got, q, k, v, causal=kwargs["causal"], because=because)
 
 
 @task("flash_kernel", gate=False, holds=("float32_scores", "aligned"))

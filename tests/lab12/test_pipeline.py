@@ -193,8 +193,8 @@ def test_fewer_micro_batches_than_ranks(student):
             expect.equal(
                 run.peak_in_flight[0], most, "never more than m", f"peak of rank 0, {where}"
             )
-            if m == 1:
-                expect.equal(len(run.slots), 2 * p, "one forward and one backward a rank", "slots")
+            because = "a forward and a backward of each micro-batch on each rank"
+            expect.equal(len(run.slots), 2 * p * m, because, f"slots, {where}")
 
 
 @task(

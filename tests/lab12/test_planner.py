@@ -30,6 +30,28 @@ SEARCHES = {
         Cluster(nodes=3, gpus=4, hbm_bytes=1e9, inter_Bps=1e9),
         24,
     ),
+    # Where copies of a shard are the fastest: of a node's eight, of its two, and where tensor ranks
+    # fill a node, which leaves no shard; and with experts, which have none.
+    "shards of eight on 2 x 8": (
+        Model(2, 512, 8, 8, 512, 1000, 2048),
+        Cluster(nodes=2, gpus=8, hbm_bytes=1e12, inter_Bps=5e9),
+        32,
+    ),
+    "shards of two on 2 x 2": (
+        Model(2, 1024, 8, 8, 512, 1000, 2048),
+        Cluster(nodes=2, gpus=2, hbm_bytes=1e12, inter_Bps=2e10),
+        8,
+    ),
+    "tensor ranks on 2 x 3": (
+        Model(4, 384, 6, 6, 512, 8000, 2048),
+        Cluster(nodes=2, gpus=3, hbm_bytes=1e12, inter_Bps=2e10),
+        12,
+    ),
+    "experts on 3 x 8": (
+        Model(2, 384, 6, 6, 512, 8000, 2048, experts=4, topk=1, moe_ffn=512),
+        Cluster(nodes=3, gpus=8, hbm_bytes=1e12, inter_Bps=2e10),
+        48,
+    ),
     "mixtral on 2 x 4": (MIXTRAL_8X7B, Cluster(nodes=2, gpus=4, hbm_bytes=200e9), 32),
 }
 
@@ -554,6 +576,8 @@ def test_a_plan_for_another_number_of_gpus_is_refused(student):
     )
     with expect.raises(ValueError, "8 x 16 x 16 x 4 is 8,192 GPUs, not 16,384"):
         student.emit(printed, model, cluster)
+    with expect.raises(ValueError, "8 x 16 x 16 x 8 is 16,384 GPUs, not 8,192"):
+        student.emit(right, model, replace(cluster, nodes=1024))
     nodes, gpus, found, _given = _parsed(student.emit(right, model, cluster))
     tokens = found["global-batch-size"] * found["seq-length"]
     expect.equal(tokens, 2**24, "16 sequences of 131,072 tokens on each of DP 8", "tokens")

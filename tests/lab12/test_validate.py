@@ -63,6 +63,7 @@ BROKEN = {
         (LLAMA3_70B, replace(DENSE, shard=0)),
     ],
     "shard": [
+        (LLAMA3_70B, replace(DENSE, pp=2, dp=4, zero=3, shard=3)),
         (LLAMA3_70B, replace(DENSE, zero=3, shard=3)),
         (LLAMA3_70B, replace(DENSE, zero=3, shard=8)),
         (LLAMA3_70B, replace(DENSE, zero=0, shard=2)),
@@ -83,6 +84,7 @@ BROKEN = {
         (LLAMA3_70B, replace(DENSE, layout=(21, 19, 20, 20), vpp=2)),
         (LLAMA3_70B, replace(DENSE, layout=(20, 21, 19, 20), vpp=2)),
         (LLAMA3_70B, replace(DENSE, layout=(20, 20, 20, 0, 20))),
+        (LLAMA3_70B, replace(DENSE, layout=(20, 20, 20, 10, 10))),
         (LLAMA3_70B, replace(DENSE, layout=(41, 20, 20, -1))),
         (LLAMA3_70B, replace(DENSE, layout=(20, 20, 20, 21), count_loss=True)),
         (LLAMA3_70B, replace(DENSE, layout=(19, 20, 20, 20), count_embedding=True)),
@@ -356,7 +358,7 @@ NUMBERS = {  # of the first plan of BROKEN: what does not go together
     "expert_grid": ((4, 8, 16), "etp, ep, and the ranks of a stage"),
     "cp_seq": ((8190, 2), "the tokens of a sequence, and cp"),
     "sp_ep": ((2, 4), "tp, and ep"),
-    "shard": ((3, 4), "the shard, and the replicas dp * cp"),
+    "shard": ((3, 8), "the shard, and the replicas dp * cp"),
 }
 
 
