@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType
 
 from grader.author import answers_printed
 from grader.author.new_lab import SECTIONS
@@ -37,6 +39,7 @@ def static_faults(lab: Lab) -> Iterator[str]:
     yield from _page(lab)
     yield from _blocks(lab)
     yield from answers_printed.faults(lab)
+    yield from _forbidden(lab)
     yield from _suite_sources(lab)
     yield from _names_of_misconceptions(lab)
     for task in lab.tasks:
@@ -98,6 +101,36 @@ def _page(lab: Lab) -> Iterator[str]:
     for task in lab.tasks:
         if f"`{task.id}`" not in text:
             yield f"exercises/{lab.id}/README.md does not mention the task `{task.id}`."
+
+
+def _forbidden(lab: Lab) -> Iterator[str]:
+    """What a manifest forbids is there, by the name of where it is defined."""
+    for task in lab.tasks:
+        for name in task.forbids:
+            home = defined_at(name)
+            if home != name:
+                said = f"it is defined as {home}" if home else "there is nothing of that name"
+                yield f"exercises/{lab.id}/lab.toml: task `{task.id}` forbids {name}: {said}."
+
+
+def defined_at(name: str) -> str:
+    """The name under which a module, class or function of a library is defined; itself for what is
+    written in C, and "" where there is none."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:count]))
+        except ImportError:
+            continue
+        for part in parts[count:]:
+            found = getattr(found, part, None)
+        if found is None:
+            return ""
+        if count == len(parts) or not isinstance(found, FunctionType | type):
+            return name
+        module, own = found.__module__, found.__qualname__
+        return name if module.partition(".")[2].startswith("_C") else f"{module}.{own}"
+    return ""
 
 
 def _questions(lab: Lab, text: str) -> Iterator[str]:
