@@ -249,13 +249,15 @@ def test_mixtral_on_64(student):
         ({"tp": 2, "dp": 8, "pp": 4}, 2, 4),
         ({"tp": 4, "cp": 2, "dp": 8}, 16, 1),
         ({"cp": 2, "dp": 8, "pp": 4}, 4, None),
+        ({"tp": 1, "dp": 3, "pp": 2}, 3, 1),
+        ({"tp": 2, "dp": 9, "pp": 2}, 6, 1),
     ],
 )
 def test_experts_over_tensor_and_context_ranks(student, sizes, ep, etp):
-    """64 ranks; EP groups reach over tensor, context and data ranks.
+    """64 ranks, 6 and 36; EP groups reach over tensor, context and data ranks.
     Oracle: an array with axes pp, edp, ep, etp, transposed and read off."""
     cut = sizes.get("tp", 1) if etp is None else etp
-    stage = 64 // sizes.get("pp", 1)
+    stage = math.prod(sizes.get(name, 1) for name in ("tp", "cp", "dp"))
     grid = {"etp": cut, "ep": ep, "edp": stage // (cut * ep), "pp": sizes.get("pp", 1)}
     tokens = ["etp", "ep", "edp", "pp", "etp-ep", "edp-ep", "pp-etp", "etp-ep-edp-pp"]
     got = student.map("expert_groups", [(sizes, ep, etp, token) for token in tokens])

@@ -46,6 +46,12 @@ PLANS = {
     "experts, FSDP": (TINY_MOE, Plan(1, 2, 2, 8, 1, 32, ep=4, zero=3)),
     "experts, EP 4": (TINY_MOE, Plan(2, 2, 1, 8, 1, 32, ep=4)),
     "experts, EP 8 over tensor ranks": (TINY_MOE, Plan(2, 2, 2, 4, 1, 32, ep=8, etp=1)),
+    "an etp that a dense model does not use": (SMALL, Plan(1, 2, 1, 1, 1, 8, etp=4)),
+    "sizes that no degree divides": (
+        Model(12, 640, 10, 2, 2001, 1025, 640, experts=8, topk=1, moe_ffn=601),
+        Plan(2, 2, 1, 6, 1, 30, ep=2, etp=3),
+    ),
+    "replicas that divide nothing": (replace(SMALL, ffn=2001), Plan(2, 2, 1, 7, 1, 28, zero=2)),
     "experts, no EP, zero 0": (TINY_MOE, Plan(2, 3, 1, 4, 1, 32, zero=0)),
 }
 ODD = "a stage is its layers, and only the first and the last have something of their own"

@@ -58,8 +58,16 @@ PLANS = {
     "three stages": (TWELVE, Plan(2, 3, 1, 4, 1, 24, vpp=2), Cluster(nodes=3)),
     "tp 3 on nodes of 8": (TWELVE, Plan(3, 2, 2, 2, 1, 8), Cluster(nodes=3)),
     "two nodes of one GPU": (TWELVE, Plan(1, 1, 1, 2, 1, 4), Cluster(nodes=2, gpus=1)),
-    "stages on two nodes of 16": (TWELVE, Plan(4, 2, 1, 4, 1, 8), Cluster(nodes=2, gpus=16)),
-    "rings on two nodes of 16": (TWELVE, Plan(4, 2, 4, 1, 1, 8), Cluster(nodes=2, gpus=16)),
+    "stages on two nodes of 16": (
+        replace(TWELVE, kv_heads=4),
+        Plan(4, 2, 1, 4, 1, 8),
+        Cluster(nodes=2, gpus=16),
+    ),
+    "rings on two nodes of 16": (
+        replace(TWELVE, kv_heads=4),
+        Plan(4, 2, 4, 1, 1, 8),
+        Cluster(nodes=2, gpus=16),
+    ),
     "a ring, and most layers last": (
         LLAMA3_8B,
         Plan(8, 2, 4, 1, 1, 8, layout=(12, 20)),
