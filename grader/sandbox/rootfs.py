@@ -42,7 +42,10 @@ _FILES = {
     "/etc/host.conf": "multi on\n",
 }
 # The parts of the kit that a worker needs; suites, solutions and the classroom stay outside.
-_KIT = ("__init__.py", "errors.py", "status.py", "sandbox", "kernels", "meters", "ranks")
+_KIT = (
+    *("__init__.py", "errors.py", "readable.py", "status.py"),
+    *("sandbox", "kernels", "meters", "ranks"),
+)
 
 
 @dataclass(frozen=True)

@@ -63,11 +63,12 @@ def v_size(o: torch.Tensor) -> float:
 
 @task("flash_kernel", holds=("tiles", "last_blocks", "lse", "natural"))
 @pytest.mark.parametrize(
-    ("S", "block_q", "block_k"), [(1, 16, 16), (33, 16, 16), (127, 64, 32), (256, 128, 64)]
+    ("S", "block_q", "block_k"),
+    [(1, 16, 16), (33, 16, 16), (127, 64, 32), (256, 128, 64), (272, 128, 16)],
 )
 def test_output_and_lse_match_torchs_kernel(student, rng, S, block_q, block_k):
-    """With and without the mask, last blocks that are padding in part.   Oracle: torch's flash
-    kernel for the CPU, in float64."""
+    """With and without the mask, last blocks that are padding in part, more key blocks than a block
+    has keys.   Oracle: torch's flash kernel for the CPU, in float64."""
     q, k, v = qkv(rng, 1, 1, 1, S, S, 16)
     args = (q, k, v)
     blocks = {"block_q": block_q, "block_k": block_k}
@@ -349,6 +350,24 @@ def test_a_context_beyond_sixteen_bits(student, rng):
     for (got, _, _), (_, kwargs) in zip(run(student, *calls), calls, strict=True):
         because = "a key's number, and its place in memory, may be larger than 32,767"
         expect_attention(got, q, k, v, causal=kwargs["causal"], because=because)
+
+
+@task("flash_kernel", gate=False, holds=("compiled",))
+def test_a_gpu_can_start_what_is_launched(student, rng):
+    """Small and large tiles of small and large rows.   Oracle: CUDA's rule, a block has at most
+    1,024 threads, and Triton's, its warps are a power of two."""
+    calls = []
+    for D, dtype in ((16, torch.float16), (64, torch.float16), (128, torch.float32)):
+        args = qkv(rng, 1, 1, 1, 5, 5, D, dtype=dtype)
+        calls += [(args, {"block_q": rows, "block_k": 16}) for rows in (16, 128)]
+    for (_, reports, _), (_, kwargs) in zip(run(student, *calls), calls, strict=True):
+        for report in reports:
+            warps = Report.from_plain(report).options.get("num_warps", 4)
+            expect.true(
+                warps in (1, 2, 4, 8, 16, 32),
+                because="a GPU runs the same launch, so num_warps is a power of two up to 32",
+                observed=f"num_warps = {warps}, block_q = {kwargs['block_q']}",
+            )
 
 
 @task("flash_kernel", gate=False, holds=("float32_scores", "aligned"))

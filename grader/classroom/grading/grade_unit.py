@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from grader import readable
 from grader.classroom.gradebook import records
 from grader.classroom.gradebook.records import TaskRow, TestRow, UnitResult
 from grader.classroom.grading.guarded_backend import Wall
@@ -70,10 +71,10 @@ def grade_unit(unit: Unit, replays: Replays, work: Path, wall: Wall | None = Non
 
 
 def _printed(run: UnitRun, folders: tuple[str, ...]) -> dict[str, str]:
+    shown = {place: records.plain(text, *folders) for place, text in run.printed.items()}
     return {
-        place: records.plain(text[:MAX_PRINTED], *folders)
-        + (" ... (cut)" if len(text) > MAX_PRINTED else "")
-        for place, text in run.printed.items()
+        place: text if len(text) <= MAX_PRINTED else text[:MAX_PRINTED] + readable.CUT
+        for place, text in shown.items()
     }
 
 

@@ -1072,7 +1072,10 @@ CONTENTS: dict[str, tuple[str, str]] = {
         "kept = []\n    while True: kept.append(bytes(2**20))",
         "needs more memory than 384 MiB to read",
     ),
-    "raises": ("raise type('\x1b[2J', (Exception,), {})", "is damaged (?[2J while it was read)"),
+    "raises": (
+        "raise type('\x1b[2J', (Exception,), {})",
+        "is damaged (\\x1b[2J while it was read)",
+    ),
     "ends": (
         "os._exit(0)",
         "is damaged (the process that read it ended itself with exit status 0)",
