@@ -1702,5 +1702,5 @@ def scale_course(student, count, bad, settings):
     after each the scale and the parameter."""
     values = torch.ones(4)
     gradients = [torch.full((4,), math.inf if i in bad else 1.0) for i in range(count)]
-    rows = scaled(student, values, gradients, settings, ())["rows"]
+    rows = scaled(student, values, gradients, settings, ())
     return [[row["scale"], row["param"][0].item()] for row in rows]
