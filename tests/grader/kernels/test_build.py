@@ -263,7 +263,7 @@ def test_without_static_libraries_it_is_linked_to_shared_ones(
     path = tmp_path / "k.cu"
     path.write_text(FINE)
     assert works(kernels.compile(path))
-    assert len(calls) == 3  # compile, link, link
+    assert len(calls) == 4  # to assembly, to an object, link, link
 
 
 def test_two_processes_at_once(tmp_path: Path) -> None:
