@@ -115,7 +115,7 @@ def _worked_out(reader: Callable[..., Any], text: str, more: tuple[Any, ...]) ->
     whole = int(used.ru_utime + used.ru_stime) + CPU_SECONDS + 1
     resource.setrlimit(resource.RLIMIT_CPU, (whole, whole))
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = _own_bytes() + MORE_BYTES
+    most = own_bytes() + MORE_BYTES
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)
     resource.setrlimit(resource.RLIMIT_AS, (most, hard))
@@ -135,7 +135,7 @@ def _worked_out(reader: Callable[..., Any], text: str, more: tuple[Any, ...]) ->
     return sent
 
 
-def _own_bytes() -> int:
+def own_bytes() -> int:
     """The address space of this process (Linux), or room enough not to be a limit."""
     try:
         with open("/proc/self/statm") as file:

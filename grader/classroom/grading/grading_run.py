@@ -20,12 +20,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+import msgspec
+
 from grader.classroom.gradebook.folder_store import FolderGradebook, Gradebook
 from grader.classroom.gradebook.records import UnitResult
 from grader.classroom.grading import keys, preload
 from grader.classroom.grading.executors import Executor, LocalExecutor, Stop
 from grader.classroom.grading.jobs import JobConfig, JobFailure
 from grader.classroom.grading.unit import FEEDBACK, Unit
+from grader.classroom.grading.unit_run import MAX_ENDED
 from grader.classroom.intake.archive_reader import ArchiveReader
 from grader.classroom.intake.submissions import Submission, Submissions
 from grader.durable import write_atomically
@@ -224,9 +227,12 @@ class _Results:
         self.watch(len(self.known), self.summary.planned)
         with Stop() as stop:
             broken = dict(self._round(executor, pending, stop))
-            again = [unit for unit in pending if (unit.student, unit.lab) in broken]
-            if again and not stop.requested:
-                broken = dict(self._round(executor, again, stop))
+            first = True
+            while again := _worth_another_try(pending, broken, first):
+                if stop.requested:
+                    break
+                broken |= dict(self._round(executor, again, stop))
+                pending, first = again, False
             self.summary.interrupted = stop.requested
         for (student, lab), answer in sorted(broken.items()):
             if (student, lab) not in self.known:
@@ -260,6 +266,23 @@ class _Results:
         self.known.update({(record.student, record.lab): record for record in found})
         self.summary.graded += len(found)
         self.watch(len(self.known), self.summary.planned)
+
+
+def _worth_another_try(
+    tried: Sequence[Unit], broken: dict[tuple[str, str], JobFailure], first: bool
+) -> list[Unit]:
+    """What broke gets a second try. A unit whose files ended the process in a test goes on without
+    that test: its next try has another result."""
+    again = []
+    for unit in tried:
+        failure = broken.get((unit.student, unit.lab))
+        if failure is None:
+            continue
+        if failure.at and failure.at not in unit.ended and len(unit.ended) < MAX_ENDED:
+            again.append(msgspec.structs.replace(unit, ended=(*unit.ended, failure.at)))
+        elif first:
+            again.append(unit)
+    return again
 
 
 @contextlib.contextmanager

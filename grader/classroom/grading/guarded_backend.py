@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,18 @@ from grader.sandbox.server import CodeSpec
 KILLED_TRIES = 3  # of what a signal ended
 
 
+def _unnoted(_case_id: str) -> None:
+    """Notes nothing."""
+
+
 @dataclass(frozen=True)
 class Wall:
-    """What a backend of the `sandbox` tier needs: the line to the zygote."""
+    """What a backend of the `sandbox` tier needs: the line to the zygote. `at` is called with the
+    id of each test that is begun."""
 
     line: ForkServerClient | None = None
     mechanisms: tuple[str, ...] = ()
+    at: Callable[[str], None] = _unnoted
 
 
 def open_backend(tier: str, kit: CodeSpec, limits: Limits, wall: Wall | None = None) -> Backend:

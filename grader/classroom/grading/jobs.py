@@ -19,11 +19,10 @@ import msgspec
 
 from grader.classroom.gradebook import records
 from grader.classroom.gradebook.records import UnitResult
-from grader.classroom.grading import preload, processes
+from grader.classroom.grading import own_limits, preload, processes
 from grader.classroom.grading.grade_unit import grade_unit
 from grader.classroom.grading.guarded_backend import Wall
 from grader.classroom.grading.unit import Unit
-from grader.classroom.grading.unit_run import UNIT_SECONDS
 from grader.errors import Infrastructure, WallFailed
 from grader.lab.manifest import load_lab
 from grader.sandbox.backends import patience
@@ -32,14 +31,18 @@ from grader.suite.diagnose import Replays
 from grader.suite.model import load_suite
 
 STOP_SECONDS = 2.0
+JOB_SECONDS = 900.0  # for a unit, which has a deadline of its own; beyond it the kit hangs
 TRIES = 5
+MOST_OF_ID = 1024  # bytes of a test's id
 
 
 class JobFailure(msgspec.Struct, frozen=True, tag=True):
-    """No result: the reason, and what the instructor needs to find it."""
+    """No result: the reason, and what the instructor needs to find it. `at`: the test in which the
+    process reached its last limit of processor time."""
 
     reason: str
     detail: str = ""
+    at: str = ""
 
 
 class _Graded(msgspec.Struct, frozen=True, tag=True):
@@ -65,8 +68,12 @@ class Job:
 
     def __init__(self, context: Any, config: JobConfig) -> None:
         self.line, theirs = context.Pipe()
+        self.at = context.RawArray("c", MOST_OF_ID)
         self.process = context.Process(
-            target=_serve, args=(theirs, config, os.getpid()), daemon=True, name="infralens-job"
+            target=_serve,
+            args=(theirs, config, os.getpid(), self.at),
+            daemon=True,
+            name="infralens-job",
         )
         self.unit: Unit | None = None
         self.until = float("inf")
@@ -81,7 +88,7 @@ class Job:
 
     def give(self, unit: Unit) -> None:
         self.unit = unit
-        self.until = time.monotonic() + 3 * UNIT_SECONDS * patience()
+        self.until = time.monotonic() + JOB_SECONDS * patience()
         with contextlib.suppress(OSError):  # the line's end is read as the answer
             self.line.send_bytes(msgspec.msgpack.encode(unit))
 
@@ -96,7 +103,10 @@ class Job:
         except (EOFError, OSError):
             self.over = True
             self.process.join(STOP_SECONDS)
-            return JobFailure(f"the grading process ended with exit code {self.process.exitcode}")
+            code = self.process.exitcode
+            at = self.at.value.decode() if code == -own_limits.ENDED_BY else ""
+            where = f" in {at}" if at else ""
+            return JobFailure(f"the grading process ended with exit code {code}{where}", at=at)
 
     def end(self) -> None:
         self.process.kill()
@@ -121,8 +131,13 @@ def _unpacked(data: bytes) -> JobAnswer:
 # -- inside a job ---------------------------------------------------------------------------------
 
 
-def _serve(line: Connection, config: JobConfig, parent: int) -> None:
-    """Run a job: receive units over the line and send answers back, until the line closes."""
+def _serve(line: Connection, config: JobConfig, parent: int, at: Any) -> None:
+    """Run a job: receive units over the line and send answers back, until the line closes. `at`:
+    bytes shared with the parent, for the test that it is at."""
+
+    def note_at(case_id: str) -> None:
+        at.value = case_id.encode()[: MOST_OF_ID - 1]
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of the terminal
     signal.signal(signal.SIGTERM, _leave)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
@@ -134,7 +149,7 @@ def _serve(line: Connection, config: JobConfig, parent: int) -> None:
         torch.set_num_threads(1)
     replays = {lab: Replays(load_suite(load_lab(config.root, lab))) for lab in config.labs}
     zygote = None if config.zygote is None else ForkServerClient(config.zygote, ahead=True)
-    wall = Wall(zygote, config.mechanisms)
+    wall = Wall(zygote, config.mechanisms, note_at)
     while True:
         try:
             data = line.recv_bytes()

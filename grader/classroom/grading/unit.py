@@ -21,3 +21,5 @@ class Unit(msgspec.Struct, frozen=True):
     seed: str
     tier: str
     feedback: str
+    ended: tuple[str, ...] = ()
+    """Tests in which this unit's files ended a grading process at its last limit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import time
@@ -17,8 +18,10 @@ from grader.classroom.grading.guarded_backend import (
     open_backend,
     ours,
 )
+from grader.classroom.grading.own_limits import OwnLimit, own_limits
 from grader.classroom.grading.unit import Unit
 from grader.errors import Crashed, Infrastructure, RemoteError, SuiteFault
+from grader.lab.manifest import Lab
 from grader.status import TestStatus
 from grader.suite.diagnose import Diagnoser, Replays
 from grader.suite.expect import Failure
@@ -27,11 +30,22 @@ from grader.suite.run import Outcome, reference_backend, run_case
 from grader.suite.suite_run import SuiteRun
 
 DIAGNOSIS_SECONDS = 20.0
-UNIT_SECONDS = 900.0
+UNIT_SECONDS = 80.0
+TASK_SECONDS = 10.0
+MAX_ENDED = 3  # tests in which a unit's files end a grading process
 MAX_LOADS = 2
 MIN_FREE_BYTES = 8 * 2**20
 MAX_PRINTED = 4000  # characters, a task
 IMPORTS = ""
+_ENDLESS = (
+    "what came back keeps the test at work for longer than any answer does, so the test was ended"
+)
+
+
+def unit_seconds(lab: Lab) -> float:
+    """How long the tests of a lab may call one submission's code, in all: a call that hangs, its
+    test's second try, and what right answers need many times over."""
+    return UNIT_SECONDS + 2 * lab.call_seconds + TASK_SECONDS * len(lab.tasks)
 
 
 @dataclass(frozen=True)
@@ -52,7 +66,7 @@ class UnitRun:
         self.lab = self.tests.lab
         self.folder = folder
         self.limits = self.tests.limits()
-        self.deadline = time.monotonic() + UNIT_SECONDS * self.limits.patience
+        self.deadline = time.monotonic() + unit_seconds(self.lab) * self.limits.patience
         self.closed: dict[str, _Closed] = {}
         diagnoser = Diagnoser(replays, DIAGNOSIS_SECONDS)
         self.suite_run = SuiteRun(self.tests, folder, unit.seed, diagnoser, (Infrastructure,))
@@ -75,6 +89,7 @@ class UnitRun:
 
     def _open(self) -> None:
         names = tuple(name for name in self.lab.edit if name in self.unit.files)
+        self.names = names
         self.backend = self._backend(names)
         self.mechanisms = self.backend.mechanisms
         fault = load_fault(self.backend)
@@ -95,7 +110,8 @@ class UnitRun:
                     continue
                 alone = found
             self._close_file(name, alone)
-        self.backend = self._backend(tuple(sound)) if sound else None
+        self.names = tuple(sound)
+        self.backend = self._backend(self.names) if sound else None
         if self.backend is not None and (fault := load_fault(self.backend)) is not None:
             for name in sound:
                 self._close_file(name, fault)
@@ -149,6 +165,8 @@ class UnitRun:
             return Outcome(case, TestStatus.NOT_VERIFIED, ["Not run: it is never scored."])
         if closed := self.closed.get(task.file):
             return Outcome(case, closed.status, [closed.sentence])
+        if ended := self._ended(case):
+            return ended
         if unrun := self.suite_run.unrun(case):
             words = unrun.status.words.capitalize()
             return replace(unrun, lines=[f"{words}: {reason}." for reason in unrun.lines])
@@ -165,9 +183,54 @@ class UnitRun:
             return Outcome(case, TestStatus.ERROR, [text])
         return self._ran(case, self.backend)
 
+    def _ended(self, case: Case) -> Outcome | None:
+        """The outcome of a case that is not tried again: it, or another of its task, was the end of
+        a grading process, or too many of this unit were."""
+        mine = [other for other in self.unit.ended if self._task_of(other) == case.test.task]
+        if case.id in mine:
+            return self._endless(case)
+        if mine or len(self.unit.ended) >= MAX_ENDED:
+            which = ", ".join(mine or self.unit.ended)
+            text = f"Not run: what came back in {which} ended the process that grades."
+            return Outcome(case, TestStatus.NOT_RUN, [text])
+        return None
+
+    def _task_of(self, case_id: str) -> str:
+        return next((c.test.task for c in self.tests.cases if c.id == case_id), "")
+
+    def _endless(self, case: Case) -> Outcome:
+        """The outcome of a case that worked on an answer for too long. Where it does so on the
+        reference as well, the kit is at fault, and that is not a grade."""
+        self._note_at(case)
+        try:
+            passes = self._reference_passes(case, held=True)
+        except OwnLimit:
+            passes = False
+        if not passes:
+            raise Infrastructure(f"the test {case.id} takes too long by itself")
+        return Outcome(case, TestStatus.TIMEOUT, [_ENDLESS])
+
+    def _note_at(self, case: Case) -> None:
+        """Say which test this process is at, in case its last limit ends it there."""
+        if self.wall is not None:
+            self.wall.at(case.id)
+
+    def _run(self, case: Case, backend: GuardedBackend) -> Outcome:
+        if self.unit.tier != "sandbox":  # a worker would inherit the limits
+            return self.suite_run.run(case, backend, self._temporary_folder)
+        self._note_at(case)
+        try:
+            with own_limits(self.limits.patience):
+                return self.suite_run.run(case, backend, self._temporary_folder)
+        except OwnLimit:
+            # It may have come in the middle of a reply: what is left of that line is of no use.
+            backend.close()
+            self.backend = self._backend(self.names)
+            return self._endless(case)
+
     def _ran(self, case: Case, backend: GuardedBackend) -> Outcome:
         for _ in range(KILLED_TRIES):
-            outcome = self.suite_run.run(case, backend, self._temporary_folder)
+            outcome = self._run(case, backend)
             self._note_printed(backend, case.test.task)
             if not (isinstance(outcome.error, Crashed) and outcome.error.killed):
                 break  # a signal may have come from anywhere; what the code does, it does again
@@ -196,7 +259,7 @@ class UnitRun:
         if isinstance(error, OSError) and str(error.filename).startswith(str(self.folder)):
             return  # student.read() of a file that was not handed in
         own = not outcome.called or isinstance(error, NameError | ImportError | SyntaxError)
-        if own or not self._reference_passes(outcome.case):
+        if own or not self._reference_passes(outcome.case, held=isinstance(error, MemoryError)):
             text = f"{type(error).__name__}: {error}"
             reason = f"the test {outcome.case.id} failed by itself ({text})"
             raise Infrastructure(reason, outcome.detail)
@@ -204,10 +267,12 @@ class UnitRun:
             outcome.status = TestStatus.FAILED
             outcome.lines = ["returned something that the test could not hand on to another call"]
 
-    def _reference_passes(self, case: Case) -> bool:
+    def _reference_passes(self, case: Case, held: bool = False) -> bool:
+        """Whether the reference passes a case; `held` to the limits of a submission's test."""
         if not self.lab.has_solution:
             return True
-        with reference_backend(self.tests, self.lab.solution) as backend:
+        limits = own_limits(self.limits.patience) if held else contextlib.nullcontext()
+        with reference_backend(self.tests, self.lab.solution) as backend, limits:
             seed = self.suite_run.seed_of(case)
             again = run_case(self.tests, case, backend, self.lab.solution, seed)
         return again.status.is_pass
