@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Protocol
 
-from grader.errors import LoadFailed, StudentError
+from grader.errors import LoadFailed, Missing, StudentError
 from grader.suite.expect import Failure
 from grader.suite.run import Outcome
 from grader.suite.splice import Misconception
@@ -53,9 +53,9 @@ class Evidence(Protocol):
 
 
 def is_failing(outcome: Outcome) -> bool:
-    """Whether a case's failure can have a cause to be named. A file that does not import fails
-    every case, whatever it says."""
-    return outcome.status.may_be_diagnosed and not isinstance(outcome.error, LoadFailed)
+    """Whether a case's failure can have a cause to be named. A file that does not import, or lacks
+    the function, fails every case, and no misconception does so."""
+    return outcome.status.may_be_diagnosed and not isinstance(outcome.error, LoadFailed | Missing)
 
 
 def extra_of(replayed: Outcome) -> Extra:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -127,11 +128,13 @@ class _Replay:
 
 
 class Diagnoser:
-    """Looks for the likely causes of one run's failures, for at most `seconds` a task."""
+    """Looks for the likely causes of one run's failures, for at most `seconds` a task, and
+    `seconds_in_all`."""
 
-    def __init__(self, replays: Replays, seconds: float) -> None:
+    def __init__(self, replays: Replays, seconds: float, seconds_in_all: float = math.inf) -> None:
         self.replays = replays
         self.seconds = seconds
+        self.seconds_in_all = seconds_in_all
         self._spent: dict[str, float] = {}
 
     def is_suspicious(self, outcome: Outcome, seed: bytes) -> bool:
@@ -160,7 +163,8 @@ class Diagnoser:
     def _clock(self, task: str, seed_of: Callable[[Case], bytes]) -> Iterator[_TimedReplays]:
         """Replays for as long as the task has time left."""
         started = time.perf_counter()
-        until = started + self.seconds - self._spent.get(task, 0.0)
+        left = self.seconds_in_all - sum(self._spent.values())
+        until = started + min(left, self.seconds - self._spent.get(task, 0.0))
         try:
             yield _TimedReplays(self.replays, until, seed_of)
         except OutOfTime:

@@ -29,7 +29,9 @@ from grader.suite.model import Case
 from grader.suite.run import Outcome, reference_backend, run_case
 from grader.suite.suite_run import SuiteRun
 
-DIAGNOSIS_SECONDS = 20.0
+DIAGNOSIS_SECONDS = 20.0  # of a task
+UNIT_DIAGNOSIS_SECONDS = 40.0
+IMPORT_SECONDS = 15.0  # of a file, where what it may import is loaded already
 UNIT_SECONDS = 80.0
 TASK_SECONDS = 10.0
 MAX_ENDED = 3  # tests in which a unit's files end a grading process
@@ -66,9 +68,11 @@ class UnitRun:
         self.lab = self.tests.lab
         self.folder = folder
         self.limits = self.tests.limits()
+        if unit.tier == "sandbox":
+            self.limits.load_seconds = IMPORT_SECONDS
         self.deadline = time.monotonic() + unit_seconds(self.lab) * self.limits.patience
         self.closed: dict[str, _Closed] = {}
-        diagnoser = Diagnoser(replays, DIAGNOSIS_SECONDS)
+        diagnoser = Diagnoser(replays, DIAGNOSIS_SECONDS, UNIT_DIAGNOSIS_SECONDS)
         self.suite_run = SuiteRun(self.tests, folder, unit.seed, diagnoser, (Infrastructure,))
         self.bad_loads = 0
         for name, sentence in unit.refused.items():

@@ -12,6 +12,7 @@ import hashlib
 import os
 import platform
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -26,6 +27,8 @@ from grader.kernels.cuda.vocabulary import hint_for
 
 _RUNTIME = Path(__file__).parent / "runtime"
 COMPILE_SECONDS = 60
+COMPILER_SECONDS = 10  # of the processor, as a busy machine may take long
+MAX_QUOTED = 200  # characters of a line
 LEARNERS = "learner.cu"  # the file's name for the compiler
 _COMMON = ("-std=c++17", "-fno-pie", "-fno-exceptions", "-fno-rtti", "-ffp-contract=off")
 MAX_KEPT = 400  # programs in the cache, of 1.3 MB each
@@ -57,6 +60,10 @@ _OBJECT: dict[str, bytes] = {}
 
 class CompileError(ValueError):
     """The compiler refused the file; the text has its errors, with the file's own lines."""
+
+
+class CompilerEnded(CompileError):
+    """Something ended the compiler: another try may go another way."""
 
 
 @dataclass(frozen=True)
@@ -297,6 +304,8 @@ def _run(name: str, call: list[str], folder: Path) -> str:
         call, cwd=folder, text=True, errors="replace", start_new_session=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
+        with contextlib.suppress(OSError, AttributeError):  # it is over already; macOS has none
+            resource.prlimit(process.pid, resource.RLIMIT_CPU, (COMPILER_SECONDS, COMPILE_SECONDS))
         try:
             said = process.communicate(timeout=COMPILE_SECONDS)[1]
         except BaseException as error:  # also a deadline
@@ -305,6 +314,11 @@ def _run(name: str, call: list[str], folder: Path) -> str:
                 text = f"{name} did not compile within {COMPILE_SECONDS} s"
                 raise CompileError(text) from None
             raise
+    if process.returncode == -signal.SIGXCPU or _OVER_LIMIT in said:
+        seconds = f"{COMPILER_SECONDS} s of the processor"
+        raise CompileError(f"{name} did not compile within {seconds}")
+    if process.returncode < 0 or (process.returncode and "Killed signal" in said):
+        raise CompilerEnded(f"{name}: a signal ended the compiler")
     if process.returncode:
         raise CompileError(_said(name, said, _lines(folder)))
     return said
@@ -315,6 +329,7 @@ def _lines(folder: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else 0
 
 
+_OVER_LIMIT = "CPU time limit exceeded"
 _AT = re.compile(rf"{re.escape(LEARNERS)}:(\d+)(?::\d+)?:\s*(.*)")
 
 
@@ -328,8 +343,9 @@ def _said(name: str, text: str, last: int) -> str:
         return _said_elsewhere(name, text, last)
     shown = []
     for i, match in marks[:3]:
-        shown.append(f"{name}:{match[1]}: {match[2]}")
-        shown += [line for line in lines[i + 1 : i + 3] if re.match(r"\s+\d* \|", line)]
+        shown.append(f"{name}:{match[1]}: {match[2]}"[:MAX_QUOTED])
+        quoted = [line for line in lines[i + 1 : i + 3] if re.match(r"\s+\d* \|", line)]
+        shown += [line[:MAX_QUOTED] for line in quoted]
         shown += [hint for hint in [hint_for(match[2])] if hint]
     more = f"\n... and {len(marks) - 3} more" if len(marks) > 3 else ""
     return "\n".join(shown) + more

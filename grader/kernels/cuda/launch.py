@@ -23,7 +23,14 @@ import msgspec
 import numpy
 
 from grader.kernels.cuda import gpu, source
-from grader.kernels.cuda.compile import LEARNERS, MAX_SHARED, program, promotions
+from grader.kernels.cuda.compile import (
+    LEARNERS,
+    MAX_SHARED,
+    CompileError,
+    CompilerEnded,
+    program,
+    promotions,
+)
 from grader.kernels.cuda.source import Kernel, Parameter, Source
 from grader.kernels.cuda.symbolize import report_of
 from grader.kernels.findings import KernelFinding
@@ -164,17 +171,28 @@ class Module:
 
 
 _MODULES: dict[tuple[str, str], Module] = {}
+_REFUSED: dict[tuple[str, str], Exception] = {}
+"""What the compiler or the kit said of the last file that was refused: tests ask again for each."""
 
 
 def compile(path: Path | str, name: str | None = None) -> Module:
-    """The module of a `.cu` file; the same bytes are compiled once. Raises `Unsupported` for code
-    that is not supported, `CompileError` with the compiler's own text, OSError."""
+    """The module of a `.cu` file; the same bytes are compiled, or refused, once. Raises
+    `Unsupported` for code that is not supported, `CompileError` with the compiler's own text,
+    OSError."""
     text = Path(path).read_bytes().decode("utf-8", "replace")
     key = (name or Path(path).name, text)
+    if refused := _REFUSED.get(key):
+        raise type(refused)(*refused.args)
     if key not in _MODULES or not _MODULES[key].program.is_file():
         if len(_MODULES) > 64:
             _MODULES.clear()
-        _MODULES[key] = Module(source.read(*key))
+        try:
+            _MODULES[key] = Module(source.read(*key))
+        except (CompileError, source.Unsupported) as error:
+            if not isinstance(error, CompilerEnded):
+                _REFUSED.clear()
+                _REFUSED[key] = error
+            raise
     return _MODULES[key]
 
 
