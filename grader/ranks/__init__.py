@@ -1,7 +1,7 @@
 """Runs one function on N ranks: forked processes, gloo over a file store, deadlines everywhere.
 
     results = ranks.run(train, world_size=2, args=(seed,), timeout_s=20)
-    results[1], results.peak_rss_bytes[1], results.sent_bytes[1]
+    results[1], results.peak_rss_bytes[1], results.sent_bytes[1], results.sent_to[1][0]
 
 A rank keeps to one thread: a forked child that uses OpenMP threads after its parent did hangs. It
 joins a gloo group through a file, never a port, and waits until the parent starts it. Ranks are

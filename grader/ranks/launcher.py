@@ -85,12 +85,12 @@ def outcome(
 ) -> dict[str, Any]:
     """`run` for a probe: plain data, also about a failure, usually the learner's.
 
-    `ranks`: what each rank returned; `sent_bytes`, `received_bytes`, `growth_bytes`: as in
-    `Results`. Without a result these are empty and `fault` is the first of the `rank_faults`, as
+    `ranks`: what each rank returned; `sent_bytes`, `received_bytes`, `sent_to`, `growth_bytes`: as
+    in `Results`. Without a result these are empty and `fault` is the first of the `rank_faults`, as
     plain data; `expect.returned` makes a sentence of it. If a rank raised MeasurementDisturbed or
     the NotImplementedError of a placeholder, this raises the same.
     """
-    outside = ("sent_bytes", "received_bytes", "growth_bytes")
+    outside = ("sent_bytes", "received_bytes", "sent_to", "growth_bytes")
     try:
         found = run(noting_placeholders(fn), world_size, args, timeout_s=timeout_s, checked=checked)
     except RanksError as error:

@@ -60,18 +60,24 @@ class Results(list[Any]):
     ranks and 2 KiB to one of three, and the check of `checked` as much again; it sends a
     reduce_scatter as an all_reduce. The bytes of a group that the function destroys are lost.
 
-    None if the system does not report it (anything but Linux).
+    `sent_to[rank][peer]`: how many of them went to the process of another rank, whatever carried
+    them, also a store that it serves. The kit's own group meets in a file and has none. What is in
+    `sent_bytes` and not here went to sockets that no rank holds. gloo's all_reduce is a ring in
+    which rank r sends to rank r - 1, its broadcast a tree of which src is the root (torch 2.13).
+
+    None, for each rank, if the system does not report it (anything but Linux).
     """
 
     def __init__(
         self,
         values: Sequence[Any],
         memory: Sequence[tuple[int, int] | None],
-        traffic: Sequence[sockets.Traffic | None],
+        traffic: Sequence[sockets.Connections | None],
     ) -> None:
         super().__init__(values)
-        self.sent_bytes = [pair and pair.sent_bytes for pair in traffic]
-        self.received_bytes = [pair and pair.received_bytes for pair in traffic]
+        self.sent_bytes = [sockets.sent_bytes(each) for each in traffic]
+        self.received_bytes = [sockets.received_bytes(each) for each in traffic]
+        self.sent_to = sockets.by_peer(traffic)
         self.peak_rss_bytes = [pair and pair[1] for pair in memory]
         self.growth_bytes = [pair and max(pair[1] - pair[0], 0) for pair in memory]
 
@@ -89,8 +95,8 @@ class RankProcess:
     failed_at: float = 0.0
     before_bytes: int | None = None
     memory: tuple[int, int] | None = None
-    connections: dict[int, sockets.Traffic] | None = None
-    traffic: sockets.Traffic | None = None
+    connections: sockets.Connections | None = None
+    traffic: sockets.Connections | None = None
     process: Any = None  # of multiprocessing, where it was spawned
 
     def end(self) -> None:

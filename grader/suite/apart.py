@@ -23,6 +23,8 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar, cast
 
+from grader.sandbox.address_space import limit_growth
+
 T = TypeVar("T")
 CPU_SECONDS = 4
 WALL_SECONDS = 30.0  # a machine with much else to do
@@ -114,11 +116,7 @@ def _worked_out(reader: Callable[..., Any], text: str, more: tuple[Any, ...]) ->
     used = resource.getrusage(resource.RUSAGE_SELF)
     whole = int(used.ru_utime + used.ru_stime) + CPU_SECONDS + 1
     resource.setrlimit(resource.RLIMIT_CPU, (whole, whole))
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = own_bytes() + MORE_BYTES
-    if hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    limit_growth(MORE_BYTES)
     try:
         value = reader(text, *more)
         _count(value)
@@ -133,15 +131,6 @@ def _worked_out(reader: Callable[..., Any], text: str, more: tuple[Any, ...]) ->
     if len(sent) > MOST_SENT:
         return _too_much("what it says is longer than any answer")
     return sent
-
-
-def own_bytes() -> int:
-    """The address space of this process (Linux), or room enough not to be a limit."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 2**46
 
 
 def _count(value: object) -> None:

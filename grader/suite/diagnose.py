@@ -6,7 +6,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType
@@ -23,6 +23,7 @@ from grader.suite.run import Outcome, run_case
 from grader.suite.splice import Misconception
 
 REMEMBERED_BYTES = 256 * 1024
+Held = Callable[[], AbstractContextManager[None]]
 
 
 class Replays:
@@ -85,7 +86,9 @@ class Replays:
             self._first[key] = _Replay.of(replayed, seed, self._slim)
         return replayed
 
-    def fails_like(self, wrong: Misconception, outcome: Outcome, seed: bytes) -> bool:
+    def fails_like(
+        self, wrong: Misconception, outcome: Outcome, seed: bytes, held: Held = nullcontext
+    ) -> bool:
         """Whether a misconception fails a case as `outcome` did. Its first replay of each case is
         remembered and answers for the same seed again. If that replay failed at another place, or
         passed, no other inputs are tried."""
@@ -93,8 +96,11 @@ class Replays:
         if known and not _same_place(outcome, known.outcome):
             return False
         if known and known.seed == seed and known.whole:
-            return alike(outcome, known.outcome)
-        return alike(outcome, self.outcome(wrong, outcome.case, seed))
+            replayed = known.outcome
+        else:
+            replayed = self.outcome(wrong, outcome.case, seed)
+        with held():
+            return alike(outcome, replayed)
 
     def extra(self, wrong: Misconception, case: Case, seed: bytes) -> Extra:
         """What a misconception does in a case that the learner's code passes. If it failed with
@@ -129,12 +135,21 @@ class _Replay:
 
 class Diagnoser:
     """Looks for the likely causes of one run's failures, for at most `seconds` a task, and
-    `seconds_in_all`."""
+    `seconds_in_all`. Replays are the kit's code on the kit's inputs. What came back from a
+    submission is looked at in `held()` only, which may limit that and raise: a look takes as long
+    as the value makes it."""
 
-    def __init__(self, replays: Replays, seconds: float, seconds_in_all: float = math.inf) -> None:
+    def __init__(
+        self,
+        replays: Replays,
+        seconds: float,
+        seconds_in_all: float = math.inf,
+        held: Held = nullcontext,
+    ) -> None:
         self.replays = replays
         self.seconds = seconds
         self.seconds_in_all = seconds_in_all
+        self.held = held
         self._spent: dict[str, float] = {}
 
     def is_suspicious(self, outcome: Outcome, seed: bytes) -> bool:
@@ -166,7 +181,7 @@ class Diagnoser:
         left = self.seconds_in_all - sum(self._spent.values())
         until = started + min(left, self.seconds - self._spent.get(task, 0.0))
         try:
-            yield _TimedReplays(self.replays, until, seed_of)
+            yield _TimedReplays(self.replays, until, seed_of, self.held)
         except OutOfTime:
             pass
         finally:
@@ -180,10 +195,11 @@ class _TimedReplays:
     replays: Replays
     until: float
     seed_of: Callable[[Case], bytes]
+    held: Held
 
     def agrees(self, wrong: Misconception, failing: Outcome) -> bool:
         self._check()
-        return self.replays.fails_like(wrong, failing, self.seed_of(failing.case))
+        return self.replays.fails_like(wrong, failing, self.seed_of(failing.case), self.held)
 
     def extra(self, wrong: Misconception, passed: Outcome) -> Extra:
         self._check()

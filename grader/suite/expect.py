@@ -633,6 +633,31 @@ def returned(
     return list(outcome["ranks"])
 
 
+def sent_to(
+    outcome: Mapping[str, Any],
+    limits: Mapping[tuple[int, int], tuple[float, float]],
+    because: str,
+) -> None:
+    """What ranks sent to each other, by the kernel's count: `outcome` is a probe's `ranks.outcome`,
+    `limits[rank, peer]` the least and the most bytes from the one to the other. Nothing is judged
+    where the system does not report it."""
+    for (rank, peer), (low, high) in limits.items():
+        links = outcome["sent_to"][rank]
+        if links is None or low <= links[peer] <= high:
+            continue
+        amounts = ", ".join(f"{links[other]:,} to rank {other}" for other in sorted(links))
+        amounts = amounts.replace(" to", " bytes to", 1)
+        bound = f"between {low:,} and {high:,}" if low else f"at most {high:,}"
+        raise _fail(
+            "bound",
+            links[peer],
+            because,
+            f"rank {rank} sent {amounts}, by the kernel's count",
+            f"expected {bound} bytes to rank {peer}",
+            **_beyond(links[peer], low, high),
+        )
+
+
 def true(condition: object, because: str, observed: object = None) -> None:
     """A condition that the suite worked out on its own side. `observed` is shown; two failures
     are alike if it has the same outline."""

@@ -154,8 +154,8 @@ def synced(student, world_size, src, seed, strided=False):
     return _run(rank_does, world_size)
 
 
-def large_synced(student, src):
-    """Two ranks and a module of 1 MiB: whether they end equal."""
+def large_synced(student, world_size, src):
+    """A module of 1 MiB: whether the ranks end with src's numbers."""
     sync_module_ = student.sync_module_
 
     def rank_does(rank, size):
@@ -166,7 +166,7 @@ def large_synced(student, src):
         want = nn.Linear(512, 512, bias=False)
         return {"equal": torch.equal(module.weight, want.weight), "returned": returned}
 
-    return _run(rank_does, 2)
+    return _run(rank_does, world_size)
 
 
 # --- ring_all_reduce_ ----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -202,7 +203,8 @@ def test_only_sends_and_receives(student, rng):
 
 @task("ring_all_reduce_", holds=("ring", "chunks", "bytes"))
 def test_a_rank_sends_its_share_to_its_neighbour_and_no_more(student, rng):
-    """2 (W - 1) / W of the tensor.   Oracle: that count, the log, and the kernel's sockets."""
+    """2 (W - 1) / W of the tensor.   Oracle: that count, the log, and the kernel's count of what
+    went over the sockets from each rank to each other one."""
     size, n = 4, 50_002
     inputs = _inputs(rng, size, [n])
     seen = student.probe.ringed(inputs)
@@ -230,10 +232,19 @@ def test_a_rank_sends_its_share_to_its_neighbour_and_no_more(student, rng):
             because="the function returns the bytes that this rank sent",
             what=f"returned by rank {rank}",
         )
-        if seen["sent_bytes"][rank] is not None:
-            expect.within(
-                seen["sent_bytes"][rank],
-                low,
+    share, notices = (low, high + 32 * 1024), (0, 16 * 1024)
+    expect.sent_to(
+        seen,
+        {
+            (rank, peer): share if peer == (rank + 1) % size else notices
+            for rank, peer in itertools.permutations(range(size), 2)
+        },
+        because="in a ring all of a rank's bytes go to the next one, whatever the log says",
+    )
+    for rank, sent in enumerate(seen["sent_bytes"]):
+        if sent is not None:
+            expect.at_most(
+                sent,
                 high + 32 * 1024,
                 because="what the log does not show would show here",
                 what=f"sent by rank {rank}, by the kernel's count",

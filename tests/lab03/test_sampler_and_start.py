@@ -195,21 +195,30 @@ def test_the_bytes_are_those_of_the_module(student, rng):
 @task("sync_module_", holds=("only_src", "bytes"))
 @pytest.mark.parametrize("src", [0, 1])
 def test_only_src_gives(student, src):
-    """Two ranks, 1 MiB: what the other one sends.   Oracle: the kernel's count of the sockets;
-    src's numbers, drawn again."""
-    seen = student.probe.large_synced(src)
-    for rank, row in enumerate(expect.returned(seen)):
+    """Three ranks, 1 MiB: who gets it, from src or passed on.   Oracle: the kernel's count of what
+    went over the sockets from each rank to each other one; src's numbers, drawn again."""
+    seen = student.probe.large_synced(3, src)
+    found = expect.returned(seen)
+    for rank, row in enumerate(found):
         because = "a replica starts from src's parameters"
         expect.equal(row["equal"], True, because=because, what=f"rank {rank} holds src's numbers")
         expect.bytes(row["returned"], 2**20, because="512 x 512 floats", what=f"rank {rank}")
-    if seen["sent_bytes"][1 - src] is not None:
-        expect.at_most(
-            seen["sent_bytes"][1 - src],
-            2**17,
-            because="only src has something to give: a broadcast goes one way, an all-reduce both",
-            what=f"sent by rank {1 - src}, which is not src",
-            unit="bytes",
-        )
+    others = [rank for rank in range(3) if rank != src]
+    expect.sent_to(
+        seen,
+        {(rank, src): (0, 2**17) for rank in others},
+        because="only src has something to give: a broadcast goes one way, an all-reduce both",
+    )
+    for rank in others:
+        if seen["received_bytes"][rank] is not None:
+            expect.within(
+                seen["received_bytes"][rank],
+                2**20,
+                2**20 + 2**17,
+                because="a tensor travels once: to each rank that is not src",
+                what=f"received by rank {rank} with src={src}, by the kernel's count",
+                unit="bytes",
+            )
 
 
 @task("sync_module_", gate=False, holds=("in_place",))

@@ -232,9 +232,10 @@ def _bound() -> None:
     """A wall around memory and files, so that a mutant cannot take the machine's."""
     import resource  # Unix has it
 
+    from grader.sandbox.address_space import own_bytes
+
     with contextlib.suppress(OSError, ValueError):
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-        most = pages * resource.getpagesize() + SPARE_BYTES
+        most = own_bytes() + SPARE_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))

@@ -27,7 +27,7 @@ from grader.classroom.gradebook.records import UnitResult
 from grader.classroom.grading import keys, preload
 from grader.classroom.grading.executors import Executor, LocalExecutor, Stop
 from grader.classroom.grading.jobs import JobConfig, JobFailure
-from grader.classroom.grading.unit import FEEDBACK, Unit
+from grader.classroom.grading.unit import DIAGNOSIS, FEEDBACK, Unit
 from grader.classroom.grading.unit_run import MAX_ENDED
 from grader.classroom.intake.archive_reader import ArchiveReader
 from grader.classroom.intake.submissions import Submission, Submissions
@@ -271,14 +271,15 @@ class _Results:
 def _worth_another_try(
     tried: Sequence[Unit], broken: dict[tuple[str, str], JobFailure], first: bool
 ) -> list[Unit]:
-    """What broke gets a second try. A unit whose files ended the process in a test goes on without
-    that test: its next try has another result."""
+    """What broke gets a second try. A unit whose files ended the process in a test, or in the
+    diagnosis, goes on without that: its next try has another result."""
     again = []
     for unit in tried:
         failure = broken.get((unit.student, unit.lab))
         if failure is None:
             continue
-        if failure.at and failure.at not in unit.ended and len(unit.ended) < MAX_ENDED:
+        counts = failure.at == DIAGNOSIS or len(unit.ended_tests) < MAX_ENDED
+        if failure.at and failure.at not in unit.ended and counts:
             again.append(msgspec.structs.replace(unit, ended=(*unit.ended, failure.at)))
         elif first:
             again.append(unit)

@@ -37,8 +37,8 @@ MOST_OF_ID = 1024  # bytes of a test's id
 
 
 class JobFailure(msgspec.Struct, frozen=True, tag=True):
-    """No result: the reason, and what the instructor needs to find it. `at`: the test in which the
-    process reached its last limit of processor time."""
+    """No result: the reason, and what the instructor needs to find it. `at`: the test, or
+    `DIAGNOSIS`, in which the process reached its last limit of processor time."""
 
     reason: str
     detail: str = ""

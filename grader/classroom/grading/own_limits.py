@@ -1,8 +1,10 @@
-"""Limits on what a grading process does itself in one test: processor time and memory.
+"""Limits on what a grading process does itself in one test, and in each look at a value for the
+diagnosis after the tests: processor time and memory.
 
-A test compares, searches and shows what a submission sent. That takes seconds, unless somebody
-wrote the text for it. A test that takes more ends with `OwnLimit`, or, inside a long call of C,
-with the process (SIGVTALRM); its memory ends with a MemoryError.
+A test compares, searches and shows what a submission sent, and the diagnosis compares it with what
+known wrong answers give. That takes seconds, unless somebody wrote the text for it. What takes more
+ends with `OwnLimit`, or, inside a long call of C, with the process (SIGVTALRM); its memory ends
+with a MemoryError.
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ import signal
 from collections.abc import Iterator
 from types import FrameType
 
-from grader.suite.apart import own_bytes
+from grader.sandbox.address_space import limit_growth
 
-CPU_SECONDS = 30.0  # of one test, what its calls take elsewhere apart
+CPU_SECONDS = 30.0  # of one test or look, what its calls take elsewhere apart
 LAST_CPU_SECONDS = 45.0  # then the process ends, whatever it is doing
 MORE_BYTES = 640 * 2**20
 ENDED_BY = signal.SIGVTALRM
@@ -23,8 +25,8 @@ ENDED_BY = signal.SIGVTALRM
 
 
 class OwnLimit(BaseException):
-    """A test took more processor time of its own than any does; not an Exception, which a test or
-    its library might swallow."""
+    """A test or a look took more processor time of its own than any does; not an Exception, which
+    a test or its library might swallow."""
 
 
 @contextlib.contextmanager
@@ -41,11 +43,7 @@ def own_limits(patience: float = 1.0) -> Iterator[None]:
             raise OwnLimit
 
     before = signal.signal(signal.SIGPROF, ring)
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = own_bytes() + MORE_BYTES
-    if hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    memory = limit_growth(MORE_BYTES)
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS * patience, 1.0)
     signal.setitimer(signal.ITIMER_VIRTUAL, LAST_CPU_SECONDS * patience)
     try:
@@ -54,5 +52,5 @@ def own_limits(patience: float = 1.0) -> Iterator[None]:
         over = True  # no alarm from here on: the lines below must run
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_AS, memory)
         signal.signal(signal.SIGPROF, before)

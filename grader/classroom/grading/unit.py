@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 FEEDBACK = ("full", "diagnosis", "names")
+DIAGNOSIS = "the diagnosis"
+"""Where a process is that looks for the causes of failures, after the tests."""
 
 
 class Unit(msgspec.Struct, frozen=True):
@@ -22,4 +24,8 @@ class Unit(msgspec.Struct, frozen=True):
     tier: str
     feedback: str
     ended: tuple[str, ...] = ()
-    """Tests in which this unit's files ended a grading process at its last limit."""
+    """Where this unit's files ended a grading process at its last limit: tests, or `DIAGNOSIS`."""
+
+    @property
+    def ended_tests(self) -> tuple[str, ...]:
+        return tuple(test for test in self.ended if test != DIAGNOSIS)

@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from grader.classroom.grading.guarded_backend import (
     ours,
 )
 from grader.classroom.grading.own_limits import OwnLimit, own_limits
-from grader.classroom.grading.unit import Unit
+from grader.classroom.grading.unit import DIAGNOSIS, Unit
 from grader.errors import Crashed, Infrastructure, RemoteError, SuiteFault
 from grader.lab.manifest import Lab
 from grader.status import TestStatus
@@ -42,6 +42,7 @@ IMPORTS = ""
 _ENDLESS = (
     "what came back keeps the test at work for longer than any answer does, so the test was ended"
 )
+_UNEXPLAINED = "to compare what came back takes longer than for any answer"
 
 
 def unit_seconds(lab: Lab) -> float:
@@ -72,7 +73,9 @@ class UnitRun:
             self.limits.load_seconds = IMPORT_SECONDS
         self.deadline = time.monotonic() + unit_seconds(self.lab) * self.limits.patience
         self.closed: dict[str, _Closed] = {}
-        diagnoser = Diagnoser(replays, DIAGNOSIS_SECONDS, UNIT_DIAGNOSIS_SECONDS)
+        self.unexplained = _UNEXPLAINED if DIAGNOSIS in unit.ended else ""
+        """Why no cause is looked for any more."""
+        diagnoser = Diagnoser(replays, DIAGNOSIS_SECONDS, UNIT_DIAGNOSIS_SECONDS, self._held)
         self.suite_run = SuiteRun(self.tests, folder, unit.seed, diagnoser, (Infrastructure,))
         self.bad_loads = 0
         for name, sentence in unit.refused.items():
@@ -155,12 +158,31 @@ class UnitRun:
         return [self.suite_run.note(self._outcome(case)) for case in self.tests.cases]
 
     def explain(self, outcomes: Sequence[Outcome]) -> None:
-        """Put likely causes into the outcomes. It asks nothing of the submission's backend."""
+        """Put likely causes into the outcomes. It asks nothing of the submission's backend, and
+        changes no verdict: a value that takes too long to look at costs the causes alone."""
         for task in self.lab.tasks:
-            if error := self.suite_run.explain(task.id):
-                rows = [row for row in outcomes if row.case.test.task == task.id]
-                failing = next(row for row in rows if not row.status.is_pass)
-                failing.detail += f"\nno diagnosis: {type(error).__name__}: {error}"
+            rows = [row for row in outcomes if row.case.test.task == task.id]
+            failing = next((row for row in rows if not row.status.is_pass), None)
+            if failing and (reason := self._explained(task.id)):
+                failing.detail += f"\nno diagnosis: {reason}"
+
+    def _explained(self, task_id: str) -> str:
+        """Look for the causes of a task's failures; why there are none, if that failed."""
+        if not self.unexplained:
+            try:
+                error = self.suite_run.explain(task_id)
+            except OwnLimit:
+                self.unexplained = _UNEXPLAINED
+            else:
+                return f"{type(error).__name__}: {error}" if error else ""
+        return self.unexplained
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """Hold a look at what came back to the limits of a test."""
+        self._note_at(DIAGNOSIS)
+        with own_limits(self.limits.patience):
+            yield
 
     def _outcome(self, case: Case) -> Outcome:
         task = self.lab.task(case.test.task)
@@ -190,11 +212,11 @@ class UnitRun:
     def _ended(self, case: Case) -> Outcome | None:
         """The outcome of a case that is not tried again: it, or another of its task, was the end of
         a grading process, or too many of this unit were."""
-        mine = [other for other in self.unit.ended if self._task_of(other) == case.test.task]
+        mine = [other for other in self.unit.ended_tests if self._task_of(other) == case.test.task]
         if case.id in mine:
             return self._endless(case)
-        if mine or len(self.unit.ended) >= MAX_ENDED:
-            which = ", ".join(mine or self.unit.ended)
+        if mine or len(self.unit.ended_tests) >= MAX_ENDED:
+            which = ", ".join(mine or self.unit.ended_tests)
             text = f"Not run: what came back in {which} ended the process that grades."
             return Outcome(case, TestStatus.NOT_RUN, [text])
         return None
@@ -205,7 +227,7 @@ class UnitRun:
     def _endless(self, case: Case) -> Outcome:
         """The outcome of a case that worked on an answer for too long. Where it does so on the
         reference as well, the kit is at fault, and that is not a grade."""
-        self._note_at(case)
+        self._note_at(case.id)
         try:
             passes = self._reference_passes(case, held=True)
         except OwnLimit:
@@ -214,15 +236,15 @@ class UnitRun:
             raise Infrastructure(f"the test {case.id} takes too long by itself")
         return Outcome(case, TestStatus.TIMEOUT, [_ENDLESS])
 
-    def _note_at(self, case: Case) -> None:
+    def _note_at(self, place: str) -> None:
         """Say which test this process is at, in case its last limit ends it there."""
         if self.wall is not None:
-            self.wall.at(case.id)
+            self.wall.at(place)
 
     def _run(self, case: Case, backend: GuardedBackend) -> Outcome:
         if self.unit.tier != "sandbox":  # a worker would inherit the limits
             return self.suite_run.run(case, backend, self._temporary_folder)
-        self._note_at(case)
+        self._note_at(case.id)
         try:
             with own_limits(self.limits.patience):
                 return self.suite_run.run(case, backend, self._temporary_folder)

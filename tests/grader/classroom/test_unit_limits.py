@@ -1,5 +1,5 @@
 """What a submission's bytes may cost the process that grades: processor time, memory, and a unit's
-time.
+time; in its tests, and in the diagnosis after them.
 
 The suite of the mini kit works on its own side with the number and the text that come back, as no
 suite should. The answers below make that work endless; the reference does not.
@@ -8,6 +8,7 @@ suite should. The answers below make that work endless; the reference does not.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,10 +16,12 @@ import pytest
 from grader.classroom.grading import own_limits, unit_run
 from grader.classroom.grading.own_limits import OwnLimit
 from grader.lab.manifest import lab_ids, load_lab
+from grader.suite import diagnose
 from tests.grader.classroom.test_grade import (
     FULL,
     RIGHT,
     SPREAD,
+    WRONG,
     Class,
     course,  # noqa: F401
     points,
@@ -74,6 +77,8 @@ SOUND = ANSWER.format(text="ab", number=3, length=5)
 BACKTRACKS = ANSWER.format(text="a" * 60 + "b", number=3, length=5)
 MANY = ANSWER.format(text="ab", number=10**12, length=5)
 LARGE = ANSWER.format(text="ab", number=3, length=2**31)
+EVES = "424242.0"
+UNEXPLAINED = "to compare what came back takes longer than for any answer"
 ENDED = "keeps the test at work for longer than any answer does"
 
 pytestmark = needs_sandbox
@@ -144,6 +149,43 @@ def test_a_test_that_searches_for_ever_is_no_grade(open_course: Class) -> None:
     summary = open_course.grade(tier="sandbox")
     assert summary.exit_code == 3
     assert "takes too long by itself" in summary.failed[0].reason
+
+
+def endless_in_python() -> bool:
+    while True:
+        pass
+
+
+def endless_in_c() -> bool:
+    return sum(range(10**12)) == 0
+
+
+@pytest.mark.parametrize(
+    ("tier", "look"),
+    [("sandbox", endless_in_python), ("sandbox", endless_in_c), ("process", endless_in_c)],
+)
+def test_a_value_that_is_compared_without_end_costs_the_cause_alone(
+    open_course: Class, monkeypatch: pytest.MonkeyPatch, tier: str, look: Callable[[], bool]
+) -> None:
+    """The diagnosis compares eve's value with what known wrong answers give."""
+    open_course.hand_in("alice", mean=WRONG, spread=SOUND)
+    eves = WRONG.replace("return means", f"return [{EVES}, *means[1:]]")
+    open_course.hand_in("eve", mean=eves, spread=SOUND)
+    before = open_course.grade(tier=tier, out=open_course.tmp / "before")
+    same = diagnose._same
+
+    def compared(mine: Any, other: Any, tolerance: float) -> bool:
+        return look() if EVES in str(mine) else same(mine, other, tolerance)
+
+    monkeypatch.setattr(diagnose, "_same", compared)
+    after = open_course.grade(tier=tier)
+    assert after.exit_code == before.exit_code == 0
+    assert list(map(points, after.records)) == list(map(points, before.records))
+    assert list(map(statuses, after.records)) == list(map(statuses, before.records))
+    alice, eve = (open_course.record(name) for name in ("alice", "eve"))
+    assert any("Likely cause: After value i" in row.message for row in alice.tests)
+    assert not any("Likely cause" in row.message for row in eve.tests)
+    assert any(row.detail.endswith(f"no diagnosis: {UNEXPLAINED}") for row in eve.tests)
 
 
 def test_calls_just_under_their_deadline_end_with_the_unit(

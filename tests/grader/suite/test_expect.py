@@ -285,6 +285,18 @@ def test_short_text_of_huge_values_is_cheap_and_short() -> None:
     assert format.short([0.1] * 100, 60) == "[" + "0.1, " * 10 + "...]"
 
 
+LINKS = {"sent_to": [{1: 2_068, 2: 301_900}, {0: 99, 2: 100}, None]}
+
+
+def test_what_ranks_sent_to_each_other() -> None:
+    limits = {(0, 1): (2_068, 2_068), (1, 0): (0, 99), (2, 0): (5, 5)}
+    expect.sent_to(LINKS, limits, WHY)  # the system does not report rank 2
+    low = refused(lambda: expect.sent_to(LINKS, limits | {(1, 2): (116, 200)}, WHY))
+    assert (low.kind, low.observed, low.gap) == ("bound", 100, 16)
+    high = refused(lambda: expect.sent_to(LINKS, {(1, 2): (0, 97)}, WHY))
+    assert (high.observed, high.gap, high.tolerance) == (100, 3, 3)
+
+
 # -- golden texts ---------------------------------------------------------------------------------
 
 MESSAGES: dict[str, Callable[[], object]] = {
@@ -331,6 +343,8 @@ MESSAGES: dict[str, Callable[[], object]] = {
     ),
     "at least": lambda: expect.at_least(0.5, 0.9, WHY),
     "within": lambda: expect.within(5, 1, 4, WHY, unit="launches"),
+    "sent by one rank to another": lambda: expect.sent_to(LINKS, {(0, 1): (100, 200)}, WHY),
+    "sent where nothing goes": lambda: expect.sent_to(LINKS, {(0, 2): (0, 4_096)}, WHY),
     "property": lambda: expect.true(False, WHY, observed={"rank 0": 3, "rank 1": 5}),
     "property without a value": lambda: expect.true(False, WHY),
 }
