@@ -36,6 +36,7 @@ def running_mean(values):
 # worker ends long before the other.
 LONGEST = (
     "test_attacks.py",
+    "test_references_graded.py",
     "test_known_mistakes.py",
     "kernels/test_grading.py",
     "test_grade.py",
