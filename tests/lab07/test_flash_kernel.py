@@ -100,8 +100,8 @@ def test_programs_of_a_group_read_one_kv_head(student, rng):
 
 @task("flash_kernel", holds=("shapes",))
 def test_a_long_context(student, rng):
-    """Two rows on 33,000 keys; those behind number 32,767 weigh most.   Oracle: SDPA in float64."""
-    q, k, v = qkv(rng, 1, 1, 1, 2, 33_000, 16)
+    """Two rows on 33,100 keys; those behind number 32,767 weigh most.   Oracle: SDPA in float64."""
+    q, k, v = qkv(rng, 1, 1, 1, 2, 33_100, 16)
     k[..., 32_768:, :] += 2.0 * q[..., :1, :]
     ((got, _, _),) = run(student, ((q, k, v), {"block_q": 16, "block_k": 256}))
     because = "key 32,768 comes after key 32,767: 16 bits cannot count the keys of a context"

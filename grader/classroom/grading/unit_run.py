@@ -31,7 +31,7 @@ from grader.suite.suite_run import SuiteRun
 
 DIAGNOSIS_SECONDS = 20.0  # of a task
 UNIT_DIAGNOSIS_SECONDS = 40.0
-IMPORT_SECONDS = 15.0  # of a file, where what it may import is loaded already
+IMPORT_SECONDS = 30.0  # of a file, where what it may import is loaded already
 UNIT_SECONDS = 80.0
 TASK_SECONDS = 10.0
 MAX_ENDED = 3  # tests in which a unit's files end a grading process
