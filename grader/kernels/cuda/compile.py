@@ -27,7 +27,7 @@ from grader.kernels.cuda.vocabulary import hint_for
 
 _RUNTIME = Path(__file__).parent / "runtime"
 COMPILE_SECONDS = 60
-COMPILER_SECONDS = 6  # of the processor, as a busy machine may take long
+COMPILER_SECONDS = 6  # of the processor, for a learner's file: a busy machine may take long
 MAX_QUOTED = 200  # characters of a line
 LEARNERS = "learner.cu"  # the file's name for the compiler
 _COMMON = ("-std=c++17", "-fno-pie", "-fno-exceptions", "-fno-rtti", "-ffp-contract=off")
@@ -109,8 +109,10 @@ def program(source: Source) -> Path:
             source.name,
             [found.path, *flags, "-I", str(_RUNTIME), "-S", "kernel.cpp", "-o", "kernel.s"],
             folder,
+            COMPILER_SECONDS,
         )
-        _run(source.name, [found.path, "-c", "kernel.s", "-o", "kernel.o"], folder)
+        call = [found.path, "-c", "kernel.s", "-o", "kernel.o"]
+        _run(source.name, call, folder, COMPILER_SECONDS)
         _link(source.name, found, folder)
         assembly = (folder / "kernel.s").read_text(encoding="utf-8", errors="replace")
         lines = sorted(
@@ -184,9 +186,9 @@ def _link(name: str, found: Compiler, folder: Path) -> None:
     """Link statically where possible: such a program starts in a third of the time."""
     call = [found.path, *_LINK_FLAGS, "kernel.o", "runtime.o", "-o", "program", "-lm"]
     try:
-        _run(name, [*call, *_STATIC_FLAGS], folder)
+        _run(name, [*call, *_STATIC_FLAGS], folder, COMPILER_SECONDS)
     except CompileError:
-        _run(name, call, folder)
+        _run(name, call, folder, COMPILER_SECONDS)
 
 
 def runtime_object() -> bytes:
@@ -200,7 +202,7 @@ def runtime_object() -> bytes:
             with tempfile.TemporaryDirectory(prefix="infralens-build-") as name:
                 source = str(_RUNTIME / "runtime.cpp")
                 call = [found.path, *_RUNTIME_FLAGS, "-c", source, "-o", "runtime.o"]
-                _run("runtime.cpp", call, Path(name))
+                _run("runtime.cpp", call, Path(name), COMPILE_SECONDS)
                 _keep(Path(name) / "runtime.o", path)
         _OBJECT[key] = path.read_bytes()
     return _OBJECT[key]
@@ -298,14 +300,14 @@ def _keep(made: Path, path: Path) -> None:
     os.replace(name, path)
 
 
-def _run(name: str, call: list[str], folder: Path) -> str:
+def _run(name: str, call: list[str], folder: Path, cpu_seconds: int) -> str:
     """What a compiler said that did its work; raises CompileError."""
     with subprocess.Popen(
         call, cwd=folder, text=True, errors="replace", start_new_session=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         with contextlib.suppress(OSError, AttributeError):  # it is over already; macOS has none
-            resource.prlimit(process.pid, resource.RLIMIT_CPU, (COMPILER_SECONDS, COMPILE_SECONDS))
+            resource.prlimit(process.pid, resource.RLIMIT_CPU, (cpu_seconds, COMPILE_SECONDS))
         try:
             said = process.communicate(timeout=COMPILE_SECONDS)[1]
         except BaseException as error:  # also a deadline
@@ -314,14 +316,14 @@ def _run(name: str, call: list[str], folder: Path) -> str:
                 text = f"{name} did not compile within {COMPILE_SECONDS} s"
                 raise CompileError(text) from None
             raise
-    if process.returncode == -signal.SIGXCPU or _OVER_LIMIT in said:
-        seconds = f"{COMPILER_SECONDS} s of the processor"
-        raise CompileError(f"{name} did not compile within {seconds}")
-    if process.returncode < 0 or (process.returncode and "Killed signal" in said):
+    if not process.returncode:
+        return said
+    ended = _ENDED.search(said)
+    if process.returncode == -signal.SIGXCPU or (ended and ended[1] == _OVER_LIMIT):
+        raise CompileError(f"{name} did not compile within {cpu_seconds} s of the processor")
+    if process.returncode < 0 or ended:
         raise CompilerEnded(f"{name}: a signal ended the compiler")
-    if process.returncode:
-        raise CompileError(_said(name, said, _lines(folder)))
-    return said
+    raise CompileError(_said(name, said, _lines(folder)))
 
 
 def _lines(folder: Path) -> int:
@@ -330,6 +332,12 @@ def _lines(folder: Path) -> int:
 
 
 _OVER_LIMIT = "CPU time limit exceeded"
+# The driver says so of a child of its own, g++ and clang in this order.
+_ENDED = re.compile(
+    rf"^[^\s:]+: (?:internal compiler error|fatal error|error: unable to execute command): "
+    rf"({_OVER_LIMIT}|Killed)",
+    re.MULTILINE,
+)
 _AT = re.compile(rf"{re.escape(LEARNERS)}:(\d+)(?::\d+)?:\s*(.*)")
 
 

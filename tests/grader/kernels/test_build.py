@@ -205,6 +205,74 @@ def test_the_same_bytes_are_compiled_once(
     ]
 
 
+# A line of it doubles with each of the 60 names that it is made of.
+DOUBLING = (
+    "#define a0 1\n"
+    + "".join(f"#define a{n + 1} a{n} + a{n}\n" for n in range(60))
+    + body("x[0] = a60;")
+)
+
+
+def test_a_text_that_keeps_the_compiler_at_work_has_its_seconds_once(
+    calls: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "COMPILER_SECONDS", 1)
+    for _ in range(2):
+        assert (
+            refused(tmp_path, DOUBLING) == "reduce.cu did not compile within 1 s of the processor"
+        )
+    assert len(calls) == 1
+
+
+def test_a_refused_file_is_refused_again_and_a_mended_one_compiled(
+    calls: list[list[str]], tmp_path: Path
+) -> None:
+    said = refused(tmp_path, body("y[0] = 1.0f;"))
+    assert refused(tmp_path, body("y[0] = 1.0f;")) == said
+    assert len(calls) == 1
+    path = tmp_path / "reduce.cu"
+    path.write_text(FINE)
+    assert works(kernels.compile(path))
+    assert len(calls) == 4
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "kill -KILL $$",
+        "echo 'g++: fatal error: Killed signal terminated program cc1plus' >&2; exit 1",
+        "echo 'clang: error: unable to execute command: Killed' >&2; exit 254",
+    ],
+)
+def test_what_ends_the_compiler_is_not_the_files_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    def ended(source: Any) -> Path:
+        build._run(source.name, ["sh", "-c", script], tmp_path, build.COMPILER_SECONDS)
+        raise AssertionError("it was not noticed")
+
+    path = tmp_path / "k.cu"
+    path.write_text(f"{FINE}// {script}\n")  # of no other test
+    with monkeypatch.context() as patch:
+        patch.setattr(cuda, "program", ended)
+        with pytest.raises(build.CompilerEnded, match=r"k\.cu: a signal ended the compiler"):
+            kernels.compile(path)
+    assert works(kernels.compile(path))
+
+
+@pytest.mark.parametrize(
+    "words", ["CPU time limit exceeded", "Killed signal", "g++: fatal error: Killed signal"]
+)
+def test_a_file_that_speaks_of_limits_has_its_own_error(tmp_path: Path, words: str) -> None:
+    text = refused(tmp_path, body(f"y[0] = 1.0f;  // {words}"))
+    assert text.startswith("reduce.cu:3: error: ")
+
+
+def test_a_long_line_is_quoted_in_part(tmp_path: Path) -> None:
+    text = refused(tmp_path, body("y[0] = 1.0f" + " + 1.0f" * 10_000 + ";"))
+    assert all(len(row) <= build.MAX_QUOTED for row in text.splitlines())
+
+
 def test_the_key_holds_flags_and_the_kits_own_files(monkeypatch: pytest.MonkeyPatch) -> None:
     found = build.compiler()
     keys = {build._key(found, "text", ("-O0",)), build._key(found, "text", ("-O1",))}
@@ -341,7 +409,7 @@ def test_a_compiler_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> Non
     child = tmp_path / "child"
     script = f"sleep 60 & echo $! > {child}; wait"
     with pytest.raises(DeadlineHit), deadline(1.0):
-        build._run("k.cu", ["sh", "-c", script], tmp_path)
+        build._run("k.cu", ["sh", "-c", script], tmp_path, build.COMPILER_SECONDS)
     running = Path(f"/proc/{child.read_text().strip()}/stat")
     for _ in range(100):
         if not running.exists() or running.read_text().split()[2] == "Z":

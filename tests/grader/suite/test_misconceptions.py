@@ -248,7 +248,27 @@ def test_a_splice_leaves_the_reference_as_it_was(suite: Suite, kit: MiniKit) -> 
 def test_nothing_is_tried_when_the_time_is_up(suite: Suite, kit: MiniKit) -> None:
     outcome, seed = failing(suite, kit, edited("n * SCALE", "n"), "test_adds")
     assert cause(Replays(suite), outcome, seed, seconds=-1.0) == ""
+    Diagnoser(Replays(suite), 5.0, seconds_in_all=-1.0).explain([outcome], lambda case: seed)
+    assert outcome.causes == []
     assert cause(Replays(suite), outcome, seed) == "Forgets the scale."
+
+
+def test_a_function_that_is_missing_is_not_looked_into(
+    suite: Suite, kit: MiniKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replayed: list[str] = []
+    real = Replays.run
+
+    def noted(self: Replays, wrong: Misconception, case: Case, seed: bytes) -> Outcome:
+        replayed.append(wrong.name)
+        return real(self, wrong, case, seed)
+
+    monkeypatch.setattr(Replays, "run", noted)
+    outcome, seed = failing(suite, kit, "SCALE = 2\n", "test_adds")
+    assert "was it renamed or deleted?" in outcome.lines[0]
+    assert (cause(Replays(suite), outcome, seed), replayed) == ("", [])
+    outcome, seed = failing(suite, kit, edited("n * SCALE", "n"), "test_adds")
+    assert (cause(Replays(suite), outcome, seed), replayed != []) == ("Forgets the scale.", True)
 
 
 def test_a_coarse_tolerance_does_not_make_every_fault_alike(suite: Suite) -> None:
