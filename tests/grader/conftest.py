@@ -37,6 +37,7 @@ def running_mean(values):
 LONGEST = (
     "test_attacks.py",
     "test_references_graded.py",
+    "test_lab_attacks.py",
     "test_known_mistakes.py",
     "kernels/test_grading.py",
     "test_grade.py",
