@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,5 +136,5 @@ def test_each_attack_has_its_name_and_its_trace() -> None:
     names = [(attack.lab, attack.id) for attack in ATTACKS]
     assert len(names) == len(set(names))
     for attack in ATTACKS:
-        assert attack.mark and attack.tries and (attack.code or attack.changes), attack
+        assert all((attack.mark, attack.tries, attack.code or attack.changes)), attack
         load_lab(ROOT, attack.lab).task(attack.task)
