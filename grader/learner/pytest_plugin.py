@@ -19,27 +19,25 @@ from typing import Any
 import pytest
 from _pytest.assertion.rewrite import AssertionRewritingHook
 
-from grader.errors import LabError, LoadFailed, Missing
+from grader.errors import LabError
 from grader.lab import notes
 from grader.lab.manifest import LAB_ID, TRACKS, Lab, Task, load_lab
 from grader.learner import progress, summary
 from grader.learner.ahead import BreakpointReached, EarlyOutcome, QuietRuns
-from grader.sandbox.backends import Backend, LocalBackend
+from grader.learner.folder_cases import FolderCases, row_of
 from grader.sandbox.deadlines import Debugger
 from grader.sandbox.server import how_to_restore
 from grader.status import TestStatus
 from grader.suite import messages
-from grader.suite.diagnose import Diagnoser, Replays
 from grader.suite.expect import Failure
 from grader.suite.model import Case, Suite, load_suite
 from grader.suite.run import Outcome
-from grader.suite.suite_run import PUBLIC_SEED, SuiteRun
+from grader.suite.suite_run import PUBLIC_SEED
 
 _RUNS = pytest.StashKey[dict[Path, "FolderRun"]]()
 _RESULTS = pytest.StashKey[dict[Path, dict[str, dict[str, Any]]]]()
 _SAID = pytest.StashKey[dict[tuple[str, str], str]]()
 _ATTRIBUTE = "infralens"
-DIAGNOSIS_SECONDS = 10.0
 AHEAD_SECONDS = 10.0  # of one task, after which no further case is run before its turn
 
 
@@ -328,11 +326,8 @@ class FolderRun:
 
     def __init__(self, suite: Suite, folder: Path, seed: str, may_run_ahead: bool) -> None:
         let_through = (pytest.exit.Exception, bdb.BdbQuit, BreakpointReached)
-        self.spec, self.limits = suite.code_spec(folder), suite.limits()
-        self.backend = LocalBackend(self.spec, self.limits, let_through=let_through)
-        is_reference = folder == suite.lab.solution
-        diagnoser = None if is_reference else Diagnoser(Replays(suite), DIAGNOSIS_SECONDS)
-        self.suite_run = SuiteRun(suite, folder, seed, diagnoser, let_through)
+        self.cases = FolderCases(suite, folder, seed, let_through)
+        self.suite_run = self.cases.suite_run
         self.may_run_ahead = may_run_ahead
         self._early: dict[str, EarlyOutcome] = {}
         self._explained: set[str] = set()
@@ -366,7 +361,7 @@ class FolderRun:
         missing = self.suite_run.missing(item.task.id)
         if not (self.may_run_ahead and missing):
             return
-        until = time.perf_counter() + AHEAD_SECONDS * self.limits.patience
+        until = time.perf_counter() + AHEAD_SECONDS * self.cases.limits.patience
         quiet = QuietRuns()
         try:
             with quiet.open():
@@ -378,30 +373,8 @@ class FolderRun:
             self.may_run_ahead = False
 
     def _outcome(self, case: Case, config: pytest.Config) -> Outcome:
-        """Run a case. The order matters: what cannot be verified here must not be reported as not
-        started."""
-        if outcome := self.suite_run.unrun(case) or self.suite_run.untouched(case):
-            return self.suite_run.note(outcome)
         factory: pytest.TempPathFactory = config._tmp_path_factory  # type: ignore[attr-defined]
-        with self._backend_of(case) as backend:
-            outcome = self.suite_run.run(case, backend, lambda: factory.mktemp(case.test.name[:30]))
-        return self.suite_run.note(outcome)
-
-    @contextmanager
-    def _backend_of(self, case: Case) -> Iterator[Backend]:
-        """A test of the GPU gets a process of its own: a CUDA context here would stand in the way
-        of forked ranks, and Triton, which is imported in one mode, interprets here."""
-        if "gpu" not in case.test.extra:
-            yield self.backend
-            return
-        from grader.sandbox import process
-
-        compiled = "triton" in self.suite_run.suite.lab.task(case.test.task).needs
-        backend = process.ProcessBackend(self.spec, self.limits, compiled=compiled)
-        try:
-            yield backend
-        finally:
-            backend.close()
+        return self.cases.outcome(case, lambda: factory.mktemp(case.test.name[:30]))
 
 
 def _warn_of(item: CaseItem, error: Exception) -> None:
@@ -457,18 +430,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         return
     report, outcome = result.get_result(), item.outcome
     # An attribute of the report: xdist carries it, and JUnit XML leaves it out.
-    payload = {
-        "root": str(item.suite.lab.root),
-        "folder": str(item.path.parent),
-        "lab": item.suite.lab.id,
-        "case": item.case.id,
-        "status": outcome.status.value,  # execnet knows no subclass of str
-        "import": outcome.lines[0] if isinstance(outcome.error, LoadFailed) else "",
-        "once": outcome.lines[0] if isinstance(outcome.error, LoadFailed | Missing) else "",
-        "message": messages.message(outcome),
-        "where": outcome.where,
-        "disturbed": outcome.disturbed,
-    }
+    payload = row_of(outcome, item.suite, item.path.parent)
     setattr(report, _ATTRIBUTE, payload)
 
 
