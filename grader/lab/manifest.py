@@ -19,13 +19,14 @@ from typing import Any, Literal, TypeGuard, cast
 from grader.errors import LabError
 
 TRACKS = ("exercises", "solutions")
+TOPICS = ("memory", "training", "kernels", "profiling", "serving")
 TASK_TIERS = ("core", "hard", "stretch")
 NEEDS = ("triton", "cxx", "gloo", "gpu", "data")  # or "data:<file>", see grader/lab/datasets.py
 LAB_ID = re.compile(r"lab\d\d\Z")
 _TASK_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}\Z", re.ASCII)
 _TAKEN = {*sys.stdlib_module_names, "grader", "numpy", "pytest", "torch", "triton"}
-_TOP_KEYS = {"id", "title", "edit", "given", "call_seconds", "task"}
+_TOP_KEYS = {"id", "title", "topic", "edit", "given", "call_seconds", "task"}
 _GIVEN_KEYS = {"file", "crosses", "for"}
 _TASK_KEYS = {
     "id",
@@ -69,7 +70,7 @@ class Task:
 class Lab:
     """A lab of one kit: `root` is the kit's folder, the rest comes from the manifest. Of the files
     `given`, those `crossing` define the dataclasses that cross the wall, and `pictures` is the one
-    that `infralens show` draws from, if there is one."""
+    that `infralens show` draws from, if there is one. `topic` is one of TOPICS, or empty."""
 
     root: Path
     id: str
@@ -80,6 +81,7 @@ class Lab:
     tasks: tuple[Task, ...] = field(repr=False)
     crossing: tuple[str, ...] = ()
     pictures: str = ""
+    topic: str = ""
 
     def track(self, name: str) -> Path:
         """Folder of this lab in `exercises` or `solutions`."""
@@ -225,7 +227,12 @@ class _ManifestReader:
         title = self.text("title", data.get("title"))
         crossing = tuple(row["file"] for row in shipped if row.get("crosses"))
         pictures = "".join(row["file"] for row in shipped if row.get("for") == "pictures")
-        return Lab(root, lab_id, title, edit, given, float(seconds), tasks, crossing, pictures)
+        topic = data.get("topic", "")
+        if topic not in ("", *TOPICS):
+            raise self.fail(f"topic is {topic!r}, not one of {TOPICS}.")
+        return Lab(
+            root, lab_id, title, edit, given, float(seconds), tasks, crossing, pictures, topic
+        )
 
     def given(self, rows: object) -> list[dict[str, Any]]:
         """The rows under `given`, each with a file and what it is for."""

@@ -69,9 +69,7 @@ class SuiteRun:
         attempt = self._attempts[task.file]
         return attempt.not_started(task) if attempt.is_untouched else None
 
-    def run(
-        self, case: Case, backend: Backend, tmp_path: Callable[[], Path] | None
-    ) -> Outcome:
+    def run(self, case: Case, backend: Backend, tmp_path: Callable[[], Path] | None) -> Outcome:
         """Run one case in a backend; the caller completes its outcome, then it is to `note` it."""
         seed = self.seed_of(case)
         return run_case(self.suite, case, backend, self.folder, seed, tmp_path, self.let_through)
