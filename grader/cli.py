@@ -105,6 +105,112 @@ def hint(
 
 
 @app.command()
+def watch(
+    target: Annotated[
+        str, typer.Argument(help="a lab or a task; default: the lab of the next task")
+    ] = "",
+    plain: Annotated[bool, typer.Option("--plain", help="lines instead of a screen")] = False,
+) -> None:
+    """Stay open beside the editor and answer each save."""
+    from grader.learner.watch import command
+
+    raise typer.Exit(command.run(find_root(), target, plain))
+
+
+@app.command("list")
+def list_(
+    lab: Annotated[str, typer.Argument(help="a lab; default: all")] = "",
+    topic: Annotated[
+        str, typer.Option(help="memory, training, kernels, profiling or serving")
+    ] = "",
+    needs: Annotated[
+        str, typer.Option(help="tasks that need triton, cxx, gloo, gpu, data; or: nothing")
+    ] = "",
+    hide_difficulty: Annotated[
+        bool, typer.Option("--hide-difficulty", help="without tier and minutes")
+    ] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="without colours")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
+) -> None:
+    """Every task with tier, minutes, points and state."""
+    from grader.learner import paint, task_list
+
+    rows = task_list.find(find_root(), lab, topic, needs)
+    if as_json:
+        typer.echo(task_list.as_json(rows))
+        return
+    for text in task_list.lines(
+        rows, paint.width(), paint.wants_colours(plain=plain), hide_difficulty
+    ):
+        typer.echo(text, color=True)
+
+
+@app.command("progress")
+def progress_(
+    plain: Annotated[bool, typer.Option("--plain", help="without colours and bars")] = False,
+    picture: Annotated[
+        bool, typer.Option("--picture", help="an HTML file with points and hours over days")
+    ] = False,
+) -> None:
+    """Minutes and points over time, by topic and by day."""
+    from grader.learner import history_view, paint
+
+    root = find_root()
+    unicode = paint.speaks_unicode() and not plain
+    for text in history_view.lines(root, paint.width(), paint.wants_colours(plain=plain), unicode):
+        typer.echo(text, color=True)
+    if picture:
+        path = history_view.picture(root)
+        typer.echo(_relative(path) if path else "A picture needs rounds of two days.")
+
+
+@app.command()
+def compare(
+    task: Annotated[str, typer.Argument(help="a task, as in lab07.merge")],
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="before the task is done; the history keeps it")
+    ] = False,
+) -> None:
+    """Your code beside the reference and beside other right ways, once the task is done."""
+    from grader.learner import compare as comparing
+    from grader.learner import hints, paint
+
+    lab, found = hints.find(find_root(), task)
+    if reason := comparing.refusal(lab, found):
+        raise LabError(reason)
+    if not anyway and not comparing.is_done(lab, found):
+        question = (
+            f"{found.name} is not done (or was edited since). Show the answer? "
+            "Your history will say that you read it."
+        )
+        if not (sys.stdin.isatty() and typer.confirm(question)):
+            typer.echo(f"Nothing shown. To see it all the same: infralens compare {task} --anyway")
+            raise typer.Exit(1)
+    comparing.note_reading(lab, found)
+    ways = comparing.ways(lab, found)
+    for text in comparing.lines(ways, paint.width(200), paint.speaks_unicode()):
+        typer.echo(text)
+
+
+@app.command()
+def check(
+    labs: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(help="labs; default: all"),
+    ] = None,
+    jobs: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(min=1, help="labs that run at a time; default: one a processor"),
+    ] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="without colours")] = False,
+) -> None:
+    """Run every lab once and end with one table."""
+    from grader.learner import check_labs
+
+    raise typer.Exit(check_labs.run(find_root(), labs or [], jobs, plain))
+
+
+@app.command()
 def show(
     lab: Annotated[str, typer.Argument(help="a lab, as in lab04")],
     task: Annotated[str, typer.Argument(help="one task's pictures only")] = "",

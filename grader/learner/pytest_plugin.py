@@ -22,7 +22,7 @@ from _pytest.assertion.rewrite import AssertionRewritingHook
 from grader.errors import LabError
 from grader.lab import notes
 from grader.lab.manifest import LAB_ID, TRACKS, Lab, Task, load_lab
-from grader.learner import progress, summary
+from grader.learner import history, progress, summary
 from grader.learner.ahead import BreakpointReached, EarlyOutcome, QuietRuns
 from grader.learner.folder_cases import FolderCases, row_of
 from grader.sandbox.deadlines import Debugger
@@ -503,10 +503,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         view = summary.build(suite, folder, rows)
         terminalreporter.ensure_newline()
         terminalreporter.section(f"{lab.id} {lab.title}", sep="-")
-        for line in view.lines(Path(config.invocation_params.dir), config.rootpath):
+        for line in view.lines(Path(config.invocation_params.dir)):
             terminalreporter.write_line(line)
         if folder == lab.exercise:
             try:
                 progress.note_run(lab, view.statuses())
+                history.note_round(lab, "pytest", view.statuses(), view.asked_for(), view.causes())
             except OSError as error:
                 terminalreporter.write_line(f"(progress was not saved: {error})")

@@ -11,7 +11,7 @@ from grader.lab import capabilities
 from grader.lab.manifest import Lab
 from grader.status import TaskStatus, TestStatus, points_text
 from grader.suite import messages
-from grader.suite.model import Suite
+from grader.suite.model import CaseTable
 from grader.suite.run import Outcome
 from grader.suite.score import LabScore, TaskScore, score_lab
 
@@ -35,6 +35,21 @@ class View:
         whole = self._whole_tasks()
         return {row.task.id: (row.status, row.points) for row in self.ran() if row.task.id in whole}
 
+    def asked_for(self) -> list[str]:
+        """Ids of the tasks that ran, if these are some of the lab's only."""
+        ran = list(dict.fromkeys(name.split("/")[1] for name in self.rows))
+        return ran if len(ran) < len(self.lab.tasks) else []
+
+    def causes(self) -> dict[str, list[str]]:
+        """The likely causes that were named, by task."""
+        found: dict[str, list[str]] = {}
+        for name, row in self.rows.items():
+            for cause in row.get("causes", []):
+                named = found.setdefault(name.split("/")[1], [])
+                if cause not in named:
+                    named.append(cause)
+        return found
+
     def _whole_tasks(self) -> set[str]:
         return {row.task.id for row in self.score.tasks if not self._missing[row.task.id]}
 
@@ -43,18 +58,18 @@ class View:
         self._extras = 0
         self._without_data = 0
 
-    def lines(self, start: Path, root: Path) -> list[str]:
+    def lines(self, start: Path) -> list[str]:
         shown = os.path.relpath(self.folder, start)
         out: list[str] = []
         if broken := self._import_failure():
             out += [*broken, ""]
-        out += [self._row(row) for row in self.ran()]
+        out += [self.row_line(row) for row in self.ran()]
         out += self._totals(self.folder.name if shown == "." else shown)
         if self._untouched():
             return [*out, *self._welcome(start)]
-        return [*out, *self._next(start, root)]
+        return [*out, *self.next_lines(start)]
 
-    def _row(self, row: TaskScore) -> str:
+    def row_line(self, row: TaskScore) -> str:
         state = row.status.words
         if self._timed_out(row.task.id) and row.status == TaskStatus.WRONG:
             state = TestStatus.TIMEOUT.words
@@ -112,25 +127,33 @@ class View:
             f"   hint   infralens hint {first.name}",
         ]
 
-    def _next(self, start: Path, root: Path) -> list[str]:
+    def next_lines(self, start: Path) -> list[str]:
         for row in self.ran():
             failing = self._first_failing(row.task.id)
-            if not row.status.asks_for_work or failing is None:
-                continue
-            where = messages.open_at(row.task, self.folder, failing["where"])
-            target = os.path.relpath(self.folder / row.task.file, start)
-            title = f"Next: {row.task.id} ({row.task.title})"
-            said = [] if failing["import"] else [f"   {line}" for line in failing["message"]]
-            hint = [] if failing["once"] else [f"   hint   infralens hint {row.task.name}"]
-            return [
-                *("", title, *said),
-                f"   open   {_relative(where, start)}",
-                *hint,
-                f"   again  pytest {target}::{row.task.id}",
-            ]
-        if self.complete and not any(row.status.asks_for_work for row in self.ran()):
+            if row.status.asks_for_work and failing is not None:
+                return ["", *self.lines_of(failing, start)]
+        if self.complete and not self.asks_for_work():
             return ["", "Every task that can be verified here is done."]
         return []
+
+    def asks_for_work(self) -> bool:
+        """Whether a task that ran can still get points."""
+        return any(row.status.asks_for_work for row in self.ran())
+
+    def lines_of(self, failing: dict[str, Any], start: Path) -> list[str]:
+        """What a learner reads of the row of a failing case; paths are relative to `start`."""
+        task = self.lab.task(failing["case"].split("/")[1])
+        where = messages.open_at(task, self.folder, failing["where"])
+        target = os.path.relpath(self.folder / task.file, start)
+        said = [] if failing["import"] else [f"   {line}" for line in failing["message"]]
+        hint = [] if failing["once"] else [f"   hint   infralens hint {task.name}"]
+        return [
+            f"Next: {task.id} ({task.title})",
+            *said,
+            f"   open   {_relative(where, start)}",
+            *hint,
+            f"   again  pytest {target}::{task.id}",
+        ]
 
     def _first_failing(self, task_id: str) -> dict[str, Any] | None:
         for name, row in self.rows.items():
@@ -158,7 +181,7 @@ def _relative(where: str, start: Path) -> str:
     return f"{os.path.relpath(path, start)}:{line}"
 
 
-def build(suite: Suite, folder: Path, rows: dict[str, dict[str, Any]]) -> View:
+def build(suite: CaseTable, folder: Path, rows: dict[str, dict[str, Any]]) -> View:
     """The view of a run from the payloads of its reports."""
     rows = {name: {**row, "status": TestStatus(row["status"])} for name, row in rows.items()}
     cases = {case.id: case for case in suite.cases}

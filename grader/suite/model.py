@@ -8,7 +8,7 @@ import inspect
 import itertools
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -75,11 +75,22 @@ class Case:
         return f"{self.test.lab}/{self.test.task}/{self.name}"
 
 
-class Suite:
+class CaseTable:
+    """The cases of one lab, in the suite's order; what counts them needs no more."""
+
+    def __init__(self, lab: Lab, cases: Sequence[Case] = ()) -> None:
+        self.lab = lab
+        self.cases = list(cases)
+
+    def cases_of(self, task_id: str) -> list[Case]:
+        return [case for case in self.cases if case.test.task == task_id]
+
+
+class Suite(CaseTable):
     """Tests and misconceptions of one lab, loaded once."""
 
     def __init__(self, lab: Lab, package: str) -> None:
-        self.lab = lab
+        super().__init__(lab)
         self.given = FolderModules(
             lab.given_source(name) for name in lab.given if name != lab.pictures
         )
@@ -87,7 +98,6 @@ class Suite:
             self._load_given(name)
         self.records = records_of(self.given, lab.crossing)
         self.package = package
-        self.cases: list[Case] = []
         self._misconceptions: dict[str, list[Misconception]] = {}
         with self.given.visible():
             for path in sorted(lab.suite.glob("test_*.py")):
@@ -160,9 +170,6 @@ class Suite:
         if unknown := sorted(wanted - set(params) - _ARGUMENTS):
             known = ", ".join(sorted(_ARGUMENTS))
             raise LabError(f"{path}: {test.name} asks for {unknown}; a test may ask for {known}.")
-
-    def cases_of(self, task_id: str) -> list[Case]:
-        return [case for case in self.cases if case.test.task == task_id]
 
     def misconceptions_of(self, task_id: str) -> list[Misconception]:
         """The known wrong answers of a task; read when they are needed."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from grader.lab import capabilities
 from grader.lab.manifest import Lab, Task
 from grader.status import TaskStatus, TestStatus
-from grader.suite.model import Suite
+from grader.suite.model import CaseTable
 from grader.suite.run import Outcome
 
 
@@ -59,7 +59,7 @@ class Verdict:
         return all(status.is_pass for status in self.statuses)
 
 
-def verdicts(suite: Suite, outcomes: Iterable[Outcome]) -> list[Verdict]:
+def verdicts(suite: CaseTable, outcomes: Iterable[Outcome]) -> list[Verdict]:
     """Every test that was expected, whether it ran or not: one that did not run is not a pass."""
     by_case = {outcome.case.id: outcome for outcome in outcomes}
     found: dict[tuple[str, str], Verdict] = {}
@@ -99,6 +99,6 @@ def score_task(task: Task, rows: list[Verdict]) -> TaskScore:
     return TaskScore(task, 0.0, TaskStatus.WRONG, **counts)
 
 
-def score_lab(suite: Suite, outcomes: Iterable[Outcome]) -> LabScore:
+def score_lab(suite: CaseTable, outcomes: Iterable[Outcome]) -> LabScore:
     rows = verdicts(suite, outcomes)
     return LabScore(suite.lab, tuple(score_task(task, rows) for task in suite.lab.tasks))

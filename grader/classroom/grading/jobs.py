@@ -19,12 +19,13 @@ import msgspec
 
 from grader.classroom.gradebook import records
 from grader.classroom.gradebook.records import UnitResult
-from grader.classroom.grading import own_limits, preload, processes
+from grader.classroom.grading import own_limits, preload
 from grader.classroom.grading.grade_unit import grade_unit
 from grader.classroom.grading.guarded_backend import Wall
 from grader.classroom.grading.unit import Unit
 from grader.errors import Infrastructure, WallFailed
 from grader.lab.manifest import load_lab
+from grader.sandbox import children
 from grader.sandbox.backends import patience
 from grader.sandbox.fork_server import ForkServerClient
 from grader.suite.diagnose import Replays
@@ -141,7 +142,7 @@ def _serve(line: Connection, config: JobConfig, parent: int, at: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of the terminal
     signal.signal(signal.SIGTERM, _leave)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
-    processes.bind_to(parent)
+    children.bind_to(parent)
     tempfile.tempdir = str(config.work)
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ.update(preload.settings(config.work))
@@ -157,7 +158,7 @@ def _serve(line: Connection, config: JobConfig, parent: int, at: Any) -> None:
             return
         unit = msgspec.msgpack.decode(data, type=Unit)
         answer = _answer(unit, replays[unit.lab], config.work, wall)
-        left = processes.end_children()
+        left = children.end_children()
         if left and isinstance(answer, UnitResult):
             note = "For a person to look at: it left processes running, which were ended."
             answer = msgspec.structs.replace(answer, notes=[*answer.notes, note])
@@ -178,5 +179,5 @@ def _answer(unit: Unit, replays: Replays, work: Path, wall: Wall, tries: int = T
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
-    processes.end_children()
+    children.end_children()
     os._exit(143)

@@ -1,4 +1,4 @@
-"""Processes of a grading run: bound to their parent, and none left behind."""
+"""The processes that this one started: bound to it, and none left behind."""
 
 from __future__ import annotations
 
