@@ -15,6 +15,7 @@ from grader.kernels.cuda import gpu, source
 from grader.kernels.cuda.compile import CompileError, preload, ready_runtime
 from grader.kernels.cuda.launch import LaunchError, Module, Pointer, compile
 from grader.kernels.cuda.source import Unsupported
+from grader.kernels.provenance import Provenance
 from grader.kernels.report import Access, Report, Step, Visit
 from grader.kernels.triton.watch import TritonUnsupported, watched
 
@@ -24,6 +25,7 @@ __all__ = [
     "LaunchError",
     "Module",
     "Pointer",
+    "Provenance",
     "Report",
     "Step",
     "TritonUnsupported",

@@ -18,6 +18,7 @@ from grader.suite import format
 
 if TYPE_CHECKING:
     from grader.kernels.findings import KernelFinding
+    from grader.kernels.provenance import Provenance
 
 NO_RETURN = " (as a function without `return` gives)"
 # Machine epsilon: the distance from 1 to the next number of the dtype.
@@ -605,6 +606,102 @@ def launched(
         str(first),
         more,
     )
+
+
+_WRITERS = {
+    "torch": "made by an operation of torch",
+    "argument": "brought by an argument",
+    "fresh": "left as torch.empty made them",
+    "unknown": "written by neither a kernel nor an operation of torch",
+}
+
+
+def written(
+    provenance: Provenance,
+    values: Sequence[Any],
+    names: Sequence[str],
+    torch_too: bool = False,
+    because: str = "the result is what the kernel stored, byte for byte: nothing else computes it",
+) -> None:
+    """The tensors of floats that a watched call returned, `values`, hold what kernels stored last;
+    with `torch_too` also what operations of torch made."""
+    from grader.kernels.provenance import digest_of
+
+    rows = provenance.returned
+    floats = [
+        (name, value)
+        for name, value in zip(names, values, strict=True)
+        if value.is_floating_point()
+    ]
+    if len(rows) != len(floats):
+        line = f"{len(rows)} tensors came back under watch, expected {len(floats)}"
+        raise _fail("provenance", len(rows), because, line)
+    for row, (name, value) in zip(rows, floats, strict=True):
+        stored = row.kernel + (row.torch if torch_too else 0)
+        rest = {
+            words: getattr(row, writer)
+            for writer, words in _WRITERS.items()
+            if not (torch_too and writer == "torch")
+        }
+        plain = value.detach().contiguous().reshape(-1)
+        if row.elements and digest_of(plain.view(_byte_type()).numpy()) != row.digest:
+            stored, rest = 0, {"changed after the call had returned": row.elements}
+        if stored != row.elements:
+            others = "; ".join(f"{many:,} {words}" for words, many in rest.items() if many)
+            raise _fail(
+                "provenance",
+                f"{name}: {'; '.join(words for words, many in rest.items() if many)}",
+                because,
+                f"{name}: {stored:,} of {row.elements:,} elements are what a kernel stored, "
+                f"expected all",
+                f"the others: {others}",
+            )
+
+
+def _byte_type() -> Any:
+    import torch
+
+    return torch.uint8
+
+
+def sources(
+    provenance: Provenance,
+    because: str = "a kernel computes from what the call is given, so each byte that it loads is "
+    "an argument's as the call was given it, an earlier kernel's or an operation of torch's",
+) -> None:
+    """The kernels of a watched call loaded nothing of which nobody knows who wrote it."""
+    for row in provenance.loaded:
+        if row.unknown:
+            raise _fail(
+                "provenance",
+                f"{row.array} from elsewhere",
+                because,
+                f"{row.kernel} loaded {row.unknown:,} of {row.elements:,} elements of {row.array} "
+                "whose bytes come from elsewhere, expected 0",
+                "neither an argument, nor an earlier kernel, nor an operation of torch wrote them",
+            )
+
+
+def same_numbers(
+    one: Provenance,
+    other: Provenance,
+    because: str = "what depends on the data reaches a kernel through memory: Python passes sizes, "
+    "strides and what the caller gave",
+) -> None:
+    """Two watched calls on other data of the same shapes gave kernels and operations of torch the
+    same numbers."""
+    for mine, theirs in zip(one.numbers, other.numbers, strict=False):
+        if mine != theirs:
+            shown = f"`{mine.name}` of {mine.to}"
+            if (mine.to, mine.name) == (theirs.to, theirs.name):
+                found = f"{mine.value[:40]} for one and {theirs.value[:40]} for the other"
+            else:
+                found = f"the other call has `{theirs.name}` of {theirs.to} there"
+            line = f"other data of the same shapes, other numbers from Python: {shown}: {found}"
+            raise _fail("provenance", f"numbers: {mine.to}", because, line)
+    if one.digest != other.digest:
+        line = "other data of the same shapes, other numbers from Python"
+        raise _fail("provenance", "numbers", because, line)
 
 
 _ALL_RETURN = "every rank must call the same collectives, in the same order, and return"

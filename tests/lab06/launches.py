@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grader.kernels import Report
+from grader.kernels import Provenance, Report
 from grader.suite import expect
 
 ONCE = "fused means that an element crosses between memory and the chip once on its way in"
@@ -35,11 +35,12 @@ _FREE = (
 
 @dataclass(frozen=True)
 class Run:
-    """One call: its result, the reports of its launches, torch's operations."""
+    """One call: its result, the reports of its launches, torch's operations, who wrote what."""
 
     value: Any
     reports: list[Report]
     ops: list[tuple[str, Any, Any]]
+    provenance: Provenance
 
 
 def reports_of(rows: list[Any]) -> list[Report]:
@@ -61,7 +62,8 @@ def run(student: Any, function: str, *args: Any, seed: int = 0, **kwargs: Any) -
         what="launches",
         unit=None,
     )
-    return Run(seen["value"], reports, seen["ops"])
+    found = Provenance.from_plain(seen["provenance"])
+    return Run(seen["value"], reports, seen["ops"], found)
 
 
 def values(student: Any, function: str, rows: list[tuple[Any, ...]]) -> list[Any]:
@@ -116,6 +118,14 @@ def _count(got: int, low: int, high: int, because: str, what: str) -> None:
         expect.equal(got, low, because=because, what=what)
     else:
         expect.within(got, low, high, because=because, what=what)
+
+
+def by_kernels(run: Run, *names: str, torch_too: bool = False) -> None:
+    """What came back, a tensor or several of these names, is what kernels stored, and they computed
+    it from what the call was given. Comes last in a test: a wrong value says more."""
+    values = run.value if isinstance(run.value, (tuple, list)) else [run.value]
+    expect.written(run.provenance, values, names, torch_too)
+    expect.sources(run.provenance)
 
 
 def only_triton(ops: list[tuple[str, Any, Any]], elements: int, because: str = TRITON) -> None:
@@ -221,6 +231,7 @@ def fused(run: Run, call: Any) -> None:
         stored(run, 2, 8 * M, because="a loss and a log-sum-exp a row, no matrix")
     else:
         stored(run, out * matrix, out * matrix + extra)
+    by_kernels(run, *call.results, torch_too=out == 0)
 
 
 def shared(run: Run, rows: int) -> None:

@@ -10,13 +10,16 @@ from grader import kernels, meters
 
 
 def watched(student, function, args, kwargs, seed=0):
-    """One call: its result, the reports of its launches, the operations of torch in it."""
+    """One call: its result, the reports of its launches, the operations of torch in it, who wrote
+    what came back."""
     call, reports = _callable(student, function, args)
     if call is None:
-        return {"value": None, "reports": reports, "ops": []}
+        return {"value": None, "reports": reports, "ops": [], "provenance": None}
     with meters.op_log() as log:
-        value, reports = kernels.watched(call, *args, seed=seed, **kwargs)
-    return {"value": value, "reports": reports, "ops": log.ops}
+        value, reports, provenance = kernels.watched(
+            call, *args, seed=seed, provenance=True, **kwargs
+        )
+    return {"value": value, "reports": reports, "ops": log.ops, "provenance": provenance}
 
 
 def _callable(student, function, args):

@@ -206,6 +206,7 @@ def test_each_row_is_a_softmax(student, rng, N):
     x = uneven(rng, 4, N)
     run = launches.run(student, "softmax", x)
     _is(run.value, oracles.softmax(x), because=P, n=N + HIGH)
+    launches.by_kernels(run, "out")
 
 
 @task("softmax", holds=("one_launch", "once", "programs", "triton"))
@@ -227,6 +228,7 @@ def test_one_launch_moves_each_element_once(student, rng):
         unit=None,
     )
     _is(run.value, oracles.softmax(x), because=P, n=N + HIGH)
+    launches.by_kernels(run, "out")
 
 
 @task("softmax", gate=False, holds=("hidden",))

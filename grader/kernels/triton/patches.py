@@ -26,6 +26,7 @@ from grader.kernels.report import Report
 from grader.kernels.sentences import FindingKind
 from grader.kernels.triton.arguments import Memory, TensorArgument
 from grader.kernels.triton.guard import KernelFault, Launch
+from grader.kernels.triton.ledger import Ledger, Region
 from grader.meters.evidence import IdentitySnapshot, SignedLog
 
 VERSION = str(triton.__version__)
@@ -77,6 +78,7 @@ class Hooks:
         self.thread = threading.get_ident()
         self.launches: list[Launch] = []
         self.journal = SignedLog()  # the kernels of the launches
+        self.ledger = Ledger()
         self.compiled: list[Report] = []
         self.now: Launch | None = None
         self.scopes: list[Any] = []
@@ -237,7 +239,7 @@ class Hooks:
             if isinstance(value, np.ndarray):
                 raise self.refuse(kernel, FindingKind.NUMPY_ARGUMENT, argument=name)
         with self._language(executor.fn):
-            areas: list[TensorArgument] = []
+            areas: list[tuple[TensorArgument, Region | None]] = []
             memories: dict[int, Memory] = {}
             inside = {}
             for name, value in given.items():
@@ -245,14 +247,47 @@ class Hooks:
                     inside[name] = value
                 else:
                     inside[name] = interpreter._implicit_cvt(value)
-                    _mark(name, value, inside[name], areas, memories)
+                    self._mark(name, value, inside[name], areas, memories)
             grid = executor.grid(given) if callable(executor.grid) else executor.grid
             if grid is None:
                 raise self.refuse(kernel, FindingKind.NO_GRID)
-            launch = self._noted(Launch(kernel, _three(grid), areas, self.trace, options))
-            self._run(executor.fn, inside, launch)
+            every = [area for area, _ in areas]
+            launch = self._noted(Launch(kernel, _three(grid), every, self.trace, options))
+            try:
+                self._run(executor.fn, inside, launch)
+            finally:
+                self.ledger.leave(kernel, areas)
         if not here:
             executor._restore_args_dev(args, there, kwargs, more)
+
+    def _mark(
+        self,
+        name: str,
+        value: Any,
+        converted: Any,
+        areas: list[tuple[TensorArgument, Region | None]],
+        memories: dict[int, Memory],
+    ) -> None:
+        """Make an argument's pointer remember the argument, and point to the guard's copy of it."""
+        if isinstance(value, tuple):
+            for index, (one, made) in enumerate(zip(value, converted, strict=True)):
+                self._mark(f"{name}[{index}]", one, made, areas, memories)
+            return
+        if isinstance(value, interpreter.TensorDescriptor):
+            value, handle = value.base, converted.handle.base
+        elif hasattr(value, "data_ptr"):
+            handle = converted.handle
+        else:
+            return
+        tensor = interpreter._unwrap_tensor(value)
+        storage = tensor.untyped_storage()
+        region, moved = self.ledger.enter(tensor)
+        first, at = storage.data_ptr() + moved, tensor.data_ptr() + moved
+        memory = memories.setdefault(first, Memory(first, max(1, storage.nbytes())))
+        size, shape, strides = tensor.element_size(), tuple(tensor.shape), tuple(tensor.stride())
+        handle.data = np.array([at], np.uint64)
+        handle.origin = TensorArgument(name, at, size, shape, strides, memory)
+        areas.append((handle.origin, region))
 
     def _run(self, function: Any, inside: dict[str, Any], launch: Launch) -> None:
         x, y, z = launch.grid
@@ -520,29 +555,6 @@ def _undefined(pointers: Any) -> Any:
 
 
 # -- the argument that a pointer points into ------------------------------------------------------
-
-
-def _mark(
-    name: str, value: Any, converted: Any, areas: list[TensorArgument], memories: dict[int, Memory]
-) -> None:
-    """Make an argument's pointer remember the argument."""
-    if isinstance(value, tuple):
-        for index, (one, made) in enumerate(zip(value, converted, strict=True)):
-            _mark(f"{name}[{index}]", one, made, areas, memories)
-        return
-    if isinstance(value, interpreter.TensorDescriptor):
-        value, handle = value.base, converted.handle.base
-    elif hasattr(value, "data_ptr"):
-        handle = converted.handle
-    else:
-        return
-    tensor = interpreter._unwrap_tensor(value)
-    storage = tensor.untyped_storage()
-    first = storage.data_ptr()
-    memory = memories.setdefault(first, Memory(first, max(1, storage.nbytes())))
-    size, shape, strides = tensor.element_size(), tuple(tensor.shape), tuple(tensor.stride())
-    handle.origin = TensorArgument(name, tensor.data_ptr(), size, shape, strides, memory)
-    areas.append(handle.origin)
 
 
 _OF_FIRST = (

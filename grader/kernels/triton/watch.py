@@ -70,6 +70,7 @@ def watched(
     seed: int = 0,
     trace: bool = False,
     ops: bool = False,
+    provenance: bool = False,
     **kwargs: Any,
 ) -> tuple[Any, ...]:
     """Call `function(*args, **kwargs)` with every Triton launch in it under guard.
@@ -77,7 +78,9 @@ def watched(
     Returns its value and the launches' reports, in order, as plain data (`Report.from_plain`). The
     value is None if a fault ended a launch; other exceptions of the function come through. `seed`:
     0 runs programs in their order, another one shuffles them. `trace`: reports have `visits`.
-    `ops`: a third element, the names of all ATen operations that ran, as in `meters.op_log`.
+    `ops`: one element more, the names of all ATen operations that ran, as in `meters.op_log`.
+    `provenance`: one more at the end, who wrote what came back and what the kernels loaded, as
+    plain data (`Provenance.from_plain`).
 
     In a process where kernels are compiled for a GPU a report has the kernel's name and the grid
     only. Raises TritonUnsupported; MeasurementDisturbed if the guard was tampered with.
@@ -90,14 +93,17 @@ def watched(
     _open = True
     try:
         hooks = patches.Hooks(seed, trace)
+        given = (args, kwargs)
         if not ops:
-            value = _called(hooks, lambda: function(*args, **kwargs))
-            return value, _reports(hooks)
-        from grader import meters
+            value = _called(hooks, given, lambda: function(*args, **kwargs))
+            found = value, _reports(hooks)
+        else:
+            from grader import meters
 
-        with meters.op_log() as log:
-            value = _called(hooks, lambda: function(*args, **kwargs))
-        return value, _reports(hooks), [name for name, _, _ in log.ops]
+            with meters.op_log() as log:
+                value = _called(hooks, given, lambda: function(*args, **kwargs))
+            found = value, _reports(hooks), [name for name, _, _ in log.ops]
+        return (*found, hooks.ledger.provenance().plain()) if provenance else found
     finally:
         _open = False
 
@@ -149,21 +155,25 @@ def _version_text(version: str) -> str:
     return f"this Triton version ({version}) is not supported: pip install '{WANTED}'"
 
 
-def _called(hooks: Hooks, call: Callable[[], Any]) -> Any:
+def _called(hooks: Hooks, given: Any, call: Callable[[], Any]) -> Any:
     """The value of the call, None if a launch was stopped."""
-    from grader.kernels.triton import patches
+    from grader.kernels.triton import ledger, patches
 
-    watches = [patches.WATCH, *_WATCHES]
+    watches = [patches.WATCH, *ledger.SNAPSHOTS, *_WATCHES]
     _complain([text for watch in watches for text in watch.problems()])
     alarm = alarm_position()
     value = None
     with hooks.installed():
+        hooks.ledger.begin(given)
         try:
             with _poisoned():
                 value = call()
         except KernelFault:
             value = None
-        problems = hooks.problems()
+        finally:
+            problems = hooks.ledger.close()
+        hooks.ledger.end(value)
+        problems += hooks.problems()
     problems += alarm_problems(alarm)
     _complain([*problems, *(text for watch in watches for text in watch.problems())])
     return None if any(launch.stopped for launch in hooks.launches) else value
