@@ -26,7 +26,7 @@ from typing import Any
 from grader.errors import MeasurementDisturbed, Refused
 from grader.ranks import deadlock
 from grader.ranks.rank_faults import NoResult, plain
-from grader.sandbox import codec
+from grader.sandbox import codec, kit_watch
 from grader.sandbox.channel import Channel, Closed
 from grader.sandbox.purity import ArgumentChanged
 from grader.sandbox.server import PLACEHOLDER
@@ -129,12 +129,15 @@ def _serve(plan: RankPlan, channel: Channel) -> None:
 
     relay = _Relay(channel)
     sys.stdout = relay
+    replaced = kit_watch.problems_of_the_process()
     try:
         with _group(plan):
             c10d.TAP.add(deadlock.Notebook(plan.folder / f"calls-{plan.rank}"))
             relay.frame("ready", None)
             channel.receive()
             value = plan.fn(plan.rank, plan.world_size, *plan.args)
+            if problems := replaced():
+                raise MeasurementDisturbed(f"Measurement disturbed: {'; '.join(problems[:3])}.")
             tree, buffers = codec.encode(value, codec.Side({}, hold=_refuse, handle=no_handle))
             relay.frame("result", tree, buffers)
             channel.receive()

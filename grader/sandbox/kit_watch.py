@@ -2,16 +2,18 @@
 
 Probes hold what they import of the kit bound (`bind`): what a module's names mean later does not
 reach them. And before and after each probe all functions and classes of the loaded modules of
-`grader`, and of the probes, are compared with what they were before any student code ran. What is
-replaced and put back between two looks is not seen: a figure that student code could forge that way
+`grader`, and of the probes, are compared with what they were before any student code ran; in the
+process of a rank, which is a copy, once more when its function has returned. What is replaced and
+put back between two looks is not seen: a figure that student code could forge that way
 is crossed with one from outside.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _PACKAGE = "grader"
@@ -24,6 +26,7 @@ _TRACKED = (
     classmethod,
     staticmethod,
 )
+_running: list[Callable[[], list[str]]] = []
 Row = tuple[dict[str, Any] | types.MappingProxyType[str, Any], str, str, Any, Any]
 
 
@@ -38,6 +41,17 @@ class KitWatch:
         classes = {id(row[3]): row[3] for row in self._seen if _is_own_class(row[3])}
         self._classes = [(kind, _held(kind)) for kind in classes.values()]
 
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """A probe runs in the block; `problems_of_the_process` asks this watch."""
+        problems = self.problems
+        _running.append(problems)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ValueError):
+                _running.remove(problems)
+
     def problems(self) -> list[str]:
         """One clause for each name that was replaced."""
         replaced = [
@@ -51,6 +65,12 @@ class KitWatch:
             for name in sorted(_held(kind) - held)
         ]
         return replaced + added
+
+
+def problems_of_the_process() -> Callable[[], list[str]]:
+    """`problems` of the watch whose probe this process runs, for a rank: taken before its function
+    is called."""
+    return _running[-1] if _running else list
 
 
 def bind(names: dict[str, Any]) -> None:
@@ -93,7 +113,7 @@ def _is_kit(module: str) -> bool:
 
 def _rows(place: str, names: dict[str, Any]) -> Iterator[Row]:
     for name, value in list(names.items()):
-        if not isinstance(value, _TRACKED):
+        if not isinstance(value, (*_TRACKED, _Bound)):
             continue
         yield names, place, name, value, _code(value)
         if _is_own_class(value) and value.__module__ in (place, names.get("__name__")):
@@ -104,5 +124,7 @@ def _rows(place: str, names: dict[str, Any]) -> Iterator[Row]:
 
 
 def _code(value: Any) -> object:
+    if type(value) is _Bound:
+        return object.__getattribute__(value, "_Bound__attributes")
     function = getattr(value, "fget", None) or getattr(value, "__func__", None) or value
     return getattr(function, "__code__", None)

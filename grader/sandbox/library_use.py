@@ -10,8 +10,9 @@ of files and lines: a copy that was rewritten is an answer of its own. Forked ra
 same shared memory. The function that watches can be replaced by student code, like all that lives
 in its process; the audit hook that says so cannot.
 
-Functions written in C are known by name alone (`torch.distributed.Reducer`), and ATen's operations
-not at all: `meters.op_log` sees those.
+What a library has in C has no frame: a function or a class that a name stands for
+(`torch.distributed.Reducer`) is wrapped before student code can hold it, and is known by its name
+as well. ATen's operations are not known at all: `meters.op_log` sees those.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import functools
 import mmap
 import sys
 import threading
+import types
+import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -52,6 +55,16 @@ class LibraryUse:
         self._c_names = {name.rpartition(".")[2]: at for at, name in enumerate(self.names)}
         self._used = noted or memory()
         self._replaced = False
+        self._open = 0
+
+    def prepare(self) -> None:
+        """Called before student code: see what is written in C, and the threads that student code
+        starts while it is imported."""
+        if self.names:
+            _told.add(self)
+            for name in self.names:
+                _wrap(name)
+            threading.setprofile(self._see)
 
     def of_probes(self, names: dict[str, Any]) -> None:
         """What functions of the probes have as their globals: a call from there is the kit's."""
@@ -63,16 +76,18 @@ class LibraryUse:
         if not self.names:
             yield
             return
-        see, before = self._see, sys.getprofile()
+        see, before, of_threads = self._see, sys.getprofile(), threading.getprofile()
         threading.setprofile(see)
         sys.setprofile(see)
         position = _alarm()
+        self._open += 1
         try:
             yield
         finally:
+            self._open -= 1
             self._replaced = self._replaced or _alarm() != position
             sys.setprofile(before)
-            threading.setprofile(before)
+            threading.setprofile(of_threads)
 
     def take(self) -> tuple[list[str], bool]:
         """The names used since this was last asked, and whether the watch was disturbed."""
@@ -97,7 +112,15 @@ class LibraryUse:
 
     # -- calls
 
+    def wrapped(self, name: str, frame: FrameType) -> None:
+        """What is written in C and has this name was called from that frame."""
+        at = self._named(name)
+        if self._open and at != _NO and not self._used[at] and self._by_student(frame):
+            self._used[at] = 1
+
     def _see(self, frame: FrameType, event: str, arg: Any) -> None:
+        if not self._open:  # a thread goes on between two requests
+            return
         if event == "call":
             known = self._marks.get(id(frame.f_code))
             at = known[1] if known is not None else self._mark(frame)
@@ -144,7 +167,8 @@ class LibraryUse:
             if frame.f_globals is self._kit or frame.f_code.co_filename.startswith(_IMPORTING):
                 return False
             frame = frame.f_back
-        return False
+        # A thread begins without its caller. Probes start none on a library's function.
+        return threading.current_thread() is not threading.main_thread()
 
     def _copied(self, code: CodeType) -> int:
         if self._copies is None:
@@ -225,6 +249,51 @@ def _normalised(code: CodeType) -> int:
             consts.append(repr(part) if type(part) in (int, float, str, bytes) else type(part))
     shape = (code.co_argcount, code.co_kwonlyargcount, code.co_flags & 0xF)
     return hash((code.co_code, code.co_names, shape, *consts))
+
+
+# -- what is written in C -------------------------------------------------------------------------
+
+_told: weakref.WeakSet[LibraryUse] = weakref.WeakSet()
+
+
+@functools.cache
+def _wrap(name: str) -> None:
+    """Put a Python function in the place of a function in C, wherever its library has it, and
+    before the constructor of a class in C."""
+    home, _, last = name.rpartition(".")
+    value = getattr(sys.modules.get(home), last, None)
+
+    def tell() -> None:
+        for use in list(_told):
+            use.wrapped(name, sys._getframe(2))
+
+    if isinstance(value, types.BuiltinFunctionType):
+        original: Any = value
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            tell()
+            return original(*args, **kwargs)
+
+        function.__module__, function.__qualname__, function.__name__ = home, last, last
+        root = name.partition(".")[0]
+        for module in list(sys.modules.values()):
+            if type(module) is types.ModuleType and module.__name__.partition(".")[0] == root:
+                for key, held in list(vars(module).items()):
+                    if held is original:
+                        setattr(module, key, function)
+    elif isinstance(value, type) and _is_in_c(value):
+        start: Any = value.__init__  # type: ignore[misc]
+
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            tell()
+            start(self, *args, **kwargs)
+
+        with contextlib.suppress(TypeError):  # a type that cannot be changed
+            value.__init__ = init  # type: ignore[misc]
+
+
+def _is_in_c(kind: type) -> bool:
+    return not any(isinstance(part, types.FunctionType) for part in vars(kind).values())
 
 
 # -- the alarm ------------------------------------------------------------------------------------

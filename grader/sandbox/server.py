@@ -180,6 +180,7 @@ class Server:
         here fails again where a test asks for a probe."""
         with contextlib.suppress(Exception):
             self.probes()
+            self.library.prepare()
             self.kit = KitWatch(self.probes())
 
     def probes(self) -> dict[str, Any]:
@@ -255,7 +256,8 @@ class Server:
         args, kwargs = codec.decode(tree, buffers, self.side)
         if op == "probe":
             self.refuse_replaced()
-            value = function(*args, **kwargs)
+            with self.kit.running() if self.kit is not None else contextlib.nullcontext():
+                value = function(*args, **kwargs)
             self.refuse_replaced()
             return value
         return self.watched(self.shown(op, name, handle), function, args, kwargs)

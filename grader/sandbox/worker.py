@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from grader.errors import Refused
+from grader.errors import MeasurementDisturbed, Refused
 from grader.sandbox import codec, entry_points, linux
 from grader.sandbox.channel import Arena, Channel, Closed
 from grader.sandbox.server import CodeSpec, Server
@@ -63,11 +63,20 @@ def serve(
     server = Server(spec, explain=explain, noted=noted)
     with server.files.visible():
         server.prepare()
+        # What student code makes of these names later does not reach this loop.
+        serve_one, send = _serve_one, channel.send
+        replaced = server.kit.problems if server.kit is not None else list
         while True:
-            _serve_one(channel, server, streams)
+            serve_one(channel, server, streams, send, replaced)
 
 
-def _serve_one(channel: Channel, server: Server, streams: Sequence[io.TextIOWrapper]) -> None:
+def _serve_one(
+    channel: Channel,
+    server: Server,
+    streams: Sequence[io.TextIOWrapper],
+    send: Callable[..., None],
+    replaced: Callable[[], list[str]],
+) -> None:
     """One request and its answer. Its buffers are freed before the next request is read."""
     try:
         (op, name, handle, tree, stale), buffers = channel.receive()
@@ -76,9 +85,12 @@ def _serve_one(channel: Channel, server: Server, streams: Sequence[io.TextIOWrap
     if stale:
         server.forget()
     answer = _answer(server, op, name, handle, tree, buffers)
+    if op == "probe" and answer[0][0] != "error" and (problems := replaced()):
+        text = f"Measurement disturbed: {'; '.join(problems[:3])}."
+        answer = ["error", ["disturbed", MeasurementDisturbed.__name__, text, [], "", []]], []
     _flush(streams)
     try:
-        channel.send(*answer)
+        send(*answer)
     except Refused as error:
         status, described, _ = server.describe(error)
         channel.send([status, described], [])

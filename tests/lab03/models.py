@@ -17,6 +17,11 @@ def tower(seed: int = 0) -> nn.Module:
     )
 
 
+def wide() -> nn.Module:
+    """Two layers; the gradients of the last one, which come first, are 257 KiB."""
+    return nn.Sequential(nn.Linear(12, 256), nn.Tanh(), nn.Linear(256, 256))
+
+
 def body(features: int) -> nn.Module:
     """What `train_ddp` trains: a small regression in float64."""
     return nn.Sequential(nn.Linear(features, 8), nn.Tanh(), nn.Linear(8, 1)).double()

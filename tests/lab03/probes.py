@@ -16,11 +16,12 @@ import torch
 import torch._dynamo  # DDP imports it, for seconds, and a rank would do so for itself alone
 import torch.distributed as dist
 from blocking_ddp import BlockingDDP
-from models import Branches, Fork, Hard, body, tower
+from models import Branches, Fork, Hard, body, tower, wide
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from grader import meters, ranks
+from grader.ranks import sockets
 
 SECONDS = 24.0
 
@@ -496,6 +497,43 @@ def held(student, batch, seed):
             return {"start": start, "got": _gradients(module), "seen": seen}
 
         return _run(rank_does, 2, checked=False)
+
+
+def leaves_early(student, batch, seed, first_cap_bytes):
+    """Rank 0 stays in front of its last layer's gradients until the kernel has counted
+    `first_cap_bytes` / 2 that it sent since its forward, or 6 s are over; what it had sent then.
+    None where the system does not count."""
+    wrapper = student.BucketedDDP
+
+    def sent_bytes():
+        return sockets.sent_bytes(sockets.of_process(os.getpid(), sockets.by_inode()))
+
+    def rank_does(rank, size):
+        torch.manual_seed(seed + rank)
+        module = wide()
+        ours = wrapper(module, bucket_cap_bytes=1 << 20, first_cap_bytes=first_cap_bytes)
+        start = _state(module)
+        seen = []
+
+        def hold(grad):
+            until, now = time.monotonic() + 6.0, sent_bytes()
+            while now is not None and now - before < first_cap_bytes / 2:
+                if time.monotonic() > until:
+                    break
+                time.sleep(0.002)
+                now = sent_bytes()
+            seen.append(None if now is None else now - before)
+
+        if rank == 0:
+            module[1].register_forward_hook(
+                lambda module, args, out: out.register_hook(hold) and None
+            )
+        out = ours(batch[rank])
+        before = sent_bytes()
+        _loss(out).backward()
+        return {"start": start, "got": _gradients(module), "seen": seen}
+
+    return _run(rank_does, 2, checked=False)
 
 
 def wide_and_evaluating(student, batch, seed, caps):

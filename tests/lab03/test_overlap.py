@@ -8,7 +8,7 @@ import torch
 from grader.suite import expect, task
 
 from . import oracles
-from .models import Branches, Fork, Hard
+from .models import Branches, Fork, Hard, wide
 from .oracles import flat, mean_gradients, normal
 
 CAPS = (256, 1024)
@@ -146,6 +146,38 @@ def test_gradients_travel_while_others_are_computed(student, rng):
             what=f"what came last on {who}",
         )
     _expect_first_means(found, batches)
+
+
+@task("BucketedDDP", holds=("overlap", "only_gradients"))
+def test_the_first_bucket_travels_before_the_last_gradient(student, rng):
+    """Rank 0 stays in its backward until its first bucket is under way.   Oracle: the kernel's
+    count of what it sent; float64 means."""
+    batch = [normal(rng, 6, 12) for _ in range(2)]
+    first, total = 257 * 1024, (257 + 13) * 1024
+    seen = student.probe.leaves_early(batch, int(rng.integers(1000)), 256 * 1024)
+    found = expect.returned(seen)
+    for sent in found[0]["seen"]:
+        if sent is not None:
+            expect.at_least(
+                sent,
+                first / 2,
+                because="a bucket leaves while the gradients after it are still computed",
+                what="sent by rank 0 before its last gradients, by the kernel's count",
+                unit="bytes",
+            )
+    if seen["sent_bytes"][0] is not None:
+        expect.at_most(
+            seen["sent_bytes"][0],
+            2 * total + 64 * 1024,
+            because="rank 0's parameters travel once, and then each gradient does",
+            what="sent by rank 0 in all, by the kernel's count",
+            unit="bytes",
+        )
+    losses = [lambda m, x=x: _loss(m, x) for x in batch]
+    want = flat(mean_gradients(wide(), found[0]["start"], losses))
+    for rank, row in enumerate(found):
+        because = "gradients are the mean over the ranks"
+        expect.close(row["got"], want, because=because, n=256, dtype="float32", what=f"rank {rank}")
 
 
 @task("BucketedDDP", holds=("nobody_waits",))

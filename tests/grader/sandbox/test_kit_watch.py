@@ -55,6 +55,29 @@ def answer():
     while frame.f_globals.get("__name__") != "probes": frame = frame.f_back
     frame.f_globals["helper"] = lambda: 2
 """,
+    "a module that the probes hold": """
+def answer():
+    frame = sys._getframe()
+    while frame.f_globals.get("__name__") != "probes": frame = frame.f_back
+    frame.f_globals["meters"] = sys
+""",
+    "what a module that the probes hold has": """
+def answer():
+    frame = sys._getframe()
+    while frame.f_globals.get("__name__") != "probes": frame = frame.f_back
+    object.__setattr__(frame.f_globals["meters"], "_Bound__attributes", {})
+""",
+    "the look itself": """
+kit("sandbox.kit_watch").KitWatch.problems = lambda self: []
+kit("sandbox.server").Server.refuse_replaced = lambda self: None
+def answer(): pass
+""",
+    "the server": """
+server = kit("sandbox.server").Server
+real = server.answer
+server.answer = lambda self, op, *given: ("ok", 1, []) if op == "probe" else real(self, op, *given)
+def answer(): pass
+""",
     "what watches arguments": """
 kit("sandbox.purity").Watch.same = lambda self: True
 def answer(): pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ STARTED = mean([1, 2])
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "libs" / "stats_of_a_test"
     folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text("")
+    (folder / "__init__.py").write_text("from math import fsum as Fast")
     (folder / "means.py").write_text(LIBRARY)
     monkeypatch.syspath_prepend(str(folder.parent))
     for name in [n for n in sys.modules if n.startswith("stats_of_a_test")]:
@@ -73,7 +74,12 @@ def hands_over(student, values):
 
 
 def asked(
-    tmp_path: Path, source: str, *args: Any, op: str = "call", name: str = "answer"
+    tmp_path: Path,
+    source: str,
+    *args: Any,
+    op: str = "call",
+    name: str = "answer",
+    prepared: bool = False,
 ) -> tuple[list[list[str]], Any]:
     """What a request noted, and its value."""
     tmp_path = tmp_path / "own"
@@ -83,10 +89,14 @@ def asked(
 
     forbids = ("stats_of_a_test.means", "stats_of_a_test.Fast")
     server = Server(CodeSpec(tmp_path, ("mine.py",), (), probes=PROBES, forbids=forbids))
+    before = threading.getprofile()
+    if prepared:  # as in a worker
+        server.prepare()
     side = codec.Side({}, lambda _: 1, lambda _number, _name: object())
     tree, buffers = codec.encode((args, {}), side)
     with server.files.visible():
         status, out, more = server.answer(op, name, 0, tree, buffers)
+    threading.setprofile(before)
     rows, out = out if status == "changed" else ([], out)
     return rows, codec.decode(out, more, side)
 
@@ -217,6 +227,45 @@ def test_an_object_of_the_librarys_that_a_probe_hands_over_counts_where_student_
     source = "def answer(given): return given.result()"
     rows, _ = asked(tmp_path, source, [1, 2, 6], op="probe", name="hands_over")
     assert rows == [NAMED]
+
+
+OF_WORKERS = {
+    "a function in C": (
+        "Fast",
+        """
+        from stats_of_a_test import Fast
+        def answer(values): return Fast(values) / 3
+        """,
+    ),
+    "a function in C, called from C": (
+        "Fast",
+        """
+        from stats_of_a_test import Fast
+        def answer(values): return list(map(Fast, [values]))[0] / 3
+        """,
+    ),
+    "in a thread that began at import": (
+        "means",
+        """
+        from concurrent.futures import ThreadPoolExecutor
+        from stats_of_a_test import means
+        pool = ThreadPoolExecutor(1)
+        pool.submit(int).result()
+        def answer(values): return pool.submit(means.mean, values).result()
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("way", OF_WORKERS)
+def test_a_worker_sees_what_is_written_in_c_and_older_threads(
+    library: Path, tmp_path: Path, way: str
+) -> None:
+    name, source = OF_WORKERS[way]
+    library_use._wrap.cache_clear()
+    rows, value = asked(tmp_path, source, [1, 2, 6], prepared=True)
+    assert rows == [["", f"stats_of_a_test.{name}", "library", ""]]
+    assert value == 3.0
 
 
 TAMPERED = {
