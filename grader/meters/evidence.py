@@ -8,6 +8,7 @@ that a meter relies on. The alarm is an audit hook of the interpreter, which can
 from __future__ import annotations
 
 import _thread
+import contextlib
 import hashlib
 import itertools
 import secrets
@@ -31,6 +32,9 @@ _AUDITED = {
     "gc.get_referrers": "the objects of the interpreter were searched through gc",
     "gc.get_referents": "the objects of the interpreter were searched through gc",
 }
+
+
+_WATCHERS = "a trace or profile function was set"
 
 
 def refuse_students(frame: types.FrameType | None) -> None:
@@ -187,6 +191,8 @@ def _install_alarm() -> Callable[[], list[tuple[int, str]]]:
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if event in _AUDITED:
             noticed.append((threading.get_ident(), _AUDITED[event]))
+        elif event in ("sys.settrace", "sys.setprofile"):
+            noticed.append((threading.get_ident(), _WATCHERS))
         elif event == "object.__setattr__" and args[1] == "__code__":
             noticed.append((threading.get_ident(), "the code of a function was replaced"))
 
@@ -216,8 +222,26 @@ def alarm_position() -> int:
 
 def alarm_problems(position: int) -> list[str]:
     """What this thread did since `position` that measured code never needs to do."""
+    return [text for text in _since(position) if text != _WATCHERS]
+
+
+def _since(position: int) -> list[str]:
     assert _noticed is not None
     return [text for thread, text in _noticed()[position:] if thread == threading.get_ident()]
+
+
+@contextlib.contextmanager
+def alarm() -> Iterator[None]:
+    """For what a probe measures itself: MeasurementDisturbed if the block did what measured code
+    never needs to do, or set a trace or profile function."""
+    refuse_students(sys._getframe(1))
+    position = alarm_position()
+    try:
+        yield
+    finally:
+        noticed = list(dict.fromkeys(_since(position)))
+    if noticed:
+        raise MeasurementDisturbed(f"{_PREFIX}{'; '.join(noticed)}.")
 
 
 class Measurement:
