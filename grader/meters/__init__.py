@@ -10,6 +10,7 @@ with meters.bytes_by_kind(module, optimizer) as m:  # m.peak["activation"], m.al
 with meters.collectives() as log: ...  # in a rank: log.calls, log.events, log.sent_bytes
 with meters.numpy_bytes() as m: ...  # m.peak_bytes, m.alive_bytes: NumPy and Python, no torch
 with meters.op_log() as m: ...  # m.ops, m.count("mm"), m.matmul_flops, m.flops_by_op, m.unpriced
+with meters.alarm(): ...  # no figure: for what a probe counts itself, by a trace function
 ```
 All of them nest. When code tampered with what they rest on, they raise `MeasurementDisturbed` at
 the end of the block and at every later reading. Importing this package imports no torch.
@@ -58,7 +59,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from grader.errors import MeasurementDisturbed
-from grader.meters.evidence import refuse_students
+from grader.meters.evidence import alarm, refuse_students
 from grader.meters.tracemalloc_meter import NumpyBytes
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MeasurementDisturbed",
+    "alarm",
     "allocated_bytes",
     "bytes_by_kind",
     "collectives",

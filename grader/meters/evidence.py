@@ -8,6 +8,7 @@ that a meter relies on. The alarm is an audit hook of the interpreter, which can
 from __future__ import annotations
 
 import _thread
+import contextlib
 import hashlib
 import itertools
 import secrets
@@ -33,13 +34,47 @@ _AUDITED = {
 }
 
 
+_WATCHERS = "a trace or profile function was set"
+
+
 def refuse_students(frame: types.FrameType | None) -> None:
-    """Raise if that frame runs a student's code, or code compiled from a string: only probes open
-    meters."""
-    server = sys.modules.get("grader.sandbox.server")
+    """Raise unless a probe opens the meter that is opened from this frame: student code may have no
+    part in it, be it by a library's function or by a function of the probe's own."""
+    server: Any = sys.modules.get("grader.sandbox.server")
     folders = tuple(server.FOLDERS) if server else ()
-    if frame is not None and folders and frame.f_code.co_filename.startswith((*folders, "<")):
+    if not folders:
+        return
+    stack = _outward(frame)
+    opener = next((each for each in stack if not _passes_on(each)), None)
+    probed = any(id(each.f_code) in server.PROBES for each in stack)
+    if opener is not None and probed:
+        foreign = id(opener.f_code) not in server.PROBES
+    else:
+        foreign = opener is not None and opener.f_code.co_filename.startswith("<")
+    if foreign or any(each.f_code.co_filename.startswith(folders) for each in stack):
         raise MeasurementDisturbed(f"{_PREFIX}student code opened one of the kit's own meters")
+
+
+def _outward(frame: types.FrameType | None) -> list[types.FrameType]:
+    found = []
+    while frame is not None:
+        found.append(frame)
+        frame = frame.f_back
+    return found
+
+
+def _passes_on(frame: types.FrameType) -> bool:
+    """Whether a frame is of a function of the kit, or of contextlib, that opens a meter for its
+    caller: of the very one, not of one with that name."""
+    name = frame.f_globals.get("__name__")
+    if type(name) is not str or name.partition(".")[0] not in ("grader", "contextlib"):
+        return False
+    found: Any = sys.modules.get(name)
+    if found is None or vars(found) is not frame.f_globals:
+        return False
+    for part in frame.f_code.co_qualname.split("."):
+        found = vars(found).get(part) if hasattr(found, "__dict__") else None
+    return _code(found) is frame.f_code
 
 
 class SignedLog:
@@ -156,6 +191,8 @@ def _install_alarm() -> Callable[[], list[tuple[int, str]]]:
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if event in _AUDITED:
             noticed.append((threading.get_ident(), _AUDITED[event]))
+        elif event in ("sys.settrace", "sys.setprofile"):
+            noticed.append((threading.get_ident(), _WATCHERS))
         elif event == "object.__setattr__" and args[1] == "__code__":
             noticed.append((threading.get_ident(), "the code of a function was replaced"))
 
@@ -185,8 +222,26 @@ def alarm_position() -> int:
 
 def alarm_problems(position: int) -> list[str]:
     """What this thread did since `position` that measured code never needs to do."""
+    return [text for text in _since(position) if text != _WATCHERS]
+
+
+def _since(position: int) -> list[str]:
     assert _noticed is not None
     return [text for thread, text in _noticed()[position:] if thread == threading.get_ident()]
+
+
+@contextlib.contextmanager
+def alarm() -> Iterator[None]:
+    """For what a probe measures itself: MeasurementDisturbed if the block did what measured code
+    never needs to do, or set a trace or profile function."""
+    refuse_students(sys._getframe(1))
+    position = alarm_position()
+    try:
+        yield
+    finally:
+        noticed = list(dict.fromkeys(_since(position)))
+    if noticed:
+        raise MeasurementDisturbed(f"{_PREFIX}{'; '.join(noticed)}.")
 
 
 class Measurement:
@@ -196,6 +251,7 @@ class Measurement:
     sees_all_threads = False
 
     def __init__(self) -> None:
+        refuse_students(sys._getframe(1))
         self.log = SignedLog()
         self.problem = ""
         self.used = False
@@ -213,6 +269,7 @@ class Measurement:
         if self.used:
             raise RuntimeError("A meter measures one block; make a new one for the next.")
         self.used = True
+        refuse_students(sys._getframe(1))
         self.complain(self._replaced())
         self._alarm = alarm_position()
         self.open()

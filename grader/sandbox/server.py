@@ -17,10 +17,10 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import FunctionType, ModuleType, SimpleNamespace, TracebackType
+from types import CodeType, FunctionType, ModuleType, SimpleNamespace, TracebackType
 from typing import Any
 
 import msgspec
@@ -32,8 +32,10 @@ from grader.sandbox.kit_watch import KitWatch, bind
 from grader.sandbox.library_use import LibraryUse
 from grader.sandbox.modules import FolderModules
 
-# Folders of the student code in this process: meters refuse callers from there.
+# Folders of the student code in this process, and the code of the probes by its id: meters refuse
+# callers from there, and whoever is not one of these.
 FOLDERS: set[str] = set()
+PROBES: dict[int, CodeType] = {}
 PLACEHOLDER = re.compile(r"lab\d\d\.\w+\Z")
 Reply = tuple[str, Any, Sequence[codec.Buffer]]
 
@@ -192,7 +194,10 @@ class Server:
 
     def refuse_replaced(self) -> None:
         """Raise if something of the kit's own in this process is no longer what it was."""
-        if self.kit is not None and (problems := self.kit.problems()):
+        problems = self.kit.problems() if self.kit is not None else []
+        if not FOLDERS.issuperset(self.spec.folders):
+            problems.append("the folders of student code were replaced")
+        if problems:
             raise MeasurementDisturbed(f"Measurement disturbed: {'; '.join(problems[:3])}.")
 
     def find(self, name: str) -> Any:
@@ -346,7 +351,9 @@ def names_of_probes(spec: CodeSpec) -> dict[str, Any]:
             (spec.models, spec.models_name, vars(models)),
             (spec.probes, spec.probes_name, names),
         ):
-            exec(compile(source, file, "exec", dont_inherit=True), space)
+            code = compile(source, file, "exec", dont_inherit=True)
+            PROBES.update((id(part), part) for part in _parts(code))
+            exec(code, space)
     finally:
         del sys.modules["models"]
         if hidden is not None:
@@ -354,6 +361,14 @@ def names_of_probes(spec: CodeSpec) -> dict[str, Any]:
     bind(vars(models))
     bind(names)
     return names
+
+
+def _parts(code: CodeType) -> Iterator[CodeType]:
+    """A code object, and those in it."""
+    yield code
+    for part in code.co_consts:
+        if isinstance(part, CodeType):
+            yield from _parts(part)
 
 
 def library_rows(used: Sequence[str], disturbed: bool) -> list[list[str]]:

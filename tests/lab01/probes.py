@@ -1,7 +1,7 @@
-"""Drives SavedBytes beside the kit's meter. Runs next to student code; holds no expected value.
+"""Drives SavedBytes, or the kit's meter. Runs next to student code; holds no expected value.
 
-Every forward pass is made twice: once under the student's context manager and once under the
-meter, because autograd calls only the innermost pair of hooks.
+A forward pass is made under `who`: the student's context manager, or the meter. Each is a request
+of its own, so that the student's figure has crossed the wall before there is a meter's.
 """
 
 
@@ -13,40 +13,37 @@ def _torch(student):
     return torch
 
 
-def _both(student, forward, exclude=()):
-    """The student's bytes and the meter's for two runs of `forward`, its graph alive in each."""
+def _saved(student, who, forward, exclude=()):
+    """Bytes that `forward` saves, by the context manager `who`; its graph is alive meanwhile."""
     from grader import meters
 
-    with student.SavedBytes(exclude=exclude) as saved:
+    make = {"SavedBytes": student.SavedBytes, "meter": meters.saved_bytes}[who]
+    with make(exclude=exclude) as saved:
         kept = forward()
-    got = saved.bytes
+    size = saved.bytes
     del kept
-    with meters.saved_bytes(exclude=tuple(exclude)) as meter:
-        kept = forward()
-    measured = meter.bytes
-    del kept
-    return got, measured
+    return size
 
 
-def single(student, operation, m, n, k):
+def single(student, who, operation, m, n, k):
     torch = _torch(student)
     torch.manual_seed(m * n)
     x = torch.randn(m, n, requires_grad=True)
     if operation == "linear":
         layer = torch.nn.Linear(n, k)
-        return _both(student, lambda: layer(x), list(layer.parameters()))
+        return _saved(student, who, lambda: layer(x), list(layer.parameters()))
     if operation == "bf16_exp":
         half = x.detach().bfloat16().requires_grad_()
-        return _both(student, lambda: half.exp())
+        return _saved(student, who, lambda: half.exp())
     if operation == "product":
         other = torch.randn(m, n, requires_grad=True)
-        return _both(student, lambda: x * other)
+        return _saved(student, who, lambda: x * other)
     if operation == "add":
         other = torch.randn(m, n, requires_grad=True)
-        return _both(student, lambda: x + other)
+        return _saved(student, who, lambda: x + other)
     if operation == "layer_norm":
         norm = torch.nn.LayerNorm(n)
-        return _both(student, lambda: norm(x), list(norm.parameters()))
+        return _saved(student, who, lambda: norm(x), list(norm.parameters()))
     mask, rows = torch.rand(m, n) > 0.5, torch.randint(m, (k,))
     double = x.detach().double().requires_grad_()
     scale, row = torch.tensor(3.0), torch.randn(1, n, requires_grad=True)
@@ -61,47 +58,41 @@ def single(student, operation, m, n, k):
         "expanded": lambda: row.expand(m, n).sin(),
         "in_place": lambda: (x + 1).sigmoid_().tanh_(),
     }[operation]
-    return _both(student, forward)
+    return _saved(student, who, forward)
 
 
-def views(student, operation, m, n):
+def views(student, who, operation, m, n):
     torch = _torch(student)
     x = torch.randn(m, n, requires_grad=True)
     if operation == "two_views":
-        return _both(student, lambda: x[: m // 2] * x[m // 2 :])
+        return _saved(student, who, lambda: x[: m // 2] * x[m // 2 :])
     if operation == "same_twice":
-        return _both(student, lambda: (x * x.view(n, m).view(m, n)) + x.sin())
+        return _saved(student, who, lambda: (x * x.view(n, m).view(m, n)) + x.sin())
     if operation == "other_shapes":
-        return _both(student, lambda: x.cos().sum() + x[: m // 2].sin().sum() + x.t().sin().sum())
+        parts = (x[: m // 2], x.t())
+        return _saved(student, who, lambda: x.cos().sum() + sum(part.sin().sum() for part in parts))
     # Half of a whole tensor and a factor of its own, as large as a whole tensor.
     factor = torch.randn(m, n, requires_grad=True)
-    return _both(student, lambda: x[1::2] * factor[::2])
+    return _saved(student, who, lambda: x[1::2] * factor[::2])
 
 
-def parameters(student, operation, m, n, k):
+def parameters(student, who, operation, m, n, k):
     torch = _torch(student)
     layer = torch.nn.Linear(n, k, bias=False)
     x = torch.randn(m, n, requires_grad=True)
     if operation == "matmul_transposed":
-        return _both(student, lambda: x @ layer.weight.t(), [layer.weight])
+        return _saved(student, who, lambda: x @ layer.weight.t(), [layer.weight])
     if operation == "not_excluded":
-        return _both(student, lambda: layer(x))
+        return _saved(student, who, lambda: layer(x))
     if operation == "excluded_by_a_view":
-        return _both(student, lambda: layer(x), [layer.weight.detach()[1:]])
+        return _saved(student, who, lambda: layer(x), [layer.weight.detach()[1:]])
     if operation == "saved_as_a_view":
-        return _both(student, lambda: x @ layer.weight[1:].t(), [layer.weight])
+        return _saved(student, who, lambda: x @ layer.weight[1:].t(), [layer.weight])
     if operation == "input_excluded":
-        return _both(student, lambda: layer(x), [layer.weight, x])
+        return _saved(student, who, lambda: layer(x), [layer.weight, x])
     if operation == "iterator":
-        from grader import meters
-
-        with student.SavedBytes(exclude=layer.parameters()) as saved:
-            first, second = layer(x), layer(x)
-        with meters.saved_bytes(exclude=layer.parameters()) as meter:
-            first, second = layer(x), layer(x)
-        del first, second
-        return saved.bytes, meter.bytes
-    return _both(student, lambda: layer(x), list(layer.parameters()))
+        return _saved(student, who, lambda: (layer(x), layer(x)), layer.parameters())
+    return _saved(student, who, lambda: layer(x), list(layer.parameters()))
 
 
 def _hooks_left(block):
@@ -149,45 +140,25 @@ def scope(student, m, n):
     return sizes[0], sizes[1], left
 
 
-def network(student, rows, widths):
+def network(student, who, rows, widths, heads, activations):
+    """Residual MLPs with these activations, self-attention of one projection, and a last Linear."""
     torch = _torch(student)
     a, b, c = widths
-    up, down, out = torch.nn.Linear(a, b), torch.nn.Linear(b, a), torch.nn.Linear(a, c)
-    heads = 2
+    ups = [torch.nn.Linear(a, b) for _ in activations]
+    downs = [torch.nn.Linear(b, a) for _ in activations]
+    out = torch.nn.Linear(a, c)
 
     def forward():
         x = torch.ones(rows, a, requires_grad=True)
-        hidden = torch.relu(up(x))
-        x = x + down(hidden)
+        for up, name, down in zip(ups, activations, downs, strict=True):
+            activation = getattr(torch, name, None) or getattr(torch.nn.functional, name)
+            x = x + down(activation(up(x)))
         q = x.reshape(rows, heads, a // heads).transpose(0, 1)
         scores = torch.softmax(q.contiguous() @ q.contiguous().transpose(1, 2), dim=-1)
         return out((scores @ q.contiguous()).transpose(0, 1).reshape(rows, a))
 
-    every = [p for layer in (up, down, out) for p in layer.parameters()]
-    got, meter = _both(student, forward, every)
-    return got, meter, _listed(forward, every)
-
-
-def _listed(forward, exclude):
-    """Bytes of distinct storages in the finished graph, walked from its end through `_saved_*`."""
-    end = forward()
-    skip = {tensor.untyped_storage().data_ptr() for tensor in exclude}
-    sizes, seen, todo = {}, set(), [end.grad_fn]
-    while todo:
-        node = todo.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        for name in dir(node):
-            if not name.startswith("_saved_"):
-                continue
-            value = getattr(node, name)
-            if hasattr(value, "untyped_storage"):
-                storage = value.untyped_storage()
-                if storage.data_ptr() not in skip:
-                    sizes[storage.data_ptr()] = storage.nbytes()
-        todo.extend(parent for parent, _ in node.next_functions)
-    return sum(sizes.values())
+    every = [p for layer in (*ups, *downs, out) for p in layer.parameters()]
+    return _saved(student, who, forward, every)
 
 
 def gradients(student, m, n, k):
@@ -275,7 +246,7 @@ def failing(student):
     return (raised or ["nothing"])[0], left
 
 
-def checkpointed(student, m, n):
+def checkpointed(student, who, m, n):
     torch = _torch(student)
     from torch.utils.checkpoint import checkpoint
 
@@ -286,7 +257,7 @@ def checkpointed(student, m, n):
     def block(value):
         return second(torch.relu(first(value)))
 
-    return _both(student, lambda: checkpoint(block, x, use_reentrant=False), every)
+    return _saved(student, who, lambda: checkpoint(block, x, use_reentrant=False), every)
 
 
 def llama_layer(student, kv_heads):

@@ -24,6 +24,15 @@ _SINGLE = {
     "expanded": (lambda m, n, k: 4 * n, "an expanded row is one row in memory"),
     "in_place": (lambda m, n, k: 4 * m * n, "both operations write to the one storage"),
 }
+# Storages of an MLP's inside that one layer saves: the activation's input or output, and the second
+# Linear's input, which is that output.
+_INSIDE = {"relu": 1, "sigmoid": 1, "tanh": 1, "exp": 1, "gelu": 2, "sin": 2, "cos": 2, "silu": 2}
+
+
+def _saves(probe, args, want, because, what=None):
+    """SavedBytes, and then the kit's meter, see that many bytes."""
+    expect.bytes(probe("SavedBytes", *args), want, because, what)
+    expect.bytes(probe("meter", *args), want, "the kit's meter sees the same", what)
 
 
 @task("SavedBytes", holds=("each_operation", "in_place"))
@@ -32,10 +41,8 @@ def test_single_operations(student, rng, operation):
     """One operation saves what its derivative needs.
     Oracle: closed forms; the kit's meter on a second forward pass."""
     m, n, k = (int(x) for x in rng.integers(5, 60, 3))
-    got, meter = student.probe.single(operation, m, n, k)
     size, because = _SINGLE[operation]
-    expect.bytes(got, size(m, n, k), because, operation)
-    expect.bytes(meter, size(m, n, k), "the kit's meter sees the same", operation)
+    _saves(student.probe.single, (operation, m, n, k), size(m, n, k), because, operation)
 
 
 @task("SavedBytes", holds=("storages", "views"))
@@ -49,9 +56,8 @@ def test_views_of_one_storage_count_once(student, rng):
         ("half", 2, "half a tensor keeps the whole storage alive"),
         ("other_shapes", 1, "a tensor, its upper half and its transpose share one storage"),
     ):
-        got, meter = student.probe.views(operation, m, n)
-        expect.bytes(got, storages * 4 * m * n, because, operation)
-        expect.bytes(meter, storages * 4 * m * n, "the kit's meter sees the same", operation)
+        want = storages * 4 * m * n
+        _saves(student.probe.views, (operation, m, n), want, because, operation)
 
 
 @task("SavedBytes", holds=("exclude", "iterator", "shares_its_storage"))
@@ -67,15 +73,18 @@ def test_parameters_do_not_count(student, rng):
         "excluded_by_a_view",
         "saved_as_a_view",
     ):
-        got, meter = student.probe.parameters(operation, m, n, k)
-        expect.bytes(got, 4 * m * n, "only the input is an activation", operation)
-        expect.bytes(meter, 4 * m * n, "the kit's meter sees the same", operation)
-    got, meter = student.probe.parameters("not_excluded", m, n, k)
-    expect.bytes(got, 4 * (m * n + n * k), "nothing was excluded here", "not_excluded")
-    expect.bytes(meter, 4 * (m * n + n * k), "the kit's meter sees the same", "not_excluded")
-    got, meter = student.probe.parameters("input_excluded", m, n, k)
-    expect.bytes(got, 0, "any tensor can be excluded, the input too", "input_excluded")
-    expect.bytes(meter, 0, "the kit's meter sees the same", "input_excluded")
+        _saves(
+            student.probe.parameters,
+            (operation, m, n, k),
+            4 * m * n,
+            "only the input is an activation",
+            operation,
+        )
+    for operation, want, because in (
+        ("not_excluded", 4 * (m * n + n * k), "nothing was excluded here"),
+        ("input_excluded", 0, "any tensor can be excluded, the input too"),
+    ):
+        _saves(student.probe.parameters, (operation, m, n, k), want, because, operation)
 
 
 @task("SavedBytes", holds=("while_open", "after_it"))
@@ -91,13 +100,17 @@ def test_only_while_it_is_open(student, rng):
 
 @task("SavedBytes", holds=("each_operation", "storages"))
 def test_a_whole_network(student, rng):
-    """Layers of random width with attention's reshapes and a residual.
-    Oracle: the kit's meter on a second forward pass of the same network."""
+    """Layers of random number, kind and width, with attention's reshapes and residuals.
+    Oracle: the storages of each layer added up; the kit's meter."""
     for _ in range(3):
-        widths = [4 * int(x) for x in rng.integers(3, 24, 3)]
-        got, meter, closed = student.probe.network(int(rng.integers(4, 30)), widths)
-        expect.bytes(got, closed, "every layer saves what its derivative needs", "closed form")
-        expect.bytes(got, meter, "autograd saved this much", "meter")
+        a, b, c = (8 * int(x) for x in rng.integers(2, 12, 3))
+        rows, heads = int(rng.integers(4, 30)), int(rng.choice([2, 4]))
+        kinds = [str(kind) for kind in rng.choice(list(_INSIDE), int(rng.integers(1, 5)))]
+        # A layer keeps its input too; attention two copies of q for the scores and one for the sum,
+        # the probabilities, and what the last Linear reads.
+        values = sum(a + _INSIDE[kind] * b for kind in kinds) + 3 * a + heads * rows + a
+        because = "every layer saves what its derivative needs"
+        _saves(student.probe.network, (rows, (a, b, c), heads, kinds), 4 * rows * values, because)
 
 
 @task("SavedBytes", gate=False, holds=("gradients",))
@@ -166,9 +179,7 @@ def test_checkpointing_keeps_the_input(student, rng):
     """A checkpointed block saves its input and nothing else.
     Oracle: closed form; the kit's meter."""
     m, n = (int(x) for x in rng.integers(5, 40, 2))
-    got, meter = student.probe.checkpointed(m, n)
-    expect.bytes(got, 4 * m * n, "the rest is computed again in backward")
-    expect.bytes(meter, 4 * m * n, "the kit's meter sees the same")
+    _saves(student.probe.checkpointed, (m, n), 4 * m * n, "the rest is computed again in backward")
 
 
 @task("SavedBytes", extra=("transformers",))

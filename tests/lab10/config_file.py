@@ -21,6 +21,7 @@ FILE = "benchmark_config.yaml"
 VERSION = oracles.SNAPSHOT["vllm"]
 FIELDS: dict[str, dict[str, Any]] = oracles.SNAPSHOT["fields"]
 GIB = 1024**3
+MOST = 10**15
 
 # What once was a field, and what became of it.
 GONE = {
@@ -235,6 +236,9 @@ def fields(found: Config) -> None:
                 note = " (YAML 1.1 takes 1e4 as text: write 10000)"
             shown = f"{value!r}, {_kind(value)}"
             raise found.fault(name, f"{name} is {shown}, and wants {wanted}{note}", "type")
+        if isinstance(value, int | float) and abs(value) > MOST:
+            text = f"{name} is larger than {MOST:,}, and counts nothing of an engine"
+            raise found.fault(name, text, "too large")
         if "choices" in row and value not in row["choices"]:
             some = ", ".join(row["choices"][:6])
             raise found.fault(name, f"{name} is {value!r}, not one of {some} ...", "choice")

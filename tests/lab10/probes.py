@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import copy
 import json
 import os
@@ -11,6 +12,8 @@ from collections import deque
 from contextlib import nullcontext
 from operator import index
 from types import SimpleNamespace
+
+from grader import meters
 
 # How an operation's list is handed over: `touch:generator` touches a generator of its blocks.
 KINDS = {"generator": lambda items: (item for item in items), "tuple": tuple, "set": set}
@@ -82,7 +85,7 @@ for _name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__has
 # What goes through all items of a list or a deque, whatever it is called with; and what goes
 # through all items of its first argument.
 SEARCHES = ("remove", "index", "count", "copy", "sort", "reverse")
-SCANS = {scan.__name__: scan for scan in (min, max, sorted, sum)}
+SCANS = (min, max, sorted, sum)
 
 
 class _Effort:
@@ -90,8 +93,13 @@ class _Effort:
     through, and comparisons of counted blocks, all together. `names`: the globals of the code."""
 
     def __init__(self, names):
-        self._names = names
-        self._shadowed = [name for name in SCANS if name not in names]
+        self._places = [
+            (space, name, scan)
+            for space in (vars(builtins), names)
+            for name, scan in space.items()
+            if any(scan is each for each in SCANS)  # under whatever name
+        ]
+        self._alarm = meters.alarm()
 
     def _counting(self, scan):
         def counted(*items, **options):
@@ -102,18 +110,23 @@ class _Effort:
 
     def __enter__(self):
         self.steps = 0
-        self._names |= {name: self._counting(SCANS[name]) for name in self._shadowed}
+        for space, name, scan in self._places:
+            space[name] = self._counting(scan)
         self._compared = _Counted.compared
         self._before = sys.gettrace(), sys.getprofile()
         sys.setprofile(self._called)
         sys.settrace(self._traced)
+        self._alarm.__enter__()
         return self
 
-    def __exit__(self, *_error):
-        sys.settrace(self._before[0])
-        sys.setprofile(self._before[1])
-        for name in self._shadowed:
-            del self._names[name]
+    def __exit__(self, *error):
+        try:
+            self._alarm.__exit__(*error)
+        finally:
+            sys.settrace(self._before[0])
+            sys.setprofile(self._before[1])
+            for space, name, scan in self._places:
+                space[name] = scan
         self.steps += _Counted.compared - self._compared
 
     def _traced(self, frame, event, _argument):

@@ -820,3 +820,29 @@ def test_the_place_of_a_collective_is_not_a_library_s_wrapper() -> None:
     wrapped = typing_extensions.deprecated("as torch's all_gather_into_tensor is")(c10d.place)
     with pytest.warns(DeprecationWarning, match="all_gather"):
         assert wrapped().startswith("test_meters.py, line ")
+
+
+def _set_and_put_back() -> None:
+    before = sys.gettrace(), sys.getprofile()
+    sys.settrace(None)
+    sys.setprofile(None)
+    sys.settrace(before[0])
+    sys.setprofile(before[1])
+
+
+def test_an_alarm_hears_of_watchers_that_were_set_and_put_back() -> None:
+    with meters.alarm():
+        sum(range(9))
+    words = "a trace or profile function was set"
+    with pytest.raises(MeasurementDisturbed, match=words), meters.alarm():
+        _set_and_put_back()
+
+
+def test_an_alarm_lets_an_error_through() -> None:
+    with pytest.raises(ZeroDivisionError), meters.alarm():
+        raise ZeroDivisionError
+
+
+def test_a_trace_function_does_not_disturb_a_meter() -> None:
+    with meters.numpy_bytes():
+        _set_and_put_back()
