@@ -6,12 +6,9 @@ the same two facts in their own comments, with a placeholder line that a suite r
 
 from __future__ import annotations
 
-import ast
 import re
-from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from grader.errors import LabError
@@ -173,73 +170,6 @@ def misplaced(lab: Lab) -> Iterator[str]:
             yield f"{copy} is a second copy of a given file, and nothing reads it: remove it."
 
 
-class Attempt:
-    """A learner's file beside the skeleton that it was shipped as: which of its tasks are not
-    started. Without a file, or without a reference to make the skeleton from, none counts as such.
-    """
-
-    def __init__(self, lab: Lab, folder: Path, name: str) -> None:
-        self.lab = lab
-        self.name = name
-        try:
-            self.data = (folder / name).read_bytes()
-        except OSError:
-            self.data = b""
-        self.text = self.data.decode("utf-8", "replace")
-
-    @cached_property
-    def shipped(self) -> str:
-        try:
-            return skeleton(self.lab, self.name)
-        except (OSError, LabError):
-            return ""
-
-    @property
-    def is_untouched(self) -> bool:
-        """Whether the file is the skeleton to the byte."""
-        return bool(self.shipped) and self.data == self.shipped.encode()
-
-    def not_started(self, task: Task) -> int | None:
-        """The line of a task's first placeholder, if all of them still stand as shipped, with
-        nothing written in front of them, and nothing at the top level of a Python file can have
-        taken their place; else None."""
-        number = placeholder_line(task, self.text)
-        if number is None or not self.shipped:
-            return None
-        if self.is_untouched:
-            return number
-        todo = f"TODO({task.name})"
-        stand = _surroundings(todo, self.shipped) <= _surroundings(todo, self.text)
-        if not stand or (self.name.endswith(".py") and _binds_again(self.shipped, self.text)):
-            return None
-        return number
-
-
-def _surroundings(todo: str, text: str) -> Counter[tuple[str, ...]]:
-    """The lines that hold `todo`, each with the one before and the one behind it."""
-    lines = text.splitlines()
-    places = [place for place, line in enumerate(lines) if todo in line]
-    return Counter(tuple(lines[max(0, place - 1) : place + 2]) for place in places)
-
-
-def _binds_again(shipped: str, text: str) -> bool:
-    """Whether a file defines a name twice at its top level, or has statements there that the
-    skeleton does not have: either may put another function in a placeholder's place."""
-    try:
-        given, mine = ast.parse(shipped).body, ast.parse(text).body
-    except (SyntaxError, ValueError):
-        return True
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    names = Counter(node.name for node in mine if isinstance(node, kinds))
-    if any(count > 1 for count in names.values()):
-        return True
-    shapes = Counter(ast.dump(node) for node in given if not isinstance(node, kinds))
-    others = Counter(
-        ast.dump(node) for node in mine if not isinstance(node, kinds | ast.Import | ast.ImportFrom)
-    )
-    return not others <= shapes
-
-
 def stale(lab: Lab) -> list[str]:
     """Names of generated files that are missing in `exercises/` or differ from the reference's."""
     return [
@@ -259,16 +189,27 @@ def write(lab: Lab, names: list[str]) -> None:
 
 def placeholder_line(task: Task, text: str) -> int | None:
     """The line at which a task's TODO still stands in a learner's file; None if it was deleted."""
-    for number, line in enumerate(text.splitlines(), start=1):
-        if f"TODO({task.name})" in line:
-            return number
-    return None
+    return next((number for number, _, _ in lines_with(f"TODO({task.name})", text)), None)
 
 
 def marker_line(task_name: str, text: str) -> int | None:
     """The line at which the marker that stands for a raise outside of Python says that a task is
     not started; None if it was deleted."""
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, start, end in lines_with(f" NOT STARTED {task_name}", text):
+        line = text[start:end]
         if _MARKER.match(line) and task_name in line.split():
             return number
     return None
+
+
+def lines_with(word: str, text: str) -> Iterator[tuple[int, int, int]]:
+    """Each line that holds a word without line ends: its number, and the positions where it begins
+    and ends. Lines end in `\\n` alone. A hostile text costs the search for the word."""
+    number, start = 1, 0
+    while (at := text.find(word, start)) >= 0:
+        number += text.count("\n", start, at)
+        start = text.rfind("\n", start, at) + 1 or start
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        yield number, start, end
+        number, start = number + 1, end + 1

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from grader.errors import Disturbed, NotStarted, RemoteError, StudentError, SuiteFault
-from grader.lab import capabilities, skeleton
+from grader.lab import capabilities
 from grader.sandbox.backends import Backend, LocalBackend
 from grader.sandbox.client import Noticed, Session, Student
 from grader.status import TestStatus
 from grader.suite import format
+from grader.suite.attempt import Attempt
 from grader.suite.expect import Failure
 from grader.suite.model import SENT, Case, Suite
 
@@ -128,7 +129,7 @@ def run_case(
         if own is not None:
             own.cleanup()
     if outcome.status == TestStatus.FAILED:
-        attempt = skeleton.Attempt(suite.lab, folder, task.file)
+        attempt = Attempt(suite.lab, folder, task.file)
         if number := attempt.not_started(task):
             # Another task's mistake came first; this task has nothing yet that could be wrong.
             here = NotStarted(task.name, f"{task.file}:{number}")

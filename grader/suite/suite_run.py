@@ -8,9 +8,9 @@ from pathlib import Path
 
 from grader.lab import capabilities
 from grader.lab.manifest import Task
-from grader.lab.skeleton import Attempt
 from grader.sandbox.backends import Backend
 from grader.status import TestStatus
+from grader.suite.attempt import Attempt
 from grader.suite.diagnose import Diagnoser
 from grader.suite.model import Case, Suite
 from grader.suite.run import PUBLIC_KEY, Outcome, run_case, seed_of

@@ -11,6 +11,7 @@ from grader.errors import LabError
 from grader.lab import skeleton
 from grader.lab.manifest import Lab, load_lab
 from grader.sandbox.backends import LocalBackend
+from grader.suite.attempt import Attempt
 from grader.suite.model import load_suite
 from grader.suite.run import run_case, seed_of
 
@@ -24,7 +25,7 @@ def lab(kit: MiniKit) -> Lab:
 
 
 def not_started(kit: MiniKit, lab: Lab) -> int | None:
-    attempt = skeleton.Attempt(lab, kit.exercise, "running_mean.py")
+    attempt = Attempt(lab, kit.exercise, "running_mean.py")
     return attempt.not_started(lab.task("running_mean"))
 
 
