@@ -96,13 +96,13 @@ def watched(
         given = (args, kwargs)
         if not ops:
             value = _called(hooks, given, lambda: function(*args, **kwargs))
-            found = value, _reports(hooks)
+            found: tuple[Any, ...] = (value, _reports(hooks))
         else:
             from grader import meters
 
             with meters.op_log() as log:
                 value = _called(hooks, given, lambda: function(*args, **kwargs))
-            found = value, _reports(hooks), [name for name, _, _ in log.ops]
+            found = (value, _reports(hooks), [name for name, _, _ in log.ops])
         return (*found, hooks.ledger.provenance().plain()) if provenance else found
     finally:
         _open = False

@@ -154,7 +154,7 @@ class WatchScreen(App[int]):
         return [task for task in self.lab.tasks if not self.only or task.id in self.only]
 
     @property
-    def task(self) -> Task:
+    def chosen(self) -> Task:
         """The task that is highlighted."""
         return self.tasks[self.query_one("#tasks", OptionList).highlighted or 0]
 
@@ -242,7 +242,7 @@ class WatchScreen(App[int]):
 
     def show(self) -> None:
         """Draw everything anew from the state."""
-        if not self.is_mounted or not self.screen_stack:
+        if not self.is_running or not self.screen_stack:
             return
         with contextlib.suppress(Exception):  # a modal screen is open: it is drawn when it closes
             self._show()
@@ -273,7 +273,7 @@ class WatchScreen(App[int]):
     def message_lines(self) -> list[str]:
         """The message of the highlighted task: its first failing case as pytest shows it, what was
         printed in it, and the hints that were asked for."""
-        task = self.task
+        task = self.chosen
         found = []
         if self.live is None:
             return [self.said]
@@ -303,7 +303,7 @@ class WatchScreen(App[int]):
         """The next task that asks for work, behind the highlighted one; then from the top."""
         if self.live is None:
             return
-        place = self.tasks.index(self.task)
+        place = self.tasks.index(self.chosen)
         turned = [*self.tasks[place + 1 :], *self.tasks[: place + 1]]
         for task in turned:
             if self.live.state_of(task.id).asks_for_work:
@@ -325,16 +325,16 @@ class WatchScreen(App[int]):
         self._guarded(self._hint)
 
     def _hint(self) -> None:
-        texts = hints.shown(self.lab, self.task)
+        texts = hints.shown(self.lab, self.chosen)
         rows = [f"   {number}. {text}" for number, text in enumerate(texts, start=1)]
-        self.hint_lines[self.task.id] = ["", "hints", *rows]
+        self.hint_lines[self.chosen.id] = ["", "hints", *rows]
         self.show()
 
     def action_compare(self) -> None:
         self._guarded(self._compare)
 
     def _compare(self) -> None:
-        task = self.task
+        task = self.chosen
         if reason := compare.refusal(self.lab, task):
             raise LabError(reason)
         if compare.is_done(self.lab, task):
@@ -361,7 +361,7 @@ class WatchScreen(App[int]):
             self.notify(f"{self.lab.id} has no pictures.")
             return
         self.said = "drawing"
-        self.run_worker(self._pictures(self.task), exclusive=True)
+        self.run_worker(self._pictures(self.chosen), exclusive=True)
 
     async def _pictures(self, task: Task) -> None:
         command = [sys.executable, "-m", "grader.cli", "show", self.lab.id, task.id]
@@ -382,12 +382,12 @@ class WatchScreen(App[int]):
         self.show()
 
     def action_debug(self) -> None:
-        row = self.live.first_failing([self.task.id]) if self.live else None
+        row = self.live.first_failing([self.chosen.id]) if self.live else None
         if row is None:
-            self.notify(f"No test of {self.task.id} fails.")
+            self.notify(f"No test of {self.chosen.id} fails.")
             return
         name = row["case"].split("/", 2)[2]
-        target = f"{self.lab.exercise / self.task.file}::{self.task.id}::{name}"
+        target = f"{self.lab.exercise / self.chosen.file}::{self.chosen.id}::{name}"
         self._hand_over([sys.executable, "-m", "pytest", "--pdb", "-q", target])
 
     def action_edit(self) -> None:
@@ -395,8 +395,8 @@ class WatchScreen(App[int]):
         if not editor:
             self.notify("Set EDITOR to your editor's command first.")
             return
-        row = self.live.first_failing([self.task.id]) if self.live else None
-        where = messages.open_at(self.task, self.lab.exercise, row["where"] if row else "")
+        row = self.live.first_failing([self.chosen.id]) if self.live else None
+        where = messages.open_at(self.chosen, self.lab.exercise, row["where"] if row else "")
         path, _, line = where.rpartition(":")
         self._hand_over([*shlex.split(editor), f"+{line}", path])
 
