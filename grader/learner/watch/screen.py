@@ -33,7 +33,7 @@ from grader.learner.watch.live import Live, case_table
 from grader.status import TaskStatus, points_text
 from grader.suite import messages
 
-WIDE = 110
+WIDE = 156
 """Columns from which tasks and message stand beside each other."""
 _STYLE = {"dim": "dim", "green": "green", "yellow": "yellow", "red": "red", "magenta": "magenta"}
 
@@ -85,8 +85,9 @@ class WatchScreen(App[int]):
     #top { height: 1; background: $panel; }
     #body.wide { layout: horizontal; }
     #tasks { border: none; height: auto; max-height: 60%; }
-    #body.wide #tasks { width: 62; height: 100%; max-height: 100%; }
-    #message { padding: 0 1; }
+    #body.wide #tasks { width: 74; height: 100%; max-height: 100%; }
+    #message { padding: 0; }
+    #tasks:focus > .option-list--option-highlighted { background: $boost; text-style: bold reverse; }
     #bottom { height: 1; background: $panel; }
     TextScreen, Question { background: $background; }
     #heading { height: 1; background: $panel; }
