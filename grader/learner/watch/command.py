@@ -38,9 +38,9 @@ def _chosen(root: Path, target: str) -> tuple[Lab, str]:
     if "." not in target and not target.startswith("lab"):
         lab, task = hints.find(root, target)
         return lab, task.id
-    lab_id, _, task_id = target.partition(".")
+    lab_id, dot, task_id = target.partition(".")
     lab = load_lab(root, lab_id)
-    return lab, lab.task(task_id).id if task_id else ""
+    return lab, lab.task(task_id).id if dot else ""
 
 
 def _has_screen() -> bool:

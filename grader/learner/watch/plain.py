@@ -150,6 +150,7 @@ class Plain:
 
     def _say_end(self) -> None:
         assert self.live is not None
+        not_kept = self.live.note("watch")  # first: what is shown is kept
         view = self.live.view()
         if not self.live.touched:
             for row in view.ran():
@@ -164,8 +165,7 @@ class Plain:
         points = f"{points_text(view.score.score)} of {view.score.max_score:g} points"
         changed = f"; {text}" if (text := self.live.difference()) else ""
         self.say(f"   {self.lab.id}: {points}{changed} ({self.live.seconds:.1f} s)")
-        if text := self.live.note("watch"):
-            self.say(text)
+        self.say(not_kept)
 
     def _all_tasks(self) -> list[str]:
         return [task.id for task in self.lab.tasks]
