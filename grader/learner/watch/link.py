@@ -27,13 +27,13 @@ def forks_safely() -> bool:
 
 
 class Link:
-    """A warm process for one lab. `descriptor` is readable when there is something to `receive`;
-    it is another one after each `start`."""
+    """A warm process for one lab. `descriptor` is readable when there is something to `receive`.
+    After each start, which `starts` counts, it is another one, maybe of the same number."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
         self.spare = not forks_safely()
-        self.number = 0
+        self.number = self.starts = 0
         self.ready = False
         self.process: subprocess.Popen[bytes] | None = None
         self.descriptor = -1
@@ -47,6 +47,7 @@ class Link:
     def start(self) -> None:
         """Start the process; it loads the suite while this one goes on."""
         self.close()
+        self.starts += 1
         read, write = os.pipe()
         command = [sys.executable, "-m", "grader.learner.watch.warm"]
         command += [str(self.lab.root), self.lab.id, str(write)]

@@ -80,14 +80,20 @@ class Live:
         return None
 
     def difference(self) -> str:
-        """What the last save changed, in tests that pass; "" if nothing, or nothing is known."""
-        both = [case for case in self.fresh if case in self.before]
-        now = sum(self._passes(self.rows[case]) for case in both)
-        then = sum(self._passes(self.before[case]) for case in both)
-        if now == then:
+        """What the last save changed, in tests that pass; "" if nothing, or nothing is known. As in
+        a task's line, a test passes when all its cases do; only tests that ran whole count."""
+        cases: dict[tuple[str, str], list[Case]] = {}
+        for case in self.table.cases:
+            cases.setdefault((case.test.task, case.test.name), []).append(case)
+        change = 0
+        for group in cases.values():
+            if all(case.id in self.fresh and case.id in self.before for case in group):
+                change += all(self._passes(self.rows[case.id]) for case in group)
+                change -= all(self._passes(self.before[case.id]) for case in group)
+        if not change:
             return ""
-        count, more = abs(now - then), "more" if now > then else "fewer"
-        return f"{count} {more} test{'s' if count > 1 else ''} pass" + ("es" if count == 1 else "")
+        count, more = abs(change), "more" if change > 0 else "fewer"
+        return f"{count} {more} tests pass" if count > 1 else f"1 {more} test passes"
 
     def note(self, how: str) -> str:
         """Keep the states of whole tasks as a run of pytest does, and the round in the history. A

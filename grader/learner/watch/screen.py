@@ -87,7 +87,9 @@ class WatchScreen(App[int]):
     #tasks { border: none; height: auto; max-height: 60%; }
     #body.wide #tasks { width: 74; height: 100%; max-height: 100%; }
     #message { padding: 0; }
-    #tasks:focus > .option-list--option-highlighted { background: $boost; text-style: bold reverse; }
+    #tasks:focus > .option-list--option-highlighted {
+        background: $boost; text-style: bold reverse;
+    }
     #bottom { height: 1; background: $panel; }
     TextScreen, Question { background: $background; }
     #heading { height: 1; background: $panel; }
@@ -162,11 +164,10 @@ class WatchScreen(App[int]):
     # -- rounds
 
     def _read_link(self) -> None:
-        if self._reading != self.link.descriptor:
-            self._stop_reading()
-            self._reading = self.link.descriptor
-            if self._reading >= 0:
-                asyncio.get_running_loop().add_reader(self._reading, self._hear)
+        self._stop_reading()
+        self._reading = self.link.descriptor
+        if self._reading >= 0:
+            asyncio.get_running_loop().add_reader(self._reading, self._hear)
 
     def _stop_reading(self) -> None:
         if self._reading >= 0:
@@ -192,12 +193,11 @@ class WatchScreen(App[int]):
         self.link.ask(self.only)
 
     def _hear(self) -> None:
-        reading = self._reading
+        starts = self.link.starts
         for event in self.link.receive():
             self._take(event)
-        if self.link.descriptor != reading:
-            # The old one is closed already; the loop forgets it by its number.
-            self._read_link()
+        if self.link.starts != starts or self.link.descriptor < 0:
+            self._read_link()  # the old descriptor is closed; the loop forgets it by its number
         self.show()
 
     def _take(self, event: dict[str, Any]) -> None:
