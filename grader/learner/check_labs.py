@@ -14,7 +14,7 @@ from grader.lab.manifest import Lab, lab_ids, load_lab
 from grader.learner import paint
 from grader.learner.watch import files
 from grader.learner.watch.link import Link
-from grader.learner.watch.live import Live, case_table
+from grader.learner.watch.watched_lab import WatchedLab, case_table
 from grader.status import TaskStatus, points_text
 
 
@@ -24,7 +24,7 @@ class _Running:
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
         self.link = Link(lab)
-        self.live: Live | None = None
+        self.live: WatchedLab | None = None
         self.began = time.monotonic()
         self.fault = ""
         self.lost = 0
@@ -39,7 +39,7 @@ class _Running:
             kind = event["event"]
             if kind == "ready":
                 if self.live is None:
-                    self.live = Live(self.lab, case_table(self.lab, event["cases"]))
+                    self.live = WatchedLab(self.lab, case_table(self.lab, event["cases"]))
             elif kind == "fault" or (kind == "lost" and self.live is None):
                 self.fault, self.over = event["text"], True
             elif self.live is not None:

@@ -23,7 +23,7 @@ FILE = "history.jsonl"
 
 
 @dataclass(frozen=True)
-class Entry:
+class HistoryLine:
     """One line. `how`: pytest, watch, check or compare; `tasks`: state and points of the tasks that
     ran whole; `touched`: the tasks that the learner had changed or asked for; `causes`: sentences
     of the likely causes that were named, by task."""
@@ -62,13 +62,13 @@ def note_reading(task: Task, root: Path) -> None:
     _append(root, row)
 
 
-def read(root: Path) -> list[Entry]:
+def read(root: Path) -> list[HistoryLine]:
     """All lines that can be read, oldest first."""
     try:
         raw = (root / ".infralens" / FILE).read_bytes()
     except OSError:
         return []
-    found = [entry for line in raw.split(b"\n") if (entry := _entry(line)) is not None]
+    found = [entry for line in raw.split(b"\n") if (entry := _event(line)) is not None]
     return sorted(found, key=lambda entry: entry.at)
 
 
@@ -108,11 +108,11 @@ def _was_cut(descriptor: int) -> bool:
     return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
 
 
-def _entry(line: bytes) -> Entry | None:
+def _event(line: bytes) -> HistoryLine | None:
     try:
         row = json.loads(line)
         at = datetime.fromisoformat(row["at"])
-        return Entry(
+        return HistoryLine(
             at=at if at.tzinfo else at.replace(tzinfo=UTC),
             how=str(row["how"]),
             lab=str(row["lab"]),

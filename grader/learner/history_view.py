@@ -11,7 +11,7 @@ from pathlib import Path
 from grader.durable import state_folder, write_atomically
 from grader.lab.manifest import TOPICS, Lab, all_labs
 from grader.learner import history, paint, progress
-from grader.learner.history import Entry
+from grader.learner.history import HistoryLine
 from grader.status import TaskStatus, points_text
 
 PAUSE = timedelta(minutes=15)
@@ -29,7 +29,7 @@ class Worked:
     by_day: Mapping[date, timedelta]
 
 
-def worked(entries: Iterable[Entry]) -> Worked:
+def worked(entries: Iterable[HistoryLine]) -> Worked:
     """The time between each round and the one before it, shared by the tasks that were touched.
     Of a gap longer than `PAUSE` only `FIRST` is counted, since nobody knows the rest."""
     by_task: defaultdict[str, timedelta] = defaultdict(timedelta)
@@ -46,7 +46,7 @@ def worked(entries: Iterable[Entry]) -> Worked:
     return Worked(by_task, by_day)
 
 
-def points_by_day(entries: Iterable[Entry]) -> list[tuple[date, float]]:
+def points_by_day(entries: Iterable[HistoryLine]) -> list[tuple[date, float]]:
     """The sum of points at the end of each day with a round, by each task's last state."""
     state: dict[tuple[str, str], float] = {}
     found: dict[date, float] = {}
@@ -104,7 +104,7 @@ def _minutes(time: timedelta) -> str:
     return f"{minutes // 60} h {minutes % 60:02d}" if minutes >= 60 else f"{minutes} min"
 
 
-def _causes(entries: Sequence[Entry], width: int) -> list[str]:
+def _causes(entries: Sequence[HistoryLine], width: int) -> list[str]:
     """The likely causes that were named in most rounds."""
     rounds: defaultdict[tuple[str, str], int] = defaultdict(int)
     for entry in entries:

@@ -16,7 +16,7 @@ from grader.lab.manifest import Lab
 from grader.learner import paint
 from grader.learner.watch.files import Saves, fault
 from grader.learner.watch.link import Link
-from grader.learner.watch.live import Live, case_table
+from grader.learner.watch.watched_lab import WatchedLab, case_table
 from grader.status import TestStatus, points_text
 
 MOST_PRINTED_LINES = 40
@@ -30,7 +30,7 @@ class Plain:
         self.only = [only] if only else []
         self.colours = colours
         self.link = Link(lab)
-        self.live: Live | None = None
+        self.live: WatchedLab | None = None
         self.start = Path.cwd()
         self.told = ""
         self._tasks_said: set[str] = set()
@@ -94,7 +94,7 @@ class Plain:
         if kind == "ready":
             table = case_table(self.lab, event["cases"])
             old = self.live
-            self.live = Live(self.lab, table)
+            self.live = WatchedLab(self.lab, table)
             if old is not None:
                 known = {case.id for case in table.cases}
                 self.live.rows = {name: row for name, row in old.rows.items() if name in known}

@@ -29,7 +29,7 @@ from grader.lab.manifest import Lab, Task
 from grader.learner import compare, hints, history_view, paint, task_list
 from grader.learner.watch.files import Saves, fault
 from grader.learner.watch.link import Link
-from grader.learner.watch.live import Live, case_table
+from grader.learner.watch.watched_lab import WatchedLab, case_table
 from grader.status import TaskStatus, points_text
 from grader.suite import messages
 
@@ -111,7 +111,7 @@ class WatchScreen(App[int]):
         self.lab = lab
         self.only = [only] if only else []
         self.link = Link(lab)
-        self.live: Live | None = None
+        self.live: WatchedLab | None = None
         self.saves = Saves(lab, lambda kind: self.call_from_thread(self.saved, kind))
         self.said = "loading the suite"
         self.hint_lines: dict[str, list[str]] = {}
@@ -204,7 +204,7 @@ class WatchScreen(App[int]):
         kind = event["event"]
         if kind == "ready":
             old, table = self.live, case_table(self.lab, event["cases"])
-            self.live = Live(self.lab, table)
+            self.live = WatchedLab(self.lab, table)
             known = {case.id for case in table.cases}
             rows = old.rows if old else {}
             self.live.rows = {name: row for name, row in rows.items() if name in known}

@@ -29,7 +29,7 @@ from typing import Any
 from grader.errors import LabError
 from grader.lab.manifest import Lab, load_lab
 from grader.learner.folder_cases import row_of
-from grader.learner.watch import edits, one_round
+from grader.learner.watch import one_round, save_order
 from grader.sandbox import children, entry_points
 from grader.status import TestStatus
 from grader.suite.model import Case, Suite, load_suite
@@ -150,7 +150,7 @@ class WarmProcess:
     def _begin(self, number: int, only: list[str], first: list[str]) -> None:
         assert self.suite is not None
         touched, changed = self._look()
-        cases = edits.ordered(self.suite, [*touched, *first], self.statuses, only)
+        cases = save_order.ordered(self.suite, [*touched, *first], self.statuses, only)
         self.round = _Round(number, cases)
         self.say({"event": "begin", "number": number, "touched": touched, "changed": changed})
         self._start_child()
@@ -169,7 +169,7 @@ class WarmProcess:
             self.texts[name] = text
             if before is not None and before != text:
                 changed.append(name)
-                touched += edits.touched(self.lab, name, before, text)
+                touched += save_order.touched(self.lab, name, before, text)
         return touched, changed
 
     def _start_child(self) -> None:

@@ -195,7 +195,7 @@ def test_a_task_may_need_data(tmp_path: Path) -> None:
                   "import": "", "message": []}
         for case in suite.cases
     }  # fmt: skip
-    lines = build(suite, lab.solution, rows).lines(kit, kit)
+    lines = build(suite, lab.solution, rows).lines(kit)
     assert any(f"not verified here: 2 points: {NAME} is not on this" in line for line in lines)
     manifest.write_text(text.replace("needs = []", 'needs = ["data:nothing"]'))
     os.utime(manifest, ns=(1, 1))

@@ -27,7 +27,7 @@ def _not_here() -> None:
 
 
 @dataclass
-class Live:
+class WatchedLab:
     """The present state. `rows`: the last outcome of each case; `fresh`: cases that have run since
     the last save; `before`: the outcomes at the last save."""
 
