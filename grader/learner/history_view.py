@@ -139,7 +139,7 @@ def picture(root: Path) -> Path | None:
     charts = [
         Lines(
             [Series("points", reached)],
-            f"Points rise from {points[0][1]:g} to {points[-1][1]:g} in "
+            f"Points go from {points[0][1]:g} to {points[-1][1]:g} in "
             f"{(points[-1][0] - first).days} days.",
             x_name=f"days since {first:%Y-%m-%d}",
             y_name="points",

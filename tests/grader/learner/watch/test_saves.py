@@ -340,3 +340,14 @@ def test_a_suite_that_cannot_be_loaded_is_said(kit: MiniKit, terminal: Opened) -
     assert shown.end() == 2
     assert "nothing_like_this" in shown.text
     assert "Traceback" not in shown.text
+
+
+def test_check_ends_with_ctrl_c_and_leaves_nothing(kit: MiniKit, terminal: Opened) -> None:
+    kit.write("import time\ndef running_mean(values):\n    time.sleep(600)\n")
+    kit.manifest("call_seconds = 5", "call_seconds = 600")
+    shown = terminal("check", "--plain")
+    assert wait_until(lambda: len(processes_of(kit)) >= 3)
+    shown.press("\x03")
+    assert shown.end() == 130
+    assert "Stopped; the labs above are noted." in shown.text
+    assert wait_until(lambda: processes_of(kit) == [])
