@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -35,22 +36,52 @@ def _touched_definitions(lab: Lab, tasks: Sequence[Task], before: str, after: st
         old, new = _pieces(before), _pieces(after)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return everything
-    changed = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
-    homes = {task.id: definitions_of(lab, task) for task in tasks}
+    changed = {
+        name
+        for name in old.keys() | new.keys()
+        if old.get(name, []) != new.get(name, []) and _meaning(old, name) != _meaning(new, name)
+    }
+    homes = {task.id: _home(lab, task, _stamp(lab, task)) for task in tasks}
     known = {name for names in homes.values() for name in names}
     if changed - known:
         return everything
     return [task.id for task in tasks if changed & set(homes[task.id])]
 
 
-def _pieces(text: str) -> dict[str, list[str]]:
-    """The meaning of each top-level definition by its name; of all other statements under ""."""
-    found: dict[str, list[str]] = {}
+@functools.lru_cache(maxsize=256)
+def _home(lab: Lab, task: Task, stamp: int) -> tuple[str, ...]:
+    return definitions_of(lab, task)
+
+
+def _stamp(lab: Lab, task: Task) -> int:
+    try:
+        return (lab.solution / task.file).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+_Pieces = dict[str, list[str]]
+
+
+@functools.lru_cache(maxsize=8)
+def _pieces(text: str) -> _Pieces:
+    """The text of each top-level definition by its name; of all other statements under ""."""
+    found: _Pieces = {}
+    rows = text.split("\n")
     for node in ast.parse(text).body:
         named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         name = node.name if named else ""  # type: ignore[attr-defined]
-        found.setdefault(name, []).append(ast.dump(node))
+        marks = node.decorator_list if named else []  # type: ignore[attr-defined]
+        first = min([node.lineno, *(mark.lineno for mark in marks)])
+        found.setdefault(name, []).append("\n".join(rows[first - 1 : node.end_lineno]))
     return found
+
+
+def _meaning(pieces: _Pieces, name: str) -> list[str] | None:
+    """What the pieces of one name mean, without comments and layout; None if there is none."""
+    if name not in pieces:
+        return None
+    return [ast.dump(ast.parse(piece)) for piece in pieces[name]]
 
 
 def _touched_lines(tasks: Sequence[Task], before: str, after: str) -> list[str]:

@@ -88,6 +88,7 @@ class WarmProcess:
         suite = load_suite(self.lab)
         for name in suite.preload:
             entry_points.load(name)
+        warm_up()
         gc.collect()
         gc.freeze()
         self.suite = suite
@@ -371,6 +372,31 @@ class WarmProcess:
         if descriptor in self.selector.get_map():
             self.selector.unregister(descriptor)
             os.close(descriptor)
+
+
+def warm_up() -> None:
+    """Use once what every process would otherwise set up at its first use: torch finds the code of
+    an operation when it is first called. Nothing here starts a thread, which a fork would lose: no
+    operation is differentiated."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None:
+        numpy.random.default_rng(1).normal(size=3)
+    if torch is None:
+        return
+    with torch.no_grad():
+        for dtype in (torch.float64, torch.float32, torch.bfloat16):
+            x = torch.randn(2, 3, 4, 4, dtype=torch.float32).to(dtype)
+            y, inside = x.transpose(-1, -2).contiguous(), x > 0
+            torch.nn.functional.scaled_dot_product_attention(x, y, y, is_causal=True)
+            z = torch.where(inside, x, y).masked_fill(~inside, -torch.inf)
+            z = (z - torch.maximum(z, y).amax(-1, keepdim=True)).exp() * 2.0 + x / 3.0
+            z += torch.cat([x, y], -1)[..., :4] @ torch.einsum("abij,abjk->abik", x, y)
+            torch.softmax(z, -1), torch.logsumexp(z, -1), z.sum(-1), z.mean(), z.log(), z.sqrt()
+            torch.allclose(z, y), torch.isnan(z).any(), z.clone().zero_().tolist(), z.abs().max()
+            z.float().double().numpy()
+        places = torch.arange(4)
+        torch.topk(places, 2), places.cumsum(0), places[places > 1], places.repeat(2).view(2, 4)
+        torch.equal(torch.zeros(4).index_add(0, places, torch.ones(4)), torch.empty(4).fill_(1.0))
 
 
 def _kill_group(pid: int) -> None:
