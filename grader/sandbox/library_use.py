@@ -172,11 +172,27 @@ class LibraryUse:
 
     def _copied(self, code: CodeType) -> int:
         if self._copies is None:
-            self._copies = {}
-            for at, name in enumerate(self.names):
-                for each in _sources(name):
-                    self._copies.setdefault(_normalised(each), at)
+            ready = _PREPARED.get(self.names)
+            self._copies = _copies_of(self.names) if ready is None else ready
         return self._copies.get(_normalised(code), _NO)
+
+
+_PREPARED: dict[tuple[str, ...], dict[int, int]] = {}
+
+
+def prepare(names: Sequence[str]) -> None:
+    """Read the libraries that these names stand for now, so that processes that are forked from
+    this one need not."""
+    _PREPARED[tuple(names)] = _copies_of(names)
+
+
+def _copies_of(names: Sequence[str]) -> dict[int, int]:
+    """The place among the names by the hash of each function that they stand for."""
+    found: dict[int, int] = {}
+    for at, name in enumerate(names):
+        for each in _sources(name):
+            found.setdefault(_normalised(each), at)
+    return found
 
 
 def memory() -> mmap.mmap:

@@ -30,7 +30,7 @@ from grader.errors import LabError
 from grader.lab.manifest import Lab, load_lab
 from grader.learner.folder_cases import row_of
 from grader.learner.watch import one_round, save_order
-from grader.sandbox import children, entry_points
+from grader.sandbox import children, entry_points, library_use
 from grader.status import TestStatus
 from grader.suite.model import Case, Suite, load_suite
 from grader.suite.run import Outcome
@@ -88,6 +88,7 @@ class WarmProcess:
         suite = load_suite(self.lab)
         for name in suite.preload:
             entry_points.load(name)
+        library_use.prepare(self.lab.forbids)
         warm_up()
         gc.collect()
         gc.freeze()
