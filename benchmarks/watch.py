@@ -172,7 +172,7 @@ def latency(lab: Lab, edits: int, seed: int) -> Measured:
         save(lab, name, text)
     root, folder = lab.root, f"exercises/{lab.id}"
     warm = Terminal([sys.executable, "-m", "grader.cli", "watch", lab.id, "--plain"], root)
-    pytest = f"{sys.executable} -m pytest -v -p no:cacheprovider {folder}"
+    pytest = f"{sys.executable} -m pytest -v --color=no -p no:cacheprovider {folder}"
     command = [sys.executable, "-m", "watchfiles", "--verbosity", "warning", pytest, folder]
     try:
         warm.wait_for(re.compile(rf"^ +{lab.id}: [\d.]+ of ", re.M))
