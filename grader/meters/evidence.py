@@ -51,7 +51,10 @@ def refuse_students(frame: types.FrameType | None) -> None:
         foreign = id(opener.f_code) not in server.PROBES
     else:
         foreign = opener is not None and opener.f_code.co_filename.startswith("<")
-    if foreign or any(each.f_code.co_filename.startswith(folders) for each in stack):
+    if foreign or any(
+        each.f_code.co_filename.startswith(folders) and id(each.f_code) not in server.GIVEN
+        for each in stack
+    ):
         raise MeasurementDisturbed(f"{_PREFIX}student code opened one of the kit's own meters")
 
 

@@ -30,11 +30,13 @@ from grader.sandbox import codec, purity, torch_state
 from grader.sandbox.deadlines import DeadlineHit, deadline
 from grader.sandbox.kit_watch import KitWatch, bind
 from grader.sandbox.library_use import LibraryUse
-from grader.sandbox.modules import FolderModules
+from grader.sandbox.modules import FolderModules, compiled
 
-# Folders of the student code in this process, and the code of the probes by its id: meters refuse
-# callers from there, and whoever is not one of these.
+# Folders of the student code in this process; the code of the given files, which may lie there, and
+# that of the probes, by its id. Meters refuse callers from a folder of students, except for given
+# code, and what opens one must be a probe's.
 FOLDERS: set[str] = set()
+GIVEN: dict[int, CodeType] = {}
 PROBES: dict[int, CodeType] = {}
 PLACEHOLDER = re.compile(r"lab\d\d\.\w+\Z")
 Reply = tuple[str, Any, Sequence[codec.Buffer]]
@@ -113,6 +115,7 @@ class Server:
         self.let_through = let_through
         FOLDERS.update(spec.folders)
         self.files = FolderModules(map(spec.path, (*spec.edit, *spec.given)))
+        self.files.codes = self.codes
         self.failed: dict[str, BaseException] = {}
         self.sound: list[ModuleType] = []
         self.held: dict[int, object] = {}
@@ -126,6 +129,13 @@ class Server:
         self.notes = purity.ChangeLog(self.contract)
         self.kit: KitWatch | None = None
         self.library = LibraryUse(spec.forbids, spec.folders, noted)
+
+    def codes(self, path: Path) -> list[CodeType]:
+        """The code of one of the files, noted where the file is a given one."""
+        code = compiled(path)
+        if path.name in self.spec.given and path == self.spec.path(path.name):
+            GIVEN.update((id(part), part) for part in _parts(code))
+        return [code]
 
     def hold(self, value: object) -> int:
         self.next_handle += 1

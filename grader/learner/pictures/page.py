@@ -11,6 +11,7 @@ import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import CodeType
 
 from grader import readable
 from grader.errors import (
@@ -120,6 +121,7 @@ def draw(lab: Lab, folder: Path, task: str = "") -> list[RenderedPicture]:
     backend = LocalBackend(suite.code_spec(folder), suite.limits())
     line = Session(backend, suite.records, {name: folder / name for name in lab.edit})
     given = FolderModules(map(lab.given_source, lab.given))
+    given.codes = lambda path: [_kits(lab.root, path)]
     try:
         with given.visible():
             pictures = _pictures(lab, given, Student(line))
@@ -129,6 +131,13 @@ def draw(lab: Lab, folder: Path, task: str = "") -> list[RenderedPicture]:
             ]
     finally:
         backend.close()
+
+
+def _kits(root: Path, path: Path) -> CodeType:
+    """The code of a given file, under its name in the kit: meters refuse callers from the folder of
+    the learner's code, where it lies, and here it is the kit's own."""
+    name = path.relative_to(root) if path.is_relative_to(root) else path.name
+    return compile(path.read_bytes(), str(name), "exec", dont_inherit=True)
 
 
 def _labs_with(root: Path) -> str:
