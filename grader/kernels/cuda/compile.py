@@ -8,6 +8,7 @@ and hoists loops' conditions, so the counts would not be those of the source.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import platform
@@ -302,12 +303,12 @@ def _keep(made: Path, path: Path) -> None:
 
 def _run(name: str, call: list[str], folder: Path, cpu_seconds: int) -> str:
     """What a compiler said that did its work; raises CompileError."""
+    # Set before the compiler runs: set later, it misses a child that its driver has started.
+    limit = functools.partial(resource.setrlimit, resource.RLIMIT_CPU, _at_most(cpu_seconds))
     with subprocess.Popen(
-        call, cwd=folder, text=True, errors="replace", start_new_session=True,
+        call, cwd=folder, text=True, errors="replace", start_new_session=True, preexec_fn=limit,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
-        with contextlib.suppress(OSError, AttributeError):  # it is over already; macOS has none
-            resource.prlimit(process.pid, resource.RLIMIT_CPU, (cpu_seconds, COMPILE_SECONDS))
         try:
             said = process.communicate(timeout=COMPILE_SECONDS)[1]
         except BaseException as error:  # also a deadline
@@ -324,6 +325,13 @@ def _run(name: str, call: list[str], folder: Path, cpu_seconds: int) -> str:
     if process.returncode < 0 or ended:
         raise CompilerEnded(f"{name}: a signal ended the compiler")
     raise CompileError(_said(name, said, _lines(folder)))
+
+
+def _at_most(cpu_seconds: int) -> tuple[int, int]:
+    """The soft and the hard limit of a compiler's seconds, within those of this process."""
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    most = COMPILE_SECONDS if hard == resource.RLIM_INFINITY else min(hard, COMPILE_SECONDS)
+    return min(cpu_seconds, most), most
 
 
 def _lines(folder: Path) -> int:

@@ -16,7 +16,7 @@ from triton.runtime import jit
 from grader.kernels import Report, watched
 from grader.kernels.triton import patches, watch
 from grader.lab import capabilities
-from grader.learner import pytest_plugin
+from grader.learner import folder_cases
 from grader.sandbox import process
 from grader.sandbox.backends import Limits, LocalBackend
 from grader.sandbox.client import Session, Student
@@ -132,7 +132,7 @@ def test_a_test_of_the_gpu_has_a_worker_of_its_own(
     run = SimpleNamespace(suite=SimpleNamespace(lab=lab))
     unit = SimpleNamespace(backend="its own process", spec=None, limits=None, suite_run=run)
     case = SimpleNamespace(test=SimpleNamespace(extra=extra, task="softmax"))
-    with pytest_plugin.FolderRun._backend_of(unit, case) as backend:  # type: ignore[arg-type]
+    with folder_cases.FolderCases._backend_of(unit, case) as backend:  # type: ignore[arg-type]
         assert (backend != "its own process") is bool(wanted)
     assert made == wanted
 
