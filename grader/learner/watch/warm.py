@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.errors import LabError
+from grader.lab import capabilities
 from grader.lab.manifest import Lab, load_lab
 from grader.learner.folder_cases import row_of
 from grader.learner.watch import one_round, save_order
@@ -435,6 +436,7 @@ def main(arguments: Sequence[str]) -> None:
     for descriptor in (commands, int(events)):
         os.set_inheritable(descriptor, False)
     children.bind_to(os.getppid())
+    os.environ.update(capabilities.triton_settings())
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     warm = WarmProcess(load_lab(Path(root), lab_id), commands, int(events), "--spare" in options)

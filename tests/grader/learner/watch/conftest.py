@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -55,6 +56,12 @@ def backed_up(path: Path, text: str) -> None:
     swap.unlink()
 
 
+def _as_a_shell_does() -> None:
+    """The terminal is the process's own; Ctrl-C ends it, also where these tests run behind `&`."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """A command in a pseudo-terminal: what it printed, and lines to wait for."""
 
@@ -72,7 +79,7 @@ class Terminal:
             cwd=cwd,
             env=dict(env),
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_as_a_shell_does,
         )
         os.close(slave)
         self.text = ""

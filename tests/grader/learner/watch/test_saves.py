@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.grader.conftest import WRONG, MiniKit
+from grader.lab.manifest import load_lab
+from grader.learner.watch.link import Link
+from tests.grader.conftest import HERE, WRONG, MiniKit
 from tests.grader.learner.watch.conftest import (
     RIGHT,
     Opened,
@@ -351,3 +355,36 @@ def test_check_ends_with_ctrl_c_and_leaves_nothing(kit: MiniKit, terminal: Opene
     assert shown.end() == 130
     assert "Stopped; the labs above are noted." in shown.text
     assert wait_until(lambda: processes_of(kit) == [])
+
+
+@pytest.mark.parametrize("spare", [False, True])
+def test_a_reference_with_a_kernel_passes_as_with_pytest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spare: bool
+) -> None:
+    """Of lab 06, where Triton is there: it is interpreted, whatever the environment says."""
+    pytest.importorskip("triton")
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setenv("INFRALENS_FORK", "0" if spare else "1")
+    ignore = shutil.ignore_patterns("__pycache__", ".infralens")
+    for name in ("exercises/lab06", "solutions/lab06", "tests/lab06"):
+        shutil.copytree(HERE / name, tmp_path / name, ignore=ignore)
+    lab = load_lab(tmp_path, "lab06")
+    for name in lab.edit:
+        shutil.copy(lab.solution / name, lab.exercise / name)
+    link = Link(lab)
+    link.start()
+    rows: list[tuple[str, str]] = []
+    try:
+        link.ask(["softmax"])
+        while not rows or rows[-1][0] != "end":
+            select.select([link.descriptor], [], [], 60.0)
+            for event in link.receive():
+                if event["event"] == "row":
+                    rows.append((event["row"]["case"], event["row"]["status"]))
+                elif event["event"] in ("end", "fault", "lost"):
+                    rows.append(("end", event.get("text", "")))
+    finally:
+        link.close()
+    assert rows.pop() == ("end", "")
+    assert {status for _, status in rows} <= {"passed", "not_verified"}
+    assert any(status == "passed" for _, status in rows)
