@@ -8,6 +8,7 @@ text again; the others are the hostile text alone.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -355,7 +356,8 @@ def _markdown(name: str, size: int) -> Iterator[tuple[str, str]]:
 
 
 def _filled_tables(name: str, size: int) -> Iterator[tuple[str, str]]:
-    """The reference, with one cell after another in place of each number of its tables."""
+    """The reference, with one cell after another in place of each number of its tables, or of its
+    blocks of YAML."""
     lab = _lab_of(name)
     if lab is None:
         return
@@ -376,9 +378,9 @@ def _filled_tables(name: str, size: int) -> Iterator[tuple[str, str]]:
         for row in text.split("\n"):
             cells = row.split("|")
             is_row = row.startswith("|") and any(char.isdigit() for char in row)
-            rows.append(
-                "|".join([*cells[:2], *[f" {cell} "] * (len(cells) - 3), ""]) if is_row else row
-            )
+            if is_row:
+                row = "|".join([*cells[:2], *[f" {cell} "] * (len(cells) - 3), ""])
+            rows.append(re.sub(r"^( +\w+:) [\d.]+", rf"\1 {cell}", row))
         yield f"filled-{kind}", "\n".join(rows)[: MOST_OF_TEXT - 1]
 
 
