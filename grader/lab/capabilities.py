@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import shutil
 import sys
 from functools import lru_cache
@@ -43,6 +44,22 @@ def missing(need: str) -> str:
 def first_missing(needs: tuple[str, ...]) -> str:
     """The first reason why these needs are not met here, or an empty string."""
     return next((reason for need in needs if (reason := missing(need))), "")
+
+
+# Where a driver and CUDA's libraries are that the system's own search does not find (containers
+# say it with LD_LIBRARY_PATH), and which GPUs a user or a scheduler set apart.
+_GPU_SETTINGS = (
+    "LD_LIBRARY_PATH",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+)
+
+
+def gpu_settings() -> dict[str, str]:
+    """What of this process's environment a process needs that uses the GPU."""
+    return {name: os.environ[name] for name in _GPU_SETTINGS if name in os.environ}
 
 
 def triton_settings(compiled: bool = False) -> dict[str, str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grader.errors import LoadFailed, Missing
 from grader.sandbox.backends import Backend, LocalBackend
@@ -15,6 +15,9 @@ from grader.suite.diagnose import Diagnoser, Replays
 from grader.suite.model import Case, Suite
 from grader.suite.run import Outcome
 from grader.suite.suite_run import SuiteRun
+
+if TYPE_CHECKING:
+    from grader.sandbox.process import ProcessBackend
 
 DIAGNOSIS_SECONDS = 10.0
 
@@ -31,6 +34,7 @@ class FolderCases:
     ) -> None:
         self.spec, self.limits = suite.code_spec(folder), suite.limits()
         self.backend = LocalBackend(self.spec, self.limits, let_through=let_through)
+        self._on_gpu: ProcessBackend | None = None
         is_reference = folder == suite.lab.solution
         diagnoser = None if is_reference else Diagnoser(Replays(suite), DIAGNOSIS_SECONDS)
         self.suite_run = SuiteRun(suite, folder, seed, diagnoser, let_through)
@@ -42,23 +46,39 @@ class FolderCases:
         if outcome := self.suite_run.unrun(case) or self.suite_run.untouched(case):
             return self.suite_run.note(outcome)
         with self._backend_of(case) as backend:
-            return self.suite_run.note(self.suite_run.run(case, backend, tmp_path))
+            outcome = self.suite_run.note(self.suite_run.run(case, backend, tmp_path))
+        if not outcome.status.is_pass:
+            self.close()
+        return outcome
+
+    def close(self) -> None:
+        """End the process of the GPU's tests, if there is one."""
+        if self._on_gpu:
+            self._on_gpu.close()
+            self._on_gpu = None
 
     @contextmanager
     def _backend_of(self, case: Case) -> Iterator[Backend]:
-        """A test of the GPU gets a process of its own: a CUDA context here would stand in the way
-        of forked ranks, and Triton, which is imported in one mode, interprets here."""
+        """The tests of the GPU get a process of their own: a CUDA context here would stand in the
+        way of forked ranks, and Triton, which is imported in one mode, interprets here. It is kept
+        from test to test, because CUDA takes seconds to begin, until one of them fails: after a
+        fault of a kernel its context is of no use."""
         if "gpu" not in case.test.extra:
             yield self.backend
             return
         from grader.sandbox import process
 
         compiled = "triton" in self.suite_run.suite.lab.task(case.test.task).needs
-        backend = process.ProcessBackend(self.spec, self.limits, compiled=compiled)
+        if self._on_gpu is None or self._on_gpu.compiled != compiled:
+            self.close()
+            self._on_gpu = process.ProcessBackend(
+                self.spec, self.limits, on_gpu=True, compiled=compiled
+            )
         try:
-            yield backend
-        finally:
-            backend.close()
+            yield self._on_gpu
+        except BaseException:
+            self.close()
+            raise
 
 
 def row_of(outcome: Outcome, suite: Suite, folder: Path) -> dict[str, Any]:

@@ -395,6 +395,11 @@ def _debugs(config: pytest.Config) -> bool:
     return bool(config.getoption("usepdb") or config.getoption("trace"))
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    for run in config.stash.get(_RUNS, {}).values():
+        run.cases.close()
+
+
 def pytest_enter_pdb(config: pytest.Config) -> None:
     Debugger.is_open = True
     for run in config.stash[_RUNS].values():

@@ -296,13 +296,20 @@ class ProcessBackend(RemoteBackend):
     mechanisms: tuple[str, ...] = ("process", "deadline", "scrubbed environment")
 
     def __init__(
-        self, spec: CodeSpec, limits: Limits, threads: int = 1, compiled: bool = False
+        self,
+        spec: CodeSpec,
+        limits: Limits,
+        threads: int = 1,
+        *,
+        on_gpu: bool = False,
+        compiled: bool = False,
     ) -> None:
-        """`compiled`: Triton kernels run on this machine's GPU and are not interpreted."""
+        """`on_gpu`: the worker finds this machine's GPU. `compiled`: Triton kernels run there and
+        are not interpreted."""
+        self.compiled = compiled
         self.home = Path(tempfile.mkdtemp(prefix="infralens-"))
-        super().__init__(
-            spec, limits, lambda spec: SpawnedWorker(spec, self.home, threads, compiled)
-        )
+        settings = environment(self.home, threads, on_gpu=on_gpu, compiled=compiled)
+        super().__init__(spec, limits, lambda spec: SpawnedWorker(spec, self.home, settings))
 
     def close(self) -> None:
         super().close()
@@ -324,7 +331,8 @@ def start_process(command: list[str], **options: Any) -> subprocess.Popen[bytes]
 class SpawnedWorker:
     """A worker process in a fresh interpreter."""
 
-    def __init__(self, spec: CodeSpec, home: Path, threads: int, compiled: bool = False) -> None:
+    def __init__(self, spec: CodeSpec, home: Path, settings: dict[str, str]) -> None:
+        """`settings`: its environment, but for the folders, which are its own below `home`."""
         ours, theirs = socket.socketpair()
         shared = Arena.create() if hasattr(os, "memfd_create") else -1
         passed = [theirs.fileno()] + ([shared] if shared >= 0 else [])
@@ -336,7 +344,7 @@ class SpawnedWorker:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=scratch,
-            env=environment(scratch, threads, compiled),
+            env={**settings, "HOME": str(scratch), "TMPDIR": str(scratch)},
             start_new_session=True,
         )
         theirs.close()
@@ -371,9 +379,13 @@ def opening(spec: CodeSpec) -> list[Any]:
     return [spec.packed()]
 
 
-def environment(scratch: Path, threads: int, compiled: bool = False) -> dict[str, str]:
-    """The whole environment of a worker, with nothing from the grader's own."""
+def environment(
+    scratch: Path, threads: int, *, on_gpu: bool = False, compiled: bool = False
+) -> dict[str, str]:
+    """The whole environment of a worker, with nothing from the grader's own; but `on_gpu` with
+    what says where its driver and CUDA's libraries are, and which GPUs may be used."""
     return {
+        **(capabilities.gpu_settings() if on_gpu else {}),
         **capabilities.triton_settings(compiled),
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "HOME": str(scratch),

@@ -8,7 +8,6 @@ and hoists loops' conditions, so the counts would not be those of the source.
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import os
 import platform
@@ -29,6 +28,7 @@ from grader.kernels.cuda.vocabulary import hint_for
 _RUNTIME = Path(__file__).parent / "runtime"
 COMPILE_SECONDS = 60
 COMPILER_SECONDS = 6  # of the processor, for a learner's file: a busy machine may take long
+COMPILER_BYTES = 1 << 30  # of addresses: less than a worker may have, which ends with its compiler
 MAX_QUOTED = 200  # characters of a line
 LEARNERS = "learner.cu"  # the file's name for the compiler
 _COMMON = ("-std=c++17", "-fno-pie", "-fno-exceptions", "-fno-rtti", "-ffp-contract=off")
@@ -303,8 +303,13 @@ def _keep(made: Path, path: Path) -> None:
 
 def _run(name: str, call: list[str], folder: Path, cpu_seconds: int) -> str:
     """What a compiler said that did its work; raises CompileError."""
-    # Set before the compiler runs: set later, it misses a child that its driver has started.
-    limit = functools.partial(resource.setrlimit, resource.RLIMIT_CPU, _at_most(cpu_seconds))
+    # Set before the compiler runs: set later, they miss a child that its driver has started.
+    seconds, addresses = _at_most(cpu_seconds), _at_most_addresses()
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, seconds)
+        resource.setrlimit(resource.RLIMIT_AS, addresses)
+
     with subprocess.Popen(
         call, cwd=folder, text=True, errors="replace", start_new_session=True, preexec_fn=limit,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -322,6 +327,9 @@ def _run(name: str, call: list[str], folder: Path, cpu_seconds: int) -> str:
     ended = _ENDED.search(said)
     if process.returncode == -signal.SIGXCPU or (ended and ended[1] == _OVER_LIMIT):
         raise CompileError(f"{name} did not compile within {cpu_seconds} s of the processor")
+    if _OUT_OF_MEMORY.search(said):
+        text = f"{name} did not compile within {addresses[0] >> 20:,} MiB of memory"
+        raise CompileError(text)
     if process.returncode < 0 or ended:
         raise CompilerEnded(f"{name}: a signal ended the compiler")
     raise CompileError(_said(name, said, _lines(folder)))
@@ -334,6 +342,12 @@ def _at_most(cpu_seconds: int) -> tuple[int, int]:
     return min(cpu_seconds, most), most
 
 
+def _at_most_addresses() -> tuple[int, int]:
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    most = COMPILER_BYTES if hard == resource.RLIM_INFINITY else min(hard, COMPILER_BYTES)
+    return most, most
+
+
 def _lines(folder: Path) -> int:
     path = folder / LEARNERS
     return len(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else 0
@@ -341,6 +355,7 @@ def _lines(folder: Path) -> int:
 
 _OVER_LIMIT = "CPU time limit exceeded"
 # The driver says so of a child of its own, g++ and clang in this order.
+_OUT_OF_MEMORY = re.compile("virtual memory exhausted|out of memory|std::bad_alloc")
 _ENDED = re.compile(
     rf"^[^\s:]+: (?:internal compiler error|fatal error|error: unable to execute command): "
     rf"({_OVER_LIMIT}|Killed)",

@@ -29,15 +29,16 @@ def run(suite: Suite, folder: Path, cases: Sequence[Case], say: Say) -> None:
     left: dict[str, int] = {}
     for case in cases:
         left[case.test.task] = left.get(case.test.task, 0) + 1
-    for case in cases:
-        task = case.test.task
-        say({"event": "case", "case": case.id})
-        outcome = folder_cases.outcome(case, None)
-        _flush()
-        say({"event": "row", "row": row_of(outcome, suite, folder)})
-        left[task] -= 1
-        if not left[task]:
-            _explain(folder_cases, suite, folder, task, say)
+    with contextlib.closing(folder_cases):
+        for case in cases:
+            task = case.test.task
+            say({"event": "case", "case": case.id})
+            outcome = folder_cases.outcome(case, None)
+            _flush()
+            say({"event": "row", "row": row_of(outcome, suite, folder)})
+            left[task] -= 1
+            if not left[task]:
+                _explain(folder_cases, suite, folder, task, say)
 
 
 def _explain(folder_cases: FolderCases, suite: Suite, folder: Path, task: str, say: Say) -> None:

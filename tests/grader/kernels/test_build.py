@@ -218,10 +218,20 @@ def test_a_text_that_keeps_the_compiler_at_work_has_its_seconds_once(
     calls: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "COMPILER_SECONDS", 1)
+    monkeypatch.setattr(build, "COMPILER_BYTES", 8 << 30)
     for _ in range(2):
         assert (
             refused(tmp_path, DOUBLING) == "reduce.cu did not compile within 1 s of the processor"
         )
+    assert len(calls) == 1
+
+
+def test_a_text_that_fills_the_compilers_memory_is_refused_once(
+    calls: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "COMPILER_BYTES", 300 << 20)
+    for _ in range(2):
+        assert refused(tmp_path, DOUBLING) == "reduce.cu did not compile within 300 MiB of memory"
     assert len(calls) == 1
 
 

@@ -60,7 +60,10 @@ def room_of(folder: Path, compiled: bool = False) -> Any:
     (folder / "lab92").mkdir(exist_ok=True)
     (folder / "lab92" / "fill.py").write_text(STUDENT, encoding="utf-8")
     backend = ProcessBackend(
-        CodeSpec(folder / "lab92", ("fill.py",), (), PROBES), Limits(120.0), compiled=compiled
+        CodeSpec(folder / "lab92", ("fill.py",), (), PROBES),
+        Limits(120.0),
+        on_gpu=compiled,
+        compiled=compiled,
     )
     try:
         yield Student(Session(backend, {}, {}))
@@ -106,35 +109,69 @@ def test_a_worker_for_the_gpu_compiles(tmp_path: Path) -> None:
         assert (report.kernel, report.grid, report.accesses) == ("fill_kernel", (4, 1, 1), [])
 
 
-@pytest.mark.parametrize(
-    ("needs", "extra", "wanted"),
-    [
-        (("triton",), ("gpu",), [True, "closed"]),
-        (("triton",), (), []),
-        (("cxx",), ("gpu",), [False, "closed"]),
-    ],
-)
-def test_a_test_of_the_gpu_has_a_worker_of_its_own(
-    monkeypatch: pytest.MonkeyPatch, needs: Any, extra: Any, wanted: list[Any]
-) -> None:
-    """In which Triton compiles, where the task has to do with Triton."""
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """`run(needs, extra, passes)` runs a case of a made-up task; `made` says what happened to the
+    processes that were there for the GPU."""
     made: list[Any] = []
 
     class Stand:
-        def __init__(self, kit: Any, limits: Any, compiled: bool) -> None:
-            made.append(compiled)
+        def __init__(self, kit: Any, limits: Any, on_gpu: bool, compiled: bool) -> None:
+            assert on_gpu
+            self.compiled = compiled
+            made.append(f"compiled {compiled}")
 
         def close(self) -> None:
             made.append("closed")
 
+    def runs(case: Any, backend: Any, _tmp_path: Any) -> Any:
+        made.append("elsewhere" if isinstance(backend, Stand) else "here")
+        if case.passes is None:
+            raise KeyboardInterrupt
+        return SimpleNamespace(status=SimpleNamespace(is_pass=case.passes))
+
     monkeypatch.setattr(process, "ProcessBackend", Stand)
-    lab = SimpleNamespace(task=lambda _name: SimpleNamespace(needs=needs))
-    run = SimpleNamespace(suite=SimpleNamespace(lab=lab))
-    unit = SimpleNamespace(backend="its own process", spec=None, limits=None, suite_run=run)
-    case = SimpleNamespace(test=SimpleNamespace(extra=extra, task="softmax"))
-    with folder_cases.FolderCases._backend_of(unit, case) as backend:  # type: ignore[arg-type]
-        assert (backend != "its own process") is bool(wanted)
-    assert made == wanted
+    needs_of: dict[str, tuple[str, ...]] = {}
+    lab = SimpleNamespace(
+        task=lambda name: SimpleNamespace(needs=needs_of[name]), solution=tmp_path
+    )
+    suite: Any = SimpleNamespace(lab=lab, limits=lambda: Limits(1.0))
+    suite.code_spec = lambda folder: CodeSpec(folder, (), ())
+    cases = folder_cases.FolderCases(suite, tmp_path, "seed")
+    nothing = lambda case: None  # noqa: E731
+    cases.suite_run = SimpleNamespace(  # type: ignore[assignment]
+        suite=suite, unrun=nothing, untouched=nothing, note=lambda outcome: outcome, run=runs
+    )
+
+    def run(needs: tuple[str, ...], extra: tuple[str, ...], passes: bool | None = True) -> None:
+        name = "+".join(needs)
+        needs_of[name] = needs
+        case: Any = SimpleNamespace(test=SimpleNamespace(extra=extra, task=name), passes=passes)
+        cases.outcome(case, None)
+
+    return SimpleNamespace(run=run, made=made, close=cases.close)
+
+
+def test_the_tests_of_the_gpu_share_a_process_while_they_pass(on_gpu: Any) -> None:
+    """In which Triton compiles, where the task has to do with Triton."""
+    on_gpu.run(("triton",), ("gpu",))
+    on_gpu.run(("triton",), ())
+    on_gpu.run(("triton",), ("gpu",), passes=False)
+    on_gpu.run(("triton",), ("gpu",))
+    on_gpu.run(("cxx",), ("gpu", "cupy"))
+    on_gpu.close()
+    on_gpu.close()
+    assert on_gpu.made == [
+        *("compiled True", "elsewhere", "here", "elsewhere", "closed"),
+        *("compiled True", "elsewhere", "closed"),
+        *("compiled False", "elsewhere", "closed"),
+    ]
+
+
+def test_an_interrupt_ends_the_process_of_the_gpu(on_gpu: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        on_gpu.run(("triton",), ("gpu",), passes=None)
+    assert on_gpu.made == ["compiled True", "elsewhere", "closed"]
 
 
 class Compiled(jit.KernelInterface):  # type: ignore[type-arg, misc]

@@ -85,7 +85,7 @@ def parts_of(N: int) -> dict[str, int]:
     """The largest power of two within N as the head, and a tail for what is left of N."""
     head = 1 << (N.bit_length() - 1)
     tail = triton.next_power_of_2(max(1, N - head))
-    return {"HEAD": head, "TAIL": tail, "num_warps": max(1, min(32, (head + tail) // 256))}
+    return {"HEAD": head, "TAIL": tail, "num_warps": max(1, min(32, head // 256))}
 
 
 def runs(M: int) -> tuple[int]:

@@ -5,7 +5,11 @@ import torch
 import triton
 import triton.language as tl
 
-WIDTH = triton.heuristics({"BLOCK": lambda args: 2 * triton.next_power_of_2(args["N"])})
+TWICE = {"BLOCK": lambda args: 2 * triton.next_power_of_2(args["N"])}
+WIDTH = triton.heuristics(TWICE)
+WIDTH_AND_WARPS = triton.heuristics(
+    TWICE | {"num_warps": lambda args: max(1, min(32, args["BLOCK"] // 512))}
+)
 
 
 def traffic(M, N, itemsize, fused):
@@ -24,7 +28,7 @@ def table(x):
     return x.flatten(0, -2) if x.dim() > 1 else x[None]
 
 
-@WIDTH
+@WIDTH_AND_WARPS
 @triton.jit
 def rows_kernel(x, out, M, N, sm, sn, BLOCK: tl.constexpr):
     row = tl.program_id(1).to(tl.int64)

@@ -50,10 +50,12 @@ def softmax(x):
     if out.numel():
         rows = matrix(x)
         M, N = rows.shape
-        grid = (triton.cdiv(M, ROWS),)
-        softmax_kernel[grid](
-            rows, out, M, N, *rows.stride(), ROWS_=ROWS, BLOCK=triton.next_power_of_2(N)
-        )
+        block = triton.next_power_of_2(N)
+        few = max(1, min(ROWS, 8192 // block))
+        softmax_kernel[(triton.cdiv(M, few),)](
+            rows, out, M, N, *rows.stride(), ROWS_=few, BLOCK=block,
+            num_warps=max(1, min(32, few * block // 256)),
+        )  # fmt: skip
     return out
 
 

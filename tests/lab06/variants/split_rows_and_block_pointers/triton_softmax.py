@@ -57,9 +57,10 @@ def weights_kernel(
 def _weights(x, out, scale, mask, kind):
     M, N = x.shape
     if M and N:
+        block = triton.next_power_of_2(N)
         weights_kernel[(M,)](
             x, mask, out, M, N, *x.stride(), *mask.stride(), scale,
-            KIND=kind, BLOCK=triton.next_power_of_2(N),
+            KIND=kind, BLOCK=block, num_warps=4 if block < 2048 else 8 if block < 8192 else 16,
         )  # fmt: skip
     return out
 

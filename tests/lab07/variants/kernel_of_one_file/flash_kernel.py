@@ -87,9 +87,11 @@ def flash_kernel(q, k, v, causal=False, scale=None, block_q=128, block_k=64):
     scale = 1 / math.sqrt(D) if scale is None else scale
     check(q, k, v, scale)
     o, lse = q.new_empty(B, H, S, D), q.new_empty(B, H, S, dtype=torch.float32)
-    dot = tl.float16 if q.dtype == torch.float16 else tl.float32
+    dot = {2: tl.float16, 4: tl.float32}[q.dtype.itemsize]
+    if q.dtype == torch.bfloat16:
+        dot = tl.bfloat16 if q.is_cuda else tl.float32
     flash_program[(B, H, triton.cdiv(S, block_q))](
         q, k, v, o, lse, q.stride(), k.stride(), v.stride(), S, k.shape[2], H, k.shape[1], scale,
-        D, block_q, block_k, causal, dot,
+        D, block_q, block_k, causal, dot, num_warps=8 if D > 64 or dot is tl.float32 else 4,
     )  # fmt: skip
     return o, lse

@@ -66,7 +66,7 @@ def flash_program(
         ratio = tl.exp(top - base)
         total = ratio * total + tl.sum(p, 1)
         if HALF:
-            here = tl.dot(p.to(v.dtype), v)
+            here = tl.dot(p.to(v.dtype), v, input_precision="ieee")
         else:
             here = tl.dot(p.to(v.dtype).to(tl.float32), v.to(tl.float32), input_precision="ieee")
         weighted = ratio[:, None] * weighted + here
@@ -106,5 +106,7 @@ def flash_kernel(q, k, v, causal=False, scale=None, block_q=128, block_k=64):
             q, k, v, o, lse, *q.stride(), *k.stride(), *v.stride(),
             H, H_kv, S, S_kv, blocks, S_kv - S, scale,
             D, block_q, block_k, causal, q.dtype == torch.float16 or q.is_cuda,
+            num_warps=4 if D * q.itemsize < 256 else 8,
+            num_stages=3 if q.itemsize == 2 else 1,
         )  # fmt: skip
     return o, lse

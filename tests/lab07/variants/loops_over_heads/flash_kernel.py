@@ -111,5 +111,7 @@ def flash_kernel(q, k, v, causal=False, scale=None, block_q=128, block_k=64):
         H, H // k.shape[1], scale / math.log(2),
         S=S, S_KV=k.shape[2], D=D, BQ=block_q, BK=block_k, CAUSAL=causal,
         WIDEN=q.dtype is torch.bfloat16 and not q.is_cuda,
+        num_warps=4 if D * q.itemsize < 256 else 8,
+        num_stages=3 if q.itemsize == 2 else 1,
     )  # fmt: skip
     return o, lse

@@ -1,0 +1,108 @@
+"""Every test of the labs that is marked `gpu`, on the reference and its variants."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from clock import ROOT
+
+AT_ONCE = 8
+# What measures time or the whole GPU's memory runs alone.
+ALONE = re.compile(r"pace|speed|fast|two_fifths|long_rows|when_the_gpu|beyond_2|memory|overlap")
+
+
+@contextlib.contextmanager
+def _gpu(lock: Path, alone: bool) -> Iterator[None]:
+    with lock.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+
+
+def one(lab_id: str, variant: str, lock: Path, only: str) -> None:
+    """Print a line of JSON for each test, run on one variant ("" is the reference)."""
+    sys.path.insert(0, str(ROOT))
+    from grader.lab.manifest import load_lab
+    from grader.learner.folder_cases import FolderCases
+    from grader.suite import messages
+    from grader.suite.loader import load_suite
+
+    lab = load_lab(ROOT, lab_id)
+    suite = load_suite(lab)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = lab.solution
+        if variant:
+            folder = Path(scratch) / lab_id
+            lab.copy_to(folder, lab.suite / "variants" / variant)
+        with contextlib.closing(FolderCases(suite, folder, "public")) as cases:
+            marked = [c for c in suite.cases if "gpu" in c.test.extra and re.search(only, c.name)]
+            # one process for as long as Triton's mode stays the same
+            for case in marked:
+                with _gpu(lock, bool(ALONE.search(case.name))):
+                    outcome = cases.outcome(case, None)
+                row: dict[str, Any] = {"case": f"{case.test.task}: {case.name}"}
+                row["status"] = outcome.status.value
+                if not outcome.status.is_pass:
+                    row["said"] = "\n".join([*outcome.lines, *messages.message(outcome)])[:1500]
+                print(json.dumps(row), flush=True)
+
+
+def _rows(lab_id: str, variant: str, lock: Path, only: str) -> list[dict[str, Any]]:
+    call = [sys.executable, __file__, lab_id, variant, str(lock), only]
+    done = subprocess.run(call, capture_output=True, text=True, check=False, cwd=ROOT)
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode:
+        rows.append({"case": "(all)", "status": "ended", "said": done.stderr[-1500:]})
+    return rows
+
+
+def part(options: argparse.Namespace) -> list[str]:
+    sys.path.insert(0, str(ROOT))
+    from grader.author.lint_sources import variants
+    from grader.lab.manifest import lab_ids, load_lab
+
+    jobs = []
+    for lab_id in lab_ids(ROOT):
+        lab = load_lab(ROOT, lab_id)
+        text = "".join(path.read_text(encoding="utf-8") for path in lab.suite.glob("test_*.py"))
+        if '"gpu"' in text and (not options.labs or lab_id in options.labs.split(",")):
+            jobs += [(lab_id, "")]
+            if not options.reference_only:
+                jobs += [(lab_id, folder.name) for folder in variants(lab)]
+    lines = [
+        "| lab | code | passed | not passed |",
+        "| --- | --- | --- | --- |",
+    ]
+    failures = []
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_ONCE) as pool:
+        lock = Path(folder) / "gpu"
+        for (lab_id, variant), rows in zip(
+            jobs, pool.map(lambda job: _rows(*job, lock, options.only), jobs), strict=True
+        ):
+            bad = [row for row in rows if row["status"] != "passed"]
+            skipped = [row for row in bad if row["status"] == "not_verified"]
+            named = "; ".join(f"{row['case']} ({row['status']})" for row in bad)
+            lines.append(
+                f"| {lab_id} | {variant or 'reference'} | {len(rows) - len(bad)} | {named} |"
+            )
+            print(lines[-1], flush=True)
+            for row in bad:
+                if row not in skipped:
+                    failures.append(f"{lab_id} {variant or 'reference'} {row['case']}:")
+                    failures.append(row["said"])
+    print("\n".join(failures), flush=True)
+    return lines
+
+
+if __name__ == "__main__":
+    one(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4])
