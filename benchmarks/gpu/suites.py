@@ -35,7 +35,7 @@ def one(lab_id: str, variant: str, lock: Path, only: str) -> None:
     from grader.lab.manifest import load_lab
     from grader.learner.folder_cases import FolderCases
     from grader.suite import messages
-    from grader.suite.loader import load_suite
+    from grader.suite.model import load_suite
 
     lab = load_lab(ROOT, lab_id)
     suite = load_suite(lab)
