@@ -13,6 +13,7 @@ from grader.lab import datasets
 
 _REASONS = {
     "gpu": "no GPU here",
+    "two_gpus": "fewer than two GPUs here",
     "triton": "Triton is not installed (pip install -e '.[triton]')",
     "cxx": "no C++ compiler here (install g++ or clang)",
     "gloo": "no gloo backend here (torch.distributed on Linux or macOS)",
@@ -22,11 +23,12 @@ _REASONS = {
 
 @lru_cache(maxsize=32)
 def missing(need: str) -> str:
-    """Why `need` cannot be verified here, or an empty string. A need is `gpu`, `triton`, `cxx`,
-    `gloo`, `data` (all real data), `data:<name>` (one file of it), or the name of an optional
+    """Why `need` cannot be verified here, or an empty string. A need is `gpu`, `two_gpus`,
+    `triton`, `cxx`, `gloo`, `data` (all real data), `data:<name>` (one file of it), or the name of an optional
     Python module."""
-    if need == "gpu":
-        return "" if _gpu() else _REASONS[need]
+    if need in ("gpu", "two_gpus"):
+        found = _gpu() and (need == "gpu" or _gpus() > 1)
+        return "" if found else _REASONS[need]
     if need == "cxx":
         found = any(shutil.which(name) for name in ("c++", "g++", "clang++"))
         return "" if found else _REASONS[need]
@@ -79,12 +81,16 @@ def _module(name: str) -> bool:
 
 
 def _gpu() -> bool:
+    return _gpus() > 0
+
+
+def _gpus() -> int:
+    """GPUs that the driver finds."""
     library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         cuda = ctypes.CDLL(library)
     except OSError:
-        return False
+        return 0
     count = ctypes.c_int(0)
-    return (
-        cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
-    )
+    found = cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
+    return count.value if found else 0
