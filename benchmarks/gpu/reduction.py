@@ -77,7 +77,7 @@ def kernels(path: Path) -> Any:
             numpy.uintp(a.data_ptr()) if isinstance(a, torch.Tensor) else numpy.int32(a)
             for a in arguments
         )
-        stream = cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream)
+        stream = cupy.cuda.Stream.from_external(torch.cuda.current_stream())
         with stream:
             module.get_function(name)(grid, block, given, shared_mem=shared)
 
@@ -101,8 +101,8 @@ def sums(options: argparse.Namespace) -> list[str]:
             want, grids = float(x.double().sum()), {}
             calls: dict[str, Callable[[], Any]] = {"CUB": cub_sum(library, x, out)}
             for name in KERNELS:
-                # a block of 256 for each 4 float4 of a thread, 8 blocks a processor at most
-                grid = max(1, min(8 * processors, n // (256 * 16)))
+                # 2 float4 a thread or more, 16 blocks of 256 threads a processor at most
+                grid = max(1, min(16 * processors, n // (256 * 8)))
                 grids[name] = grid
                 into = partial if name == "reduce_two_pass" else out
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from clock import ROOT
 
-AT_ONCE = 8
+AT_ONCE = 12
 # What measures time or the whole GPU's memory runs alone.
-ALONE = re.compile(r"pace|speed|fast|two_fifths|long_rows|when_the_gpu|beyond_2|memory|overlap")
+ALONE = re.compile(r"pace|speed|fast|two_fifths|long_rows|when_the_gpu|memory")
 
 
 @contextlib.contextmanager

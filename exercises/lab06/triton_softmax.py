@@ -31,8 +31,8 @@ def as_rows(x: Tensor) -> Tensor:
 
 
 def warps_for(block: int) -> int:
-    """num_warps for a program with `block` elements: 8 elements a thread, 1 to 32 warps."""
-    return max(1, min(32, block // 256))
+    """num_warps for a program with `block` elements: 16 elements a thread, 1 to 32 warps."""
+    return max(1, min(32, block // 512))
 
 
 # --- 1 -------------------------------------------------------------------------------------------

@@ -51,9 +51,12 @@ def keeps_pace_with_a_copy(student, kernel):
     copy_seconds = _best_seconds(cupy, lambda: cupy.copyto(y, x))
     # A copy moves every byte twice, and the memory is as busy with writes as with reads.
     copy_bandwidth = 2 * x.nbytes / copy_seconds
+    # A thread that has one float under way at a time cannot keep an H200's memory busy (60 % of a
+    # copy), nor need it: that is what four floats a load are for (over 95 %).
+    share = 0.8 if kernel == "reduce_vec4" else 0.5
     expect.at_least(
         x.nbytes / seconds / copy_bandwidth,
-        0.8,
+        share,
         because="a sum is bound by reading its input: nothing else may be slower than that",
         what=f"bandwidth at 2^28 floats ({x.nbytes / seconds / 1e9:,.0f} GB/s), of a copy's "
         f"({copy_bandwidth / 1e9:,.0f} GB/s)",

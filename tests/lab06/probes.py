@@ -182,22 +182,24 @@ def far_rows_on_gpu(student, M, N):
     return p[-1].cpu(), p[middle - 1 : middle + 2].cpu()
 
 
-def gpu_rates(student, functions, M, N, dtype, repeats=20):
+def gpu_rates(student, functions, M, N, dtype, repeats=20, **more):
     """GB/s on an (M, N) matrix, its bytes counted once read and once written, by the GPU's own
-    events: of a copy, of torch.softmax and of the functions. The best of `repeats` runs after three
+    events: of a copy, of torch.softmax and of the functions, which get `more`. The best of `repeats` runs after three
     to warm up; a buffer larger than the L2 cache is written in between."""
     x = torch.randn(M, N, device="cuda").to(dtype)
     target = torch.empty_like(x)
     flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
     calls = {"copy": lambda: target.copy_(x), "torch": lambda: torch.softmax(x, -1)}
     for name in functions:
-        calls[name] = lambda name=name: getattr(student, name)(x)
+        function = getattr(student, name)
+        calls[name] = lambda function=function: function(x, **more)
     rates = {}
     for name, call in calls.items():
         best = float("inf")
         for turn in range(repeats + 3):
             start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            flush.zero_()
+            for _ in range(8):  # longer than the host needs for a launch, which is not measured
+                flush.zero_()
             start.record()
             call()
             stop.record()

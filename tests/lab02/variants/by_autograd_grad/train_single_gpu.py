@@ -154,7 +154,7 @@ class AdamW(torch.optim.Optimizer):
         for group in self.param_groups:
             for p in (p for p in group["params"] if p.grad is not None):
                 if "means" not in self.state[p]:
-                    self.state[p]["means"] = torch.zeros(2, *p.shape, dtype=p.dtype)
+                    self.state[p]["means"] = p.new_zeros(2, *p.shape)
                     self.state[p]["done"] = 0
                 self.state[p]["done"] += 1
                 self._move(p, group, self.state[p]["done"])

@@ -51,11 +51,11 @@ def clip_grad_norm(
     for p in params:
         if p.grad is not None:
             by_dtype.setdefault(p.grad.dtype, []).append(p.grad)
-    norms: list[Tensor] = [torch.zeros(())]
+    norms: list[Tensor] = []
     for dtype, grads in by_dtype.items():
         wide = torch.promote_types(dtype, torch.float32)
         norms += [norm.double() for norm in torch._foreach_norm(grads, 2, dtype=wide)]
-    norm = torch.stack(norms).square().sum().sqrt()
+    norm = torch.stack(norms).square().sum().sqrt() if norms else torch.zeros(())
     if error_if_nonfinite and not math.isfinite(norm):
         raise RuntimeError(str(norm))
     if max_norm != math.inf:

@@ -166,7 +166,7 @@ def accumulate(
     targets = torch.tensor(0)
     summed = 0.0
     for x, y in micro:
-        targets += (y != ignore_index).sum()
+        targets = targets + (y != ignore_index).sum()
         loss = token_loss(model(x), y, ignore_index=ignore_index, reduction="sum")
         summed += loss.item()
         (scaler.scale(loss) if scaler else loss).backward()
