@@ -1,8 +1,9 @@
 """What the labs' kernels do on a real GPU: their tests, and their speed as ratios in one process.
 
-    python benchmarks/gpu [suites sums transposes softmax flash] [--write FOLDER]
+    python benchmarks/gpu [suites emulator sums transposes softmax flash] [--write FOLDER]
 
-Needs a GPU with CuPy and Triton; `sums` also nvcc, for CUB. All calls of a part run by turns, each
+Needs a GPU with CuPy and Triton; `sums` also nvcc, for CUB;
+`emulator` Nsight Compute. All calls of a part run by turns, each
 after a write that empties the L2 cache, timed by the GPU's events: medians of `--repeats`, 10th and
 90th percentile. `--write` puts each part's table into `gpu-PART.md` in that folder.
 """
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import emulator
 import flash
 import reduction
 import softmax
@@ -23,6 +25,7 @@ from clock import machine
 
 PARTS: dict[str, Callable[[argparse.Namespace], list[str]]] = {
     "suites": suites.part,
+    "emulator": emulator.part,
     "sums": reduction.sums,
     "transposes": reduction.transposes,
     "softmax": softmax.part,
