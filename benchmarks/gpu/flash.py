@@ -24,7 +24,7 @@ def part(options: argparse.Namespace) -> list[str]:
     short = [name.split("_")[0].lower() for name in BACKENDS]
     lines = [
         f"bf16, {TOKENS:,} tokens and {CHANNELS:,} channels in all; 4 S^2 D FLOPs a head, half of "
-        "that under the causal mask. In brackets: flash_kernel's rate as a share of that backend's.",
+        "that under the causal mask. In brackets: flash_kernel's rate by that backend's.",
         "",
         "| D | mask | S | flash_kernel (TFLOP/s): median, p10 to p90 | "
         + " | ".join(f"SDPA {name}" for name in short)

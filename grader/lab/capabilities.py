@@ -24,8 +24,8 @@ _REASONS = {
 @lru_cache(maxsize=32)
 def missing(need: str) -> str:
     """Why `need` cannot be verified here, or an empty string. A need is `gpu`, `two_gpus`,
-    `triton`, `cxx`, `gloo`, `data` (all real data), `data:<name>` (one file of it), or the name of an optional
-    Python module."""
+    `triton`, `cxx`, `gloo`, `data` (all real data), `data:<name>` (one file of it), or the name of
+    an optional Python module."""
     if need in ("gpu", "two_gpus"):
         found = _gpu() and (need == "gpu" or _gpus() > 1)
         return "" if found else _REASONS[need]

@@ -341,7 +341,8 @@ def test_a_mean_of_large_gradients_is_finite(student):
 @task("BucketedDDP", extra=("gpu", "two_gpus"))
 @pytest.mark.gpu
 def test_nccl_kernels_overlap_with_matrix_products(student, rng):
-    """A trace of one backward on two GPUs, one for each rank: NCCL asks for it.   Oracle: intervals of NCCL's and other kernels."""
+    """A trace of one backward on two GPUs, one for each rank: NCCL asks for it.
+    Oracle: intervals of NCCL's and other kernels."""
     for events in expect.returned(student.probe.on_gpus(2, int(rng.integers(1000)))):
         nccl = [(start, end) for name, start, end in events if "nccl" in name.lower()]
         other = [(start, end) for name, start, end in events if "nccl" not in name.lower()]

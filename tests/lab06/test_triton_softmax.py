@@ -986,9 +986,10 @@ def test_a_gpu_reaches_rows_beyond_2_to_the_31(student):
 @pytest.mark.gpu
 @pytest.mark.parametrize("N", [256, 1024, 4096, 16_384])
 def test_a_gpu_runs_at_the_speed_of_memory(student, N):
-    """2^26 elements or more: at least 80 % of a copy, and not slower than torch.softmax.   Oracle: a copy of
-    the same bytes and torch.softmax in the same run, timed by the GPU's events."""
-    rates = student.probe.gpu_rates(["softmax"], max(4096, 2**26 // N), N, torch.float16)
+    """2^26 elements or more: at least 80 % of a copy, and not slower than torch.softmax.
+    Oracle: a copy of the same bytes and torch.softmax in the same run, timed by the GPU's events."""
+    M = max(4096, 2**26 // N)
+    rates = student.probe.gpu_rates(["softmax"], M, N, torch.float16)
     because = "one read and one write are all that a copy does"
     expect.at_least(rates["softmax"], 0.8 * rates["copy"], because=because, unit="GB/s")
     because = "torch's kernel moves the same bytes (5 % are left to the clock)"
@@ -1020,8 +1021,8 @@ def test_a_gpu_gives_the_gradient(student, rng):
 @pytest.mark.gpu
 @pytest.mark.parametrize("N", [65_536, 262_144])
 def test_a_gpu_takes_long_rows(student, rng, N):
-    """Long rows: values, and half the speed of a copy in blocks of 8,192, for x is read twice.   Oracle:
-    torch.softmax in float64; a copy in the same run, timed by the GPU's events."""
+    """Long rows: values, and half the speed of a copy in blocks of 8,192, since x is read twice.
+    Oracle: torch.softmax in float64; a copy in the same run, timed by the GPU's events."""
     x = normal(rng, 2, N + 3, size=3.0)
     got = student.probe.on_gpu("online_softmax", (x, 4096), {})
     _is(got, oracles.softmax(x), because=P, n=100)

@@ -230,8 +230,9 @@ def test_a_text_that_fills_the_compilers_memory_is_refused_once(
     calls: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "COMPILER_BYTES", 300 << 20)
+    text = DOUBLING + "// another text"
     for _ in range(2):
-        assert refused(tmp_path, DOUBLING) == "reduce.cu did not compile within 300 MiB of memory"
+        assert refused(tmp_path, text) == "reduce.cu did not compile within 300 MiB of memory"
     assert len(calls) == 1
 
 
