@@ -987,7 +987,7 @@ def test_a_gpu_reaches_rows_beyond_2_to_the_31(student):
 @pytest.mark.parametrize("N", [256, 1024, 4096, 16_384])
 def test_a_gpu_runs_at_the_speed_of_memory(student, N):
     """2^26 elements or more: at least 80 % of a copy, and not slower than torch.softmax.
-    Oracle: a copy of the same bytes and torch.softmax in the same run, timed by the GPU's events."""
+    Oracle: a copy of the same bytes and torch.softmax in the same run, by the GPU's events."""
     M = max(4096, 2**26 // N)
     rates = student.probe.gpu_rates(["softmax"], M, N, torch.float16)
     because = "one read and one write are all that a copy does"
