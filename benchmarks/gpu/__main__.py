@@ -43,6 +43,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=50)
     parser.add_argument("--labs", help="suites: of these labs, such as lab06,lab07")
     parser.add_argument("--only", default="", help="suites: cases whose names match")
+    parser.add_argument("--file", type=Path, help="flash: the file whose flash_kernel is measured")
     parser.add_argument("--reference-only", action="store_true", help="suites: no variants")
     parser.add_argument("--write", type=Path, metavar="FOLDER")
     options = parser.parse_args()

@@ -20,7 +20,9 @@ def part(options: argparse.Namespace) -> list[str]:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     attend = torch.nn.functional.scaled_dot_product_attention
-    flash_kernel = module_of(ROOT / "solutions" / "lab07" / "flash_kernel.py").flash_kernel
+    flash_kernel = module_of(
+        options.file or ROOT / "solutions" / "lab07" / "flash_kernel.py"
+    ).flash_kernel
     short = [name.split("_")[0].lower() for name in BACKENDS]
     lines = [
         f"bf16, {TOKENS:,} tokens and {CHANNELS:,} channels in all; 4 S^2 D FLOPs a head, half of "

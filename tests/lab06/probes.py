@@ -185,7 +185,8 @@ def far_rows_on_gpu(student, M, N):
 def gpu_rates(student, functions, M, N, dtype, repeats=20, **more):
     """GB/s on an (M, N) matrix, its bytes counted once read and once written, by the GPU's own
     events: of a copy, of torch.softmax and of the functions, which get `more`. The best of
-    `repeats` runs after three to warm up; a buffer larger than the L2 cache is written in between."""
+    `repeats` runs after three to warm up; a buffer larger than the L2 cache is written between
+    them."""
     x = torch.randn(M, N, device="cuda").to(dtype)
     target = torch.empty_like(x)
     flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
