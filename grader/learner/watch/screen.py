@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,7 @@ from grader.learner.watch.watched_lab import WatchedLab, case_table
 from grader.status import TaskStatus, points_text
 from grader.suite import messages
 
+HANG_UP_SECONDS = 3.0
 WIDE = 156
 """Columns from which tasks and message stand beside each other."""
 _STYLE = {"dim": "dim", "green": "green", "yellow": "yellow", "red": "red", "magenta": "magenta"}
@@ -135,13 +137,25 @@ class WatchScreen(App[int]):
         tasks.add_options([Option("", id=task.id) for task in self.tasks])
         tasks.highlighted = 0
         with contextlib.suppress(ValueError, RuntimeError):
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit, 0)
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.exit, 0)
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGTERM, self.exit, 0)
+            # Not the loop's: it may be waiting for a terminal that is no longer there.
+            signal.signal(signal.SIGHUP, lambda *_: self._hang_up(loop))
         self.link.start()
         self._read_link()
         self.saves.start()
         self.ask()
         self.show()
+
+    def _hang_up(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The terminal was closed. Textual's thread that writes to it ends at the first error, and
+        whoever writes after it may then wait without end, so this process ends in any case; the
+        other one ends with its pipe."""
+        last = threading.Timer(HANG_UP_SECONDS, os._exit, (0,))
+        last.daemon = True
+        last.start()
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(self.exit, 0)
 
     def on_unmount(self) -> None:
         self._stop_reading()
