@@ -31,7 +31,7 @@ from grader.sandbox.backends import Backend, Limits, LocalBackend
 from grader.sandbox.client import Handle, Session, Student
 from grader.sandbox.fork_server import ForkServerClient as Zygote
 from grader.sandbox.fork_server import SandboxBackend
-from grader.sandbox.process import MAX_OUTPUT, ProcessBackend
+from grader.sandbox.process import MAX_OUTPUT, ProcessBackend, environment
 from grader.sandbox.server import CodeSpec
 from tests.grader.conftest import needs_sandbox
 
@@ -631,6 +631,18 @@ def test_nothing_of_the_parents_environment_is_visible(
     path, loaded = student.where()
     assert loaded == []
     assert str(hostile.spec.folder) not in path
+
+
+def test_a_worker_for_the_gpu_finds_its_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/somewhere/nvidia/lib64")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    monkeypatch.setenv("INFRALENS_SECRET", "key")
+    names = "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "INFRALENS_SECRET"
+    for on_gpu, wanted in ((False, [None] * 3), (True, ["/somewhere/nvidia/lib64", "3", None])):
+        settings = environment(tmp_path, 1, on_gpu=on_gpu)
+        assert [settings.get(name) for name in names] == wanted
 
 
 def test_children_and_threads_are_gone_after_close(hostile: ProcessBackend) -> None:
