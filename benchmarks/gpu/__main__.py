@@ -1,6 +1,7 @@
 """What the labs' kernels do on a real GPU: their tests, and their speed as ratios in one process.
 
-    python benchmarks/gpu [suites emulator sums transposes softmax flash] [--write FOLDER]
+    python benchmarks/gpu [suites emulator sums transposes softmax flash serving
+                            training] [--write FOLDER]
 
 Needs a GPU with CuPy and Triton; `sums` also nvcc, for CUB;
 `emulator` Nsight Compute. All calls of a part run by turns, each
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import emulator
 import flash
+import model
 import reduction
 import softmax
 import suites
@@ -30,6 +32,8 @@ PARTS: dict[str, Callable[[argparse.Namespace], list[str]]] = {
     "transposes": reduction.transposes,
     "softmax": softmax.part,
     "flash": flash.part,
+    "serving": model.serving,
+    "training": model.training,
 }
 
 

@@ -14,6 +14,7 @@ from clock import ROOT, Times, times
 COLUMNS = (256, 1024, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144)
 LONGEST = 65_536  # columns of one program of `softmax`: twice as many as the lab asks for
 BLOCK = 8192  # of `online_softmax`
+SPLIT = 16_384  # columns from which several programs share a row in `split_softmax`
 MOST_BYTES = 4 << 30
 
 
@@ -29,6 +30,7 @@ def module_of(path: Path) -> Any:
 
 def _times(lab: Any, dtype: Any, N: int, repeats: int) -> tuple[int, dict[str, Times]]:
     import torch
+    from split import split_softmax
 
     M = min(4096, MOST_BYTES // (N * dtype.itemsize))
     x = torch.randn(M, N, device="cuda").to(dtype)
@@ -39,6 +41,8 @@ def _times(lab: Any, dtype: Any, N: int, repeats: int) -> tuple[int, dict[str, T
     if N <= LONGEST:
         calls["softmax"] = lambda: lab.softmax(x)
     calls["online_softmax"] = lambda: lab.online_softmax(x, BLOCK)
+    if N >= SPLIT:
+        calls["split_softmax"] = lambda: split_softmax(x)
     calls["torch"] = lambda: torch.softmax(x, -1)
     calls["torch.compile"] = lambda: whole(x)
     want = torch.softmax(x.float(), -1)
@@ -54,7 +58,7 @@ def part(options: argparse.Namespace) -> list[str]:
     import torch
 
     lab = module_of(ROOT / "solutions" / "lab06" / "triton_softmax.py")
-    names = ("softmax", "online_softmax", "torch", "torch.compile")
+    names = ("softmax", "online_softmax", "split_softmax", "torch", "torch.compile")
     lines = []
     for dtype in (torch.float16, torch.float32):
         lines += [
@@ -62,7 +66,8 @@ def part(options: argparse.Namespace) -> list[str]:
             "",
             "GB/s, each element counted once read and once written, and as shares of the copy; "
             f"`online_softmax`, in blocks of {BLOCK:,}, reads twice, so it is at 2 / 3 of a copy "
-            "at best where rows do not stay in a cache.",
+            "at best where rows do not stay in a cache. `split_softmax` (benchmarks/gpu/split.py) "
+            "reads once: the programs of a row wait for each other.",
             "",
             f"| columns | rows | copy | {' | '.join(names)} | softmax: p10 to p90 |",
             "|" + " --- |" * (len(names) + 4),
