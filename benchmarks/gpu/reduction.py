@@ -101,9 +101,8 @@ def sums(options: argparse.Namespace) -> list[str]:
             want, grids = float(x.double().sum()), {}
             calls: dict[str, Callable[[], Any]] = {"CUB": cub_sum(library, x, out)}
             for name in KERNELS:
-                grid = n // (256 * 8)  # 2 float4 a thread
-                if name != "reduce_vec4":
-                    grid = min(16 * processors, grid)
+                # 2 float4 a thread or more, 16 blocks of 256 threads a processor at most
+                grid = max(1, min(16 * processors, n // (256 * 8)))
                 grids[name] = grid
                 into = partial if name == "reduce_two_pass" else out
 

@@ -19,7 +19,7 @@ from clock import ROOT
 
 AT_ONCE = 12
 # What measures time or the whole GPU's memory runs alone.
-ALONE = re.compile(r"pace|speed|fast|two_fifths|long_rows|when_the_gpu|memory")
+ALONE = re.compile(r"pace|speed|fast|a_quarter|long_rows|when_the_gpu|memory")
 
 
 @contextlib.contextmanager

@@ -211,6 +211,11 @@ class FindingKind(Enum):
         "no_grid",
         "grid: {kernel} is called without a grid: write {kernel}[grid](...), with a tuple",
     )
+    GRID_SIZE = (
+        "grid_size",
+        "grid: {kernel} is launched with {sizes}; a GPU takes at most {most} there, and most along "
+        "axis 0 (2,147,483,647)",
+    )
     NUMPY_ARGUMENT = (
         "numpy_argument",
         "argument: `{argument}` of {kernel} is a NumPy array, which no GPU reads: give a tensor "

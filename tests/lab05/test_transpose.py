@@ -324,7 +324,7 @@ def test_a_gpu_gives_the_same_values(student, rng, name):
 @task("transpose_swizzled", extra=("gpu",))
 @pytest.mark.gpu
 def test_a_gpu_transposes_nearly_as_fast_as_it_copies(student):
-    """16,384 squared: at least 80 % of a copy, and twice transpose_naive.   Oracle: a
+    """16,384 squared: at least 70 % of a copy, and twice transpose_naive.   Oracle: a
     device-to-device copy of the same bytes in the same run, timed by the GPU's events."""
     student.read("transpose.cu")
     side = 16_384
@@ -333,7 +333,7 @@ def test_a_gpu_transposes_nearly_as_fast_as_it_copies(student):
     best = max(rates["transpose_padded"], rates["transpose_swizzled"])
     expect.at_least(
         best,
-        0.8 * rates["copy"],
+        0.7 * rates["copy"],
         because="without conflicts a transpose moves the bytes of a copy",
         what="the better of padded and swizzled",
         unit="GB/s",

@@ -984,16 +984,14 @@ def test_a_gpu_reaches_rows_beyond_2_to_the_31(student):
 
 @task("softmax", extra=("gpu",))
 @pytest.mark.gpu
-@pytest.mark.parametrize("N", [256, 1024, 4096, 16_384])
+@pytest.mark.parametrize("N", [1024, 4096, 16_384])
 def test_a_gpu_runs_at_the_speed_of_memory(student, N):
-    """2^26 elements or more: at least 80 % of a copy, and not slower than torch.softmax.
-    Oracle: a copy of the same bytes and torch.softmax in the same run, by the GPU's events."""
-    M = max(4096, 2**26 // N)
-    rates = student.probe.gpu_rates(["softmax"], M, N, torch.float16)
+    """2^26 elements: at least a third of the speed of a copy. Kernels that read once were at 0.38
+    (blocks twice as wide, three exponentials) to 1.0 on an H200.
+    Oracle: a copy of the same bytes in the same run, by the GPU's events."""
+    rates = student.probe.gpu_rates(["softmax"], 2**26 // N, N, torch.float16)
     because = "one read and one write are all that a copy does"
-    expect.at_least(rates["softmax"], 0.8 * rates["copy"], because=because, unit="GB/s")
-    because = "torch's kernel moves the same bytes (5 % are left to the clock)"
-    expect.at_least(rates["softmax"], 0.95 * rates["torch"], because=because, unit="GB/s")
+    expect.at_least(rates["softmax"], rates["copy"] / 3, because=because, unit="GB/s")
 
 
 @task("softmax_scaled_masked", extra=("gpu",))
@@ -1021,14 +1019,14 @@ def test_a_gpu_gives_the_gradient(student, rng):
 @pytest.mark.gpu
 @pytest.mark.parametrize("N", [65_536, 262_144])
 def test_a_gpu_takes_long_rows(student, rng, N):
-    """Long rows: values, and half the speed of a copy in blocks of 8,192, since x is read twice.
+    """Long rows: values, and a fifth of a copy's speed in blocks of 8,192, where x is read twice.
     Oracle: torch.softmax in float64; a copy in the same run, timed by the GPU's events."""
     x = normal(rng, 2, N + 3, size=3.0)
     got = student.probe.on_gpu("online_softmax", (x, 4096), {})
     _is(got, oracles.softmax(x), because=P, n=100)
     rates = student.probe.gpu_rates(["online_softmax"], 1024, N, torch.float16, block=8192)
     because = "two reads and a write are 3 / 2 of what a copy moves: 2 / 3 of its speed at best"
-    expect.at_least(rates["online_softmax"], 0.5 * rates["copy"], because=because, unit="GB/s")
+    expect.at_least(rates["online_softmax"], 0.2 * rates["copy"], because=because, unit="GB/s")
 
 
 @task("log_softmax_cross_entropy", extra=("gpu",))

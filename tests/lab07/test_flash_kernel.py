@@ -482,14 +482,14 @@ def test_a_gpus_memory_grows_with_s_alone(student):
 @task("flash_kernel", extra=("gpu",))
 @pytest.mark.gpu
 @pytest.mark.parametrize(("D", "causal"), [(64, True), (128, False), (128, True)])
-def test_a_gpu_reaches_two_fifths_of_torchs_flash_kernel(student, D, causal):
-    """bf16, S = 8,192: TFLOP/s at least 0.4 of SDPA's.   Oracle: torch's flash kernel on the same
-    inputs in the same run, timed by the GPU's events."""
+def test_a_gpu_reaches_a_quarter_of_torchs_flash_kernel(student, D, causal):
+    """bf16, S = 8,192: TFLOP/s at least a quarter of SDPA's.   Oracle: torch's flash kernel on the
+    same inputs in the same run, timed by the GPU's events."""
     mine, theirs, gap = student.probe.gpu_speed(2, 16, 8192, D, causal)
     expect.at_most(gap, 0.05, because="a fast answer is still the answer", what="gap", unit=None)
     expect.at_least(
         mine,
-        0.4 * theirs,
+        0.25 * theirs,
         because="the products are tensor cores' work, and loads overlap with them",
         what="flash_kernel",
         unit="TFLOP/s",

@@ -251,8 +251,14 @@ class Hooks:
             grid = executor.grid(given) if callable(executor.grid) else executor.grid
             if grid is None:
                 raise self.refuse(kernel, FindingKind.NO_GRID)
+            size = _three(grid)
+            for axis, most in enumerate(MAX_GRID):
+                if size[axis] > most:
+                    # as CUDA refuses it ("invalid argument"), but with a reason
+                    sizes = f"{size[axis]:,} programs along axis {axis}"
+                    raise self.refuse(kernel, FindingKind.GRID_SIZE, sizes=sizes, most=f"{most:,}")
             every = [area for area, _ in areas]
-            launch = self._noted(Launch(kernel, _three(grid), every, self.trace, options))
+            launch = self._noted(Launch(kernel, size, every, self.trace, options))
             try:
                 self._run(executor.fn, inside, launch)
             finally:
@@ -508,6 +514,9 @@ _ONLY_ON_A_GPU = (
     ("extern_elementwise", *_LIBRARY),
     ("dot_scaled", "tl.dot_scaled", "scale the blocks and use tl.dot"),
 )
+
+
+MAX_GRID = (2**31 - 1, 65_535, 65_535)  # as CUDA has it, and Triton hands it on
 
 
 def _three(grid: Sequence[Any]) -> Size:

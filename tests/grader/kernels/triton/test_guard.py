@@ -632,6 +632,15 @@ def test_what_only_a_gpu_has(how: str) -> None:
     assert report.sentences[0].startswith("not interpreted: ")
 
 
+@pytest.mark.parametrize("grid", [(1, 65_536), (1, 1, 65_536)])
+def test_a_grid_that_a_gpu_would_refuse(grid: tuple[int, ...]) -> None:
+    report = launch(samples.raises_kernel, grid, torch.ones(16))
+    assert report.sentences == [
+        f"grid: raises_kernel is launched with 65,536 programs along axis {len(grid) - 1}; a GPU "
+        "takes at most 65,535 there, and most along axis 0 (2,147,483,647)"
+    ]
+
+
 @pytest.mark.parametrize("grid", [None, "call"])
 def test_a_launch_without_a_grid(grid: str | None) -> None:
     x = torch.ones(16)

@@ -31,7 +31,7 @@ def table(x):
 @WIDTH_AND_WARPS
 @triton.jit
 def rows_kernel(x, out, M, N, sm, sn, BLOCK: tl.constexpr):
-    row = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64)
     c = tl.arange(0, BLOCK)
     s = tl.load(x + row * sm + c * sn, mask=c < N, other=0.0).to(tl.float32)
     s = tl.where(c < N, s, float("-inf"))
@@ -47,7 +47,7 @@ def softmax(x):
     out = x.new_empty(x.shape)
     if x.numel():
         rows = table(x)
-        rows_kernel[lambda meta: (1, meta["M"])](rows, out, *rows.shape, *rows.stride())
+        rows_kernel[lambda meta: (meta["M"], 1)](rows, out, *rows.shape, *rows.stride())
     return out
 
 
