@@ -117,6 +117,31 @@ def watch(
     raise typer.Exit(command.run(find_root(), target, plain))
 
 
+@app.command()
+def drill(
+    lab: Annotated[str, typer.Argument(help="a lab; default: all")] = "",
+    topic: Annotated[
+        str, typer.Option(help="memory, training, kernels, profiling or serving")
+    ] = "",
+    minutes: Annotated[float, typer.Option(help="how long")] = 10.0,
+    export: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="write the questions to a file.csv, or file.apkg for Anki"),
+    ] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="without colours")] = False,
+) -> None:
+    """Questions as interviewers ask them, the ones that are due first."""
+    from grader.learner.interview import drill as drills
+
+    if export is not None:
+        from grader.learner.interview import export as exports
+
+        count = exports.write(drills.banks(find_root(), topic, lab), export)
+        typer.echo(f"{count} cards are in {export}.")
+        return
+    raise typer.Exit(drills.run(find_root(), lab, topic, minutes, plain, typer.echo))
+
+
 @app.command("list")
 def list_(
     lab: Annotated[str, typer.Argument(help="a lab; default: all")] = "",

@@ -101,7 +101,7 @@ class Suite(CaseTable):
         self._misconceptions: dict[str, list[Misconception]] = {}
         with self.given.visible():
             for path in sorted(lab.suite.glob("test_*.py")):
-                self._collect(self._import(path.stem), path)
+                self._collect(self.imported(path.stem), path)
         if not self.cases:
             raise LabError(f"{lab.suite} holds no test; add test_*.py with @task(...) functions.")
         for row in lab.tasks:
@@ -128,7 +128,7 @@ class Suite(CaseTable):
                 f"{self.lab.how_to_restore_given(name)}."
             ) from error
 
-    def _import(self, stem: str) -> ModuleType:
+    def imported(self, stem: str) -> ModuleType:
         try:
             return importlib.import_module(f"{self.package}.{stem}")
         except (Exception, SystemExit) as error:
@@ -178,7 +178,7 @@ class Suite(CaseTable):
             found: list[Misconception] = []
             if path.is_file():
                 with self.given.visible():
-                    module = self._import(f"misconceptions.{task_id}")
+                    module = self.imported(f"misconceptions.{task_id}")
                 found = list(splice.read(module, path, self.lab.task(task_id)))
             for wrong in found:
                 if wrong.file not in self.lab.edit:

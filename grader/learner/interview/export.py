@@ -1,0 +1,116 @@
+"""A deck for other programs: CSV, and Anki's `.apkg` (by genanki).
+
+A number card is written with several draws of its figures, each a card of its own there, since
+those programs cannot draw new ones.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import html
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader import durable
+from grader.errors import LabError
+from grader.learner.interview.drill import shown
+from grader.suite.questions import Bank
+
+DRAWS = 3
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True)
+class PaperCard:
+    """One card on paper: front, back, and tags by lab, kind and topic."""
+
+    name: str
+    front: str
+    back: str
+    tags: tuple[str, ...]
+
+
+def sheets(banks: Sequence[Bank]) -> Iterator[PaperCard]:
+    for bank in banks:
+        for card in bank.cards:
+            tags = tuple(tag for tag in (card.lab, card.kind, card.topic) if tag)
+            if card.kind == "say":
+                points = "\n".join(f"- {point}" for point in card.points)
+                yield PaperCard(card.name, f'Say it aloud: "{card.heading}"', points, tags)
+                continue
+            for seed in range(DRAWS):
+                ask = bank.ask(card, seed)
+                answer = shown(bank.answer(card, ask), card.unit)
+                back = "\n".join([answer, "", *ask.working])
+                yield PaperCard(f"{card.name}/{seed}", ask.text, back, tags)
+
+
+def write(banks: Sequence[Bank], path: Path) -> int:
+    """Write a deck by the ending of its name, `.csv` or `.apkg`; how many cards it has. Raises
+    LabError for another ending, a folder that is not there, and where genanki is missing."""
+    if path.suffix not in (".csv", ".apkg"):
+        raise LabError(f"{path.name}: a deck's name ends in .csv or .apkg.")
+    if not path.resolve().parent.is_dir():
+        raise LabError(f"{path.parent} is not a folder: make it, or name another.")
+    rows = list(sheets(banks))
+    try:
+        _write_anki(rows, path) if path.suffix == ".apkg" else durable.write_atomically(
+            path, _csv(rows)
+        )
+    except OSError as error:
+        raise LabError(f"{path} cannot be written: {error.strerror}.") from None
+    return len(rows)
+
+
+def _csv(rows: Sequence[PaperCard]) -> str:
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\r\n")
+    table.writerow(["card", "front", "back", "tags"])
+    for row in rows:
+        cells = [row.name, row.front, row.back, " ".join(row.tags)]
+        table.writerow([f"'{cell}" if cell.startswith(_FORMULAS) else cell for cell in cells])
+    return out.getvalue()
+
+
+def _write_anki(rows: Sequence[PaperCard], path: Path) -> None:
+    try:
+        import genanki
+    except ImportError:
+        raise LabError(
+            "Anki's format needs genanki: pip install -e '.[anki]'; or write a .csv."
+        ) from None
+    model = genanki.Model(
+        _number("model"),
+        "InfraLens Labs",
+        fields=[{"name": "Front"}, {"name": "Back"}],
+        templates=[
+            {
+                "name": "Card",
+                "qfmt": "{{Front}}",
+                "afmt": "{{FrontSide}}<hr id=answer>{{Back}}",
+            }
+        ],
+        css=".card { font-family: sans-serif; font-size: 18px; max-width: 42em; margin: auto; }",
+    )
+    deck = genanki.Deck(_number("deck"), "InfraLens Labs")
+    for row in rows:
+        fields = [html.escape(text).replace("\n", "<br>") for text in (row.front, row.back)]
+        tags = [tag.replace(" ", "-") for tag in row.tags]
+        deck.add_note(
+            genanki.Note(model, fields, tags=tags, guid=genanki.guid_for("infralens", row.name))
+        )
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        genanki.Package(deck).write_to_file(partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _number(name: str) -> int:
+    """An id that stays, so that a second import updates the first one's cards."""
+    digest = hashlib.sha256(f"infralens labs {name}".encode()).digest()
+    return int.from_bytes(digest[:4]) | 1 << 30

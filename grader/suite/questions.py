@@ -1,0 +1,280 @@
+"""The questions of the labs: where they come from, and what a typed answer is worth.
+
+    @question("kv_of_a_model", task="kv_bytes_per_token", unit="bytes")
+    def kv_of_a_model(rng):
+        \"\"\"Two caches, key/value heads, width of a head, bytes: multiply left to right.\"\"\"
+        model = ...
+        return Ask("How many ...?", lambda code: code.kv_bytes_per_token(model), working=[...])
+
+`Ask.answer` is called with the lab's reference, and then with the reference as each known
+misconception of the task changes it: a figure that one of them computes on the same input is
+answered with its sentence. So no answer is typed in, and no wrong answer is guessed at.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import Any, Literal
+
+from grader.errors import LabError
+from grader.lab.manifest import Lab
+from grader.suite.model import Suite, load_suite
+from grader.suite.quantities import Figure
+from grader.suite.splice import Misconception
+
+Number = int | float | Fraction
+Kind = Literal["number", "say"]
+_QUESTION = "__infralens_question__"
+_UNITS = ("", "bytes", "s", "FLOPs", "bytes/s")
+_SECTION = "\n## How to say it out loud\n"
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One question with its figures. `answer(code)`: the figure that the lab's code gives, in the
+    question's unit; `working`: the steps to it, of which the last ends in the answer; `check`: the
+    answer computed another way; `within`: the relative error that is right, besides rounding."""
+
+    text: str
+    answer: Callable[[Any], Number]
+    working: Sequence[str]
+    check: Number | None = None
+    within: float = 0.0
+
+
+def question(
+    id: str, *, task: str | Sequence[str], unit: str = "", minutes: float = 1.0, section: str = ""
+) -> Callable[[Callable[[Random], Ask]], Callable[[Random], Ask]]:
+    """Marks a generator of number questions. `task`: whose code answers, and whose misconceptions
+    are recognised; of several, the first. `section`: of the lab's page, where to read."""
+    if unit not in _UNITS:
+        raise ValueError(f"question {id}: the unit {unit!r} is not one of {', '.join(_UNITS)}")
+    tasks = (task,) if isinstance(task, str) else tuple(task)
+
+    def mark(function: Callable[[Random], Ask]) -> Callable[[Random], Ask]:
+        setattr(function, _QUESTION, (id, tasks, unit, minutes, section))
+        return function
+
+    return mark
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a deck holds: one question of a lab, by a name that stays."""
+
+    lab: str
+    kind: Kind
+    id: str
+    minutes: float
+    topic: str = ""
+    tasks: tuple[str, ...] = ()
+    unit: str = ""
+    section: str = ""
+    heading: str = ""
+    points: tuple[str, ...] = ()
+    hint: str = ""
+    make: Callable[[Random], Ask] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.lab}/{self.kind}/{self.id}"
+
+
+@dataclass(frozen=True)
+class FigureVerdict:
+    """What a typed figure is worth, and the sentences to show. `misconception`: the known wrong
+    answer that computes this figure, as `task/name`."""
+
+    is_right: bool
+    sentences: tuple[str, ...] = ()
+    misconception: str = ""
+
+
+class Bank:
+    """All questions of one lab."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self._modules: dict[tuple[str, str], ModuleType] = {}
+
+    @cached_property
+    def suite(self) -> Suite:
+        return load_suite(self.lab)
+
+    @cached_property
+    def cards(self) -> list[Card]:
+        return [*self._numbers(), *spoken(self.lab)]
+
+    def card(self, name: str) -> Card:
+        for card in self.cards:
+            if card.name == name:
+                return card
+        raise LabError(f"{self.lab.id} has no question {name}.")
+
+    def _numbers(self) -> Iterator[Card]:
+        path = self.lab.suite / "questions.py"
+        if not path.is_file():
+            return
+        with self.suite.given.visible():
+            module = self.suite.imported("questions")
+        seen: set[str] = set()
+        for function in list(vars(module).values()):
+            marked = getattr(function, _QUESTION, None)
+            if marked is None:
+                continue
+            id, tasks, unit, minutes, section = marked
+            if id in seen:
+                raise LabError(f"{path}: a second question is called {id}.")
+            seen.add(id)
+            for task in tasks:
+                self.lab.task(task)
+            hint = " ".join((function.__doc__ or "").split())
+            yield Card(
+                self.lab.id, "number", id, minutes, self.lab.topic, tasks, unit, section,
+                hint=hint, make=function,
+            )  # fmt: skip
+
+    def ask(self, card: Card, seed: int) -> Ask:
+        """The question with figures drawn by that seed."""
+        if card.make is None:
+            raise LabError(f"{card.name} draws no figures.")
+        with self.suite.given.visible():
+            return card.make(Random(f"{card.name} {seed}"))
+
+    def answer(self, card: Card, ask: Ask) -> Fraction:
+        """The reference's figure."""
+        return as_fraction(ask.answer(self._code(card, None)))
+
+    def judge(self, card: Card, ask: Ask, said: Figure) -> FigureVerdict:
+        """What a figure is worth; for a wrong one, the misconceptions that compute it."""
+        right = self.answer(card, ask)
+        if is_right(said, right, ask.within):
+            return FigureVerdict(True)
+        found = [wrong for wrong in self.wrong_figures(card, ask) if said.covers(wrong[0])]
+        exact = [wrong for wrong in found if wrong[0] == said.value] or found
+        if exact:
+            wrong = exact[0][1]
+            return FigureVerdict(False, (wrong.sentence,), f"{wrong.task}/{wrong.name}")
+        return FigureVerdict(False, tuple(_slips(said, right, card.unit)))
+
+    def wrong_figures(self, card: Card, ask: Ask) -> Iterator[tuple[Fraction, Misconception]]:
+        """What each misconception of the card's tasks computes on this input, where that is another
+        figure than the reference's and is one at all."""
+        right = self.answer(card, ask)
+        for task in card.tasks:
+            for wrong in self.suite.misconceptions_of(task):
+                try:
+                    figure = as_fraction(ask.answer(self._code(card, wrong)))
+                except Exception:
+                    continue  # such code gives no figure for this input
+                if figure != right:
+                    yield figure, wrong
+
+    def _code(self, card: Card, wrong: Misconception | None) -> ModuleType:
+        """The lab's file that answers, as the reference has it or as a misconception changes it."""
+        file = wrong.file if wrong else self.lab.task(card.tasks[0]).file
+        key = (file, f"{wrong.task}/{wrong.name}" if wrong else "")
+        if key not in self._modules:
+            path = self.lab.solution / file
+            text = path.read_text(encoding="utf-8")
+            self._modules[key] = self._loaded(path, wrong.text(text) if wrong else text, key[1])
+        return self._modules[key]
+
+    def _loaded(self, path: Path, text: str, name: str) -> ModuleType:
+        # a dataclass looks its module up by name
+        name = f"infralens_questions_{self.lab.id}_{path.stem}_{re.sub(r'[^A-Za-z0-9]', '_', name)}"
+        module = ModuleType(name)
+        module.__file__ = str(path)
+        sys.modules[name] = module
+        with self.suite.given.visible():
+            exec(compile(text, str(path), "exec"), vars(module))  # the kit's own text
+        return module
+
+
+def spoken(lab: Lab) -> Iterator[Card]:
+    """A card for each heading of *How to say it out loud*, with its key points."""
+    path = lab.exercise / "README.md"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise LabError(f"{path} cannot be read: {error.strerror}.") from None
+    for part in text.partition(_SECTION)[2].partition("\n## ")[0].split("\n### ")[1:]:
+        heading, _, body = part.partition("\n")
+        points = [
+            " ".join(point.partition("\n\n")[0].split())
+            for point in re.split(r"^- \[ \] ", body, flags=re.MULTILINE)[1:]
+        ]
+        heading = heading.strip().strip('"')
+        id = re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-")[:60]
+        yield Card(
+            lab.id, "say", id, 2.0, lab.topic, section="How to say it out loud", heading=heading,
+            points=tuple(points),
+        )  # fmt: skip
+
+
+def as_fraction(value: Any) -> Fraction:
+    """A figure of code as an exact number; raises ValueError for what is not one."""
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
+        raise ValueError(f"{type(value).__name__} is not a figure")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is not a figure")
+    return Fraction(value)
+
+
+FEWEST_DIGITS = 2
+
+
+def is_right(said: Figure, right: Fraction, within: float) -> bool:
+    """Whether a figure is the right one: exactly, within the question's tolerance, or rounded to
+    two digits or more of the right one's."""
+    gap = abs(said.value - right)
+    if gap == 0 or gap <= abs(right) * Fraction(within):
+        return True
+    return said.digits >= FEWEST_DIGITS and said.covers(right)
+
+
+def _slips(said: Figure, right: Fraction, unit: str) -> Iterator[str]:
+    """What is known of a wrong figure from its ratio to the right one alone."""
+    if not right or not said.value:
+        return
+    ratio = said.value / right
+    if ratio < 0:
+        yield "The sign is the other way round."
+        return
+
+    def near(factor: Fraction) -> bool:
+        rounded = min(Fraction(1, 100), max(Fraction(1, 1000), said.half / abs(said.value)))
+        return abs(ratio / factor - 1) <= rounded
+
+    if unit.startswith("bytes"):
+        for power, (binary, decimal) in enumerate((("KiB", "KB"), ("MiB", "MB"), ("GiB", "GB")), 1):
+            factor = Fraction(1024, 1000) ** power
+            for one, right_in, not_in in ((factor, decimal, binary), (1 / factor, binary, decimal)):
+                if near(one):
+                    size = f"1 {binary} is {float(factor):.3f} {decimal}"
+                    yield f"The digits are right in {right_in} and not in {not_in}: {size}."
+                    return
+        if near(Fraction(8)) or near(Fraction(1, 8)):
+            yield "That is off by a factor of 8: bits are not bytes."
+            return
+    for factor, word in ((Fraction(2), "twice"), (Fraction(1, 2), "half")):
+        if near(factor):
+            yield f"That is {word} of it: count what comes in pairs again."
+            return
+    for power in (1, 2, 3, 4):
+        for factor in (Fraction(1000) ** power, Fraction(1, 1000) ** power):
+            if near(factor):
+                size = f"{1000**power:,}"
+                yield f"The digits are right, and the size is off by a factor of {size}."
+                return

@@ -1,0 +1,277 @@
+"""Lab 01: questions of an interview with figures that can be done on paper."""
+
+from types_lab01 import ModelConfig
+
+from grader.suite.questions import Ask, question
+
+SHAPES = {
+    "a Llama-3-8B": (32, 4096, 32, 8, 128, 14_336, 128_256),
+    "a Llama-3-70B": (80, 8192, 64, 8, 128, 28_672, 128_256),
+    "a Mistral-7B": (32, 4096, 32, 8, 128, 14_336, 32_000),
+    "a Qwen2.5-32B": (64, 5120, 40, 8, 128, 27_648, 152_064),
+    "a Llama-2-7B": (32, 4096, 32, 32, 128, 11_008, 32_000),
+    "a Llama-2-13B": (40, 5120, 40, 40, 128, 13_824, 32_000),
+}
+
+
+def _model(rng):
+    name = rng.choice(sorted(SHAPES))
+    layers, hidden, heads, kv, width, ffn, vocab = SHAPES[name]
+    return name, ModelConfig("llama", vocab, hidden, layers, heads, kv, width, ffn)
+
+
+def _kv_sentence(name, config):
+    return (
+        f"{name[0].upper()}{name[1:]} has {config.num_hidden_layers} layers, "
+        f"{config.num_attention_heads} query heads and {config.num_key_value_heads} key/value "
+        f"heads of {config.head_dim}"
+    )
+
+
+@question("kv_of_a_token", task="kv_bytes_per_token", unit="bytes", section="Line by line")
+def kv_of_a_token(rng):
+    """Two caches, layers, key/value heads, width of a head, bytes: multiply from left to right."""
+    name, config = _model(rng)
+    size, dtype = rng.choice([(2, "bf16"), (1, "fp8")])
+    L, kv, D = config.num_hidden_layers, config.num_key_value_heads, config.head_dim
+    return Ask(
+        f"{_kv_sentence(name, config)}. Its cache is in {dtype}. How many bytes does one more "
+        "token add to it?",
+        lambda code: code.kv_bytes_per_token(config, size),
+        working=[
+            "K and V, in each layer, of each key/value head:",
+            f"2 x {L} x {kv} x {D} x {size} bytes = {2 * L * kv * D * size:,} bytes",
+        ],
+        check=2 * L * kv * D * size,
+    )
+
+
+@question("kv_of_a_deployment", task=("kv_cache_bytes", "kv_bytes_per_token"), unit="bytes")
+def kv_of_a_deployment(rng):
+    """Bytes of a token first, then tokens of all sequences."""
+    name, config = _model(rng)
+    batch, seq = rng.choice([8, 16, 32, 64]), rng.choice([2048, 4096, 8192])
+    L, kv, D = config.num_hidden_layers, config.num_key_value_heads, config.head_dim
+    token = 2 * L * kv * D * 2
+    return Ask(
+        f"{_kv_sentence(name, config)}. {batch} sequences of {seq:,} tokens are in its bf16 cache. "
+        "How large is the cache?",
+        lambda code: code.kv_cache_bytes(config, batch, seq),
+        working=[
+            f"a token: 2 x {L} x {kv} x {D} x 2 bytes = {token:,} bytes",
+            f"tokens: {batch} x {seq:,} = {batch * seq:,}",
+            f"{token:,} x {batch * seq:,} = {token * batch * seq:,} bytes, "
+            f"{token * batch * seq / 2**30:g} GiB",
+        ],
+        check=token * batch * seq,
+    )
+
+
+@question("kv_with_windows", task="kv_cache_bytes", unit="bytes", minutes=1.5)
+def kv_with_windows(rng):
+    """A layer with a window stops growing; the others do not."""
+    layers = rng.choice([24, 32, 48])
+    window, seq = rng.choice([(1024, 8192), (4096, 16_384), (512, 4096)])
+    config = ModelConfig(
+        "gemma", 32_000, 4096, layers, 16, 8, 128, 14_336,
+        sliding_window=window, layer_types=("sliding_attention", "full_attention") * (layers // 2),
+    )  # fmt: skip
+    long = sum(config.window(layer) is None for layer in range(layers))
+    short = layers - long
+    one = 2 * 8 * 128 * 2
+    return Ask(
+        f"A model has {layers} layers with 8 key/value heads of 128, in bf16. In {short} of them a "
+        f"token sees the last {window:,} tokens only. How many bytes of cache does one sequence of "
+        f"{seq:,} tokens need?",
+        lambda code: code.kv_cache_bytes(config, 1, seq),
+        working=[
+            f"a token in one layer: 2 x 8 x 128 x 2 bytes = {one:,} bytes",
+            f"{long} layers keep {seq:,} tokens, {short} keep {window:,}: "
+            f"{long * seq + short * window:,} in all",
+            f"{one:,} x {long * seq + short * window:,} = "
+            f"{one * (long * seq + short * window):,} bytes",
+        ],
+        check=one * (long * seq + short * window),
+    )
+
+
+RECIPES = {
+    "fp32": ("everything in float32, with Adam", (4, 4, 8)),
+    "bf16_mixed": (
+        "bf16 weights and gradients, and an Adam with a float32 master copy and float32 moments",
+        (2, 2, 12),
+    ),
+    "bf16_fp32grads": (
+        "bf16 weights, gradients kept in float32 (Megatron-LM), and an Adam with a float32 master "
+        "copy and float32 moments",
+        (2, 4, 12),
+    ),
+    "bf16_pure": ("torch.optim.AdamW on bf16 parameters, nothing kept in float32", (2, 2, 4)),
+}
+
+
+@question("states_of_training", task="training_state_bytes", unit="bytes", section="Read first")
+def states_of_training(rng):
+    """Weights, gradients, optimizer: bytes a parameter, then parameters."""
+    recipe = rng.choice(sorted(RECIPES))
+    said, (weights, gradients, optimizer) = RECIPES[recipe]
+    billions = rng.choice([1, 3, 7, 8, 13, 30, 70])
+    each = weights + gradients + optimizer
+    return Ask(
+        f"A model of {billions} billion parameters is trained with {said}. How many bytes do "
+        "weights, gradients and optimizer states take, without activations?",
+        lambda code: code.training_state_bytes(billions * 10**9, recipe).total,
+        working=[
+            f"weights {weights}, gradients {gradients}, optimizer {optimizer}: {each} bytes a "
+            "parameter",
+            f"{each} x {billions} billion = {each * billions} GB",
+        ],
+        check=each * billions * 10**9,
+    )
+
+
+@question("optimizer_of_training", task="training_state_bytes", unit="bytes")
+def optimizer_of_training(rng):
+    """The largest line of the ledger, and the first that is sharded."""
+    billions = rng.choice([3, 7, 8, 13, 30, 70])
+    return Ask(
+        f"{billions} billion bf16 parameters are trained by an Adam that holds a float32 master "
+        "copy of the weights and two float32 moments. How many bytes does the optimizer hold?",
+        lambda code: code.training_state_bytes(billions * 10**9, "bf16_mixed").optimizer,
+        working=[
+            "master copy 4, first moment 4, second moment 4: 12 bytes a parameter",
+            f"12 x {billions} billion = {12 * billions} GB",
+        ],
+        check=12 * billions * 10**9,
+    )
+
+
+@question("layer_of_attention", task="attention_params", minutes=1.5)
+def layer_of_attention(rng):
+    """Queries and output are as wide as all query heads, keys and values as all key/value heads."""
+    hidden, heads, width = rng.choice([(4096, 32, 128), (2048, 16, 128), (1024, 16, 64)])
+    kv = rng.choice([2, 4, 8])
+    config = ModelConfig("llama", 32_000, hidden, 1, heads, kv, width, 4 * hidden)
+    q, k = hidden * heads * width, hidden * kv * width
+    return Ask(
+        f"One attention layer: hidden size {hidden:,}, {heads} query heads and {kv} key/value "
+        f"heads of {width}, no biases. How many parameters do its four matrices have?",
+        lambda code: code.attention_params(config),
+        working=[
+            f"queries and output: 2 x {hidden:,} x {heads * width:,} = {2 * q:,}",
+            f"keys and values: 2 x {hidden:,} x {kv * width:,} = {2 * k:,}",
+            f"{2 * q:,} + {2 * k:,} = {2 * (q + k):,}",
+        ],
+        check=2 * (q + k),
+    )
+
+
+@question("layer_of_mlp", task="ffn_params")
+def layer_of_mlp(rng):
+    """A gated MLP has three matrices, a plain one two."""
+    gated = rng.random() < 0.7
+    hidden, ffn = rng.choice([(4096, 14_336), (4096, 11_008), (2048, 8192), (1024, 4096)])
+    config = ModelConfig("llama", 32_000, hidden, 1, 16, 16, 64, ffn, gated_mlp=gated)
+    count, kind = (3, "gated (SwiGLU)") if gated else (2, "plain (GELU)")
+    return Ask(
+        f"A {kind} MLP has hidden size {hidden:,} and inner width {ffn:,}, no biases. How many "
+        "parameters does it have?",
+        lambda code: code.ffn_params(config),
+        working=[
+            "gate, up and down: three matrices" if gated else "up and down: two matrices",
+            f"{count} x {hidden:,} x {ffn:,} = {count * hidden * ffn:,}",
+        ],
+        check=count * hidden * ffn,
+    )
+
+
+@question("experts_of_a_token", task="ffn_params", minutes=1.5)
+def experts_of_a_token(rng):
+    """All experts are held; a few are used."""
+    experts, used = rng.choice([(8, 2), (64, 6), (128, 8)])
+    hidden, width = rng.choice([(4096, 14_336), (2048, 1408), (4096, 1536)])
+    active = rng.random() < 0.5
+    config = ModelConfig(
+        "mixtral", 32_000, hidden, 1, 32, 8, 128, width,
+        num_experts=experts, num_experts_per_tok=used, moe_intermediate_size=width,
+    )  # fmt: skip
+    counted = used if active else experts
+    total = counted * 3 * hidden * width + hidden * experts
+    what = "does one token use" if active else "does the layer hold"
+    return Ask(
+        f"A layer has {experts} gated experts (SwiGLU) of hidden size {hidden:,} and inner width "
+        f"{width:,}, and a router matrix; a token goes to {used} of them. How many parameters "
+        f"{what}, router included?",
+        lambda code: code.ffn_params(config, 0, active),
+        working=[
+            f"an expert: 3 x {hidden:,} x {width:,} = {3 * hidden * width:,}",
+            f"the router, for every token: {hidden:,} x {experts} = {hidden * experts:,}",
+            f"{counted} x {3 * hidden * width:,} + {hidden * experts:,} = {total:,}",
+        ],
+        check=total,
+    )
+
+
+@question("activations_of_a_layer", task="activation_bytes", unit="bytes", minutes=2)
+def activations_of_a_layer(rng):
+    """s b h (34 + 5 a s / h), and which of the two parts is the larger."""
+    seq, hidden, heads = rng.choice([(2048, 4096, 32), (4096, 4096, 32), (2048, 12_288, 96)])
+    config = ModelConfig("gpt2", 50_257, hidden, 1, heads, heads, hidden // heads, 4 * hidden)
+    linear, square = 34 * seq * hidden, 5 * heads * seq * seq
+    return Ask(
+        f"One GPT layer in 16-bit: hidden size {hidden:,}, {heads} heads, one sequence of {seq:,} "
+        "tokens, dropout, scores kept in full. How many bytes does autograd keep for its backward?",
+        lambda code: code.activation_bytes(config, 1, seq),
+        working=[
+            f"34 s b h = 34 x {seq:,} x {hidden:,} = {linear:,}",
+            f"5 a s^2 b = 5 x {heads} x {seq:,}^2 = {square:,}",
+            f"{linear:,} + {square:,} = {linear + square:,} bytes",
+        ],
+        check=linear + square,
+    )
+
+
+@question("batch_that_fits", task="max_batch", minutes=2)
+def batch_that_fits(rng):
+    """What the weights leave, over the cache of one sequence."""
+    name, config = rng.choice(list(_fitting()))
+    seq = rng.choice([2048, 4096, 8192])
+    gib = 80
+    return Ask(
+        f"{_kv_sentence(name, config)}; hidden size {config.hidden_size:,}, gated MLPs of "
+        f"{config.intermediate_size:,}, {config.vocab_size:,} words, a head of its own. Weights "
+        f"and cache are in bf16. A card has {gib} GiB for weights, cache and float32 logits of the "
+        f"last position. How many sequences of {seq:,} tokens fit?",
+        lambda code: code.max_batch(config, gib * 2**30, seq),
+        working=(found := _batch_working(config, seq, gib))[0],
+        check=found[1],
+        within=0.03,
+    )
+
+
+def _fitting():
+    for name in ("a Llama-3-8B", "a Mistral-7B", "a Llama-2-7B"):
+        layers, hidden, heads, kv, width, ffn, vocab = SHAPES[name]
+        yield name, ModelConfig("llama", vocab, hidden, layers, heads, kv, width, ffn)
+
+
+def _batch_working(config, seq, gib):
+    L, h, kv, D = (
+        config.num_hidden_layers,
+        config.hidden_size,
+        config.num_key_value_heads,
+        config.head_dim,
+    )
+    layer = 2 * h * (config.num_attention_heads + kv) * D + 3 * h * config.intermediate_size
+    params = L * (layer + 2 * h) + 2 * config.vocab_size * h + h
+    one = 2 * L * kv * D * 2 * seq + 4 * config.vocab_size
+    fits = (gib * 2**30 - 2 * params) // one
+    return (
+        [
+            f"weights: {params / 1e9:.2f} billion x 2 bytes = {2 * params / 2**30:.1f} GiB",
+            f"a sequence: {2 * L * kv * D * 2:,} bytes a token x {seq:,} = "
+            f"{2 * L * kv * D * 2 * seq / 2**30:.2f} GiB, and its logits",
+            f"({gib} - {2 * params / 2**30:.1f}) / {one / 2**30:.3f}, rounded down: {fits}",
+        ],
+        fits,
+    )

@@ -1,0 +1,162 @@
+"""Lab 08: questions of an interview with figures that can be done on paper."""
+
+from grader.suite.questions import Ask, question
+
+# recipe: what is said of it, bytes a parameter
+RECIPES = {
+    "fp32": ("everything in float32, with Adam", (4, 4, 8)),
+    "bf16_mixed": (
+        "bf16 weights and gradients, Adam with a float32 master copy and two float32 moments",
+        (2, 2, 12),
+    ),
+    "bf16_fp32grads": (
+        "bf16 weights, float32 gradients, Adam with a float32 master copy and two float32 moments",
+        (2, 4, 12),
+    ),
+}
+STAGES = {
+    0: "plain DDP",
+    1: "ZeRO stage 1",
+    2: "ZeRO stage 2",
+    3: "ZeRO stage 3 (FSDP)",
+}
+
+
+def _share(parts, stage, N):
+    """Working and bytes a parameter of one rank."""
+    names = ("weights", "gradients", "optimizer")
+    sharded = (stage >= 3, stage >= 2, stage >= 1)
+    rows = [
+        f"{name} {size}/{N}" if cut else f"{name} {size}"
+        for name, size, cut in zip(names, parts, sharded, strict=True)
+    ]
+    return " + ".join(rows), sum(
+        size / N if cut else size for size, cut in zip(parts, sharded, strict=True)
+    )
+
+
+def _states(id, stages, minutes, section=""):
+    def ask(rng):
+        """What is sharded is divided by the ranks, the rest is not."""
+        stage, recipe = rng.choice(stages), rng.choice(sorted(RECIPES))
+        said, parts = RECIPES[recipe]
+        billions, N = rng.choice([1, 8, 16, 64]), rng.choice([4, 8, 16, 64])
+        P = billions * 10**9
+        row, each = _share(parts, stage, N)
+        return Ask(
+            f"{billions} billion parameters are trained on {N} GPUs with {STAGES[stage]}: {said}. "
+            "How many bytes of model states does one GPU hold?",
+            lambda code: code.state_bytes(P, N, stage, recipe)["total"],
+            working=[
+                f"bytes a parameter: {row} = {each:g}",
+                f"{each:g} x {billions} billion = {each * billions:g} GB",
+            ],
+            check=each * P,
+        )
+
+    return question(id, task="state_bytes", unit="bytes", minutes=minutes, section=section)(ask)
+
+
+states_of_ddp = _states("states_of_ddp", (0,), 1)
+states_of_stage_1 = _states("states_of_stage_1", (1,), 1.5)
+states_of_stage_2 = _states("states_of_stage_2", (2,), 1.5)
+states_of_stage_3 = _states("states_of_stage_3", (3,), 1, "Read first")
+
+
+@question("gradients_of_a_rank", task="state_bytes", unit="bytes")
+def gradients_of_a_rank(rng):
+    """Stage 1 shards the optimizer and nothing else."""
+    stage, N = rng.choice([1, 2]), rng.choice([8, 16, 64])
+    billions = rng.choice([8, 16, 64])
+    each = 2 if stage == 1 else 2 / N
+    return Ask(
+        f"{billions} billion bf16 parameters with bf16 gradients on {N} GPUs under "
+        f"{STAGES[stage]}. How many bytes of gradients does one GPU hold at the end of backward?",
+        lambda code: code.state_bytes(billions * 10**9, N, stage, "bf16_mixed")["grad"],
+        working=[
+            f"stage {stage} {'shards' if stage == 2 else 'does not shard'} gradients: {each:g} "
+            "bytes a parameter",
+            f"{each:g} x {billions} billion = {each * billions:g} GB",
+        ],
+        check=each * billions * 10**9,
+    )
+
+
+@question("padding_of_a_flat_buffer", task="state_bytes", unit="bytes", minutes=1.5)
+def padding_of_a_flat_buffer(rng):
+    """Every rank holds the same number of elements, the last one too."""
+    N = rng.choice([3, 7, 8, 12])
+    P = rng.choice([10, 20, 50, 100])
+    each = -(-P // N)
+    return Ask(
+        f"A flat buffer of {P} float32 parameters is cut into equal slices for {N} ranks (ZeRO "
+        "stage 3, float32, Adam). How many bytes of parameters does one rank hold?",
+        lambda code: code.state_bytes(P, N, 3, "fp32")["param"],
+        working=[
+            f"padded at the end until {N} divides it: {each} elements a rank",
+            f"{each} x 4 bytes = {4 * each} bytes",
+        ],
+        check=4 * each,
+    )
+
+
+@question("rows_of_a_chunk", task="dim0_shard", minutes=1)
+def rows_of_a_chunk(rng):
+    """Chunks have ceil(rows / N) rows until they are used up."""
+    rows, N = rng.choice([(10, 4), (100, 8), (9, 4), (17, 8), (5, 4)])
+    rank = rng.randrange(N)
+    each = -(-rows // N)
+    held = min(each, max(0, rows - rank * each))
+    return Ask(
+        f"FSDP2 (fully_shard) cuts a parameter of ({rows}, 64) along its first dimension for {N} "
+        f"ranks, as torch.chunk does. How many rows does rank {rank} hold?",
+        lambda code: code.dim0_shard((rows, 64), N, rank)[0],
+        working=[
+            f"a chunk: ceil({rows} / {N}) = {each} rows",
+            f"before rank {rank}: {min(rows, rank * each)} rows; left: "
+            f"{max(0, rows - rank * each)}, so it holds {held}",
+        ],
+        check=held,
+    )
+
+
+@question("slices_of_a_parameter", task="flat_partition", minutes=2)
+def slices_of_a_parameter(rng):
+    """A parameter may lie in several ranks' slices."""
+    N = rng.choice([2, 4])
+    numels = [rng.choice([3, 6, 10]), rng.choice([8, 12, 20]), rng.choice([2, 5])]
+    each = -(-sum(numels) // N)
+    first, last = numels[0], numels[0] + numels[1] - 1
+    ranks = last // each - first // each + 1
+    return Ask(
+        f"Parameters of {numels[0]}, {numels[1]} and {numels[2]} elements are laid end to end and "
+        f"cut into equal slices for {N} ranks. On how many ranks does the second parameter lie?",
+        lambda code: len({s.rank for s in code.flat_partition(numels, N) if s.param == 1}),
+        working=[
+            f"a slice: ceil({sum(numels)} / {N}) = {each} elements",
+            f"the second parameter has places {first} to {last}: slices {first // each} to "
+            f"{last // each}, so {ranks}",
+        ],
+        check=ranks,
+    )
+
+
+@question("gpus_that_are_needed", task="state_bytes", minutes=2)
+def gpus_that_are_needed(rng):
+    """Divide what one GPU may hold into all states; then round up."""
+    billions, room = rng.choice([(70, 60), (30, 40), (13, 20), (8, 16)])
+    needed = -(-16 * billions // room)
+    return Ask(
+        f"{billions} billion parameters in bf16 with Adam (2 + 2 + 12 bytes) under ZeRO stage 3. A "
+        f"GPU has {room} GB left for model states. How many GPUs does it take at least?",
+        lambda code: next(
+            N
+            for N in range(1, 4096)
+            if code.state_bytes(billions * 10**9, N, 3, "bf16_mixed")["total"] <= room * 10**9
+        ),
+        working=[
+            f"all states: 16 x {billions} billion = {16 * billions:,} GB",
+            f"{16 * billions:,} / {room} = {16 * billions / room:.2f}, rounded up: {needed}",
+        ],
+        check=needed,
+    )
