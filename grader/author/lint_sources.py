@@ -29,6 +29,9 @@ _FORMER_SECTIONS = (
     *("Additional intuition", "Further reading", "Tasks", "Run it"),
 )
 _FEWEST_POINTS = 3
+# What measures in the process of student code.
+_WITNESSES = ("grader.meters", "grader.kernels", "grader.ranks")
+_FEWEST_ATTACKS = 4
 
 
 def static_faults(lab: Lab) -> Iterator[str]:
@@ -42,6 +45,7 @@ def static_faults(lab: Lab) -> Iterator[str]:
     yield from _forbidden(lab)
     yield from _suite_sources(lab)
     yield from _names_of_misconceptions(lab)
+    yield from _attacks(lab)
     for task in lab.tasks:
         if task.id in RESERVED:
             yield f"task `{task.id}`: that name belongs to the `student` proxy; choose another."
@@ -190,6 +194,42 @@ def _suite_sources(lab: Lab) -> Iterator[str]:
     for name, allowed in _SENT.items():
         if (lab.suite / name).is_file():
             yield from _imports(lab, name, allowed)
+
+
+def _attacks(lab: Lab) -> Iterator[str]:
+    """A lab with a figure that is witnessed beside student code has attacks on that figure, where
+    the kit has its own tests."""
+    probes, folder = lab.suite / "probes.py", lab.root / "tests" / "grader" / "attacks"
+    if not (probes.is_file() and folder.is_dir()):
+        return
+    imported = [
+        name
+        for node in ast.walk(_tree(lab, probes))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in _names(node)
+    ]
+    if not any(name.startswith(_WITNESSES) for name in imported):
+        return
+    path = folder / f"{lab.id}.py"
+    number = 0
+    for node in _tree(lab, path).body if path.is_file() else ():
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == "ATTACKS" for target in node.targets
+        ):
+            number = len(node.value.elts) if isinstance(node.value, ast.List) else 0
+    if number < _FEWEST_ATTACKS:
+        yield (
+            f"tests/{lab.id}/probes.py opens a meter beside student code, and "
+            f"{path.relative_to(lab.root)} has {number} attacks in ATTACKS on what it measures; "
+            f"give {_FEWEST_ATTACKS} at least."
+        )
+
+
+def _names(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """The dotted names that an import gives, as in `grader.meters`."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [f"{node.module}.{alias.name}" for alias in node.names]
 
 
 def _imports(lab: Lab, name: str, allowed: tuple[str, ...]) -> Iterator[str]:

@@ -10,6 +10,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -223,9 +224,11 @@ def held(root: Any) -> Iterator[Any]:
         seen.add(id(item))
         kept.append(item)
         if isinstance(item, dict):
-            waiting += item.values()
+            waiting.extend(item.values())
+        elif isinstance(item, numpy.ndarray):
+            waiting.extend(item.flat if item.dtype == object else ())
         elif isinstance(item, Iterable) and hasattr(item, "__len__"):
-            waiting += item
+            waiting.extend(item)
         names = [n for kind in type(item).__mro__ for n in getattr(kind, "__slots__", ())]
         waiting += [getattr(item, name, None) for name in names if not name.startswith("__")]
         waiting += vars(item).values() if hasattr(item, "__dict__") else ()

@@ -69,6 +69,12 @@ def test_no_value_is_read_on_the_way(student, rng, share):
         "keep norm and factor tensors, and bound the factor with clamp",
         what="values of tensors that Python read",
     )
+    expect.equal(
+        student.probe.clip_without_values([(3, 4), (5,)], 0.5),
+        (),
+        because="what reads no value also clips tensors that have none (device meta)",
+        what="shape of the norm",
+    )
 
 
 @task("clip_grad_norm", holds=("iterable", "left_out"))

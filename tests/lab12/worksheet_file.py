@@ -24,6 +24,7 @@ TOP = ("design", "plan", "claims", "why")
 SIZES = ("tp", "pp", "cp", "dp", "micro")
 OPTIONAL = ("ep", "etp", "vpp", "zero", "shard")
 PLAN = (*SIZES, *OPTIONAL, "sp", "recompute", "gbs")
+MOST = 10**12  # of any number here: beyond it Python's floats end before its integers
 CLAIMS = ("peak_gb", "bubble", "exposed", "exposed_s")
 AXES = ("tp", "cp", "ep", "pp", "dp")
 OTHER_NAMES = {
@@ -200,6 +201,11 @@ def _design(name: str, block: Block) -> Design:
     for key in CLAIMS:
         if key not in claims:
             raise block.fault("claims", f"{name}: claims have no {key}", f"no {key}")
+    for place, rows in (("plan", plan), ("claims", claims)):
+        for key, value in rows.items():
+            if type(value) is int and abs(value) > MOST:
+                text = f"{key} is larger than {MOST:,}, and counts nothing of 64 GPUs"
+                raise block.fault(f"{place}.{key}", text, f"type {key}")
     for key, value in plan.items():
         place = f"plan.{key}"
         if key == "sp":

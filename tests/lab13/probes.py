@@ -378,7 +378,10 @@ class Link:
     """Movers between fast memory and bytes of NumPy's, and a record of what they were asked.
 
     A tensor that is in slow memory has a storage of size zero. `moves` holds (direction, name,
-    bytes, bytes of all tensors in fast memory afterwards)."""
+    bytes, bytes of all tensors in fast memory afterwards). Without a dict of its own: code that is
+    given a mover can put no other function in the place of one of these."""
+
+    __slots__ = ("held", "moves", "names", "tensors")
 
     def __init__(self, names):
         self.names = {id(tensor): name for tensor, name in names.items()}
@@ -415,6 +418,8 @@ class Link:
 
 class ChangingLink(Link):
     """A link of modules whose forwards put new tensors into the place of old ones."""
+
+    __slots__ = ("modules",)
 
     def __init__(self, modules):
         super().__init__({})

@@ -112,13 +112,14 @@ def program(source: Source) -> Path:
             folder,
             COMPILER_SECONDS,
         )
+        expanded = _expanded(source, found, flags, folder)
         call = [found.path, "-c", "kernel.s", "-o", "kernel.o"]
         _run(source.name, call, folder, COMPILER_SECONDS)
         _link(source.name, found, folder)
         assembly = (folder / "kernel.s").read_text(encoding="utf-8", errors="replace")
-        lines = sorted(
-            {int(match[1]) for match in _PROMOTED.finditer(said)} | _doubles(assembly, said)
-        )
+        promoted = {int(match[1]) for match in _PROMOTED.finditer(said)}
+        named = {line for line, text in expanded if _IN_DOUBLE.search(text)}
+        lines = sorted(promoted | named | _doubles(assembly, said))
         with (folder / "program").open("ab") as file:  # a loader ignores what stands at the end
             file.write(f"{_PROMOTIONS}{' '.join(map(str, lines))}".encode())
         _keep(folder / "program", path)
@@ -133,6 +134,46 @@ _PROMOTED = re.compile(
 )
 
 
+_MARKER = re.compile(r'# (\d+) "(.*?)"')
+# What takes the instruments out of a function, in whatever way a macro spells it.
+_HIDES = re.compile(
+    r"\b(\w*(?:no_sanitize|no_instrument|no_profile|disable_sanitizer)\w*|(?:__)?asm(?:__)?)\b"
+    r"|(?:\[|<:)\s*(?:\[|<:)\s*(using\b|[A-Za-z_]\w*\s*::)"
+)
+# Doubles by the names of functions: their bits, and what adds them without an operator.
+_IN_DOUBLE = re.compile(
+    r"\b__(?:d(?:add|sub|mul|div|rcp|sqrt)_r\w|fma_r\w|longlong_as_double|hiloint2double"
+    r"|float2double\w*)\s*\("
+)
+
+
+def _expanded(
+    source: Source, found: Compiler, flags: tuple[str, ...], folder: Path
+) -> list[tuple[int, str]]:
+    """The learner's lines as the compiler sees them, macros expanded, with their numbers. Raises
+    CompileError for what hides accesses from the counters."""
+    call = [found.path, *flags, "-I", str(_RUNTIME), "-E", "kernel.cpp", "-o", "kernel.ii"]
+    _run(source.name, call, folder, COMPILER_SECONDS)
+    lines, number, own = list[tuple[int, str]](), 0, False
+    for row in (folder / "kernel.ii").read_text(encoding="utf-8", errors="replace").splitlines():
+        if marker := _MARKER.match(row):
+            number, own = int(marker[1]), marker[2] == LEARNERS
+            continue
+        if own:
+            lines.append((number, row))
+        number += 1
+    code = "\n".join(row for _, row in lines)
+    code = re.sub(r'"(?:\\.|[^"\\\n])*"', '""', code)
+    if match := _HIDES.search(code):
+        line = lines[code.count("\n", 0, match.start())][0]
+        word = (match[1] or match[2]).strip()
+        raise CompileError(
+            f"{source.name}:{line}: `{word}`: an attribute or instruction of the host's compiler, "
+            "which would hide what it does from the counters: leave it out."
+        )
+    return lines
+
+
 _PASSED = re.compile(
     rf"{re.escape(LEARNERS)}:(\d+):\d+: warning: implicit conversion .* when passing"
 )
@@ -142,6 +183,11 @@ _DOUBLE = re.compile(
     r"\s+(?:fcvt\s+d\d+,\s*s|f(?:add|sub|mul|div|sqrt|n?madd|n?msub)\s+d)"
     if platform.machine() in ("aarch64", "arm64")
     else r"\s+(?:cvtss2sd|(?:add|sub|mul|div|sqrt)[sp]d|f(?:ld|st|add|sub|mul|div)\w*)\s"
+)
+# Wider and decimal types: functions of the compiler's library compute in them.
+_SOFT = re.compile(
+    r"\s+(?:call|callq|bl|jmp)\s+__(?:(?:add|sub|mul|div|neg|extend|trunc|float|fix|pow)\w*[tx]f\d?"
+    r"|bid_\w+|dpd_\w+)\b"
 )
 
 
@@ -154,7 +200,7 @@ def _doubles(assembly: str, said: str) -> set[int]:
     for row in assembly.splitlines():
         if place := _LOC.match(row):
             line = int(place[2]) if place[1] in own else 0
-        elif line and _DOUBLE.match(row):
+        elif line and (_DOUBLE.match(row) or _SOFT.match(row)):
             found.add(line)
         elif file := _FILE.match(row):
             own.add(file[1])

@@ -13,6 +13,7 @@ import select
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from grader.kernels.cuda.symbolize import report_of
 from grader.kernels.findings import KernelFinding
 from grader.kernels.report import Report
 from grader.kernels.sentences import FindingKind
+from grader.meters.evidence import refuse_students
 
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -127,8 +129,10 @@ class Module:
         0 runs blocks, warps and lanes in their order, another one shuffles blocks and warps.
         `max_steps`: basic blocks that one thread may run, `max_total_steps`: all threads together.
         `device="gpu"` gives values only. A fault of the kernel is a finding in `report.errors`;
-        raises LaunchError for wrong arguments of this call.
+        raises LaunchError for wrong arguments of this call, and MeasurementDisturbed where student
+        code makes it: the counts are for the kit to read.
         """
+        refuse_students(sys._getframe(1))
         kernel = self._kernel(name)
         if device not in ("cpu", "gpu"):
             raise LaunchError(f'device is {device!r}: give "cpu" or "gpu"')
@@ -178,7 +182,8 @@ _REFUSED: dict[tuple[str, str], Exception] = {}
 def compile(path: Path | str, name: str | None = None) -> Module:
     """The module of a `.cu` file; the same bytes are compiled, or refused, once. Raises
     `Unsupported` for code that is not supported, `CompileError` with the compiler's own text,
-    OSError."""
+    OSError; MeasurementDisturbed where student code calls it."""
+    refuse_students(sys._getframe(1))
     text = Path(path).read_bytes().decode("utf-8", "replace")
     key = (name or Path(path).name, text)
     if refused := _REFUSED.get(key):

@@ -253,10 +253,10 @@ REFUSED = (
         "`register`", r"\bregister\b", "C++17 has no such word: leave it out, as nvcc asks for"
     ),
     RefusedWord(
-        "`__attribute__`, `__builtin_` functions of g++, `#pragma GCC`",
+        "`__attribute__`, `[[gnu::...]]`, `__builtin_` functions of g++, `#pragma GCC`",
         r"\b__attribute__\b|\b__builtin_(?!expect\b|assume\b|assume_aligned\b)\w+"
         r'|\b_Pragma\b(?!\s*\(\s*"unroll(?: \d+)?"\s*\))'
-        rf"|{_LINE}(?:line\b|pragma[ \t]+GCC\b|\d)",
+        rf"|{_LINE}(?:line\b|pragma[ \t]+(?:GCC|clang)\b|\d)|\[\[\s*(?:using\b|\w+\s*::)",
         _COMPILER,
     ),
     RefusedWord("`#pragma omp`", rf"{_LINE}pragma[ \t]+omp\b", _COMPILER),

@@ -39,6 +39,34 @@ def softmax(x):
     out.numpy()[:] = right(x)
     return out
 """
+_BY_ADDRESS = """
+def softmax(x):
+    out = copied(x, torch.empty(x.shape, dtype=x.dtype))
+    p = right(x)
+    ctypes.memmove(out.data_ptr(), p.ctypes.data, p.nbytes)
+    return out
+"""
+_SECOND_VIEW = """
+def softmax(x):
+    held = np.empty(tuple(x.shape), dtype=x.numpy().dtype)
+    out = copied(x, torch.from_numpy(held))
+    held[:] = right(x)
+    return out
+"""
+_OLDER_THREAD = """
+from concurrent.futures import ThreadPoolExecutor
+_pool = ThreadPoolExecutor(1)
+_pool.submit(int).result()
+def softmax(x):
+    p = _pool.submit(torch.softmax, x, -1).result()
+    return copied(p, torch.empty(x.shape, dtype=x.dtype))
+"""
+_BACKWARD = """
+def softmax_backward(p, dp):
+    a, b = p.float().numpy(), dp.float().numpy()
+    dx = np.ascontiguousarray(a * (b - (a * b).sum(-1, keepdims=True)))
+    return copied(torch.from_numpy(dx), torch.empty(p.shape, dtype=p.dtype))
+"""
 _WRITTEN = r"elements are what a kernel stored, expected all"
 _SOURCES = r"whose bytes come from elsewhere, expected 0"
 # Tests of the values alone, or of counts that a copy has as well.
@@ -60,5 +88,36 @@ ATTACKS = [
         _COPY + _AFTER,
         mark=_WRITTEN,
         passes=_VALUES,
+    ),
+    LabAttack(
+        "memory-written-by-its-address",
+        "softmax",
+        "the kernel copies x, then bytes are moved to where the result lies",
+        _COPY + _BY_ADDRESS,
+        mark=_WRITTEN,
+        passes=_VALUES,
+    ),
+    LabAttack(
+        "a-result-with-a-second-view",
+        "softmax",
+        "the kernel writes into NumPy's array, which NumPy then writes anew",
+        _COPY + _SECOND_VIEW,
+        mark=_WRITTEN,
+        passes=_VALUES,
+    ),
+    LabAttack(
+        "torch-in-an-older-thread",
+        "softmax",
+        "torch.softmax in a thread that began at import, and a kernel that copies",
+        _COPY + _OLDER_THREAD,
+        mark=_SOURCES,
+        passes=_VALUES,
+    ),
+    LabAttack(
+        "numpy-goes-back",
+        "softmax_backward",
+        "NumPy computes the gradient, the kernel copies it from there",
+        _COPY + _BACKWARD,
+        mark=r"elements loaded",
     ),
 ]

@@ -331,6 +331,17 @@ def _no_clauses(kit: Path) -> None:
     (kit / CLAUSES).unlink()
 
 
+def _figures_without_attacks(kit: Path) -> None:
+    (kit / "tests" / "grader" / "attacks").mkdir(parents=True)
+    (kit / "tests" / LAB / "probes.py").write_text("from grader import meters\n")
+
+
+def _too_few_attacks(kit: Path) -> None:
+    _figures_without_attacks(kit)
+    attacks = kit / "tests" / "grader" / "attacks" / f"{LAB}.py"
+    attacks.write_text("ATTACKS = [one(), two(), three()]\n")
+
+
 FAULTS: dict[Callable[[Path], None], str] = {
     _page_without_a_section: "lacks the sections ['Mental model']",
     _no_page: "README.md is missing",
@@ -386,6 +397,9 @@ FAULTS: dict[Callable[[Path], None], str] = {
     _clauses_of_no_task: "clauses.toml: lab90 has no task",
     _clause_that_is_a_number: 'under [running_mean] stand lines `id = "words of the contract"`',
     _clauses_that_are_not_toml: "clauses.toml: Invalid value (at line",
+    _figures_without_attacks: "tests/lab90/probes.py opens a meter beside student code, and "
+    "tests/grader/attacks/lab90.py has 0 attacks",
+    _too_few_attacks: "tests/grader/attacks/lab90.py has 3 attacks in ATTACKS on what it measures",
     _no_clauses: "holds clauses, but tests/lab90/clauses.toml is missing",
     _misconception_that_is_not_python: "other makes of running_mean.py what is not Python",
 }

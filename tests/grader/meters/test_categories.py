@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
@@ -533,3 +534,20 @@ def test_attacks_are_noticed(attack: Any, words: str) -> None:
         attack(model, loss)
     with pytest.raises(MeasurementDisturbed):
         _ = taken.peak
+
+
+def test_an_optimizer_may_hold_arrays_of_numpy() -> None:
+    """An array in an optimizer is not asked to add itself to a list of tensors; one of objects is
+    searched for them."""
+    parameters = [nn.Parameter(torch.ones(4))]
+
+    class Holder:
+        def __init__(self) -> None:
+            self.first = parameters[0]
+            self.indices = [numpy.arange(5), numpy.ones((), dtype=numpy.float32)]
+            self.inside = numpy.array([None, torch.zeros(3)], dtype=object)
+
+    made: list[Holder] = []
+    with meters.bytes_by_kind(parameters, made) as m:
+        made.append(Holder())
+    assert m.alive["optimizer"] == 3 * F32
