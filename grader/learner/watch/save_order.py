@@ -116,19 +116,33 @@ def _regions(ids: Sequence[str], rows: Sequence[str]) -> list[tuple[str, int, in
     return [(task_id, place, end) for (place, task_id), end in zip(found, ends, strict=True)]
 
 
+SLOW_S = 0.02
+
+
 def ordered(
-    suite: Suite, first: Iterable[str], last: Mapping[str, str], only: Collection[str] = ()
+    suite: Suite,
+    first: Iterable[str],
+    last: Mapping[str, str],
+    only: Collection[str] = (),
+    took: Mapping[str, float] | None = None,
 ) -> list[Case]:
-    """The cases of a round: those of the tasks `first` before those of all others, and of each task
-    those that did not pass last time (`last`: status by case id) before its others. `only`: of
-    these tasks alone."""
+    """The cases of a round: those of the tasks `first` before those of all others; of each task
+    those that took longer than `SLOW_S` last (`took`: seconds by case id), so that a first verdict
+    is there at once; and of either those that did not pass last time (`last`: status by case id)
+    before the others. `only`: of these tasks alone."""
+    seconds = took or {}
     tasks = [task.id for task in suite.lab.tasks if not only or task.id in only]
     ahead = [task_id for task_id in first if task_id in tasks]
     found: list[Case] = []
     for task_id in dict.fromkeys([*ahead, *tasks]):
         cases = suite.cases_of(task_id)
-        failing = [case for case in cases if _failed(last.get(case.id))]
-        found += [*failing, *(case for case in cases if case not in failing)]
+        found += sorted(
+            cases,
+            key=lambda case: (
+                seconds.get(case.id, 0.0) > SLOW_S,
+                not _failed(last.get(case.id)),
+            ),
+        )
     return found
 
 

@@ -63,6 +63,7 @@ class _Round:
     at: Case | None = None
     printed: int = 0
     deaths: int = 0
+    case_began: float = field(default_factory=time.perf_counter)
     began: float = field(default_factory=time.perf_counter)
 
 
@@ -77,6 +78,7 @@ class WarmProcess:
         self.suite: Suite | None = None
         self.texts: dict[str, str] = {}
         self.statuses: dict[str, str] = {}
+        self.took: dict[str, float] = {}  # seconds of a case, the last time that it ran whole
         self.round: _Round | None = None
         self.to_import: list[str] = []
         self.selector = selectors.DefaultSelector()
@@ -153,7 +155,7 @@ class WarmProcess:
     def _begin(self, number: int, only: list[str], first: list[str]) -> None:
         assert self.suite is not None
         touched, changed = self._look()
-        cases = save_order.ordered(self.suite, [*touched, *first], self.statuses, only)
+        cases = save_order.ordered(self.suite, [*touched, *first], self.statuses, only, self.took)
         self.round = _Round(number, cases)
         self.say({"event": "begin", "number": number, "touched": touched, "changed": changed})
         self._start_child()
@@ -260,7 +262,9 @@ class WarmProcess:
                 (case for case in self.round.left if case.id == event["case"]), None
             )
             self.round.printed = 0
+            self.round.case_began = time.perf_counter()
         elif kind == "row":
+            self.took[event["row"]["case"]] = time.perf_counter() - self.round.case_began
             self._read_output(child)
             self._note_row(event["row"])
         elif kind == "end":

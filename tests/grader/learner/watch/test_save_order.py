@@ -106,3 +106,17 @@ def test_the_order_is_touched_first_and_what_failed_before_the_rest(lab: Lab) ->
     assert sorted(case.id for case in found) == sorted(case.id for case in suite.cases)
     only = save_order.ordered(suite, ["merge"], last, only=["io_model"])
     assert {case.test.task for case in only} == {"io_model"}
+
+
+def test_of_a_task_the_slow_cases_come_last(lab: Lab) -> None:
+    suite = load_suite(lab)
+    cases = suite.cases_of("merge")
+    last = {case.id: "passed" for case in suite.cases} | {
+        cases[0].id: "failed",
+        cases[2].id: "failed",
+    }
+    took = dict.fromkeys((case.id for case in suite.cases), 0.001)
+    took |= {cases[0].id: 0.4, cases[1].id: 0.5}
+    found = save_order.ordered(suite, ["merge"], last, took=took)[: len(cases)]
+    assert found[0] == cases[2], "failed before, and quick"
+    assert found[-2:] == [cases[0], cases[1]], "slow ones: what failed before its other"
