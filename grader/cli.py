@@ -136,7 +136,7 @@ def drill(
     if export is not None:
         from grader.learner.interview import export as exports
 
-        count = exports.write(drills.banks(find_root(), topic, lab), export)
+        count = exports.write(drills.banks(find_root(), topic, lab), export, typer.echo)
         typer.echo(f"{count} cards are in {export}.")
         return
     raise typer.Exit(drills.run(find_root(), lab, topic, minutes, plain, typer.echo))

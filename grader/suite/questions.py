@@ -27,12 +27,14 @@ from typing import Any, Literal
 
 from grader.errors import LabError
 from grader.lab.manifest import Lab
+from grader.suite import bug_questions
+from grader.suite.bug_questions import BugAsk, BugQuestions
 from grader.suite.model import Suite, load_suite
 from grader.suite.quantities import Figure
 from grader.suite.splice import Misconception
 
 Number = int | float | Fraction
-Kind = Literal["number", "say"]
+Kind = Literal["number", "bug", "say"]
 _QUESTION = "__infralens_question__"
 _UNITS = ("", "bytes", "s", "FLOPs", "bytes/s")
 _SECTION = "\n## How to say it out loud\n"
@@ -112,7 +114,7 @@ class Bank:
 
     @cached_property
     def cards(self) -> list[Card]:
-        return [*self._numbers(), *spoken(self.lab)]
+        return [*self._numbers(), *self._bugs(), *spoken(self.lab)]
 
     def card(self, name: str) -> Card:
         for card in self.cards:
@@ -142,6 +144,23 @@ class Bank:
                 self.lab.id, "number", id, minutes, self.lab.topic, tasks, unit, section,
                 hint=hint, make=function,
             )  # fmt: skip
+
+    def _bugs(self) -> Iterator[Card]:
+        for task, name in bug_questions.listed(self.lab):
+            yield Card(
+                self.lab.id, "bug", f"{task}/{name}", 1.5, self.lab.topic, (task,),
+                section="Common misunderstandings",
+            )  # fmt: skip
+
+    @cached_property
+    def _bug_questions(self) -> BugQuestions:
+        return BugQuestions(self.suite)
+
+    def bug(self, card: Card, seed: int) -> BugAsk:
+        """The code and the sentences of a bug question. Raises LabError where it cannot be asked on
+        this machine."""
+        task, _, name = card.id.partition("/")
+        return self._bug_questions.ask(task, name, seed)
 
     def ask(self, card: Card, seed: int) -> Ask:
         """The question with figures drawn by that seed."""

@@ -7,6 +7,8 @@ points, and the candidate ticks them.
 
 from __future__ import annotations
 
+import itertools
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -76,15 +78,23 @@ def choose(
 
 
 def _in_turns(rows: Sequence[Chosen]) -> Iterator[Chosen]:
-    """One of each lab and kind after the other."""
-    queues: dict[tuple[str, str], list[Chosen]] = {}
+    """One of each kind after the other, and of each kind the labs in turns."""
+    kinds: dict[str, dict[str, list[Chosen]]] = {}
     for one in rows:
-        queues.setdefault((one.card.kind, one.card.lab), []).append(one)
+        kinds.setdefault(one.card.kind, {}).setdefault(one.card.lab, []).append(one)
+    queues = {kind: _labs_in_turns(labs) for kind, labs in kinds.items()}
     while queues:
-        for key in sorted(queues):
-            yield queues[key].pop(0)
-            if not queues[key]:
-                del queues[key]
+        for kind in list(queues):
+            one_of_it = next(queues[kind], None)
+            if one_of_it is None:
+                del queues[kind]
+            else:
+                yield one_of_it
+
+
+def _labs_in_turns(labs: dict[str, list[Chosen]]) -> Iterator[Chosen]:
+    for row in itertools.zip_longest(*labs.values()):
+        yield from (one for one in row if one is not None)
 
 
 def missed_tasks(root: Path) -> list[str]:
@@ -139,20 +149,22 @@ class Drill:
 
     def _ask(self, number: int, count: int, one: Chosen) -> None:
         card = one.card
-        what = "to say aloud" if card.kind == "say" else _expected(card.unit)
+        what = _WHAT.get(card.kind) or _expected(card.unit)
         kind = "again" if one.memory else "new"
         head = f"{number} of {count}   {card.lab}   {what}, about {card.minutes:g} min ({kind})"
         self._say("")
         self._say(self._painted(head, "dim"))
         if card.kind == "say":
             self._aloud(card)
+        elif card.kind == "bug":
+            self._bug(card, one.bank)
         else:
             self._figure(card, one.bank)
 
     def _figure(self, card: Card, bank: Bank) -> None:
         seed = self.store.asked(card.name)
         ask = bank.ask(card, seed)
-        self._say(ask.text)
+        self._say(_wrapped(ask.text))
         began = self._clock()
         hinted = False
         while True:
@@ -185,9 +197,44 @@ class Drill:
             head = "" if said is None else "No. "
             self._say(self._painted(f"{head}It is {answer}.", "red"))
             for sentence in verdict.sentences if verdict else ():
-                self._say(sentence)
+                self._say(_wrapped(sentence))
             self._work(ask)
             self.missed.append(_passage(card))
+
+    def _bug(self, card: Card, bank: Bank) -> None:
+        seed = self.store.asked(card.name)
+        try:
+            ask = bank.bug(card, seed)
+        except LabError as error:
+            self._say(f"{error} The next one.")
+            return
+        self._say(f"{ask.task.title}. What is wrong with this code?")
+        self._say("")
+        for row in ask.code.split("\n"):
+            self._say(f"    {row}")
+        self._say("")
+        for number, option in enumerate(ask.options, start=1):
+            self._say(_wrapped(f"{number}. {option}", "  ", 3))
+        began = self._clock()
+        while True:
+            typed = self._read("> ").strip().rstrip(".)")
+            if typed in ("q", "quit", "exit"):
+                raise Ended
+            if typed == "?" or (typed.isdecimal() and 1 <= int(typed) <= len(ask.options)):
+                break
+            self._say(f"Type a number from 1 to {len(ask.options)}; or ? if you do not know.")
+        seconds = self._clock() - began
+        is_right = typed == str(ask.right + 1)
+        rating = self._rating(card, is_right, seconds, hinted=False)
+        self._keep(card, seed, typed, is_right, seconds, rating, "")
+        if is_right:
+            self._say(self._painted("Right.", "green"))
+            return
+        head = "It is" if typed == "?" else "No, it is"
+        said = self._painted(f"{head} {ask.right + 1}.", "red")
+        self._say(said)
+        self._say(_wrapped(ask.options[ask.right]))
+        self.missed.append(f"{_passage(card)} (task {ask.task.id})")
 
     def _work(self, ask: Ask) -> None:
         for step in ask.working:
@@ -201,7 +248,7 @@ class Drill:
             raise Ended
         seconds = self._clock() - began
         for number, point in enumerate(card.points, start=1):
-            self._say(f"    {number}. {point}")
+            self._say(_wrapped(f"{number}. {point}", "    ", 3))
         missed = self._numbers(len(card.points))
         share = 1 - len(missed) / max(1, len(card.points))
         rating = Rating.Again if share < 0.5 else Rating.Hard if share < 1 else Rating.Good
@@ -239,6 +286,17 @@ class Drill:
 
     def _painted(self, text: str, colour: str) -> str:
         return paint.painted(text, colour, self._colours)
+
+
+_WHAT = {"say": "to say aloud", "bug": "a number from 1 to 5"}
+
+
+def _wrapped(text: str, indent: str = "", more: int = 0) -> str:
+    """A paragraph as wide as the terminal; `more`: what its further lines are indented besides."""
+    return textwrap.fill(
+        text, paint.width(), initial_indent=indent, subsequent_indent=indent + " " * more,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def _expected(unit: str) -> str:

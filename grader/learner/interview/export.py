@@ -10,14 +10,15 @@ import csv
 import hashlib
 import html
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from grader import durable
 from grader.errors import LabError
 from grader.learner.interview.drill import shown
-from grader.suite.questions import Bank
+from grader.suite.questions import Bank, Card
 
 DRAWS = 3
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
@@ -41,6 +42,9 @@ def sheets(banks: Sequence[Bank]) -> Iterator[PaperCard]:
                 points = "\n".join(f"- {point}" for point in card.points)
                 yield PaperCard(card.name, f'Say it aloud: "{card.heading}"', points, tags)
                 continue
+            if card.kind == "bug":
+                yield from _bug(bank, card, tags)
+                continue
             for seed in range(DRAWS):
                 ask = bank.ask(card, seed)
                 answer = shown(bank.answer(card, ask), card.unit)
@@ -48,21 +52,49 @@ def sheets(banks: Sequence[Bank]) -> Iterator[PaperCard]:
                 yield PaperCard(f"{card.name}/{seed}", ask.text, back, tags)
 
 
-def write(banks: Sequence[Bank], path: Path) -> int:
-    """Write a deck by the ending of its name, `.csv` or `.apkg`; how many cards it has. Raises
-    LabError for another ending, a folder that is not there, and where genanki is missing."""
+def _bug(bank: Bank, card: Card, tags: tuple[str, ...]) -> Iterator[PaperCard]:
+    try:
+        ask = bank.bug(card, 0)
+    except LabError:
+        return  # it cannot be asked on this machine
+    options = "\n".join(f"{number}. {text}" for number, text in enumerate(ask.options, start=1))
+    front = f"{ask.task.title}. What is wrong with this code?\n\n{ask.code}\n\n{options}"
+    yield PaperCard(card.name, front, f"{ask.right + 1}. {ask.options[ask.right]}", tags)
+
+
+def write(banks: Sequence[Bank], path: Path, say: Callable[[str], None]) -> int:
+    """Write a deck by the ending of its name, `.csv` or `.apkg`; how many cards it has. `say` gets
+    a line for each lab, since finding the options of its bugs takes a while. Raises LabError for
+    another ending, a folder that is not there, and where genanki is missing."""
     if path.suffix not in (".csv", ".apkg"):
         raise LabError(f"{path.name}: a deck's name ends in .csv or .apkg.")
     if not path.resolve().parent.is_dir():
         raise LabError(f"{path.parent} is not a folder: make it, or name another.")
-    rows = list(sheets(banks))
+    if path.suffix == ".apkg":
+        _genanki()
+    rows: list[PaperCard] = []
+    for bank in banks:
+        found = list(sheets([bank]))
+        say(f"{bank.lab.id}: {len(found)} cards")
+        rows += found
     try:
-        _write_anki(rows, path) if path.suffix == ".apkg" else durable.write_atomically(
-            path, _csv(rows)
-        )
+        if path.suffix == ".apkg":
+            _write_anki(rows, path)
+        else:
+            durable.write_atomically(path, _csv(rows))
     except OSError as error:
         raise LabError(f"{path} cannot be written: {error.strerror}.") from None
     return len(rows)
+
+
+def _genanki() -> Any:
+    try:
+        import genanki
+    except ImportError:
+        raise LabError(
+            "Anki's format needs genanki: pip install -e '.[anki]'; or write a .csv."
+        ) from None
+    return genanki
 
 
 def _csv(rows: Sequence[PaperCard]) -> str:
@@ -76,12 +108,7 @@ def _csv(rows: Sequence[PaperCard]) -> str:
 
 
 def _write_anki(rows: Sequence[PaperCard], path: Path) -> None:
-    try:
-        import genanki
-    except ImportError:
-        raise LabError(
-            "Anki's format needs genanki: pip install -e '.[anki]'; or write a .csv."
-        ) from None
+    genanki = _genanki()
     model = genanki.Model(
         _number("model"),
         "InfraLens Labs",

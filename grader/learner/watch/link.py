@@ -12,9 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from grader import readable
 from grader.lab.manifest import Lab
 
 STOP_SECONDS = 2.0
+_NOTHING_SAID = "it said nothing"
 _READ = 1 << 16
 _STILL = 3
 """Ends of the warm process without a round between them, after which it is not started again."""
@@ -142,12 +144,14 @@ class Link:
             return [{"event": "fault", "text": f"the kit's process does not start: {said}"}]
         self.start()
         how = "your code ended the kit's process" if during else "the kit's process ended"
+        if said != _NOTHING_SAID:  # a fault of the kit's own, which the learner cannot mend
+            how = f"the kit's process ended ({readable.line(said, 200)})"
         return [{"event": "lost", "text": f"{how}; it was started again"}]
 
     def _last_words(self) -> str:
         self._said.seek(0)
         lines = self._said.read()[-2000:].decode("utf-8", "replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else _NOTHING_SAID
 
     def close(self) -> None:
         """End the process, and the round that it serves."""

@@ -112,8 +112,8 @@ def _regions(ids: Sequence[str], rows: Sequence[str]) -> list[tuple[str, int, in
         if place is not None:
             found.append((place, task_id))
     found.sort()
-    ends = [place for place, _ in found[1:]] + [len(rows)]
-    return [(task_id, place, end) for (place, task_id), end in zip(found, ends, strict=True)]
+    ends = [*(place for place, _ in found), len(rows)][1:]
+    return [(task_id, place, end) for (place, task_id), end in zip(found, ends, strict=False)]
 
 
 SLOW_S = 0.02

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import termios
 import time
+import zipfile
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +27,7 @@ from grader.lab.manifest import load_lab
 from grader.learner.interview import drill, export
 from grader.learner.interview.drill import Chosen, Drill, choose, shown
 from grader.learner.interview.store import FILE, CardAnswer, Store, is_due
+from grader.suite import bug_questions
 from grader.suite.questions import Bank
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -99,17 +101,11 @@ def test_a_right_figure_is_kept_and_comes_back_later(store: Store, bank: Bank) -
 def test_a_misconception_gets_its_sentence_and_the_working(store: Store, bank: Bank) -> None:
     card = bank.card(f"lab01/{KV}")
     ask = bank.ask(card, 0)
-    figure, wrong = next(
-        (value, each)
-        for value, each in bank.wrong_figures(card, ask)
-        if each.name == "one_cache_instead_of_two" or value * 2 == bank.answer(card, ask)
-    )
+    figure = bank.answer(card, ask) / 2  # one cache in the place of two
+    told = {wrong.sentence for value, wrong in bank.wrong_figures(card, ask) if value == figure}
     seen = drilled(store, named(bank, KV), f"{int(figure)}")
-    assert wrong.sentence in seen.text or any(
-        each.sentence in seen.text
-        for value, each in bank.wrong_figures(card, ask)
-        if value == figure
-    )
+    text = " ".join(seen.text.split())
+    assert any(sentence in text for sentence in told)
     assert ask.working[-1] in seen.text
     assert "To read: exercises/lab01/README.md" in seen.text
     (row,) = store.answers()
@@ -131,6 +127,36 @@ def test_not_knowing_shows_the_way(store: Store, bank: Bank) -> None:
     assert "It is " in seen.text
     assert "No. " not in seen.text
     assert next(store.answers())["rating"] == Rating.Again
+
+
+BUG = "bug/block_hashes/begins_at_zero"
+
+
+def test_a_bug_is_found_or_not(store: Store) -> None:
+    bank = Bank(load_lab(ROOT, "lab10"))
+    card = bank.card(f"lab10/{BUG}")
+    ask = bank.bug(card, 0)
+    chosen = [Chosen(card, bank, None)]
+    seen = drilled(store, chosen, "9", "soon", f"{ask.right + 1}")
+    assert "Type a number from 1 to 5" in seen.text
+    assert "What is wrong with this code?" in seen.text
+    assert "def block_hashes" in seen.text
+    assert "Right." in seen.lines
+    again = bank.bug(card, 1)
+    wrong = drilled(store, chosen, f"{(again.right + 1) % len(again.options) + 1}")
+    assert f"No, it is {again.right + 1}." in wrong.text
+    assert "(task block_hashes)" in wrong.lines[-1]
+    assert [row["is_right"] for row in store.answers()] == [1, 0]
+
+
+def test_a_bug_that_cannot_be_asked_costs_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = Bank(load_lab(ROOT, "lab10"))
+    monkeypatch.setattr("grader.suite.bug_questions.BugQuestions.others", lambda *_: [])
+    seen = drilled(store, [Chosen(bank.card(f"lab10/{BUG}"), bank, None)])
+    assert "no other mistake behaves differently here. The next one." in seen.text
+    assert list(store.answers()) == []
 
 
 def test_key_points_are_ticked(store: Store, bank: Bank) -> None:
@@ -197,7 +223,8 @@ def test_a_day_has_so_many_new_cards(store: Store) -> None:
     banks = drill.banks(ROOT)
     cards = choose(banks, store, START)
     assert len(cards) == drill.NEW_A_DAY
-    assert len({one.card.lab for one in cards}) >= 8
+    assert len({one.card.lab for one in cards}) >= 7
+    assert {one.card.kind for one in cards} == {"number", "bug", "say"}
     for one in cards[:15]:
         store.note(answer(one.card.name), START)
     again = choose(banks, store, START)
@@ -353,10 +380,10 @@ def kit(tmp_path: Path) -> Path:
 def test_the_command(kit: Path) -> None:
     done = infralens("drill", "lab10", "--minutes", "5", typed="?\nq\n", cwd=kit)
     assert done.returncode == 0, done.stderr
-    assert "0 due, 14 new, 5 minutes" in done.stdout
+    assert "0 due, 20 new, 5 minutes" in done.stdout
     assert "0 of 1 right." in done.stdout
     again = infralens("drill", "lab10", typed="", cwd=kit)
-    assert "1 due, 13 new" in again.stdout
+    assert "1 due, 19 new" in again.stdout
 
 
 @pytest.mark.parametrize(
@@ -405,7 +432,8 @@ def test_ctrl_c_in_a_terminal(kit: Path) -> None:
 
     until(b"> ")
     os.write(parent, b"?\n")
-    until(b"Enter for the key points")
+    until(b"2 of 20")
+    until(b"\n> ")
     os.write(parent, b"\x03")
     until(b"1 right.", key=b"\x03")
     assert process.wait(30) == 0
@@ -414,22 +442,32 @@ def test_ctrl_c_in_a_terminal(kit: Path) -> None:
     assert b"Traceback" not in text
 
 
-def test_a_deck_as_csv(kit: Path) -> None:
-    done = infralens("drill", "lab01", "--export", "deck.csv", cwd=kit)
-    assert done.returncode == 0, done.stderr
-    with (kit / "deck.csv").open(newline="", encoding="utf-8") as file:
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> Bank:
+    """Lab 12's bank with five of its bugs."""
+    rows = list(bug_questions.listed(load_lab(ROOT, "lab12")))[::40]
+    monkeypatch.setattr(bug_questions, "listed", lambda lab: rows)
+    return Bank(load_lab(ROOT, "lab12"))
+
+
+def test_a_deck_as_csv(short: Bank, tmp_path: Path) -> None:
+    said: list[str] = []
+    count = export.write([short], tmp_path / "deck.csv", said.append)
+    with (tmp_path / "deck.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert f"{len(rows)} cards are in deck.csv." in done.stdout
-    assert len(rows) == export.DRAWS * 10 + 4
+    assert len(rows) == count
+    assert said == [f"lab12: {count} cards"]
+    bugs = [row for row in rows if " bug " in row["tags"]]
+    assert len(bugs) == 5
+    assert len(rows) - len(bugs) == export.DRAWS * 8 + 7
     assert all(row["front"] and row["back"] for row in rows)
     assert not any(cell.startswith(("=", "+", "@")) for row in rows for cell in row.values())
 
 
-def test_a_deck_for_anki(kit: Path) -> None:
+def test_a_deck_for_anki(short: Bank, tmp_path: Path) -> None:
     pytest.importorskip("genanki")
-    done = infralens("drill", "lab01", "--export", "deck.apkg", cwd=kit)
-    assert done.returncode == 0, done.stderr
-    import zipfile
-
-    with zipfile.ZipFile(kit / "deck.apkg") as archive:
+    path = tmp_path / "deck.apkg"
+    export.write([short], path, lambda line: None)
+    with zipfile.ZipFile(path) as archive:
         assert "collection.anki2" in archive.namelist()
+    assert [each.name for each in tmp_path.iterdir()] == ["deck.apkg"]

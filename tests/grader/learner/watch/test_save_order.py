@@ -120,3 +120,13 @@ def test_of_a_task_the_slow_cases_come_last(lab: Lab) -> None:
     found = save_order.ordered(suite, ["merge"], last, took=took)[: len(cases)]
     assert found[0] == cases[2], "failed before, and quick"
     assert found[-2:] == [cases[0], cases[1]], "slow ones: what failed before its other"
+
+
+@pytest.mark.parametrize("text", ["", "nothing of any task\n", "\n\n"])
+def test_a_file_in_which_no_task_is_named_any_more(text: str) -> None:
+    lab = load_lab(HERE, "lab11")
+    name = "quantization_comparison_plan.md"
+    before = (lab.solution / name).read_text(encoding="utf-8")
+    tasks = [task.id for task in lab.tasks_of(name)]
+    assert save_order.touched(lab, name, before, text) == tasks
+    assert save_order.touched(lab, name, text, before) == tasks

@@ -1,0 +1,123 @@
+"""What is wrong with this code? Every misconception of every lab, and what is shown of it."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from grader.errors import LabError
+from grader.lab.manifest import lab_ids, load_lab
+from grader.suite.bug_questions import (
+    NOTHING,
+    BugQuestions,
+    _reads_alike,
+    _told,
+    listed,
+    shown_code,
+)
+from grader.suite.model import load_suite
+from grader.suite.run import seed_of
+
+ROOT = Path(__file__).resolve().parents[3]
+LABS = lab_ids(ROOT)
+WITH_CODE = [lab for lab in LABS if any(listed(load_lab(ROOT, lab)))]
+EVERY = 211  # a sample of the questions is asked: each runs a few misconceptions
+SAMPLE = [
+    (lab, task, name)
+    for at, (lab, task, name) in enumerate(
+        (lab, task, name) for lab in WITH_CODE for task, name in listed(load_lab(ROOT, lab))
+    )
+    if at % EVERY == 0
+]
+
+
+@cache
+def questions(lab: str) -> BugQuestions:
+    return BugQuestions(load_suite(load_lab(ROOT, lab)))
+
+
+def test_how_many_there_are() -> None:
+    assert len(WITH_CODE) >= 11
+    assert sum(1 for lab in WITH_CODE for _ in listed(load_lab(ROOT, lab))) >= 2000
+
+
+@pytest.mark.parametrize("lab", WITH_CODE)
+def test_what_is_listed_is_what_the_suite_has(lab: str) -> None:
+    suite = questions(lab).suite
+    found = list(listed(suite.lab))
+    for task in {task for task, _ in found}:
+        names = [wrong.name for wrong in suite.misconceptions_of(task)]
+        assert [name for each, name in found if each == task] == names, task
+
+
+@pytest.mark.parametrize("lab", WITH_CODE)
+def test_the_code_shown_holds_the_mistake_and_no_comment(lab: str) -> None:
+    suite = questions(lab).suite
+    shown = 0
+    for task in suite.lab.tasks:
+        for wrong in suite.misconceptions_of(task.id)[::10]:
+            if Path(wrong.file).suffix not in (".py", ".cu"):
+                continue
+            reference = (suite.lab.solution / wrong.file).read_text(encoding="utf-8")
+            changed = wrong.text(reference)
+            code = shown_code(task, reference, changed, changed)
+            right = shown_code(task, reference, changed, reference)
+            assert code.strip(), f"{task.name}/{wrong.name} shows nothing"
+            assert code != right, f"{task.name}/{wrong.name} shows the reference"
+            assert '"""' not in code
+            assert "SOLUTION" not in code
+            assert wrong.sentence not in code
+            shown += 1
+    assert shown
+
+
+@pytest.mark.parametrize(("lab", "task", "name"), SAMPLE)
+def test_a_question_has_one_right_sentence_and_others_that_behave_differently(
+    lab: str, task: str, name: str
+) -> None:
+    asked = questions(lab)
+    ask = asked.ask(task, name, seed=0)
+    (right,) = [wrong for wrong in asked.suite.misconceptions_of(task) if wrong.name == name]
+    rows = {wrong.sentence: wrong for wrong in asked.suite.misconceptions_of(task)}
+    assert ask.options[ask.right] == right.sentence
+    assert ask.options[-1] == NOTHING
+    assert len(set(ask.options)) == len(ask.options) >= 3
+    for option in ask.options[:-1]:
+        if option == right.sentence:
+            continue
+        assert not _reads_alike(option, right.sentence)
+        assert any(
+            _told(asked.replays.outcome(rows[option], case, seed_of(case)))
+            != _told(asked.replays.outcome(right, case, seed_of(case)))
+            for case in asked.suite.cases_of(task)
+            if case.test.scored
+        ), option
+
+
+def test_now_and_then_nothing_is_wrong() -> None:
+    asked = questions("lab10")
+    task, name = "block_hashes", "begins_at_zero"
+    rows = [asked.ask(task, name, seed) for seed in range(40)]
+    right = [row for row in rows if row.options[row.right] == NOTHING]
+    assert 0 < len(right) < 20
+    assert rows[0].options[rows[0].right] != NOTHING, "the first time there is something to find"
+    assert right[0].code != rows[0].code
+
+
+def test_options_come_in_any_place_and_the_same_seed_asks_the_same() -> None:
+    asked = questions("lab10")
+    rows = [asked.ask("metrics", name, 1) for _, name in _of("lab10", "metrics")[:20]]
+    assert len({row.right for row in rows}) >= 3
+    assert asked.ask("metrics", _of("lab10", "metrics")[0][1], 1) == rows[0]
+
+
+def _of(lab: str, task: str) -> list[tuple[str, str]]:
+    return [row for row in listed(load_lab(ROOT, lab)) if row[0] == task]
+
+
+@pytest.mark.parametrize(("task", "name"), [("metrics", "nobody"), ("nothing", "nobody")])
+def test_a_misconception_that_there_is_not(task: str, name: str) -> None:
+    with pytest.raises(LabError, match=r"nobody|nothing"):
+        questions("lab10").ask(task, name, 0)
