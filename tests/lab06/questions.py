@@ -1,0 +1,172 @@
+"""Lab 06: questions of an interview with figures that can be done on paper."""
+
+from grader.suite.questions import Ask, question
+
+
+def _matrix(rng):
+    """Rows, columns and bytes an element; for paper."""
+    M, N = rng.choice([(1024, 1024), (2048, 1024), (4096, 2048), (16_384, 2048)])
+    return M, N, *rng.choice([(4, "float32"), (2, "float16")])
+
+
+def _five(M, N):
+    """What five kernels read and write, in elements."""
+    return 5 * M * N + 2 * M, 3 * M * N + 2 * M
+
+
+_KERNELS = (
+    "in five kernels, one after another: the maximum of each row, x - maximum, exp, the sum of each "
+    "row, the quotient; each reads its operands from memory and writes its result there"
+)
+
+
+@question("fused_bytes", task="traffic", unit="bytes", section="Read first")
+def fused_bytes(rng):
+    """One kernel reads its input once and writes its output once."""
+    M, N, size, dtype = _matrix(rng)
+    total = 2 * M * N * size
+    return Ask(
+        f"A softmax over the rows of a {M:,} x {N:,} matrix of {dtype}, fused into one kernel. How "
+        "many bytes are read and written in all?",
+        lambda code: sum(code.traffic(M, N, size, True)),
+        working=[
+            f"read {M:,} x {N:,} elements, write as many: {2 * M * N:,}",
+            f"{2 * M * N:,} x {size} bytes = {total:,} bytes",
+        ],
+        check=total,
+    )
+
+
+@question("read_by_five_kernels", task="traffic", unit="bytes", minutes=2, section="Read first")
+def read_by_five_kernels(rng):
+    """Five kernels read the matrix, and two of them a number for each row besides."""
+    M, N, size, dtype = _matrix(rng)
+    read = _five(M, N)[0]
+    return Ask(
+        f"A softmax over the rows of a {M:,} x {N:,} matrix of {dtype} runs {_KERNELS}. How many "
+        "bytes are read in all?",
+        lambda code: code.traffic(M, N, size, False)[0],
+        working=[
+            f"each of the five reads a matrix: 5 x {M * N:,} = {5 * M * N:,}",
+            f"the difference also the maxima, the quotient the sums: 2 x {M:,} = {2 * M:,}",
+            f"{read:,} x {size} bytes = {read * size:,} bytes",
+        ],
+        check=read * size,
+        within=0.0005,
+    )
+
+
+@question("written_by_five_kernels", task="traffic", unit="bytes", minutes=2)
+def written_by_five_kernels(rng):
+    """Three of the five write a matrix, two a number for each row."""
+    M, N, size, dtype = _matrix(rng)
+    written = _five(M, N)[1]
+    return Ask(
+        f"A softmax over the rows of a {M:,} x {N:,} matrix of {dtype} runs {_KERNELS}. How many "
+        "bytes are written in all?",
+        lambda code: code.traffic(M, N, size, False)[1],
+        working=[
+            f"difference, exp and quotient write a matrix: 3 x {M * N:,} = {3 * M * N:,}",
+            f"maximum and sum a number for each row: 2 x {M:,} = {2 * M:,}",
+            f"{written:,} x {size} bytes = {written * size:,} bytes",
+        ],
+        check=written * size,
+        within=0.0005,
+    )
+
+
+@question("factor_of_fusion", task="traffic", minutes=1.5)
+def factor_of_fusion(rng):
+    """All that five kernels move over all that one does."""
+    M, N, size, dtype = _matrix(rng)
+    factor = sum(_five(M, N)) / (2 * M * N)
+    return Ask(
+        f"A softmax over the rows of a {M:,} x {N:,} matrix of {dtype}, {_KERNELS}. By what factor "
+        "do these move more bytes than one fused kernel?",
+        lambda code: sum(code.traffic(M, N, size, False)) / sum(code.traffic(M, N, size, True)),
+        working=[
+            "five kernels: 5 matrices read, 3 written, and next to nothing by row; one: 1 and 1",
+            f"8 / 2, and a little more: {factor:.3f}",
+        ],
+        check=factor,
+        within=0.002,
+    )
+
+
+def _seconds(rng):
+    M, N, size, dtype = _matrix(rng)
+    gpu, rate = rng.choice([("an H100", 3.35e12), ("an A100", 2.0e12), ("an H200", 4.8e12)])
+    return M, N, size, dtype, gpu, rate
+
+
+@question("seconds_of_a_fused_softmax", task="traffic", unit="s", minutes=1.5)
+def seconds_of_a_fused_softmax(rng):
+    """Bytes over bandwidth; the arithmetic hides behind it."""
+    M, N, size, dtype, gpu, rate = _seconds(rng)
+    total = 2 * M * N * size
+    return Ask(
+        f"A fused softmax of a {M:,} x {N:,} matrix of {dtype} on {gpu} ({rate / 1e12:g} TB/s). How "
+        "long does it take at least?",
+        lambda code: sum(code.traffic(M, N, size, True)) / rate,
+        working=[
+            f"2 x {M:,} x {N:,} x {size} bytes = {total / 1e6:.2f} MB",
+            f"{total / 1e6:.2f} MB / {rate / 1e12:g} TB/s = {total / rate * 1e6:.3g} us",
+        ],
+        check=total / rate,
+        within=0.01,
+    )
+
+
+@question("seconds_of_five_kernels", task="traffic", unit="s", minutes=2)
+def seconds_of_five_kernels(rng):
+    """Eight times the matrix crosses memory."""
+    M, N, size, dtype, gpu, rate = _seconds(rng)
+    total = sum(_five(M, N)) * size
+    return Ask(
+        f"A softmax of a {M:,} x {N:,} matrix of {dtype} on {gpu} ({rate / 1e12:g} TB/s) runs "
+        f"{_KERNELS}. Nothing stays in a cache. How long does it take at least?",
+        lambda code: sum(code.traffic(M, N, size, False)) / rate,
+        working=[
+            f"about 8 x {M:,} x {N:,} x {size} bytes = {total / 1e6:.1f} MB",
+            f"{total / 1e6:.1f} MB / {rate / 1e12:g} TB/s = {total / rate * 1e6:.3g} us",
+        ],
+        check=total / rate,
+        within=0.01,
+    )
+
+
+@question("seconds_that_fusion_saves", task="traffic", unit="s", minutes=2)
+def seconds_that_fusion_saves(rng):
+    """What five kernels move more, over the bandwidth."""
+    M, N, size, dtype, gpu, rate = _seconds(rng)
+    saved = (sum(_five(M, N)) - 2 * M * N) * size / rate
+    return Ask(
+        f"On {gpu} ({rate / 1e12:g} TB/s) a softmax of a {M:,} x {N:,} matrix of {dtype} runs "
+        f"{_KERNELS}. How much time does one fused kernel save at most?",
+        lambda code: (
+            (sum(code.traffic(M, N, size, False)) - sum(code.traffic(M, N, size, True))) / rate
+        ),
+        working=[
+            "about 8 matrices less 2: 6 matrices",
+            f"6 x {M * N * size / 1e6:.2f} MB / {rate / 1e12:g} TB/s = {saved * 1e6:.3g} us",
+        ],
+        check=saved,
+        within=0.01,
+    )
+
+
+@question("bytes_of_the_statistics", task="traffic", unit="bytes", minutes=1.5)
+def bytes_of_the_statistics(rng):
+    """A number for each row, twice written and twice read."""
+    M, N, size, dtype = _matrix(rng)
+    total = 4 * M * size
+    return Ask(
+        f"A softmax of a {M:,} x {N:,} matrix of {dtype} runs {_KERNELS}. How many of the bytes are "
+        "those of maxima and sums, read and written?",
+        lambda code: sum(code.traffic(M, N, size, False)) - 8 * M * N * size,
+        working=[
+            f"maxima: {M:,} written and read; sums: {M:,} written and read",
+            f"4 x {M:,} x {size} bytes = {total:,} bytes",
+        ],
+        check=total,
+    )
