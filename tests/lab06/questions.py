@@ -15,8 +15,8 @@ def _five(M, N):
 
 
 _KERNELS = (
-    "in five kernels, one after another: the maximum of each row, x - maximum, exp, the sum of each "
-    "row, the quotient; each reads its operands from memory and writes its result there"
+    "in five kernels, one after another: the maximum of each row, x - maximum, exp, the sum of "
+    "each row, the quotient; each reads its operands from memory and writes its result there"
 )
 
 
@@ -105,8 +105,8 @@ def seconds_of_a_fused_softmax(rng):
     M, N, size, dtype, gpu, rate = _seconds(rng)
     total = 2 * M * N * size
     return Ask(
-        f"A fused softmax of a {M:,} x {N:,} matrix of {dtype} on {gpu} ({rate / 1e12:g} TB/s). How "
-        "long does it take at least?",
+        f"A fused softmax of a {M:,} x {N:,} matrix of {dtype} on {gpu} ({rate / 1e12:g} TB/s). "
+        "How long does it take at least?",
         lambda code: sum(code.traffic(M, N, size, True)) / rate,
         working=[
             f"2 x {M:,} x {N:,} x {size} bytes = {total / 1e6:.2f} MB",
@@ -161,8 +161,8 @@ def bytes_of_the_statistics(rng):
     M, N, size, dtype = _matrix(rng)
     total = 4 * M * size
     return Ask(
-        f"A softmax of a {M:,} x {N:,} matrix of {dtype} runs {_KERNELS}. How many of the bytes are "
-        "those of maxima and sums, read and written?",
+        f"A softmax of a {M:,} x {N:,} matrix of {dtype} runs {_KERNELS}. How many of the bytes "
+        "are those of maxima and sums, read and written?",
         lambda code: sum(code.traffic(M, N, size, False)) - 8 * M * N * size,
         working=[
             f"maxima: {M:,} written and read; sums: {M:,} written and read",

@@ -38,7 +38,8 @@ def flash_traffic(rng):
     return Ask(
         f"FlashAttention's Algorithm 1 on one head, S = {S:,}, D = {D}, with M = {memory:,} "
         "elements on the chip, so key blocks of M / 4D. Each round of the outer loop loads a block "
-        "of K and V, reads Q, O, l and m and writes O, l and m. How many elements cross memory in all?",
+        "of K and V, reads Q, O, l and m and writes O, l and m. How many elements cross memory "
+        "in all?",
         lambda code: code.io_model(S, D, memory)[1],
         working=[
             f"a key block: {memory:,} / {4 * D} = {block}; rounds: {S:,} / {block} = {rounds}",
