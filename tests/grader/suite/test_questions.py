@@ -30,7 +30,7 @@ def numbers(lab: str) -> list[Card]:
 
 
 def named(lab: str) -> list[str]:
-    """The names of a lab's questions, read without loading its suite: pytest collects this often."""
+    """The names of a lab's questions, read without loading its suite: pytest collects it often."""
     text = (ROOT / "tests" / lab / "questions.py").read_text(encoding="utf-8")
     return re.findall(r"(?:@question|= _states)\(\s*\"(\w+)\"", text)
 
