@@ -2,8 +2,9 @@
 
 The code shown is the reference with one misconception in it, without comments and docstrings, and
 written out anew, so that nothing but the mistake tells it from any other. Its sentence is one of
-the options. The others are sentences of misconceptions of the same task that behave differently on
-the suite's own inputs, which is found by running them; and that nothing is wrong.
+the options. The others are sentences of misconceptions of the same task, each of which a case of
+the suite refuses that accepts the code shown, which is found by running both; and that nothing is
+wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from grader.lab import skeleton
 from grader.lab.manifest import Lab, Task
 from grader.suite.diagnose import Replays
 from grader.suite.model import Case, Suite
-from grader.suite.run import Outcome, seed_of
+from grader.suite.run import seed_of
 from grader.suite.splice import Misconception, parsed
 
 NOTHING = "Nothing: this is right."
@@ -72,12 +73,12 @@ class BugQuestions:
     def __init__(self, suite: Suite) -> None:
         self.suite = suite
         self.replays = Replays(suite, slim=False)
-        self._seen: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}
+        self._seen: dict[tuple[str, str], dict[str, bool]] = {}
         self._slow: set[str] = set()  # cases that took a second or more
 
     def ask(self, task_id: str, name: str, seed: int) -> BugAsk:
         """The question of that misconception. Raises LabError where it has no code to show, or
-        where no other one was found to behave differently."""
+        where no other one was found that it does not make as well."""
         task = self.suite.lab.task(task_id)
         rows = self.suite.misconceptions_of(task_id)
         wrong = next((each for each in rows if each.name == name), None)
@@ -92,7 +93,7 @@ class BugQuestions:
             raise LabError(f"{task.name}/{name} has no code to show.")
         others = self.others(wrong, draw)
         if not others:
-            raise LabError(f"{task.name}/{name}: no other mistake behaves differently here.")
+            raise LabError(f"{task.name}/{name}: no mistake was found that it does not make, too.")
         sentences = [wrong.sentence, *(other.sentence for other in others)]
         draw.shuffle(sentences)
         options = (*sentences, NOTHING)
@@ -100,7 +101,7 @@ class BugQuestions:
         return BugAsk(task, code, options, options.index(right))
 
     def others(self, wrong: Misconception, draw: Random) -> list[Misconception]:
-        """Up to `OTHERS` misconceptions of the task that behave differently, in a drawn order."""
+        """Up to `OTHERS` misconceptions of the task that this one does not make, as drawn."""
         rows = [
             each
             for each in self.suite.misconceptions_of(wrong.task)
@@ -114,16 +115,17 @@ class BugQuestions:
                 break
             if any(_reads_alike(other.sentence, one.sentence) for one in (wrong, *found)):
                 continue
-            if self.differ(wrong, other, until):
+            if self.is_absent(other, wrong, until):
                 found.append(other)
         return found
 
-    def differ(self, one: Misconception, other: Misconception, until: float) -> bool:
-        """Whether a case of the suite tells two misconceptions of a task apart, found in time."""
-        for case in self._cases(one.task):
+    def is_absent(self, other: Misconception, shown: Misconception, until: float) -> bool:
+        """Whether a case of the suite, found in time, refuses one misconception of a task and
+        accepts the other: then what is shown does not make the other mistake as well."""
+        for case in self._cases(shown.task):
             if time.monotonic() > until:
                 return False
-            if self._behaviour(one, case) != self._behaviour(other, case):
+            if self._passes(shown, case) and not self._passes(other, case):
                 return True
         return False
 
@@ -132,18 +134,14 @@ class BugQuestions:
         cases = [case for case in self.suite.cases_of(task_id) if case.test.scored]
         return sorted(cases, key=lambda case: case.id in self._slow or bool(_MEASURES(case.name)))
 
-    def _behaviour(self, wrong: Misconception, case: Case) -> tuple[str, str]:
+    def _passes(self, wrong: Misconception, case: Case) -> bool:
         known = self._seen.setdefault((wrong.task, wrong.name), {})
         if case.id not in known:
             began = time.monotonic()
-            known[case.id] = _told(self.replays.outcome(wrong, case, seed_of(case)))
+            known[case.id] = self.replays.outcome(wrong, case, seed_of(case)).status.is_pass
             if time.monotonic() - began > 1.0:
                 self._slow.add(case.id)
         return known[case.id]
-
-
-def _told(outcome: Outcome) -> tuple[str, str]:
-    return outcome.status.value, "\n".join(outcome.lines)
 
 
 def _reads_alike(one: str, other: str) -> bool:

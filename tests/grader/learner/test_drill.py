@@ -155,7 +155,7 @@ def test_a_bug_that_cannot_be_asked_costs_nothing(
     bank = Bank(load_lab(ROOT, "lab10"))
     monkeypatch.setattr("grader.suite.bug_questions.BugQuestions.others", lambda *_: [])
     seen = drilled(store, [Chosen(bank.card(f"lab10/{BUG}"), bank, None)])
-    assert "no other mistake behaves differently here. The next one." in seen.text
+    assert "no mistake was found that it does not make, too. The next one." in seen.text
     assert list(store.answers()) == []
 
 

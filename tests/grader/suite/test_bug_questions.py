@@ -11,9 +11,9 @@ from grader.errors import LabError
 from grader.lab.manifest import lab_ids, load_lab
 from grader.suite.bug_questions import (
     NOTHING,
+    BugAsk,
     BugQuestions,
     _reads_alike,
-    _told,
     listed,
     shown_code,
 )
@@ -73,12 +73,22 @@ def test_the_code_shown_holds_the_mistake_and_no_comment(lab: str) -> None:
     assert shown
 
 
+@cache
+def asked_or_not(lab: str, task: str, name: str) -> BugAsk | None:
+    try:
+        return questions(lab).ask(task, name, seed=0)
+    except LabError:
+        return None
+
+
 @pytest.mark.parametrize(("lab", "task", "name"), SAMPLE)
-def test_a_question_has_one_right_sentence_and_others_that_behave_differently(
+def test_a_question_has_one_right_sentence_and_others_that_are_absent(
     lab: str, task: str, name: str
 ) -> None:
     asked = questions(lab)
-    ask = asked.ask(task, name, seed=0)
+    ask = asked_or_not(lab, task, name)
+    if ask is None:  # what fails every case makes every mistake: see the test below
+        return
     (right,) = [wrong for wrong in asked.suite.misconceptions_of(task) if wrong.name == name]
     rows = {wrong.sentence: wrong for wrong in asked.suite.misconceptions_of(task)}
     assert ask.options[ask.right] == right.sentence
@@ -89,11 +99,15 @@ def test_a_question_has_one_right_sentence_and_others_that_behave_differently(
             continue
         assert not _reads_alike(option, right.sentence)
         assert any(
-            _told(asked.replays.outcome(rows[option], case, seed_of(case)))
-            != _told(asked.replays.outcome(right, case, seed_of(case)))
+            asked.replays.outcome(right, case, seed_of(case)).status.is_pass
+            and not asked.replays.outcome(rows[option], case, seed_of(case)).status.is_pass
             for case in asked.suite.cases_of(task)
             if case.test.scored
         ), option
+
+
+def test_nearly_all_can_be_asked() -> None:
+    assert sum(asked_or_not(*row) is not None for row in SAMPLE) >= 0.8 * len(SAMPLE)
 
 
 def test_now_and_then_nothing_is_wrong() -> None:
