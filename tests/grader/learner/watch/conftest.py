@@ -60,6 +60,7 @@ def _as_a_shell_does() -> None:
     """The terminal is the process's own; Ctrl-C ends it, also where these tests run behind `&`."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup, and so inherited
 
 
 class Terminal:
