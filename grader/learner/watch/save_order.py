@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -126,10 +127,10 @@ def ordered(
     only: Collection[str] = (),
     took: Mapping[str, float] | None = None,
 ) -> list[Case]:
-    """The cases of a round: those of the tasks `first` before those of all others; of each task
-    those that took longer than `SLOW_S` last (`took`: seconds by case id), so that a first verdict
-    is there at once; and of either those that did not pass last time (`last`: status by case id)
-    before the others. `only`: of these tasks alone."""
+    """The cases of a round: those of the tasks `first` before those of all others; of each task the
+    quick ones before the slow ones (`took`: seconds by case id), so that a first verdict is there
+    at once; and of those that take about as long, what did not pass last time (`last`: status by
+    case id) before the rest. `only`: of these tasks alone."""
     seconds = took or {}
     tasks = [task.id for task in suite.lab.tasks if not only or task.id in only]
     ahead = [task_id for task_id in first if task_id in tasks]
@@ -139,11 +140,16 @@ def ordered(
         found += sorted(
             cases,
             key=lambda case: (
-                seconds.get(case.id, 0.0) > SLOW_S,
+                _slowness(seconds.get(case.id, 0.0)),
                 not _failed(last.get(case.id)),
             ),
         )
     return found
+
+
+def _slowness(seconds: float) -> int:
+    """0 for up to `SLOW_S`, then one more for each time that it doubles."""
+    return max(0, math.ceil(math.log2(max(seconds, SLOW_S) / SLOW_S)))
 
 
 def _failed(status: str | None) -> bool:

@@ -119,7 +119,10 @@ def test_of_a_task_the_slow_cases_come_last(lab: Lab) -> None:
     took |= {cases[0].id: 0.4, cases[1].id: 0.5}
     found = save_order.ordered(suite, ["merge"], last, took=took)[: len(cases)]
     assert found[0] == cases[2], "failed before, and quick"
-    assert found[-2:] == [cases[0], cases[1]], "slow ones: what failed before its other"
+    assert found[-2:] == [cases[0], cases[1]], "slow ones: what failed before the other"
+    took[cases[0].id] = 4.0
+    again = save_order.ordered(suite, ["merge"], last, took=took)[: len(cases)]
+    assert again[-2:] == [cases[1], cases[0]], "much slower: last, though it failed"
 
 
 @pytest.mark.parametrize("text", ["", "nothing of any task\n", "\n\n"])
