@@ -78,8 +78,12 @@ def html(raw: str, most: int = MAX_TEXT) -> str:
 
 def csv_cell(raw: str, most: int = MAX_LINE) -> str:
     """A cell that no spreadsheet takes for a formula. (The csv module sets its quotes.)"""
-    shown = line(raw, most)
-    return f"'{shown}" if shown.lstrip()[:1] in tuple(_FORMULA) else shown
+    return no_formula(line(raw, most))
+
+
+def no_formula(cell: str) -> str:
+    """The text of a cell, of one line or several, that no spreadsheet takes for a formula."""
+    return f"'{cell}" if cell.lstrip()[:1] in tuple(_FORMULA) else cell
 
 
 def json_bytes(encoded: bytes) -> bytes:

@@ -140,15 +140,12 @@ def defined_at(name: str) -> str:
 def _questions(lab: Lab, text: str) -> Iterator[str]:
     """Each question of an interview has key points that can be ticked."""
     where = f"exercises/{lab.id}/README.md: *How to say it out loud*"
-    section = text.partition("\n## How to say it out loud\n")[2].partition("\n## ")[0]
-    questions = section.split("\n### ")[1:]
+    questions = list(lab_page.spoken(text))
     if not questions:
         yield f'{where} has no question; write each as `### "..."`.'
-    for question in questions:
-        heading, _, body = question.partition("\n")
-        points = sum(line.startswith("- [ ] ") for line in body.split("\n"))
-        if points < _FEWEST_POINTS:
-            yield f"{where}: {heading} has {points} key points (`- [ ] ...`); give at least three."
+    for heading, points in questions:
+        if (number := len(points)) < _FEWEST_POINTS:
+            yield f"{where}: {heading} has {number} key points (`- [ ] ...`); give at least three."
 
 
 def _blocks(lab: Lab) -> Iterator[str]:
@@ -226,10 +223,11 @@ def _attacks(lab: Lab) -> Iterator[str]:
 
 
 def _names(node: ast.Import | ast.ImportFrom) -> list[str]:
-    """The dotted names that an import gives, as in `grader.meters`."""
+    """The dotted names that an import gives, as in `grader.meters` or `.oracles.WANT`."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
-    return [f"{node.module}.{alias.name}" for alias in node.names]
+    start = "." * node.level + (node.module or "")
+    return [f"{start}.{alias.name}" for alias in node.names]
 
 
 def _imports(lab: Lab, name: str, allowed: tuple[str, ...]) -> Iterator[str]:
@@ -239,11 +237,7 @@ def _imports(lab: Lab, name: str, allowed: tuple[str, ...]) -> Iterator[str]:
         yield f"tests/{lab.id}/models.py has the name of a file of the lab; rename that one."
     beside = allowed if name == "models.py" else (*allowed, *(Path(n).stem for n in lab.given))
     for node in _tree(lab, lab.suite / name).body:
-        wanted = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom):
-            start = "." * node.level + (node.module or "")
-            wanted = [f"{start}.{alias.name}" for alias in node.names]
-        for module in wanted:
+        for module in _names(node) if isinstance(node, ast.Import | ast.ImportFrom) else ():
             known = any(f"{module}.".startswith(f"{part}.") for part in beside)
             if not known and module.partition(".")[0] not in sys.stdlib_module_names:
                 yield (

@@ -46,7 +46,6 @@ class Figure:
 
 _DECIMAL = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5}
-_BARE = Measure("", Fraction(1), "")
 
 
 def _units() -> dict[str, Measure]:

@@ -26,6 +26,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from grader.errors import LabError
+from grader.lab import lab_page
 from grader.lab.manifest import Lab
 from grader.suite import bug_questions
 from grader.suite.bug_questions import BugAsk, BugQuestions
@@ -37,7 +38,6 @@ Number = int | float | Fraction
 Kind = Literal["number", "bug", "say"]
 _QUESTION = "__infralens_question__"
 _UNITS = ("", "bytes", "s", "FLOPs", "bytes/s")
-_SECTION = "\n## How to say it out loud\n"
 
 
 @dataclass(frozen=True)
@@ -221,17 +221,7 @@ class Bank:
 
 def spoken(lab: Lab) -> Iterator[Card]:
     """A card for each heading of *How to say it out loud*, with its key points."""
-    path = lab.exercise / "README.md"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise LabError(f"{path} cannot be read: {error.strerror}.") from None
-    for part in text.partition(_SECTION)[2].partition("\n## ")[0].split("\n### ")[1:]:
-        heading, _, body = part.partition("\n")
-        points = [
-            " ".join(point.partition("\n\n")[0].split())
-            for point in re.split(r"^- \[ \] ", body, flags=re.MULTILINE)[1:]
-        ]
+    for heading, points in lab_page.spoken(lab_page.text(lab)):
         heading = heading.strip().strip('"')
         id = re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-")[:60]
         yield Card(

@@ -96,6 +96,11 @@ def _plan(sizes, caps):
     return [bucket for bucket in found if bucket]
 
 
+def _buckets(code, sizes, caps):
+    """`assign_buckets` of sizes and caps in MiB."""
+    return code.assign_buckets([MIB * size for size in sizes], [MIB * cap for cap in caps])
+
+
 def _sizes(rng):
     count = rng.choice([6, 8, 10])
     return [rng.choice([1, 2, 4, 8, 10]) for _ in range(count)]
@@ -111,7 +116,7 @@ def number_of_buckets(rng):
         f"Gradients become ready in this order, in MiB: {', '.join(map(str, sizes))}. DDP's first "
         f"bucket has a cap of {caps[0]} MiB, each further one of {caps[1]} MiB; a bucket closes "
         "when its size has reached its cap. How many buckets are there?",
-        lambda code: len(code.assign_buckets([MIB * s for s in sizes], [MIB * c for c in caps])),
+        lambda code: len(_buckets(code, sizes, caps)),
         working=[
             "buckets: " + ", ".join("+".join(map(str, bucket)) for bucket in buckets),
             f"that is {len(buckets)}",
@@ -132,7 +137,7 @@ def bytes_of_a_bucket(rng):
         "How many bytes does the largest bucket have?",
         lambda code: max(
             sum(MIB * sizes[i] for i in bucket)
-            for bucket in code.assign_buckets([MIB * s for s in sizes], [MIB * c for c in caps])
+            for bucket in _buckets(code, sizes, caps)
         ),
         working=[
             "buckets: "
@@ -178,11 +183,7 @@ def bucket_of_a_gradient(rng):
         f"bucket's cap is {caps[0]} MiB, all further ones' {caps[1]} MiB. In which bucket (from 0) "
         f"is gradient {which} (from 0)?",
         lambda code: next(
-            at
-            for at, bucket in enumerate(
-                code.assign_buckets([MIB * s for s in sizes], [MIB * c for c in caps])
-            )
-            if which in bucket
+            at for at, bucket in enumerate(_buckets(code, sizes, caps)) if which in bucket
         ),
         working=[
             "buckets: " + ", ".join("+".join(map(str, bucket)) for bucket in buckets),

@@ -15,6 +15,11 @@ def _degree(words):
     return max(map(len, distinct.values()))
 
 
+def _ways(code, words):
+    """`conflict_degree` of a request for these words."""
+    return code.conflict_degree([4 * word for word in words], 4)
+
+
 @question("bank_of_an_element", task="bank_of", section="Line by line")
 def bank_of_an_element(rng):
     """A word of 4 bytes a bank, 32 banks in turn."""
@@ -43,7 +48,7 @@ def column_of_a_tile(rng):
     return Ask(
         f"A warp reads one column of a tile of floats in shared memory, lane i the element of row "
         f"i. Rows have {cols} floats. How many ways is the bank conflict (1 is none)?",
-        lambda code: code.conflict_degree([4 * word for word in words], 4),
+        lambda code: _ways(code, words),
         working=[
             f"lanes are {cols} words apart; {cols} and 32 have the common divisor {common}",
             f"so {common} lanes share each bank, with different words: {degree}",
@@ -61,7 +66,7 @@ def stride_of_lanes(rng):
     return Ask(
         f"Lane i of a warp reads word {stride} x i of an array of floats in shared memory. In how "
         "many turns is the request served (its conflict degree)?",
-        lambda code: code.conflict_degree([4 * word for word in words], 4),
+        lambda code: _ways(code, words),
         working=[
             f"banks repeat every 32 words: {stride} x i mod 32 takes {32 // degree} values",
             f"32 lanes over {32 // degree} banks: {degree}",
@@ -82,7 +87,7 @@ def broadcasts(rng):
         f"In a warp, each {share} neighbouring lanes read the same float of shared memory; the "
         f"{groups} floats that are read lie {apart} word{'s' * (apart > 1)} apart. How many ways "
         "is the bank conflict (1 is none)?",
-        lambda code: code.conflict_degree([4 * word for word in words], 4),
+        lambda code: _ways(code, words),
         working=[
             f"lanes of one word are served together, so {groups} different words count",
             f"{apart} apart they are in {groups if apart == 1 else 1} bank(s): {degree}",

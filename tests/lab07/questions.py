@@ -121,6 +121,15 @@ def online_sum(rng):
     )
 
 
+def _computed_tiles(code, S, S_kv, block):
+    """Tiles of S queries by S_kv keys that `flash_forward_skips` leaves to be computed."""
+    return sum(
+        not code.flash_forward_skips(i, i + block, j, j + block, S, S_kv)
+        for i in range(0, S, block)
+        for j in range(0, S_kv, block)
+    )
+
+
 @question("tiles_under_the_diagonal", task="flash_forward_skips", minutes=1.5)
 def tiles_under_the_diagonal(rng):
     """A tile is computed if its last row sees its first key."""
@@ -130,11 +139,7 @@ def tiles_under_the_diagonal(rng):
     return Ask(
         f"Causal attention, S = {S:,} queries and keys, in tiles of {block} by {block}. How many "
         "tiles have at least one visible pair?",
-        lambda code: sum(
-            not code.flash_forward_skips(i, i + block, j, j + block, S, S)
-            for i in range(0, S, block)
-            for j in range(0, S, block)
-        ),
+        lambda code: _computed_tiles(code, S, S, block),
         working=[
             f"{count} rows of tiles; row i has i tiles, its diagonal one included",
             f"{count} x {count + 1} / 2 = {computed}",
@@ -148,23 +153,15 @@ def queries_behind_a_cache(rng):
     """The mask is aligned to the end: the last query sees all keys."""
     S, S_kv = rng.choice([(128, 512), (64, 256), (128, 384)])
     block = 64
-    seen = sum(
-        j <= (i + block - 1) + S_kv - S
-        for i in range(0, S, block)
-        for j in range(0, S_kv, block)
-    )  # fmt: skip
     rows = [
         sum(j <= (i + block - 1) + S_kv - S for j in range(0, S_kv, block))
         for i in range(0, S, block)
     ]
+    seen = sum(rows)
     return Ask(
         f"Causal attention of {S} new queries over {S_kv} keys, of which the first {S_kv - S} are "
         f"cached; tiles of {block} by {block}. How many tiles have a visible pair?",
-        lambda code: sum(
-            not code.flash_forward_skips(i, i + block, j, j + block, S, S_kv)
-            for i in range(0, S, block)
-            for j in range(0, S_kv, block)
-        ),
+        lambda code: _computed_tiles(code, S, S_kv, block),
         working=[
             f"query i stands at position {S_kv - S} + i: the last one sees all {S_kv} keys",
             f"tiles by row of tiles: {' + '.join(map(str, rows))} = {seen}",

@@ -262,9 +262,9 @@ def tokens_of_a_first_step(rng):
     which = rng.randrange(1, len(prompts))
     return Ask(
         f"{len(prompts)} requests wait, in this order, with prompts of "
-        f"{', '.join(map(str, prompts))} tokens; memory is no limit. max_num_batched_tokens is "
-        f"{budget:,}, chunked prefill is on. How many tokens of request {which + 1} does the first "
-        "step compute?",
+        f"{', '.join(map(str, prompts))} tokens; memory does not limit them. "
+        f"max_num_batched_tokens is {budget:,}, chunked prefill is on. How many tokens of request "
+        f"{which + 1} does the first step compute?",
         lambda code: _first_step(code, cfg, prompts).get(which, 0),
         working=[
             f"before it: {' + '.join(map(str, shares[:which]))} = {sum(shares[:which])} of "

@@ -21,6 +21,7 @@ import triton.language as tl
 from triton._C.libtriton import ir
 from triton.runtime import autotuner, interpreter, jit
 
+from grader.kernels.cuda.launch import MAX_GRID  # Triton hands its grid on to CUDA
 from grader.kernels.findings import AccessKind, Size
 from grader.kernels.report import Report
 from grader.kernels.sentences import FindingKind
@@ -514,9 +515,6 @@ _ONLY_ON_A_GPU = (
     ("extern_elementwise", *_LIBRARY),
     ("dot_scaled", "tl.dot_scaled", "scale the blocks and use tl.dot"),
 )
-
-
-MAX_GRID = (2**31 - 1, 65_535, 65_535)  # as CUDA has it, and Triton hands it on
 
 
 def _three(grid: Sequence[Any]) -> Size:

@@ -46,10 +46,10 @@ def banks(root: Path, topic: str = "", lab: str = "") -> list[Bank]:
     """The banks of the labs that were asked for. Raises LabError for a topic or lab there is not,
     and where the kit holds no references to compute with."""
     if topic and topic not in TOPICS:
-        raise LabError(f"There is no topic {topic!r}; the topics are {', '.join(TOPICS)}.")
+        raise LabError(f"{topic!r} is not a topic; the topics are {', '.join(TOPICS)}.")
     labs = all_labs(root)
     if lab and lab not in {each.id for each in labs}:
-        raise LabError(f"There is no {lab!r}; the labs are {', '.join(each.id for each in labs)}.")
+        raise LabError(f"{lab!r} is not a lab; the labs are {', '.join(each.id for each in labs)}.")
     found = [
         each for each in labs if (not topic or each.topic == topic) and (not lab or each.id == lab)
     ]
@@ -70,8 +70,11 @@ def choose(
     ]
     due.sort(key=lambda one: one.memory.due if one.memory else now)
     fresh = [Chosen(card, bank, None) for card, bank in cards if card.name not in memories]
-    missed = [one for one in fresh if {f"{one.card.lab}.{t}" for t in one.card.tasks} & set(first)]
-    others = [one for one in fresh if one not in missed]
+    wanted = set(first)
+    missed, others = list[Chosen](), list[Chosen]()
+    for one in fresh:
+        is_missed = any(f"{one.card.lab}.{task}" in wanted for task in one.card.tasks)
+        (missed if is_missed else others).append(one)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     room = max(0, NEW_A_DAY - store.begun(midnight))
     return [*due, *[*missed, *_in_turns(others)][:room]]
@@ -168,12 +171,10 @@ class Drill:
         began = self._clock()
         hinted = False
         while True:
-            typed = self._read("> ").strip()
-            if typed in ("q", "quit", "exit"):
-                raise Ended
+            typed = self._line("> ")
             if typed == "h":
                 hinted = True
-                self._say(card.hint or "There is no hint.")
+                self._say(card.hint or "This question has no hint.")
                 continue
             if typed == "?":
                 said = None
@@ -217,9 +218,7 @@ class Drill:
             self._say(_wrapped(f"{number}. {option}", "  ", 3))
         began = self._clock()
         while True:
-            typed = self._read("> ").strip().rstrip(".)")
-            if typed in ("q", "quit", "exit"):
-                raise Ended
+            typed = self._line("> ").rstrip(".)")
             if typed == "?" or (typed.isdecimal() and 1 <= int(typed) <= len(ask.options)):
                 break
             self._say(f"Type a number from 1 to {len(ask.options)}; or ? if you do not know.")
@@ -243,9 +242,7 @@ class Drill:
     def _aloud(self, card: Card) -> None:
         self._say(f'"{card.heading}"')
         began = self._clock()
-        typed = self._read("Say it, then press Enter for the key points (q ends). ").strip()
-        if typed in ("q", "quit", "exit"):
-            raise Ended
+        self._line("Say it, then press Enter for the key points (q ends). ")
         seconds = self._clock() - began
         for number, point in enumerate(card.points, start=1):
             self._say(_wrapped(f"{number}. {point}", "    ", 3))
@@ -259,13 +256,18 @@ class Drill:
 
     def _numbers(self, count: int) -> list[int]:
         while True:
-            typed = self._read("Which of them did you leave out? Numbers, or Enter for none. ")
+            typed = self._line("Which of them did you leave out? Numbers, or Enter for none. ")
             words = typed.replace(",", " ").split()
-            if words and words[0] in ("q", "quit", "exit"):
-                raise Ended
             if all(word.isdigit() and 1 <= int(word) <= count for word in words):
                 return sorted({int(word) for word in words})
             self._say(f"Type numbers from 1 to {count}, as in: 1 3.")
+
+    def _line(self, prompt: str) -> str:
+        """What is typed, without blanks around it. Raises Ended for `q`."""
+        typed = self._read(prompt).strip()
+        if typed in ("q", "quit", "exit"):
+            raise Ended
+        return typed
 
     def _rating(self, card: Card, is_right: bool, seconds: float, hinted: bool) -> Rating:
         if not is_right:

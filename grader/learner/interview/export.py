@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grader import durable
+from grader import durable, readable
 from grader.errors import LabError
 from grader.learner.interview.drill import shown
 from grader.suite.questions import Bank, Card
 
 DRAWS = 3
-_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,7 @@ def write(banks: Sequence[Bank], path: Path, say: Callable[[str], None]) -> int:
         say(f"{bank.lab.id}: {len(found)} cards")
         rows += found
     try:
-        if path.suffix == ".apkg":
-            _write_anki(rows, path)
-        else:
-            durable.write_atomically(path, _csv(rows))
+        durable.write_atomically(path, _anki(rows) if path.suffix == ".apkg" else _csv(rows))
     except OSError as error:
         raise LabError(f"{path} cannot be written: {error.strerror}.") from None
     return len(rows)
@@ -103,11 +99,11 @@ def _csv(rows: Sequence[PaperCard]) -> str:
     table.writerow(["card", "front", "back", "tags"])
     for row in rows:
         cells = [row.name, row.front, row.back, " ".join(row.tags)]
-        table.writerow([f"'{cell}" if cell.startswith(_FORMULAS) else cell for cell in cells])
+        table.writerow(map(readable.no_formula, cells))
     return out.getvalue()
 
 
-def _write_anki(rows: Sequence[PaperCard], path: Path) -> None:
+def _anki(rows: Sequence[PaperCard]) -> bytes:
     genanki = _genanki()
     model = genanki.Model(
         _number("model"),
@@ -129,12 +125,9 @@ def _write_anki(rows: Sequence[PaperCard], path: Path) -> None:
         deck.add_note(
             genanki.Note(model, fields, tags=tags, guid=genanki.guid_for("infralens", row.name))
         )
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        genanki.Package(deck).write_to_file(partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    out = io.BytesIO()
+    genanki.Package(deck).write_to_file(out)
+    return out.getvalue()
 
 
 def _number(name: str) -> int:

@@ -137,10 +137,6 @@ class Store:
         for row in asked:
             yield dict(zip(names, row, strict=True))
 
-    def recall(self, memory: Memory, at: datetime) -> float:
-        """The probability, by FSRS, that a card is answered right at that time."""
-        return float(self.scheduler.get_card_retrievability(memory, at))
-
 
 def is_due(memory: Memory, at: datetime) -> bool:
     """Whether a card is due by the end of that moment's day, or within minutes."""

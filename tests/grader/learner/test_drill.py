@@ -233,9 +233,9 @@ def test_a_day_has_so_many_new_cards(store: Store) -> None:
 
 
 def test_unknown_topics_and_labs() -> None:
-    with pytest.raises(LabError, match="There is no topic 'cooking'; the topics are memory"):
+    with pytest.raises(LabError, match="'cooking' is not a topic; the topics are memory"):
         drill.banks(ROOT, topic="cooking")
-    with pytest.raises(LabError, match="There is no 'lab99'; the labs are lab01"):
+    with pytest.raises(LabError, match="'lab99' is not a lab; the labs are lab01"):
         drill.banks(ROOT, lab="lab99")
 
 
@@ -389,8 +389,8 @@ def test_the_command(kit: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (["lab77"], "There is no 'lab77'"),
-        (["--topic", "x"], "There is no topic 'x'"),
+        (["lab77"], "'lab77' is not a lab"),
+        (["--topic", "x"], "'x' is not a topic"),
         (["--minutes", "0"], "--minutes 0: give a number above 0"),
         (["--minutes", "-5"], "--minutes -5"),
         (["--export", "deck.txt"], "a deck's name ends in .csv or .apkg"),

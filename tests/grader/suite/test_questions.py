@@ -105,8 +105,8 @@ def test_it_has_a_hint_and_a_passage(lab: str, id: str) -> None:
 
 def told(lab: str) -> tuple[int, int]:
     """Of the draws on which a misconception of the card's tasks computes a wrong figure: on how
-    many a candidate who types that figure is told this misconception, or one that computes the
-    same; and how many there are."""
+    many the verdict names this misconception, or one that computes the same; and how many draws
+    there are."""
     named = asked = 0
     for card in numbers(lab):
         for seed in range(4):
