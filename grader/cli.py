@@ -142,6 +142,27 @@ def drill(
     raise typer.Exit(drills.run(find_root(), lab, topic, minutes, plain, typer.echo))
 
 
+@app.command()
+def interview(
+    role: Annotated[str, typer.Option(help="training, serving, kernels or all")] = "all",
+    minutes: Annotated[float, typer.Option(help="how long, from 5 to 240")] = 45.0,
+    new: Annotated[bool, typer.Option("--new", help="begin another, though one is open")] = False,
+    report: Annotated[bool, typer.Option("--report", help="the last one's report")] = False,
+    feedback: Annotated[
+        bool, typer.Option("--feedback", help="for practice: tell after each question")
+    ] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="without colours")] = False,
+) -> None:
+    """A timed interview: questions, code from a blank file, and a report at its end."""
+    from grader.learner.interview import mock
+
+    status = mock.run(
+        find_root(), role, minutes, new=new, report=report, feedback=feedback, plain=plain,
+        say=typer.echo,
+    )  # fmt: skip
+    raise typer.Exit(status)
+
+
 @app.command("list")
 def list_(
     lab: Annotated[str, typer.Argument(help="a lab; default: all")] = "",

@@ -17,7 +17,7 @@ from typing import Any
 
 from grader import durable, readable
 from grader.errors import LabError
-from grader.learner.interview.drill import shown
+from grader.learner.interview.asking import shown
 from grader.suite.questions import Bank, Card
 
 DRAWS = 3

@@ -1,8 +1,8 @@
-"""The deck and its answers: `.infralens/interview.sqlite`.
+"""The deck, its answers, and the interviews: `.infralens/interview.sqlite`.
 
 Each answer is committed before the next question is shown, so a killed process costs at most the
 question on the screen. One terminal at a time writes. A store that SQLite cannot read is kept
-aside; one of a newer version is left alone.
+aside; one of a newer version is left alone, and one of an older version is brought up to date.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from fsrs import Card as Memory
 from fsrs import Rating, Scheduler
@@ -24,9 +24,9 @@ from grader.durable import state_folder
 from grader.errors import LabError
 
 FILE = "interview.sqlite"
-VERSION = 1
 RETENTION = 0.9
-_SCHEMA = """
+_SCHEMAS = (
+    """
 CREATE TABLE cards (name TEXT PRIMARY KEY, memory TEXT NOT NULL, due TEXT NOT NULL);
 CREATE TABLE answers (
     id INTEGER PRIMARY KEY, at TEXT NOT NULL, card TEXT NOT NULL, seed INTEGER NOT NULL,
@@ -34,7 +34,48 @@ CREATE TABLE answers (
     seconds REAL NOT NULL, rating INTEGER NOT NULL
 );
 CREATE INDEX answers_of ON answers (card, at);
-"""
+""",
+    """
+CREATE TABLE interviews (
+    id INTEGER PRIMARY KEY, at TEXT NOT NULL, role TEXT NOT NULL, minutes REAL NOT NULL,
+    folder TEXT NOT NULL, steps TEXT NOT NULL, pauses INTEGER NOT NULL, returns INTEGER NOT NULL,
+    ended TEXT NOT NULL
+);
+CREATE TABLE interview_answers (
+    interview INTEGER NOT NULL, step INTEGER NOT NULL, seconds REAL NOT NULL, points REAL NOT NULL,
+    said TEXT NOT NULL, PRIMARY KEY (interview, step)
+);
+""",
+)
+VERSION = len(_SCHEMAS)
+"""A schema for each version: what it adds to the one before."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An interview as it is kept: who asks for what (`role`, `minutes`), its steps as JSON, in
+    which folder its code is written, how often it was paused and come back to, and when it ended
+    ("": not yet)."""
+
+    id: int
+    at: str
+    role: str
+    minutes: float
+    folder: str
+    steps: str
+    pauses: int
+    returns: int
+    ended: str
+
+
+@dataclass(frozen=True)
+class StepAnswer:
+    """What one step of an interview came to. points: of 1. said: JSON, for the report."""
+
+    step: int
+    seconds: float
+    points: float
+    said: str
 
 
 @dataclass(frozen=True)
@@ -93,6 +134,10 @@ class Store:
     def note(self, answer: CardAnswer, at: datetime) -> Memory:
         """Keep an answer, and when its card is due next; it is on the disk on return. A clock that
         was set back counts as the time of the last answer."""
+        with self._base:
+            return self._note(answer, at)
+
+    def _note(self, answer: CardAnswer, at: datetime) -> Memory:
         held = self.memory(answer.card)
         if held.last_review is not None:
             at = max(at, held.last_review)
@@ -101,16 +146,15 @@ class Store:
             at.isoformat(), answer.card, answer.seed, answer.said, int(answer.is_right),
             answer.misconception, answer.seconds, int(answer.rating),
         )  # fmt: skip
-        with self._base:
-            self._base.execute(
-                "INSERT INTO answers (at, card, seed, said, is_right, misconception, seconds, "
-                "rating) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                row,
-            )
-            self._base.execute(
-                "INSERT OR REPLACE INTO cards VALUES (?, ?, ?)",
-                (answer.card, json.dumps(memory.to_dict()), memory.due.isoformat()),
-            )
+        self._base.execute(
+            "INSERT INTO answers (at, card, seed, said, is_right, misconception, seconds, "
+            "rating) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            row,
+        )
+        self._base.execute(
+            "INSERT OR REPLACE INTO cards VALUES (?, ?, ?)",
+            (answer.card, json.dumps(memory.to_dict()), memory.due.isoformat()),
+        )
         return memory
 
     def memory(self, card: str) -> Memory:
@@ -137,6 +181,70 @@ class Store:
         for row in asked:
             yield dict(zip(names, row, strict=True))
 
+    # -- interviews
+
+    def begin_interview(
+        self, at: datetime, role: str, minutes: float, folder: str, steps: str
+    ) -> Kept:
+        with self._base:
+            done = self._base.execute(
+                "INSERT INTO interviews (at, role, minutes, folder, steps, pauses, returns, ended) "
+                "VALUES (?, ?, ?, ?, ?, 0, 0, '')",
+                (at.isoformat(), role, minutes, folder, steps),
+            )
+        return self.interview(done.lastrowid or 0)
+
+    def interview(self, id: int) -> Kept:
+        row = self._base.execute(f"{_INTERVIEWS} WHERE id = ?", (id,)).fetchone()
+        if row is None:
+            raise LabError(f"{self.path} holds no interview {id}.")
+        return Kept(*row)
+
+    def interviews(self) -> list[Kept]:
+        """All interviews, the latest last."""
+        return [Kept(*row) for row in self._base.execute(f"{_INTERVIEWS} ORDER BY id")]
+
+    def open_interview(self) -> Kept | None:
+        """The latest interview, if it has not ended."""
+        row = self._base.execute(f"{_INTERVIEWS} ORDER BY id DESC LIMIT 1").fetchone()
+        return Kept(*row) if row and not Kept(*row).ended else None
+
+    def note_step(
+        self, interview: int, answer: StepAnswer, card: CardAnswer | None, at: datetime
+    ) -> None:
+        """Keep what a step came to, and what it says of a card, both or neither."""
+        with self._base:
+            self._base.execute(
+                "INSERT OR REPLACE INTO interview_answers VALUES (?, ?, ?, ?, ?)",
+                (interview, answer.step, answer.seconds, answer.points, answer.said),
+            )
+            if card is not None:
+                self._note(card, at)
+
+    def step_answers(self, interview: int) -> list[StepAnswer]:
+        rows = self._base.execute(
+            "SELECT step, seconds, points, said FROM interview_answers WHERE interview = ? "
+            "ORDER BY step",
+            (interview,),
+        )
+        return [StepAnswer(*row) for row in rows]
+
+    def count(self, interview: int, what: Literal["pauses", "returns"]) -> None:
+        """One more pause of an interview, or one more time that it was come back to."""
+        with self._base:
+            self._base.execute(
+                f"UPDATE interviews SET {what} = {what} + 1 WHERE id = ?", (interview,)
+            )
+
+    def end_interview(self, interview: int, at: datetime) -> None:
+        with self._base:
+            self._base.execute(
+                "UPDATE interviews SET ended = ? WHERE id = ?", (at.isoformat(), interview)
+            )
+
+
+_INTERVIEWS = "SELECT id, at, role, minutes, folder, steps, pauses, returns, ended FROM interviews"
+
 
 def is_due(memory: Memory, at: datetime) -> bool:
     """Whether a card is due by the end of that moment's day, or within minutes."""
@@ -156,7 +264,8 @@ def _connected(path: Path) -> sqlite3.Connection:
             )
         if version < VERSION:
             with base:
-                base.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+                added = "".join(_SCHEMAS[version:])
+                base.executescript(f"BEGIN; {added} PRAGMA user_version = {VERSION}; COMMIT;")
         base.execute("SELECT count(*) FROM cards").fetchone()
         if base.execute("PRAGMA quick_check").fetchone()[0] != "ok":
             raise sqlite3.DatabaseError("its pages do not agree")

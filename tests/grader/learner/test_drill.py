@@ -25,7 +25,8 @@ from fsrs import Rating
 from grader.errors import LabError
 from grader.lab.manifest import load_lab
 from grader.learner.interview import drill, export
-from grader.learner.interview.drill import Chosen, Drill, choose, shown
+from grader.learner.interview.asking import shown
+from grader.learner.interview.drill import Chosen, Drill, choose
 from grader.learner.interview.store import FILE, CardAnswer, Store, is_due
 from grader.suite import bug_questions
 from grader.suite.questions import Bank

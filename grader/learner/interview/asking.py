@@ -1,0 +1,245 @@
+"""One question in a terminal: it is shown, a line is typed, and what that is worth is found.
+
+What is told afterwards, and what is kept, is for those who ask: a drill tells at once, an interview
+at its end.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from fsrs import Rating
+
+from grader.learner import paint
+from grader.learner.interview.store import CardAnswer
+from grader.suite import quantities
+from grader.suite.questions import Bank, Card
+
+QUICK, SLOW = 0.5, 2.0  # of a card's own minutes: answered easily, answered with effort
+HELP = "A figure with a unit (128 KiB, 131,072, 1.3e5 bytes); ? shows the answer, h a hint, q ends."
+
+
+class Ended(Exception):
+    """The candidate ended it."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A question that was answered. points: of 1. question, right: what was asked and the right
+    answer, as text. choice: of a question with options, the right one's number. sentences: what is
+    known of a wrong answer. working: the steps to the right one. passage: where to read."""
+
+    card: Card
+    seed: int
+    said: str
+    points: float
+    seconds: float
+    question: str
+    right: str
+    choice: int = 0
+    sentences: tuple[str, ...] = ()
+    working: tuple[str, ...] = ()
+    misconception: str = ""
+    hinted: bool = False
+
+    @property
+    def is_right(self) -> bool:
+        return self.points == 1
+
+    @property
+    def knows_not(self) -> bool:
+        return self.said == "?"
+
+    @property
+    def passage(self) -> str:
+        return passage(self.card)
+
+    def for_deck(self) -> CardAnswer:
+        rating = self._rating()
+        return CardAnswer(
+            self.card.name, self.seed, self.said, self.is_right, self.seconds, rating,
+            self.misconception,
+        )  # fmt: skip
+
+    def _rating(self) -> Rating:
+        if self.card.kind == "say":
+            if self.is_right:
+                return Rating.Good
+            return Rating.Hard if self.points >= 0.5 else Rating.Again
+        if not self.is_right:
+            return Rating.Again
+        share = self.seconds / (60 * self.card.minutes)
+        if self.hinted or share > SLOW:
+            return Rating.Hard
+        return Rating.Easy if share < QUICK else Rating.Good
+
+
+class Asker:
+    """Asks questions. `read` gives a typed line and `say` prints one; `clock` counts seconds;
+    `hints`: whether `h` shows one."""
+
+    def __init__(
+        self,
+        read: Callable[[str], str],
+        say: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+        hints: bool = True,
+    ) -> None:
+        self._read, self.say, self._clock, self._hints = read, say, clock, hints
+
+    def ask(self, card: Card, bank: Bank, seed: int) -> Answered:
+        """Raises Ended for `q`, and LabError where this card cannot be asked here."""
+        if card.kind == "say":
+            return self._aloud(card)
+        if card.kind == "bug":
+            return self._bug(card, bank, seed)
+        return self._figure(card, bank, seed)
+
+    def line(self, prompt: str) -> str:
+        """What is typed, without blanks around it. Raises Ended for `q`."""
+        typed = self._read(prompt).strip()
+        if typed in ("q", "quit", "exit"):
+            raise Ended
+        return typed
+
+    def _figure(self, card: Card, bank: Bank, seed: int) -> Answered:
+        ask = bank.ask(card, seed)
+        self.say(wrapped(ask.text))
+        began = self._clock()
+        hinted = False
+        while True:
+            typed = self.line("> ")
+            if typed == "h" and self._hints:
+                hinted = True
+                self.say(card.hint or "This question has no hint.")
+                continue
+            if typed == "?":
+                said = None
+                break
+            try:
+                said = quantities.figure(typed, card.unit)
+                break
+            except quantities.NotAFigure as error:
+                self.say(f"{error} {HELP}" if typed and self._hints else str(error))
+        seconds = self._clock() - began
+        verdict = bank.judge(card, ask, said) if said else None
+        is_right = bool(verdict and verdict.is_right)
+        return Answered(
+            card, seed, typed, float(is_right), seconds, ask.text,
+            shown(bank.answer(card, ask), card.unit),
+            sentences=verdict.sentences if verdict else (), working=tuple(ask.working),
+            misconception=verdict.misconception if verdict else "", hinted=hinted,
+        )  # fmt: skip
+
+    def _bug(self, card: Card, bank: Bank, seed: int) -> Answered:
+        ask = bank.bug(card, seed)
+        question = f"{ask.task.title}. What is wrong with this code?"
+        self.say(question)
+        self.say("")
+        for row in ask.code.split("\n"):
+            self.say(f"    {row}")
+        self.say("")
+        for number, option in enumerate(ask.options, start=1):
+            self.say(wrapped(f"{number}. {option}", "  ", 3))
+        began = self._clock()
+        while True:
+            typed = self.line("> ").rstrip(".)")
+            if typed == "?" or (typed.isdecimal() and 1 <= int(typed) <= len(ask.options)):
+                break
+            self.say(f"Type a number from 1 to {len(ask.options)}; or ? if you do not know.")
+        seconds = self._clock() - began
+        is_right = typed == str(ask.right + 1)
+        picked = "" if typed == "?" or is_right else f"You chose: {ask.options[int(typed) - 1]}"
+        return Answered(
+            card, seed, typed, float(is_right), seconds, f"{question}\n\n{ask.code}",
+            ask.options[ask.right], choice=ask.right + 1, sentences=(picked,) if picked else (),
+        )  # fmt: skip
+
+    def _aloud(self, card: Card) -> Answered:
+        self.say(f'"{card.heading}"')
+        began = self._clock()
+        self.line("Say it, then press Enter for the key points (q ends). ")
+        seconds = self._clock() - began
+        for number, point in enumerate(card.points, start=1):
+            self.say(wrapped(f"{number}. {point}", "    ", 3))
+        missed = self._numbers(len(card.points))
+        count = len(card.points)
+        return Answered(
+            card, 0, f"said {count - len(missed)} of {count}", 1 - len(missed) / max(1, count),
+            seconds, f'Say it aloud: "{card.heading}"', "",
+            sentences=tuple(f"Left out: {card.points[number - 1]}" for number in missed),
+        )  # fmt: skip
+
+    def _numbers(self, count: int) -> list[int]:
+        while True:
+            typed = self.line("Which of them did you leave out? Numbers, or Enter for none. ")
+            words = typed.replace(",", " ").split()
+            if all(word.isdigit() and 1 <= int(word) <= count for word in words):
+                return sorted({int(word) for word in words})
+            self.say(f"Type numbers from 1 to {count}, as in: 1 3.")
+
+
+def expected(card: Card) -> str:
+    """What to type, for the line above a question."""
+    if card.kind == "say":
+        return "to say aloud"
+    if card.kind == "bug":
+        return "a number from 1 to 5"
+    return {
+        "": "a number",
+        "bytes": "a figure in bytes, KB, MiB, ...",
+        "s": "a figure in s, ms, us",
+    }.get(card.unit, f"a figure in {card.unit}")
+
+
+def wrapped(text: str, indent: str = "", more: int = 0) -> str:
+    """A paragraph as wide as the terminal; `more`: what its further lines are indented besides."""
+    return textwrap.fill(
+        text, paint.width(), initial_indent=indent, subsequent_indent=indent + " " * more,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def passage(card: Card) -> str:
+    return f"exercises/{card.lab}/README.md" + (f", *{card.section}*" if card.section else "")
+
+
+_SECONDS = (("s", Fraction(1)), ("ms", Fraction(1, 10**3)), ("us", Fraction(1, 10**6)))
+_BINARY = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+_DECIMAL = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("KB", 10**3))
+
+
+def shown(value: Fraction, unit: str) -> str:
+    """A figure for people: whole numbers in full, and in a larger unit."""
+    if unit == "s":
+        name, step = next((row for row in _SECONDS if value >= row[1]), _SECONDS[-1])
+        return f"{float(value / step):,.4g} {name}"
+    whole = f"{int(value):,}" if value.denominator == 1 else f"{float(value):,.6g}"
+    if unit != "bytes":
+        return f"{whole} {unit}".strip()
+    even = next((row for row in _BINARY if value and value % row[1] == 0), None)
+    near = even or next((row for row in _DECIMAL if value >= row[1]), None)
+    larger = f" ({float(value / near[1]):,.4g} {near[0]})" if near else ""
+    return f"{whole} bytes{larger}"
+
+
+def verdict_lines(answer: Answered, colours: bool) -> Iterator[str]:
+    """What an answer was worth; of a question said aloud, the candidate knows."""
+    if answer.card.kind == "say":
+        return
+    if answer.is_right:
+        said = "Right." if answer.choice else f"Right: {answer.right}."
+        yield paint.painted(said, "green", colours)
+    elif answer.choice:
+        head = "It is" if answer.knows_not else "No, it is"
+        yield paint.painted(f"{head} {answer.choice}.", "red", colours)
+        yield wrapped(answer.right)
+    else:
+        head = "" if answer.knows_not else "No. "
+        yield paint.painted(f"{head}It is {answer.right}.", "red", colours)
+        yield from map(wrapped, answer.sentences)
+        yield from (f"    {step}" for step in answer.working)
