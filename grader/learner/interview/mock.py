@@ -13,6 +13,7 @@ import shutil
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -97,10 +98,13 @@ class Planner:
         aloud = self._aloud(max(1, round(minutes / SAY_EVERY)))
         left -= sum(card.minutes for card in aloud)
         asked: list[AskStep] = []
-        while left > 0 or len(asked) < FEWEST:
-            card = self._card(KINDS[len(asked) % len(KINDS)])
-            if card is None:
-                break
+        kinds = deque(KINDS)
+        while kinds and (left > 0 or len(asked) < FEWEST):
+            kind = kinds.popleft()
+            card = self._card(kind)
+            if card is None:  # all of that kind are taken
+                continue
+            kinds.append(kind)
             asked.append(AskStep(card.name, self.asked(card.name)))
             left -= card.minutes
         spoken = [AskStep(card.name, 0) for card in aloud]

@@ -21,7 +21,7 @@ _WORD = {"number": "figure", "bug": "bug", "say": "said aloud", "code": "code"}
 
 
 @dataclass(frozen=True)
-class Answer:
+class ReportRow:
     """One step that was reached, for people to read. seconds, expected: what it took, and what it
     is meant to take. name: the lab or the task. points: of 1. verified: whether this machine could
     check it."""
@@ -46,17 +46,17 @@ class InterviewReport:
     """count: the steps that were planned; `rows` are those that were reached."""
 
     kept: Kept
-    rows: tuple[Answer, ...]
+    rows: tuple[ReportRow, ...]
     count: int
     say_next: tuple[str, str] | None = None
-    topics: dict[str, list[Answer]] = field(default_factory=dict)
+    topics: dict[str, list[ReportRow]] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
         return sum(row.seconds for row in self.rows)
 
     @property
-    def missed(self) -> list[Answer]:
+    def missed(self) -> list[ReportRow]:
         return [row for row in self.rows if row.points < 1 and row.verified]
 
 
@@ -79,16 +79,16 @@ def of_answer(answer: Answered) -> dict[str, Any]:
 
 def build(root: Path, kept: Kept, answers: Sequence[StepAnswer], count: int) -> InterviewReport:
     rows = tuple(_answer(row) for row in answers)
-    topics: dict[str, list[Answer]] = {}
+    topics: dict[str, list[ReportRow]] = {}
     for row in rows:
         topics.setdefault(row.topic, []).append(row)
     return InterviewReport(kept, rows, count, _say_next(root, rows), topics)
 
 
-def _answer(row: StepAnswer) -> Answer:
+def _answer(row: StepAnswer) -> ReportRow:
     said: dict[str, Any] = json.loads(row.said)
     if said["kind"] != "code":
-        return Answer(
+        return ReportRow(
             said["kind"], said["topic"], said["name"], row.points, row.seconds,
             60 * said["minutes"], said["question"], said["said"], said["right"],
             tuple(said["sentences"]), tuple(said["working"]), said["passage"],
@@ -96,7 +96,7 @@ def _answer(row: StepAnswer) -> Answer:
     check = said.get("check") or {"state": "not checked", "message": ""}
     message = tuple(check["message"].split("\n")) if check["message"] else ()
     lab, _, task = said["task"].partition(".")
-    return Answer(
+    return ReportRow(
         "code", said.get("topic", ""), said["task"], row.points, row.seconds,
         60 * said.get("minutes", 0), f"{said['task']}, from a blank file", check["state"],
         "", (), message, f"exercises/{lab}/README.md, task {task}",
@@ -104,7 +104,7 @@ def _answer(row: StepAnswer) -> Answer:
     )  # fmt: skip
 
 
-def _say_next(root: Path, rows: Sequence[Answer]) -> tuple[str, str] | None:
+def _say_next(root: Path, rows: Sequence[ReportRow]) -> tuple[str, str] | None:
     """A heading to say aloud, and its page: of the lab with most misses, one not said just now."""
     misses: dict[str, float] = {}
     for row in rows:
@@ -142,7 +142,7 @@ def lines(report: InterviewReport, colours: bool) -> Iterator[str]:
     yield from _what_next(report)
 
 
-def _miss(row: Answer) -> Iterator[str]:
+def _miss(row: ReportRow) -> Iterator[str]:
     question, *code = row.question.split("\n")
     yield from _indented(question)
     if row.kind == "bug":
@@ -262,7 +262,7 @@ def html(report: InterviewReport) -> str:
     )
 
 
-def _section(row: Answer) -> str:
+def _section(row: ReportRow) -> str:
     quoted = readable.html
     question, _, code = row.question.partition("\n\n")
     took = f"{clock(row.seconds)}, expected {clock(row.expected)}"
