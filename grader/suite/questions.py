@@ -13,11 +13,12 @@ answered with its sentence. So no answer is typed in, and no wrong answer is gue
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +36,9 @@ from grader.suite.quantities import Figure
 from grader.suite.splice import Misconception
 
 Number = int | float | Fraction
-Kind = Literal["number", "bug", "say"]
+Kind = Literal["number", "count", "bug", "say"]
+DRAWN = ("number", "count")
+"""Kinds whose figures are drawn anew each time."""
 _QUESTION = "__infralens_question__"
 _UNITS = ("", "bytes", "s", "FLOPs", "bytes/s")
 
@@ -44,26 +47,37 @@ _UNITS = ("", "bytes", "s", "FLOPs", "bytes/s")
 class Ask:
     """One question with its figures. `answer(code)`: the figure that the lab's code gives, in the
     question's unit; `working`: the steps to it, of which the last ends in the answer; `check`: the
-    answer computed another way; `within`: the relative error that is right, besides rounding."""
+    answer computed another way; `within`: the relative error that is right, besides rounding;
+    `code`: a program that is shown with the question."""
 
     text: str
     answer: Callable[[Any], Number]
     working: Sequence[str]
     check: Number | None = None
     within: float = 0.0
+    code: str = ""
 
 
 def question(
-    id: str, *, task: str | Sequence[str], unit: str = "", minutes: float = 1.0, section: str = ""
+    id: str,
+    *,
+    task: str | Sequence[str],
+    unit: str = "",
+    minutes: float = 1.0,
+    section: str = "",
+    kind: str = "number",
 ) -> Callable[[Callable[[Random], Ask]], Callable[[Random], Ask]]:
     """Marks a generator of number questions. `task`: whose code answers, and whose misconceptions
-    are recognised; of several, the first. `section`: of the lab's page, where to read."""
+    are recognised; of several, the first. `section`: of the lab's page, where to read. `kind`:
+    "count" for what a program that is shown does. All of it is read from the file's text, so write
+    it as literals."""
     if unit not in _UNITS:
         raise ValueError(f"question {id}: the unit {unit!r} is not one of {', '.join(_UNITS)}")
-    tasks = (task,) if isinstance(task, str) else tuple(task)
+    if kind not in DRAWN:
+        raise ValueError(f"question {id}: the kind {kind!r} is not one of {', '.join(DRAWN)}")
 
     def mark(function: Callable[[Random], Ask]) -> Callable[[Random], Ask]:
-        setattr(function, _QUESTION, (id, tasks, unit, minutes, section))
+        setattr(function, _QUESTION, id)
         return function
 
     return mark
@@ -84,7 +98,6 @@ class Card:
     heading: str = ""
     points: tuple[str, ...] = ()
     hint: str = ""
-    make: Callable[[Random], Ask] | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -123,27 +136,36 @@ class Bank:
         raise LabError(f"{self.lab.id} has no question {name}.")
 
     def _numbers(self) -> Iterator[Card]:
+        """Read from the file's text: a deck is listed without loading any suite."""
         path = self.lab.suite / "questions.py"
         if not path.is_file():
             return
-        with self.suite.given.visible():
-            module = self.suite.imported("questions")
         seen: set[str] = set()
-        for function in list(vars(module).values()):
-            marked = getattr(function, _QUESTION, None)
-            if marked is None:
-                continue
-            id, tasks, unit, minutes, section = marked
+        for function, marked in _marked(path):
+            id, rest = marked[0], marked[1]
             if id in seen:
                 raise LabError(f"{path}: a second question is called {id}.")
             seen.add(id)
-            for task in tasks:
-                self.lab.task(task)
-            hint = " ".join((function.__doc__ or "").split())
+            task = rest["task"]
+            tasks = (task,) if isinstance(task, str) else tuple(task)
+            for name in tasks:
+                self.lab.task(name)
+            hint = " ".join((ast.get_docstring(function) or "").split())
             yield Card(
-                self.lab.id, "number", id, minutes, self.lab.topic, tasks, unit, section,
-                hint=hint, make=function,
+                self.lab.id, rest.get("kind", "number"), id, rest.get("minutes", 1.0),
+                self.lab.topic, tasks, rest.get("unit", ""), rest.get("section", ""), hint=hint,
             )  # fmt: skip
+
+    @cached_property
+    def _makers(self) -> dict[str, Callable[[Random], Ask]]:
+        """What draws the figures of each number card."""
+        with self.suite.given.visible():
+            module = self.suite.imported("questions")
+        found = {}
+        for function in list(vars(module).values()):
+            if id := getattr(function, _QUESTION, ""):
+                found[id] = function
+        return found
 
     def _bugs(self) -> Iterator[Card]:
         for task, name in bug_questions.listed(self.lab):
@@ -164,10 +186,11 @@ class Bank:
 
     def ask(self, card: Card, seed: int) -> Ask:
         """The question with figures drawn by that seed."""
-        if card.make is None:
+        if card.kind not in DRAWN:
             raise LabError(f"{card.name} draws no figures.")
+        make = self._makers[card.id]
         with self.suite.given.visible():
-            return card.make(Random(f"{card.name} {seed}"))
+            return make(Random(f"{card.name} {seed}"))
 
     def answer(self, card: Card, ask: Ask) -> Fraction:
         """The reference's figure."""
@@ -217,6 +240,24 @@ class Bank:
         with self.suite.given.visible():
             exec(compile(text, str(path), "exec"), vars(module))  # the kit's own text
         return module
+
+
+def _marked(path: Path) -> Iterator[tuple[ast.FunctionDef, tuple[str, dict[str, Any]]]]:
+    """The generators of a file, each with the id and the arguments of its `@question`."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        for mark in node.decorator_list:
+            if not (isinstance(mark, ast.Call) and ast.unparse(mark.func) == "question"):
+                continue
+            try:
+                id = ast.literal_eval(mark.args[0])
+                rest = {row.arg or "": ast.literal_eval(row.value) for row in mark.keywords}
+            except (ValueError, IndexError):
+                raise LabError(
+                    f"{path}:{mark.lineno}: write the arguments of @question as literals."
+                ) from None
+            yield node, (id, rest)
 
 
 def spoken(lab: Lab) -> Iterator[Card]:

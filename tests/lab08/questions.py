@@ -35,32 +35,46 @@ def _share(parts, stage, N):
     )
 
 
-def _states(id, stages, minutes, section=""):
-    def ask(rng):
-        """What is sharded is divided by the ranks, the rest is not."""
-        stage, recipe = rng.choice(stages), rng.choice(sorted(RECIPES))
-        said, parts = RECIPES[recipe]
-        billions, N = rng.choice([1, 8, 16, 64]), rng.choice([4, 8, 16, 64])
-        P = billions * 10**9
-        row, each = _share(parts, stage, N)
-        return Ask(
-            f"{billions} billion parameters are trained on {N} GPUs with {STAGES[stage]}: {said}. "
-            "How many bytes of model states does one GPU hold?",
-            lambda code: code.state_bytes(P, N, stage, recipe)["total"],
-            working=[
-                f"bytes a parameter: {row} = {each:g}",
-                f"{each:g} x {billions} billion = {each * billions:g} GB",
-            ],
-            check=each * P,
-        )
-
-    return question(id, task="state_bytes", unit="bytes", minutes=minutes, section=section)(ask)
+def _states(rng, stage):
+    recipe = rng.choice(sorted(RECIPES))
+    said, parts = RECIPES[recipe]
+    billions, N = rng.choice([1, 8, 16, 64]), rng.choice([4, 8, 16, 64])
+    P = billions * 10**9
+    row, each = _share(parts, stage, N)
+    return Ask(
+        f"{billions} billion parameters are trained on {N} GPUs with {STAGES[stage]}: {said}. "
+        "How many bytes of model states does one GPU hold?",
+        lambda code: code.state_bytes(P, N, stage, recipe)["total"],
+        working=[
+            f"bytes a parameter: {row} = {each:g}",
+            f"{each:g} x {billions} billion = {each * billions:g} GB",
+        ],
+        check=each * P,
+    )
 
 
-states_of_ddp = _states("states_of_ddp", (0,), 1)
-states_of_stage_1 = _states("states_of_stage_1", (1,), 1.5)
-states_of_stage_2 = _states("states_of_stage_2", (2,), 1.5)
-states_of_stage_3 = _states("states_of_stage_3", (3,), 1, "Read first")
+@question("states_of_ddp", task="state_bytes", unit="bytes")
+def states_of_ddp(rng):
+    """Nothing is sharded: weights, gradients and optimizer in full."""
+    return _states(rng, 0)
+
+
+@question("states_of_stage_1", task="state_bytes", unit="bytes", minutes=1.5)
+def states_of_stage_1(rng):
+    """The optimizer's states are divided by the ranks, the rest is not."""
+    return _states(rng, 1)
+
+
+@question("states_of_stage_2", task="state_bytes", unit="bytes", minutes=1.5)
+def states_of_stage_2(rng):
+    """The parameters alone are whole."""
+    return _states(rng, 2)
+
+
+@question("states_of_stage_3", task="state_bytes", unit="bytes", section="Read first")
+def states_of_stage_3(rng):
+    """All of it is divided by the ranks."""
+    return _states(rng, 3)
 
 
 @question("gradients_of_a_rank", task="state_bytes", unit="bytes")

@@ -109,6 +109,8 @@ class Asker:
     def _figure(self, card: Card, bank: Bank, seed: int) -> Answered:
         ask = bank.ask(card, seed)
         self.say(wrapped(ask.text))
+        if ask.code:
+            self._show_code(ask.code)
         began = self._clock()
         hinted = False
         while True:
@@ -129,20 +131,24 @@ class Asker:
         verdict = bank.judge(card, ask, said) if said else None
         is_right = bool(verdict and verdict.is_right)
         return Answered(
-            card, seed, typed, float(is_right), seconds, ask.text,
+            card, seed, typed, float(is_right), seconds,
+            f"{ask.text}\n\n{ask.code}" if ask.code else ask.text,
             shown(bank.answer(card, ask), card.unit),
             sentences=verdict.sentences if verdict else (), working=tuple(ask.working),
             misconception=verdict.misconception if verdict else "", hinted=hinted,
         )  # fmt: skip
 
+    def _show_code(self, code: str) -> None:
+        self.say("")
+        for row in code.split("\n"):
+            self.say(f"    {row}")
+        self.say("")
+
     def _bug(self, card: Card, bank: Bank, seed: int) -> Answered:
         ask = bank.bug(card, seed)
         question = f"{ask.task.title}. What is wrong with this code?"
         self.say(question)
-        self.say("")
-        for row in ask.code.split("\n"):
-            self.say(f"    {row}")
-        self.say("")
+        self._show_code(ask.code)
         for number, option in enumerate(ask.options, start=1):
             self.say(wrapped(f"{number}. {option}", "  ", 3))
         began = self._clock()

@@ -48,7 +48,8 @@ def sheets(banks: Sequence[Bank]) -> Iterator[PaperCard]:
                 ask = bank.ask(card, seed)
                 answer = shown(bank.answer(card, ask), card.unit)
                 back = "\n".join([answer, "", *ask.working])
-                yield PaperCard(f"{card.name}/{seed}", ask.text, back, tags)
+                front = f"{ask.text}\n\n{ask.code}" if ask.code else ask.text
+                yield PaperCard(f"{card.name}/{seed}", front, back, tags)
 
 
 def _bug(bank: Bank, card: Card, tags: tuple[str, ...]) -> Iterator[PaperCard]:

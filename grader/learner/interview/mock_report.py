@@ -17,7 +17,9 @@ from grader.learner.interview.asking import Answered
 from grader.learner.interview.store import Kept, StepAnswer
 
 SHOWN_LINES = 6
-_WORD = {"number": "figure", "bug": "bug", "say": "said aloud", "code": "code"}
+_WORD = {"number": "figure", "count": "count", "bug": "bug", "say": "said aloud", "code": "code"}
+
+_TYPED = ("number", "count", "code")
 
 
 @dataclass(frozen=True)
@@ -145,11 +147,10 @@ def lines(report: InterviewReport, colours: bool) -> Iterator[str]:
 def _miss(row: ReportRow) -> Iterator[str]:
     question, *code = row.question.split("\n")
     yield from _indented(question)
-    if row.kind == "bug":
-        yield from (f"       {line}" for line in code[1 : 1 + SHOWN_LINES])
-        if len(code) > 1 + SHOWN_LINES:
-            yield "       ..."
-    elif row.kind in ("number", "code"):
+    yield from (f"       {line}" for line in code[1 : 1 + SHOWN_LINES])
+    if len(code) > 1 + SHOWN_LINES:
+        yield "       ..."
+    if row.kind in _TYPED:
         right = f"; right: {row.right}" if row.right else ""
         said = "not known" if row.said == "?" else row.said
         label = "the suite says" if row.kind == "code" else "yours"
@@ -270,7 +271,7 @@ def _section(row: ReportRow) -> str:
     parts.append(f"<p>{quoted(question)}</p>")
     if code:
         parts.append(f"<pre>{quoted(code)}</pre>")
-    if row.kind in ("number", "code"):
+    if row.kind in _TYPED:
         label = "The suite says" if row.kind == "code" else "Yours"
         parts.append(f"<p>{label}: {quoted('not known' if row.said == '?' else row.said)}</p>")
     if row.right:
