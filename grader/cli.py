@@ -123,6 +123,7 @@ def drill(
     topic: Annotated[
         str, typer.Option(help="memory, training, kernels, profiling or serving")
     ] = "",
+    role: Annotated[str, typer.Option(help="training, serving, kernels or all")] = "",
     minutes: Annotated[float, typer.Option(help="how long")] = 10.0,
     export: Annotated[
         Optional[Path],  # noqa: UP045
@@ -136,10 +137,10 @@ def drill(
     if export is not None:
         from grader.learner.interview import export as exports
 
-        count = exports.write(drills.banks(find_root(), topic, lab), export, typer.echo)
+        count = exports.write(drills.banks(find_root(), topic, lab, role), export, typer.echo)
         typer.echo(f"{count} cards are in {export}.")
         return
-    raise typer.Exit(drills.run(find_root(), lab, topic, minutes, plain, typer.echo))
+    raise typer.Exit(drills.run(find_root(), lab, topic, role, minutes, plain, typer.echo))
 
 
 @app.command()
@@ -161,6 +162,44 @@ def interview(
         say=typer.echo,
     )  # fmt: skip
     raise typer.Exit(status)
+
+
+@app.command()
+def plan(
+    date: Annotated[str, typer.Option(help="the day of the interview, as in 2026-12-01")],
+    role: Annotated[str, typer.Option(help="training, serving, kernels or all")] = "all",
+    hours: Annotated[float, typer.Option(help="hours a day")] = 2.0,
+    plain: Annotated[bool, typer.Option("--plain", help="without colours")] = False,
+) -> None:
+    """What to read, do and drill on which day up to an interview."""
+    import datetime
+
+    from grader.learner import paint
+    from grader.learner.interview import standing, study_plan
+
+    today = datetime.date.today()
+    on = standing.day(date, today)
+    made = study_plan.plan(find_root(), role, on, today, hours)
+    for line in study_plan.lines(made, role, on, hours, paint.wants_colours(plain=plain)):
+        typer.echo(line)
+
+
+@app.command()
+def ready(
+    role: Annotated[str, typer.Option(help="training, serving, kernels or all")] = "all",
+    date: Annotated[str, typer.Option(help="the day of the interview; default: today")] = "",
+    plain: Annotated[bool, typer.Option("--plain", help="without colours")] = False,
+) -> None:
+    """Where you stand for a role, by topic, and what would help most."""
+    import datetime
+
+    from grader.learner import paint
+    from grader.learner.interview import readiness, standing
+
+    today = datetime.date.today()
+    on = standing.day(date, today)
+    for line in readiness.lines(find_root(), role, on, today, paint.wants_colours(plain=plain)):
+        typer.echo(line)
 
 
 @app.command("list")

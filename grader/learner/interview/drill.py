@@ -19,6 +19,7 @@ from fsrs import Card as Memory
 from grader.errors import LabError
 from grader.lab.manifest import TOPICS, all_labs
 from grader.learner import history, paint
+from grader.learner.interview import roles
 from grader.learner.interview.asking import HELP, Asker, Ended, expected, verdict_lines
 from grader.learner.interview.store import Store, is_due
 from grader.suite.questions import Bank, Card
@@ -35,16 +36,19 @@ class Chosen:
     memory: Memory | None
 
 
-def banks(root: Path, topic: str = "", lab: str = "") -> list[Bank]:
-    """The banks of the labs that were asked for. Raises LabError for a topic or lab there is not,
-    and where the kit holds no references to compute with."""
+def banks(root: Path, topic: str = "", lab: str = "", role_id: str = "") -> list[Bank]:
+    """The banks of the labs that were asked for. Raises LabError for a topic, a lab or a role there
+    is not, and where the kit holds no references to compute with."""
     if topic and topic not in TOPICS:
         raise LabError(f"{topic!r} is not a topic; the topics are {', '.join(TOPICS)}.")
     labs = all_labs(root)
+    of_role = roles.role(root, role_id).labs if role_id else {one.id: 1 for one in labs}
     if lab and lab not in {each.id for each in labs}:
         raise LabError(f"{lab!r} is not a lab; the labs are {', '.join(each.id for each in labs)}.")
     found = [
-        each for each in labs if (not topic or each.topic == topic) and (not lab or each.id == lab)
+        each
+        for each in labs
+        if each.id in of_role and (not topic or each.topic == topic) and (not lab or each.id == lab)
     ]
     return [Bank(each) for each in found]
 
@@ -165,7 +169,13 @@ class Drill:
 
 
 def run(
-    root: Path, lab: str, topic: str, minutes: float, plain: bool, say: Callable[[str], None]
+    root: Path,
+    lab: str,
+    topic: str,
+    role_id: str,
+    minutes: float,
+    plain: bool,
+    say: Callable[[str], None],
 ) -> int:
     """The command; its exit status."""
     if not 0 < minutes <= 24 * 60:
@@ -175,7 +185,7 @@ def run(
         for note in store.notes:
             say(note)
         now = datetime.now(UTC)
-        cards = choose(banks(root, topic, lab), store, now, missed_tasks(root))
+        cards = choose(banks(root, topic, lab, role_id), store, now, missed_tasks(root))
         due = sum(one.memory is not None for one in cards)
         say(f"{due} due, {len(cards) - due} new, {minutes:g} minutes. {HELP}")
         Drill(store, input, say, paint.wants_colours(plain=plain)).run(cards, minutes)

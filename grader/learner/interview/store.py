@@ -246,6 +246,21 @@ class Store:
 _INTERVIEWS = "SELECT id, at, role, minutes, folder, steps, pauses, returns, ended FROM interviews"
 
 
+def known_memories(root: Path) -> dict[str, Memory]:
+    """What is known of each card, read beside whoever writes; nothing where there is no store, or
+    none that can be read."""
+    path = root / ".infralens" / FILE
+    if not path.is_file():
+        return {}
+    try:
+        base = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)
+        with contextlib.closing(base):
+            rows = base.execute("SELECT name, memory FROM cards").fetchall()
+        return {name: Memory.from_dict(json.loads(text)) for name, text in rows}
+    except (sqlite3.Error, ValueError, KeyError, TypeError):
+        return {}
+
+
 def is_due(memory: Memory, at: datetime) -> bool:
     """Whether a card is due by the end of that moment's day, or within minutes."""
     return memory.due <= at + timedelta(minutes=10)
