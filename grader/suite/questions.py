@@ -29,14 +29,15 @@ from typing import Any, Literal
 from grader.errors import LabError
 from grader.lab import lab_page
 from grader.lab.manifest import Lab
-from grader.suite import bug_questions
+from grader.suite import bug_questions, why_questions
 from grader.suite.bug_questions import BugAsk, BugQuestions
 from grader.suite.model import Suite, load_suite
 from grader.suite.quantities import Figure
 from grader.suite.splice import Misconception
+from grader.suite.why_questions import WhyAsk
 
 Number = int | float | Fraction
-Kind = Literal["number", "count", "bug", "say"]
+Kind = Literal["number", "count", "bug", "why", "say"]
 DRAWN = ("number", "count")
 """Kinds whose figures are drawn anew each time."""
 _QUESTION = "__infralens_question__"
@@ -127,7 +128,7 @@ class Bank:
 
     @cached_property
     def cards(self) -> list[Card]:
-        return [*self._numbers(), *self._bugs(), *spoken(self.lab)]
+        return [*self._numbers(), *self._bugs(), *self._whys(), *spoken(self.lab)]
 
     def card(self, name: str) -> Card:
         for card in self.cards:
@@ -173,6 +174,21 @@ class Bank:
                 self.lab.id, "bug", f"{task}/{name}", 1.5, self.lab.topic, (task,),
                 section="Common misunderstandings",
             )  # fmt: skip
+
+    def _whys(self) -> Iterator[Card]:
+        for row in self._written.values():
+            yield Card(
+                self.lab.id, "why", row.id, 1.0, self.lab.topic, section=row.section,
+                heading=row.question,
+            )  # fmt: skip
+
+    @cached_property
+    def _written(self) -> dict[str, why_questions.Written]:
+        return {row.id: row for row in why_questions.written(self.lab)}
+
+    def why(self, card: Card, seed: int) -> WhyAsk:
+        """A written question, its options in the order of that seed."""
+        return why_questions.drawn(self._written[card.id], seed)
 
     @cached_property
     def _bug_questions(self) -> BugQuestions:

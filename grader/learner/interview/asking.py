@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from fsrs import Rating
@@ -21,6 +21,8 @@ from grader.suite.questions import Bank, Card
 
 QUICK, SLOW = 0.5, 2.0  # of a card's own minutes: answered easily, answered with effort
 HELP = "A figure with a unit (128 KiB, 131,072, 1.3e5 bytes); ? shows the answer, h a hint, q ends."
+
+CHOSEN = "You chose:"
 
 
 class Ended(Exception):
@@ -97,6 +99,8 @@ class Asker:
             return self._aloud(card)
         if card.kind == "bug":
             return self._bug(card, bank, seed)
+        if card.kind == "why":
+            return self._why(card, bank, seed)
         return self._figure(card, bank, seed)
 
     def line(self, prompt: str) -> str:
@@ -149,20 +153,31 @@ class Asker:
         question = f"{ask.task.title}. What is wrong with this code?"
         self.say(question)
         self._show_code(ask.code)
-        for number, option in enumerate(ask.options, start=1):
+        return self._choice(card, seed, f"{question}\n\n{ask.code}", ask.options, ask.right)
+
+    def _why(self, card: Card, bank: Bank, seed: int) -> Answered:
+        ask = bank.why(card, seed)
+        self.say(wrapped(ask.question))
+        answer = self._choice(card, seed, ask.question, ask.options, ask.right)
+        return replace(answer, sentences=(*answer.sentences, ask.because))
+
+    def _choice(
+        self, card: Card, seed: int, question: str, options: Sequence[str], right: int
+    ) -> Answered:
+        for number, option in enumerate(options, start=1):
             self.say(wrapped(f"{number}. {option}", "  ", 3))
         began = self._clock()
         while True:
             typed = self.line("> ").rstrip(".)")
-            if typed == "?" or (typed.isdecimal() and 1 <= int(typed) <= len(ask.options)):
+            if typed == "?" or (typed.isdecimal() and 1 <= int(typed) <= len(options)):
                 break
-            self.say(f"Type a number from 1 to {len(ask.options)}; or ? if you do not know.")
+            self.say(f"Type a number from 1 to {len(options)}; or ? if you do not know.")
         seconds = self._clock() - began
-        is_right = typed == str(ask.right + 1)
-        picked = "" if typed == "?" or is_right else f"You chose: {ask.options[int(typed) - 1]}"
+        is_right = typed == str(right + 1)
+        picked = "" if typed == "?" or is_right else f"{CHOSEN} {options[int(typed) - 1]}"
         return Answered(
-            card, seed, typed, float(is_right), seconds, f"{question}\n\n{ask.code}",
-            ask.options[ask.right], choice=ask.right + 1, sentences=(picked,) if picked else (),
+            card, seed, typed, float(is_right), seconds, question, options[right],
+            choice=right + 1, sentences=(picked,) if picked else (),
         )  # fmt: skip
 
     def _aloud(self, card: Card) -> Answered:
@@ -195,6 +210,8 @@ def expected(card: Card) -> str:
         return "to say aloud"
     if card.kind == "bug":
         return "a number from 1 to 5"
+    if card.kind == "why":
+        return "a number from 1 to 4"
     return {
         "": "a number",
         "bytes": "a figure in bytes, KB, MiB, ...",
@@ -244,6 +261,7 @@ def verdict_lines(answer: Answered, colours: bool) -> Iterator[str]:
         head = "It is" if answer.knows_not else "No, it is"
         yield paint.painted(f"{head} {answer.choice}.", "red", colours)
         yield wrapped(answer.right)
+        yield from (wrapped(text) for text in answer.sentences if not text.startswith(CHOSEN))
     else:
         head = "" if answer.knows_not else "No. "
         yield paint.painted(f"{head}It is {answer.right}.", "red", colours)

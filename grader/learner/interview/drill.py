@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -78,11 +79,14 @@ def choose(
 
 
 def _in_turns(rows: Sequence[Chosen]) -> Iterator[Chosen]:
-    """One of each kind after the other, and of each kind the labs in turns."""
+    """One of each kind after the other, and of each kind the labs in turns, each kind beginning
+    with another lab."""
     kinds: dict[str, dict[str, list[Chosen]]] = {}
     for one in rows:
         kinds.setdefault(one.card.kind, {}).setdefault(one.card.lab, []).append(one)
-    queues = {kind: _labs_in_turns(labs) for kind, labs in kinds.items()}
+    queues = {
+        kind: _labs_in_turns(labs, 3 * number) for number, (kind, labs) in enumerate(kinds.items())
+    }
     while queues:
         for kind in list(queues):
             one_of_it = next(queues[kind], None)
@@ -92,8 +96,10 @@ def _in_turns(rows: Sequence[Chosen]) -> Iterator[Chosen]:
                 yield one_of_it
 
 
-def _labs_in_turns(labs: dict[str, list[Chosen]]) -> Iterator[Chosen]:
-    for row in itertools.zip_longest(*labs.values()):
+def _labs_in_turns(labs: dict[str, list[Chosen]], first: int) -> Iterator[Chosen]:
+    rows = deque(labs.values())
+    rows.rotate(-first)
+    for row in itertools.zip_longest(*rows):
         yield from (one for one in row if one is not None)
 
 

@@ -44,6 +44,13 @@ def sheets(banks: Sequence[Bank]) -> Iterator[PaperCard]:
             if card.kind == "bug":
                 yield from _bug(bank, card, tags)
                 continue
+            if card.kind == "why":
+                why = bank.why(card, 0)
+                back = f"{why.right + 1}. {why.options[why.right]}\n\n{why.because}"
+                yield PaperCard(
+                    card.name, f"{why.question}\n\n{_numbered(why.options)}", back, tags
+                )
+                continue
             for seed in range(DRAWS):
                 ask = bank.ask(card, seed)
                 answer = shown(bank.answer(card, ask), card.unit)
@@ -57,9 +64,13 @@ def _bug(bank: Bank, card: Card, tags: tuple[str, ...]) -> Iterator[PaperCard]:
         ask = bank.bug(card, 0)
     except LabError:
         return  # it cannot be asked on this machine
-    options = "\n".join(f"{number}. {text}" for number, text in enumerate(ask.options, start=1))
-    front = f"{ask.task.title}. What is wrong with this code?\n\n{ask.code}\n\n{options}"
+    question = f"{ask.task.title}. What is wrong with this code?"
+    front = f"{question}\n\n{ask.code}\n\n{_numbered(ask.options)}"
     yield PaperCard(card.name, front, f"{ask.right + 1}. {ask.options[ask.right]}", tags)
+
+
+def _numbered(options: Sequence[str]) -> str:
+    return "\n".join(f"{number}. {text}" for number, text in enumerate(options, start=1))
 
 
 def write(banks: Sequence[Bank], path: Path, say: Callable[[str], None]) -> int:

@@ -36,7 +36,7 @@ from grader.suite.questions import Bank, Card
 LONGEST = 240.0
 SHORTEST = 5.0
 CODE_SHARE = (0.25, 2 / 3)  # of the minutes, for the task that is written
-KINDS = ("number", "bug", "number")  # in turns
+KINDS = ("number", "bug", "why", "count")  # in turns
 FEWEST = 3  # questions, however long the task takes
 SAY_EVERY = 30.0  # minutes for which one question is said aloud
 _TRIES = 8  # cards that are tried for one question

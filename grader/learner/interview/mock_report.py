@@ -17,7 +17,14 @@ from grader.learner.interview.asking import Answered
 from grader.learner.interview.store import Kept, StepAnswer
 
 SHOWN_LINES = 6
-_WORD = {"number": "figure", "count": "count", "bug": "bug", "say": "said aloud", "code": "code"}
+_WORD = {
+    "number": "figure",
+    "count": "count",
+    "bug": "bug",
+    "why": "reason",
+    "say": "said aloud",
+    "code": "code",
+}
 
 _TYPED = ("number", "count", "code")
 
@@ -155,10 +162,10 @@ def _miss(row: ReportRow) -> Iterator[str]:
         said = "not known" if row.said == "?" else row.said
         label = "the suite says" if row.kind == "code" else "yours"
         yield from _indented(f"{label}: {said}{right}")
+    if row.kind in ("bug", "why"):
+        yield from _indented(f"Right: {row.right}")
     for sentence in row.sentences:
         yield from _indented(sentence)
-    if row.kind == "bug":
-        yield from _indented(f"It is: {row.right}")
     for step in row.working:
         yield from _indented(step, "       ", "           ")
     yield from _indented(f"Read: {row.passage}")

@@ -150,6 +150,20 @@ def test_a_bug_is_found_or_not(store: Store) -> None:
     assert [row["is_right"] for row in store.answers()] == [1, 0]
 
 
+def test_a_reason_is_told_whoever_was_wrong(store: Store) -> None:
+    bank = Bank(load_lab(ROOT, "lab10"))
+    card = bank.card("lab10/why/free_blocks")
+    chosen = [Chosen(card, bank, None)]
+    ask = bank.why(card, 0)
+    seen = drilled(store, chosen, "5", f"{ask.right + 1}")
+    assert "Type a number from 1 to 4" in seen.text
+    assert "Right." in seen.lines
+    again = bank.why(card, 1)
+    wrong = drilled(store, chosen, f"{(again.right + 1) % 4 + 1}")
+    assert f"No, it is {again.right + 1}." in wrong.text
+    assert ask.because in " ".join(wrong.text.split())
+
+
 def test_a_bug_that_cannot_be_asked_costs_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,7 +239,7 @@ def test_a_day_has_so_many_new_cards(store: Store) -> None:
     cards = choose(banks, store, START)
     assert len(cards) == drill.NEW_A_DAY
     assert len({one.card.lab for one in cards}) >= 7
-    assert {one.card.kind for one in cards} == {"number", "bug", "say"}
+    assert {one.card.kind for one in cards} == {"number", "bug", "why", "say"}
     for one in cards[:15]:
         store.note(answer(one.card.name), START)
     again = choose(banks, store, START)
@@ -460,7 +474,7 @@ def test_a_deck_as_csv(short: Bank, tmp_path: Path) -> None:
     assert said == [f"lab12: {count} cards"]
     bugs = [row for row in rows if " bug " in row["tags"]]
     assert len(bugs) == 5
-    assert len(rows) - len(bugs) == export.DRAWS * 8 + 7
+    assert len(rows) - len(bugs) == export.DRAWS * 8 + 7 + 7
     assert all(row["front"] and row["back"] for row in rows)
     assert not any(cell.startswith(("=", "+", "@")) for row in rows for cell in row.values())
 
