@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from grader.errors import LabError
-from grader.lab import lab_page
+from grader.lab import capabilities, lab_page
 from grader.lab.manifest import Lab
 from grader.suite import bug_questions, why_questions
 from grader.suite.bug_questions import BugAsk, BugQuestions
@@ -67,10 +67,12 @@ def question(
     minutes: float = 1.0,
     section: str = "",
     kind: str = "number",
+    needs: Sequence[str] = (),
 ) -> Callable[[Callable[[Random], Ask]], Callable[[Random], Ask]]:
     """Marks a generator of number questions. `task`: whose code answers, and whose misconceptions
     are recognised; of several, the first. `section`: of the lab's page, where to read. `kind`:
-    "count" for what a program that is shown does. All of it is read from the file's text, so write
+    "count" for what a program that is shown does. `needs`: of a machine, as a manifest has it. All
+    of it is read from the file's text, so write
     it as literals."""
     if unit not in _UNITS:
         raise ValueError(f"question {id}: the unit {unit!r} is not one of {', '.join(_UNITS)}")
@@ -99,6 +101,7 @@ class Card:
     heading: str = ""
     points: tuple[str, ...] = ()
     hint: str = ""
+    needs: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -155,6 +158,7 @@ class Bank:
             yield Card(
                 self.lab.id, rest.get("kind", "number"), id, rest.get("minutes", 1.0),
                 self.lab.topic, tasks, rest.get("unit", ""), rest.get("section", ""), hint=hint,
+                needs=tuple(rest.get("needs", ())),
             )  # fmt: skip
 
     @cached_property
@@ -204,6 +208,8 @@ class Bank:
         """The question with figures drawn by that seed."""
         if card.kind not in DRAWN:
             raise LabError(f"{card.name} draws no figures.")
+        if missing := capabilities.first_missing(card.needs):
+            raise LabError(f"{card.name} cannot be asked here: {missing}.")
         make = self._makers[card.id]
         with self.suite.given.visible():
             return make(Random(f"{card.name} {seed}"))
@@ -226,7 +232,10 @@ class Bank:
 
     def wrong_figures(self, card: Card, ask: Ask) -> Iterator[tuple[Fraction, Misconception]]:
         """What each misconception of the card's tasks computes on this input, where that is another
-        figure than the reference's and is one at all."""
+        figure than the reference's and is one at all. A program that is shown knows of none. Of
+        kernels in CUDA none is tried, since each would have to be compiled."""
+        if card.kind == "count" or self.lab.task(card.tasks[0]).file.endswith(".cu"):
+            return
         right = self.answer(card, ask)
         for task in card.tasks:
             for wrong in self.suite.misconceptions_of(task):
@@ -237,9 +246,14 @@ class Bank:
                 if figure != right:
                     yield figure, wrong
 
-    def _code(self, card: Card, wrong: Misconception | None) -> ModuleType:
-        """The lab's file that answers, as the reference has it or as a misconception changes it."""
+    def _code(self, card: Card, wrong: Misconception | None) -> Any:
+        """The lab's file that answers, as the reference has it or as a misconception changes it; of
+        kernels in CUDA the reference alone, as a module to launch."""
         file = wrong.file if wrong else self.lab.task(card.tasks[0]).file
+        if file.endswith(".cu"):
+            from grader import kernels
+
+            return kernels.compile(self.lab.solution / file)
         key = (file, f"{wrong.task}/{wrong.name}" if wrong else "")
         if key not in self._modules:
             path = self.lab.solution / file

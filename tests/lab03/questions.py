@@ -1,6 +1,7 @@
 """Lab 03: questions of an interview with figures that can be done on paper."""
 
 from grader.suite.questions import Ask, question
+from grader.suite.shown_programs import ran
 
 MIB = 1 << 20
 
@@ -190,4 +191,103 @@ def bucket_of_a_gradient(rng):
             f"gradient {which} is in bucket {place}",
         ],
         check=place,
+    )
+
+
+# -- programs that are shown ----------------------------------------------------------------------
+
+
+def _sent(code, **names):
+    """Calls and elements that a rank sends by a program."""
+    counts = {"calls": 0, "elements": 0, "all_reduces": 0}
+
+    def send(count, to):
+        counts["calls"] += 1
+        counts["elements"] += count
+
+    def all_reduce(bucket):
+        counts["all_reduces"] += 1
+
+    ran(code, send=send, all_reduce=all_reduce, **names)
+    return counts
+
+
+@question("elements_of_a_ring", task="ring_all_reduce_", minutes=1.5, kind="count")
+def elements_of_a_ring(rng):
+    """W - 1 steps that add, and W - 1 that copy, of a chunk each."""
+    W = rng.choice([4, 8, 16])
+    chunk = rng.choice([100, 250, 1000])
+    N = W * chunk
+    code = """chunk = N // W
+for step in range(W - 1):        # reduce-scatter
+    send(chunk, (rank + 1) % W)
+for step in range(W - 1):        # all-gather
+    send(chunk, (rank + 1) % W)"""
+    total = 2 * (W - 1) * chunk
+    return Ask(
+        f"A ring all-reduce of N = {N:,} elements over W = {W} ranks. How many elements does one "
+        "rank send?",
+        lambda _: _sent(code, N=N, W=W, rank=0)["elements"],
+        working=[
+            f"a chunk: {N:,} / {W} = {chunk:,}",
+            f"2 x {W - 1} steps: {2 * (W - 1)} x {chunk:,} = {total:,}",
+        ],
+        check=total,
+        code=code,
+    )
+
+
+@question("all_reduces_of_a_step", task="no_sync", minutes=1.5, kind="count")
+def all_reduces_of_a_step(rng):
+    """With no_sync the last micro-batch alone communicates."""
+    micro, buckets, steps = rng.choice([4, 8]), rng.choice([3, 5]), rng.choice([2, 10])
+    last_only = rng.random() < 0.5
+    reduce = "for bucket in range(BUCKETS):\n            all_reduce(bucket)"
+    if last_only:
+        reduce = f"if last:\n            {reduce.replace('            ', '                ')}"
+    code = f"""for step in range(STEPS):
+    for i in range(MICRO):
+        last = i == MICRO - 1
+        # forward and backward
+        {reduce}"""
+    rounds = 1 if last_only else micro
+    total = steps * rounds * buckets
+    return Ask(
+        f"STEPS = {steps}, MICRO = {micro} micro-batches, BUCKETS = {buckets}. How many "
+        "all-reduces run?",
+        lambda _: _sent(code, STEPS=steps, MICRO=micro, BUCKETS=buckets)["all_reduces"],
+        working=[
+            f"micro-batches that communicate in a step: {rounds}",
+            f"{steps} x {rounds} x {buckets} = {total}",
+        ],
+        check=total,
+        code=code,
+    )
+
+
+@question("buckets_that_close", task="assign_buckets", minutes=2, kind="count")
+def buckets_that_close(rng):
+    """A bucket is closed once it has reached its cap; no tensor is cut."""
+    sizes = [rng.choice([2, 4, 6, 10]) for _ in range(8)]
+    first, cap = rng.choice([1, 4]), rng.choice([8, 12])
+    code = f"""buckets, size, cap = 0, 0, {first}     # MB; the first bucket's cap
+for tensor in {sizes}:
+    size += tensor
+    if size >= cap:
+        buckets, size, cap = buckets + 1, 0, {cap}
+if size:
+    buckets += 1"""
+    parts, size, limit = [[]], 0, first
+    for number, tensor in enumerate(sizes):
+        parts[-1].append(tensor)
+        size += tensor
+        if size >= limit and number + 1 < len(sizes):
+            parts, size, limit = [*parts, []], 0, cap
+    shown = " | ".join(" + ".join(map(str, part)) for part in parts)
+    return Ask(
+        "How many buckets are there in the end?",
+        lambda _: ran(code)["buckets"],
+        working=[f"{shown}: {len(parts)}"],
+        check=len(parts),
+        code=code,
     )

@@ -1,6 +1,9 @@
 """Lab 05: questions of an interview with figures that can be done on paper."""
 
+import numpy as np
+
 from grader.suite.questions import Ask, question
+from grader.suite.shown_programs import launched
 
 
 def _bank(byte):
@@ -189,4 +192,101 @@ def padding_of_a_tile(rng):
             f"{cols} + {extra} = {cols + extra} is odd, the first that is: {extra}",
         ],
         check=extra,
+    )
+
+
+# -- programs that are shown ----------------------------------------------------------------------
+
+
+@question(
+    "wavefronts_of_a_row_and_column",
+    task="conflict_degree",
+    minutes=2,
+    kind="count",
+    needs=("cxx",),
+)
+def wavefronts_of_a_row_and_column(rng):
+    """One side goes by rows, the other by columns; the row's length decides."""
+    cols = rng.choice([32, 33, 34, 36, 40])
+    ways = _degree([row * cols for row in range(32)])
+    code = f"""extern "C" __global__ void turn(const float *in, float *out) {{
+    __shared__ float tile[32][{cols}];
+    tile[threadIdx.y][threadIdx.x] = in[32 * threadIdx.y + threadIdx.x];
+    __syncthreads();
+    out[32 * threadIdx.y + threadIdx.x] = tile[threadIdx.x][threadIdx.y];
+}}"""
+    total = 32 + 32 * ways
+    return Ask(
+        "The kernel runs with one block of 32 x 32 threads; a warp is one threadIdx.y. How many "
+        "wavefronts do its accesses to shared memory take in all?",
+        lambda _: launched(
+            code, "turn", 1, [32, 32], [np.ones(1024, np.float32), np.zeros(1024, np.float32)]
+        ).total("wavefronts", space="shared"),
+        working=[
+            "writes: 32 warps, each a row: 32",
+            f"reads: 32 warps, each a column of rows of {cols} words, {ways}-way: {32 * ways}",
+            f"32 + {32 * ways} = {total}",
+        ],
+        check=total,
+        code=code,
+    )
+
+
+@question("sectors_of_both_sides", task="sectors", minutes=2, kind="count", needs=("cxx",))
+def sectors_of_both_sides(rng):
+    """Coalesced on one side, a sector for each lane on the other."""
+    side = rng.choice([32, 64, 96, 128])
+    rows = side * side // 32
+    code = f"""extern "C" __global__ void naive(const float *in, float *out) {{
+    int x = 32 * blockIdx.x + threadIdx.x, y = blockIdx.y;
+    out[{side} * x + y] = in[{side} * y + x];
+}}"""
+    total = 36 * rows
+    return Ask(
+        f"The kernel transposes {side} x {side} floats with a grid of {side // 32} x {side} blocks "
+        "of 32 threads. How many sectors of 32 bytes do its reads and writes touch in all, counted "
+        "for each request?",
+        lambda _: launched(
+            code,
+            "naive",
+            [side // 32, side],
+            32,
+            [np.ones(side * side, np.float32), np.zeros(side * side, np.float32)],
+        ).total("sectors", space="global"),
+        working=[
+            f"requests a side: {side} x {side} / 32 = {rows}",
+            "a read: 128 bytes side by side, 4 sectors; a write: 32 rows, 32 sectors",
+            f"{rows} x (4 + 32) = {total:,}",
+        ],
+        check=total,
+        code=code,
+    )
+
+
+@question(
+    "wavefronts_of_a_broadcast", task="conflict_degree", minutes=1.5, kind="count", needs=("cxx",)
+)
+def wavefronts_of_a_broadcast(rng):
+    """Lanes that want the same word are served together."""
+    share, stride = rng.choice([2, 4, 8, 32]), rng.choice([1, 2, 32])
+    words = [lane // share * stride for lane in range(32)]
+    ways = _degree(words)
+    code = f"""extern "C" __global__ void look(float *out) {{
+    __shared__ float s[1024];
+    for (int i = threadIdx.x; i < 1024; i += 32) s[i] = 1.0f;
+    __syncthreads();
+    out[threadIdx.x] = s[{stride} * (threadIdx.x / {share})];  // this line
+}}"""
+    return Ask(
+        "The kernel runs with one block of 32 threads. How many wavefronts does the read of "
+        "shared memory in the last line take?",
+        lambda _: launched(code, "look", 1, 32, [np.zeros(32, np.float32)]).total(
+            "wavefronts", "read", "shared"
+        ),
+        working=[
+            f"different words: 32 / {share} = {32 // share}, {stride} apart",
+            f"of these {ways} share a bank: {ways}",
+        ],
+        check=ways,
+        code=code,
     )

@@ -1,6 +1,7 @@
 """Lab 06: questions of an interview with figures that can be done on paper."""
 
 from grader.suite.questions import Ask, question
+from grader.suite.shown_programs import ran
 
 
 def _matrix(rng):
@@ -169,4 +170,104 @@ def bytes_of_the_statistics(rng):
             f"4 x {M:,} x {size} bytes = {total:,} bytes",
         ],
         check=total,
+    )
+
+
+# -- programs that are shown ----------------------------------------------------------------------
+
+
+def _counted(code, **names):
+    """Elements that a program loads and stores."""
+    counts = {"load": 0, "store": 0}
+
+    def load(row, begin, count):
+        counts["load"] += max(0, min(count, names["N"] - begin))
+        return [0.0]
+
+    def store(row, begin, count):
+        counts["store"] += max(0, min(count, names["N"] - begin))
+
+    ran(code, load=load, store=store, **names)
+    return counts
+
+
+@question("elements_of_two_passes", task="traffic", minutes=1.5, kind="count")
+def elements_of_two_passes(rng):
+    """Each pass over the row loads it once."""
+    M, N, block = rng.choice([4, 8, 16]), rng.choice([1000, 2000, 3000]), rng.choice([256, 512])
+    passes = rng.choice([2, 3])
+    row = "\n".join(
+        f"    for begin in range(0, N, BLOCK):   # {what}\n        load(row, begin, BLOCK)"
+        for what in ("the maximum", "the sum")[: passes - 1]
+    )
+    code = f"""for row in range(M):
+{row}
+    for begin in range(0, N, BLOCK):   # the result
+        load(row, begin, BLOCK)
+        store(row, begin, BLOCK)"""
+    total = (passes + 1) * M * N
+    return Ask(
+        f"A softmax over {M} rows of {N:,} elements with BLOCK = {block}; load and store leave out "
+        "what is beyond the row. How many elements are loaded and stored in all?",
+        lambda _: sum(_counted(code, M=M, N=N, BLOCK=block).values()),
+        working=[
+            f"loaded: {passes} x {M} x {N:,} = {passes * M * N:,}",
+            f"stored: {M * N:,}; in all {total:,}",
+        ],
+        check=total,
+        code=code,
+    )
+
+
+@question("masked_lanes", task="softmax", minutes=1.5, kind="count")
+def masked_lanes(rng):
+    """A block is a power of two, a row is not."""
+    M, N = rng.choice([4, 8, 16]), rng.choice([1000, 1500, 3000, 5000])
+    code = """BLOCK = 1
+while BLOCK < N:
+    BLOCK *= 2
+idle = 0
+for row in range(M):
+    for lane in range(BLOCK):
+        if lane >= N:
+            idle += 1"""
+    block = 1 << (N - 1).bit_length()
+    return Ask(
+        f"A program for each of {M} rows of {N:,} elements, in one block whose size is a power of "
+        "two. What is `idle` in the end?",
+        lambda _: ran(code, M=M, N=N)["idle"],
+        working=[
+            f"BLOCK: {block:,}; idle lanes of a row: {block:,} - {N:,} = {block - N:,}",
+            f"{M} x {block - N:,} = {M * (block - N):,}",
+        ],
+        check=M * (block - N),
+        code=code,
+    )
+
+
+@question("rescalings", task="online_softmax", minutes=2, kind="count")
+def rescalings(rng):
+    """The sum is scaled only where the running maximum rises."""
+    blocks = [rng.randrange(1, 9) for _ in range(6)]
+    code = f"""m, times = float("-inf"), 0
+for block_max in {blocks}:
+    if block_max > m:
+        if m > float("-inf"):
+            times += 1            # l = l * exp(m - block_max)
+        m = block_max"""
+    rises, best = [], blocks[0]
+    for value in blocks[1:]:
+        if value > best:
+            rises.append(value)
+            best = value
+    return Ask(
+        "An online softmax goes over blocks with these maxima, and scales its sum only where that "
+        "is needed. What is `times` in the end?",
+        lambda _: ran(code)["times"],
+        working=[
+            f"the first block sets the maximum: {blocks[0]}",
+            f"it rises to {', then '.join(map(str, rises)) or 'nothing more'}: {len(rises)}",
+        ],
+        check=len(rises),
+        code=code,
     )

@@ -5,6 +5,7 @@ import math
 import torch
 
 from grader.suite.questions import Ask, question
+from grader.suite.shown_programs import ran
 
 
 @question("standard_traffic", task="io_model", section="Read first")
@@ -195,3 +196,92 @@ def _read_by(code, heads, kv, head):
     v = torch.arange(kv, dtype=torch.float64)[None, :, None].expand(1, kv, 16).contiguous()
     ends = torch.tensor([0, 1], dtype=torch.int32)
     return round(float(code.gqa_varlen(q, k, v, ends, ends, 1, 1)[0][0, head, 0]), 6)
+
+
+# -- programs that are shown ----------------------------------------------------------------------
+
+
+def _tiles(code, **names):
+    """How often a program visits a tile, and the elements that it loads."""
+    counts = {"visit": 0, "load": 0}
+
+    def visit(i, j):
+        counts["visit"] += 1
+
+    def load(rows, width):
+        counts["load"] += rows * width
+
+    ran(code, visit=visit, load=load, **names)
+    return counts
+
+
+@question("tiles_below_the_diagonal", task="flash_forward_skips", minutes=2, kind="count")
+def tiles_below_the_diagonal(rng):
+    """A tile is left out if its first key comes after its last query."""
+    S, bq, bk = rng.choice([(64, 16, 16), (128, 32, 16), (128, 16, 32), (96, 32, 32)])
+    code = """for i in range(0, S, BQ):
+    for j in range(0, S, BK):
+        if j > i + BQ - 1:       # all of it above the diagonal
+            break
+        visit(i, j)"""
+    rows = [min(-(-(i + bq) // bk), -(-S // bk)) for i in range(0, S, bq)]
+    return Ask(
+        f"Causal attention in tiles, S = {S}, BQ = {bq} queries by BK = {bk} keys. How many tiles "
+        "are visited?",
+        lambda _: _tiles(code, S=S, BQ=bq, BK=bk)["visit"],
+        working=[
+            f"by blocks of queries: {' + '.join(map(str, rows))} = {sum(rows)}",
+        ],
+        check=sum(rows),
+        code=code,
+    )
+
+
+@question("elements_of_keys_and_values", task="io_model", minutes=2, kind="count")
+def elements_of_keys_and_values(rng):
+    """Each block of queries loads all keys and values again."""
+    S, bq, bk = rng.choice([(1024, 64, 64), (1024, 128, 64), (2048, 128, 128)])
+    d = rng.choice([64, 128])
+    code = """for i in range(0, S, BQ):
+    load(BQ, D)                  # queries
+    for j in range(0, S, BK):
+        load(BK, D)              # keys
+        load(BK, D)              # values"""
+    blocks = S // bq
+    total = S * d + blocks * 2 * S * d
+    return Ask(
+        f"S = {S:,}, D = {d}, BQ = {bq}, BK = {bk}. How many elements does the loop load in all?",
+        lambda _: _tiles(code, S=S, BQ=bq, BK=bk, D=d)["load"],
+        working=[
+            f"queries once: {S:,} x {d} = {S * d:,}",
+            f"keys and values for each of {blocks} blocks: {blocks} x 2 x {S * d:,} = "
+            f"{2 * blocks * S * d:,}",
+            f"in all {total:,}",
+        ],
+        check=total,
+        within=0.001,
+        code=code,
+    )
+
+
+@question("splits_with_keys", task="split_kv_decode", minutes=1.5, kind="count")
+def splits_with_keys(rng):
+    """Every worker takes ceil(S / W) keys, as far as there are any."""
+    S, W = rng.choice([(9, 4), (10, 4), (100, 16), (65, 8), (33, 8)])
+    code = """n = -(-S // W)                   # rounded up
+working = 0
+for w in range(W):
+    keys = min(S, (w + 1) * n) - min(S, w * n)
+    if keys > 0:
+        working += 1"""
+    n = -(-S // W)
+    return Ask(
+        f"One query against S = {S} keys, split over W = {W} workers. How many of them have keys?",
+        lambda _: ran(code, S=S, W=W)["working"],
+        working=[
+            f"n = {S} / {W}, rounded up: {n}",
+            f"{S} / {n}, rounded up: {-(-S // n)}",
+        ],
+        check=-(-S // n),
+        code=code,
+    )

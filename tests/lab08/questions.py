@@ -1,6 +1,7 @@
 """Lab 08: questions of an interview with figures that can be done on paper."""
 
 from grader.suite.questions import Ask, question
+from grader.suite.shown_programs import ran
 
 # recipe: what is said of it, bytes a parameter
 RECIPES = {
@@ -173,4 +174,108 @@ def gpus_that_are_needed(rng):
             f"{16 * billions:,} / {room} = {16 * billions / room:.2f}, rounded up: {needed}",
         ],
         check=needed,
+    )
+
+
+# -- programs that are shown ----------------------------------------------------------------------
+
+
+def _collectives(code, **names):
+    """Elements that a rank sends by a program of collectives, each on a ring."""
+    N = names["N"]
+    counts = {"sent": 0, "calls": 0}
+
+    def collective(elements):
+        counts["sent"] += (N - 1) * elements // N
+        counts["calls"] += 1
+
+    def all_reduce(elements):
+        counts["sent"] += 2 * (N - 1) * elements // N
+        counts["calls"] += 1
+
+    ran(code, all_gather=collective, reduce_scatter=collective, all_reduce=all_reduce, **names)
+    return counts
+
+
+@question("collectives_of_fsdp", task="state_bytes", minutes=1.5, kind="count")
+def collectives_of_fsdp(rng):
+    """A gather in forward, a gather and a reduce-scatter in backward."""
+    layers, micro = rng.choice([4, 8, 32]), rng.choice([1, 2, 4])
+    kept = rng.random() < 0.3
+    gather = "" if kept else "        all_gather(P)\n"
+    code = f"""for batch in range(MICRO):
+    for layer in range(LAYERS):              # forward
+        all_gather(P)
+    for layer in reversed(range(LAYERS)):    # backward
+{gather}        reduce_scatter(P)"""
+    each = 2 if kept else 3
+    total = each * layers * micro
+    return Ask(
+        f"LAYERS = {layers}, MICRO = {micro}. How many collectives does a rank run?",
+        lambda _: _collectives(code, LAYERS=layers, MICRO=micro, P=64, N=8)["calls"],
+        working=[
+            f"a layer and micro-batch: {each}",
+            f"{each} x {layers} x {micro} = {total}",
+        ],
+        check=total,
+        code=code,
+    )
+
+
+@question("elements_of_a_stage", task="state_bytes", minutes=2, kind="count")
+def elements_of_a_stage(rng):
+    """A gather or a reduce-scatter sends (N - 1) / N of its elements, an all-reduce twice that."""
+    N, P = rng.choice([4, 8]), rng.choice([8000, 16_000, 80_000])
+    program, rows, times = rng.choice(
+        [
+            ("all_reduce(P)", "an all-reduce", 2),
+            ("reduce_scatter(P)\nall_gather(P)", "a reduce-scatter and an all-gather", 2),
+            (
+                "all_gather(P)\nall_gather(P)\nreduce_scatter(P)",
+                "two all-gathers and a reduce-scatter",
+                3,
+            ),
+            ("all_reduce(P)\nall_gather(P)", "an all-reduce and an all-gather", 3),
+        ]
+    )
+    total = times * (N - 1) * P // N
+    return Ask(
+        f"The collectives run on a ring of N = {N} ranks; P = {P:,} elements is what each rank has "
+        "before or after. How many elements does one rank send?",
+        lambda _: _collectives(program, N=N, P=P)["sent"],
+        working=[
+            f"{rows}: {times} x {N - 1}/{N} x {P:,} = {total:,}",
+        ],
+        check=total,
+        code=program,
+    )
+
+
+@question("pieces_of_a_buffer", task="flat_partition", minutes=2, kind="count")
+def pieces_of_a_buffer(rng):
+    """A parameter that reaches over a boundary lies on several ranks."""
+    N = 4
+    numels = [rng.choice([2, 3, 5, 6, 9]) for _ in range(5)]
+    share = -(-sum(numels) // N)
+    code = f"""numels, N = {numels}, {N}
+share = -(-sum(numels) // N)     # rounded up
+begin = pieces = 0
+for numel in numels:
+    first, last = begin // share, (begin + numel - 1) // share
+    pieces += last - first + 1
+    begin += numel"""
+    found, begin = [], 0
+    for numel in numels:
+        found.append((begin + numel - 1) // share - begin // share + 1)
+        begin += numel
+    return Ask(
+        "A flat buffer is cut into N equal slices. Into how many pieces are its parameters cut in "
+        "all (`pieces`)?",
+        lambda _: ran(code)["pieces"],
+        working=[
+            f"share: {sum(numels)} / {N}, rounded up: {share}",
+            f"by parameters: {' + '.join(map(str, found))} = {sum(found)}",
+        ],
+        check=sum(found),
+        code=code,
     )

@@ -137,7 +137,7 @@ class Planner:
             self.draw.shuffle(cards)
             card = min(cards, key=lambda card: self.asked(card.name))
             self._taken.add(card.name)
-            if kind != "bug" or _can_ask(bank, card, self.asked(card.name)):
+            if _can_ask(bank, card, self.asked(card.name)):
                 return card
         return None
 
@@ -147,11 +147,14 @@ class Planner:
 
 
 def _can_ask(bank: Bank, card: Card, seed: int) -> bool:
+    """Whether this machine can ask it: a bug is looked for other mistakes, a program may need a
+    compiler."""
     try:
-        bank.bug(card, seed)
+        if card.kind == "bug":
+            bank.bug(card, seed)
     except LabError:
         return False
-    return True
+    return not capabilities.first_missing(card.needs)
 
 
 # -- the interview --------------------------------------------------------------------------------

@@ -29,16 +29,14 @@ def numbers(lab: str) -> list[Card]:
     return [card for card in bank(lab).cards if card.kind == "number"]
 
 
-def named(lab: str) -> list[str]:
-    return [card.id for card in numbers(lab)]
-
-
-NUMBERS = [(lab, id) for lab in WITH_FIGURES for id in named(lab)]
+DRAWN = [card for lab in WITH_FIGURES for card in bank(lab).cards if card.kind in questions.DRAWN]
+NUMBERS = [(card.lab, card.id) for card in DRAWN]
 each_number = pytest.mark.parametrize(("lab", "id"), NUMBERS)
 
 
 def one(lab: str, id: str) -> tuple[Bank, Card]:
-    return bank(lab), bank(lab).card(f"{lab}/number/{id}")
+    card = next(card for card in DRAWN if (card.lab, card.id) == (lab, id))
+    return bank(lab), card
 
 
 def typed(value: Fraction) -> Figure:
@@ -64,15 +62,24 @@ def test_a_lab_has_enough_of_them(lab: str) -> None:
     assert set(bank(lab)._makers) == drawn, "what the text lists and what the module holds"
 
 
-def test_all_labs_but_the_one_of_kernels_alone_have_them() -> None:
-    assert set(lab_ids(ROOT)) - set(WITH_FIGURES) == {"lab04"}
+def test_all_labs_have_them() -> None:
+    assert lab_ids(ROOT) == WITH_FIGURES
+
+
+def test_programs_are_counted_where_counting_is_the_lesson() -> None:
+    labs = [card.lab for card in DRAWN if card.kind == "count"]
+    for lab in ("lab03", "lab04", "lab05", "lab06", "lab07", "lab08"):
+        assert labs.count(lab) >= 3, lab
+    for card in DRAWN:
+        if card.kind == "count":
+            assert bank(card.lab).ask(card, 1).code, f"{card.name} shows no program"
 
 
 @each_number
 def test_each_draw_has_an_answer_that_a_second_way_confirms(lab: str, id: str) -> None:
     questions_of, card = one(lab, id)
     seen = set()
-    for seed in range(SEEDS):
+    for seed in range(SEEDS if not card.needs else SEEDS // 10):
         ask = questions_of.ask(card, seed)
         right = questions_of.answer(card, ask)
         assert ask.check is not None, f"{card.name} has no second way: check="
@@ -84,7 +91,7 @@ def test_each_draw_has_an_answer_that_a_second_way_confirms(lab: str, id: str) -
             is_right(each, right, max(ask.within, 0.005))
             for each in last_figures(ask.working[-1], card.unit)
         ), f"the working does not end in {float(right)}: {ask.working[-1]}"
-        seen.add(ask.text)
+        seen.add(ask.text + ask.code)
     assert len(seen) >= 3, "a question should not always be the same"
 
 
@@ -124,8 +131,9 @@ def told(lab: str) -> tuple[int, int]:
     return named, asked
 
 
-@pytest.mark.parametrize("lab", WITH_FIGURES)
+@pytest.mark.parametrize("lab", [lab for lab in WITH_FIGURES if lab != "lab04"])
 def test_who_holds_a_misconception_is_told_that_one(lab: str) -> None:
+    """Not lab 04: its misconceptions are kernels, and would have to be compiled."""
     named, asked = told(lab)
     assert asked >= 40
     assert named >= 0.9 * asked
