@@ -239,7 +239,7 @@ def _processor_seconds(pids: Sequence[int]) -> float:
 def truth(kit: Path, edits: int, seed: int) -> tuple[int, list[str]]:
     """How many edits were compared, and those whose verdicts differ."""
     parts = sum(TRUE_LABS.values())
-    compared, faults = 0, []
+    compared, failing, faults = 0, 0, list[str]()
     for lab_id, share in TRUE_LABS.items():
         lab = load_lab(kit, lab_id)
         source = Edits(lab, seed + 1)
@@ -260,6 +260,11 @@ def truth(kit: Path, edits: int, seed: int) -> tuple[int, list[str]]:
                             f"{lab_id} edit {number} of {name}: {case}: warm {warm.get(case)}, "
                             f"cold {cold.get(case)}"
                         )
+                        print(faults[-1], flush=True)
+                failing += not all(cold.values())
+        print(f"{lab_id}: {compared} edits so far, {failing} with cases that fail", flush=True)
+    if not failing:
+        faults.append("no edit failed a case cold: nothing was compared")
     return compared, faults
 
 
@@ -298,8 +303,7 @@ def _cold(lab: Lab) -> dict[str, bool]:
         found = {}
         for row in ElementTree.parse(report).iter("testcase"):
             *_, task = (row.get("classname") or "").split(".")
-            passed = not any(row.iter("failure")) and not any(row.iter("error"))
-            passed = passed and not any(row.iter("skipped"))
+            passed = all(row.find(tag) is None for tag in ("failure", "error", "skipped"))
             found[f"{lab.id}/{task}/{row.get('name')}"] = passed
         return found
 
