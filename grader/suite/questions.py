@@ -37,9 +37,11 @@ from grader.suite.splice import Misconception
 from grader.suite.why_questions import WhyAsk
 
 Number = int | float | Fraction
-Kind = Literal["number", "count", "bug", "why", "say"]
+Kind = Literal["number", "count", "bug", "why", "case", "say"]
 DRAWN = ("number", "count")
-"""Kinds whose figures are drawn anew each time."""
+"""Kinds that ask for one figure, drawn anew each time."""
+MADE = (*DRAWN, "case")
+"""Kinds that a function of `questions.py` makes."""
 _QUESTION = "__infralens_question__"
 _UNITS = ("", "bytes", "s", "FLOPs", "bytes/s")
 
@@ -59,6 +61,38 @@ class Ask:
     code: str = ""
 
 
+@dataclass(frozen=True)
+class Knob:
+    """A number that a case asks to choose. choices: what it may be."""
+
+    name: str
+    choices: Sequence[float]
+    about: str
+
+
+@dataclass(frozen=True)
+class CaseVerdict:
+    """What a design comes to. points: of 1. lines: what the lab's code says of it."""
+
+    points: float
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True)
+class CaseAsk:
+    """A design to be found. `judge(code, values)`: what the lab's reference says of the chosen
+    values, by the knobs' names. `good(code)`: values that earn all; poor: some that do not."""
+
+    text: str
+    knobs: Sequence[Knob]
+    judge: Callable[[Any, dict[str, float]], CaseVerdict]
+    good: Callable[[Any], dict[str, float]]
+    poor: dict[str, float]
+
+
+Made = Callable[[Random], Ask] | Callable[[Random], CaseAsk]
+
+
 def question(
     id: str,
     *,
@@ -68,18 +102,17 @@ def question(
     section: str = "",
     kind: str = "number",
     needs: Sequence[str] = (),
-) -> Callable[[Callable[[Random], Ask]], Callable[[Random], Ask]]:
-    """Marks a generator of number questions. `task`: whose code answers, and whose misconceptions
-    are recognised; of several, the first. `section`: of the lab's page, where to read. `kind`:
-    "count" for what a program that is shown does. `needs`: of a machine, as a manifest has it. All
-    of it is read from the file's text, so write
-    it as literals."""
+) -> Callable[[Made], Made]:
+    """Marks a generator of questions. `task`: whose code answers, and whose misconceptions are
+    recognised; of several, the first. `section`: of the lab's page, where to read. `kind`: "count"
+    for what a program that is shown does, "case" for a design to find. `needs`: of a machine, as a
+    manifest has it. All of it is read from the file's text, so write it as literals."""
     if unit not in _UNITS:
         raise ValueError(f"question {id}: the unit {unit!r} is not one of {', '.join(_UNITS)}")
-    if kind not in DRAWN:
-        raise ValueError(f"question {id}: the kind {kind!r} is not one of {', '.join(DRAWN)}")
+    if kind not in MADE:
+        raise ValueError(f"question {id}: the kind {kind!r} is not one of {', '.join(MADE)}")
 
-    def mark(function: Callable[[Random], Ask]) -> Callable[[Random], Ask]:
+    def mark(function: Made) -> Made:
         setattr(function, _QUESTION, id)
         return function
 
@@ -162,8 +195,8 @@ class Bank:
             )  # fmt: skip
 
     @cached_property
-    def _makers(self) -> dict[str, Callable[[Random], Ask]]:
-        """What draws the figures of each number card."""
+    def _makers(self) -> dict[str, Callable[[Random], Any]]:
+        """What draws the figures of each such card."""
         with self.suite.given.visible():
             module = self.suite.imported("questions")
         found = {}
@@ -205,9 +238,29 @@ class Bank:
         return self._bug_questions.ask(task, name, seed)
 
     def ask(self, card: Card, seed: int) -> Ask:
-        """The question with figures drawn by that seed."""
+        """The question with figures drawn by that seed. Raises LabError where this machine cannot
+        ask it."""
         if card.kind not in DRAWN:
             raise LabError(f"{card.name} draws no figures.")
+        found: Ask = self._made(card, seed)
+        return found
+
+    def case(self, card: Card, seed: int) -> CaseAsk:
+        """The design that is asked for, drawn by that seed."""
+        found: CaseAsk = self._made(card, seed)
+        return found
+
+    def judge_case(self, card: Card, ask: CaseAsk, values: dict[str, float]) -> CaseVerdict:
+        """What the lab's reference says of a design."""
+        with self.suite.given.visible():
+            return ask.judge(self._code(card, None), values)
+
+    def good(self, card: Card, ask: CaseAsk) -> dict[str, float]:
+        """A design that earns all points."""
+        with self.suite.given.visible():
+            return ask.good(self._code(card, None))
+
+    def _made(self, card: Card, seed: int) -> Any:
         if missing := capabilities.first_missing(card.needs):
             raise LabError(f"{card.name} cannot be asked here: {missing}.")
         make = self._makers[card.id]

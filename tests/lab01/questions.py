@@ -2,7 +2,7 @@
 
 from types_lab01 import ModelConfig
 
-from grader.suite.questions import Ask, question
+from grader.suite.questions import Ask, CaseAsk, CaseVerdict, Knob, question
 
 SHAPES = {
     "a Llama-3-8B": (32, 4096, 32, 8, 128, 14_336, 128_256),
@@ -274,4 +274,106 @@ def _batch_working(config, seq, gib):
             f"({gib} - {2 * params / 2**30:.1f}) / {one / 2**30:.3f}, rounded down: {fits}",
         ],
         fits,
+    )
+
+
+# -- designs ---------------------------------------------------------------------------------------
+
+
+@question("users_of_a_card", task="kv_cache_bytes", minutes=4, kind="case")
+def users_of_a_card(rng):
+    """Weights first; what is left, by the bytes of one user's cache."""
+    name, config = _model(rng)
+    while name in ("a Llama-3-70B", "a Qwen2.5-32B"):
+        name, config = _model(rng)
+    context, card = rng.choice([4096, 8192, 16_384]), rng.choice([48, 80])
+    room = card * 10**9
+    batches = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+    def held(code, values):
+        weights = 2 * code.total_params(config)
+        cache = code.kv_cache_bytes(config, values["users"], context, values["cache_bytes"])
+        return weights, cache
+
+    def judge(code, values):
+        weights, cache = held(code, values)
+        fits = weights + cache <= room
+        twice = 2 * values["users"]
+        larger = [
+            width
+            for width in (2, 1)
+            if twice in batches and sum(held(code, {"users": twice, "cache_bytes": width})) <= room
+        ]
+        wide = {**values, "cache_bytes": 2}
+        needless = values["cache_bytes"] == 1 and fits and sum(held(code, wide)) <= room
+        lines = [
+            f"weights {weights / 1e9:.1f} GB, cache {cache / 1e9:.1f} GB, together "
+            f"{(weights + cache) / 1e9:.1f} of {card} GB: it {'fits' if fits else 'does not fit'}."
+        ]
+        if larger:
+            lines.append(f"Twice as many users fit with {larger[0]} byte a number.")
+        if needless:
+            lines.append("So many users would fit with 2 bytes a number, too.")
+        return CaseVerdict(0.0 if not fits else 0.5 if larger or needless else 1.0, lines)
+
+    def weights_of():
+        hidden, ffn, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
+        heads = config.num_attention_heads + config.num_key_value_heads
+        layer = 2 * hidden * config.head_dim * heads + 3 * hidden * ffn + 2 * hidden
+        return 2 * (layers * layer + 2 * config.vocab_size * hidden + hidden)
+
+    def most(size):
+        token = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * size
+        return max((b for b in batches if weights_of() + token * context * b <= room), default=0)
+
+    return CaseAsk(
+        f"{_kv_sentence(name, config)}. It is served in bf16 on a card of {card} GB (10^9 bytes), "
+        f"each user with a context of {context:,} tokens; what else the card holds is left out. "
+        "Choose the bytes of a number in the cache and how many users run at once: as many as fit, "
+        "and 1 byte only where 2 would not do for so many.",
+        knobs=[
+            Knob("cache_bytes", (1, 2), "bytes of a number in the cache"),
+            Knob("users", batches, "at once"),
+        ],
+        judge=judge,
+        good=lambda _: (
+            {"cache_bytes": 1, "users": most(1)}
+            if most(1) > most(2)
+            else {"cache_bytes": 2, "users": most(2)}
+        ),
+        poor={"cache_bytes": 2, "users": 256},
+    )
+
+
+@question("ranks_for_training", task="training_state_bytes", minutes=4, kind="case")
+def ranks_for_training(rng):
+    """States by the recipe, divided by the ranks; activations are not."""
+    billions, recipe = rng.choice([7, 13, 30, 70]), rng.choice(["bf16_mixed", "bf16_fp32grads"])
+    activations = rng.choice([10, 20, 30])
+    ranks = (1, 2, 4, 8, 16, 32, 64, 128)
+    said = RECIPES[recipe][0]
+
+    def judge(code, values):
+        states = code.training_state_bytes(billions * 10**9, recipe).total
+        each = states / values["ranks"] + activations * 1e9
+        half = 2 * states / values["ranks"] + activations * 1e9
+        lines = [
+            f"states {states / 1e9:,.0f} GB / {values['ranks']} + {activations} GB = "
+            f"{each / 1e9:,.1f} GB a rank."
+        ]
+        if each > 80e9:
+            return CaseVerdict(0.0, [*lines, "That is more than 80 GB."])
+        if values["ranks"] > 1 and half <= 80e9:
+            return CaseVerdict(0.5, [*lines, "Half as many ranks would do."])
+        return CaseVerdict(1.0, lines)
+
+    whole = sum(RECIPES[recipe][1]) * billions
+    return CaseAsk(
+        f"A model of {billions} billion parameters is trained with {said}, everything sharded "
+        f"(FSDP). Activations take {activations} GB a rank, whatever the number of ranks. How many "
+        "cards of 80 GB (10^9 bytes) does it take at least?",
+        knobs=[Knob("ranks", ranks, "cards, each a rank of FSDP")],
+        judge=judge,
+        good=lambda _: {"ranks": next(n for n in ranks if whole / n + activations <= 80)},
+        poor={"ranks": 1},
     )

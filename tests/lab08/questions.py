@@ -1,6 +1,6 @@
 """Lab 08: questions of an interview with figures that can be done on paper."""
 
-from grader.suite.questions import Ask, question
+from grader.suite.questions import Ask, CaseAsk, CaseVerdict, Knob, question
 from grader.suite.shown_programs import ran
 
 # recipe: what is said of it, bytes a parameter
@@ -278,4 +278,44 @@ for numel in numels:
         ],
         check=sum(found),
         code=code,
+    )
+
+
+# -- designs ---------------------------------------------------------------------------------------
+
+
+@question("stage_that_fits", task="state_bytes", minutes=4, kind="case")
+def stage_that_fits(rng):
+    """The lowest stage that fits: each one more has more collectives."""
+    N, recipe = rng.choice([8, 16, 64]), rng.choice(["bf16_mixed", "bf16_fp32grads"])
+    said, parts = RECIPES[recipe]
+    room = 60
+    billions = rng.choice([b for b in (1, 3, 7, 13, 30, 70) if sum(parts) * b / N <= room])
+
+    def judge(code, values):
+        each = code.state_bytes(billions * 10**9, N, values["stage"], recipe)
+        lines = [
+            f"weights {each['param'] / 1e9:.1f}, gradients {each['grad'] / 1e9:.1f}, optimizer "
+            f"{each['opt'] / 1e9:.1f}: {each['total'] / 1e9:.1f} of {room} GB."
+        ]
+        if each["total"] > room * 1e9:
+            return CaseVerdict(0.0, [*lines, "It does not fit."])
+        lower = [
+            stage
+            for stage in range(values["stage"])
+            if code.state_bytes(billions * 10**9, N, stage, recipe)["total"] <= room * 1e9
+        ]
+        if lower:
+            return CaseVerdict(0.5, [*lines, f"Stage {lower[0]} fits, too."])
+        return CaseVerdict(1.0, lines)
+
+    fits = [stage for stage in range(4) if _share(parts, stage, N)[1] * billions <= room]
+    return CaseAsk(
+        f"{billions} billion parameters are trained on {N} GPUs: {said}. {room} GB (10^9 bytes) of "
+        "a GPU are free for model states. Which ZeRO stage do you take, 0 for none: the lowest "
+        "that fits?",
+        knobs=[Knob("stage", (0, 1, 2, 3), "of ZeRO")],
+        judge=judge,
+        good=lambda _: {"stage": fits[0]},
+        poor={"stage": 3 if fits[0] == 0 else 0},
     )

@@ -1,8 +1,9 @@
 """Lab 10: questions of an interview with figures that can be done on paper."""
 
 from types_lab10 import CostModel, Model, Output, SchedulerConfig, Slo
+from workload_lab10 import AZURE_CONVERSATION, PROBLEM, azure
 
-from grader.suite.questions import Ask, question
+from grader.suite.questions import Ask, CaseAsk, CaseVerdict, Knob, question
 
 GIB = 2**30
 # name: weights in GB, layers, key/value heads, width of a head
@@ -281,3 +282,114 @@ def _first_step(code, cfg, prompts):
     for index, prompt in enumerate(prompts):
         scheduler.add(code.Req(index, 0.0, prompt, 4))
     return scheduler.step().scheduled
+
+
+# -- designs ---------------------------------------------------------------------------------------
+
+
+@question("config_for_a_chat", task="simulate", minutes=6, kind="case")
+def config_for_a_chat(rng):
+    """Which limit binds? Tokens a step move ITL against TTFT, seats and blocks how many run."""
+    seed, speed = rng.randrange(100), rng.choice([1.0, 1.3, 1.6])
+    ttft, tpot = rng.choice([(1000, 40), (500, 40), (2000, 30)])
+    trace = azure(AZURE_CONVERSATION, 120, seed, speed)
+    problem, slo = PROBLEM, Slo(ttft_ms=float(ttft), tpot_ms=float(tpot))
+    budgets, seats = (256, 512, 1024, 2048, 8192), (16, 32, 64, 128, 256)
+    every = [{"max_num_batched_tokens": b, "max_num_seqs": s} for b in budgets for s in seats]
+
+    def served(code, budget, seqs):
+        room = code.capacity(
+            problem.model,
+            problem.gpu_bytes,
+            32_768,
+            0.92,
+            activation_bytes=problem.activation_bytes(budget, seqs),
+            other_bytes=problem.other_bytes,
+        )
+        config = SchedulerConfig(room.num_blocks, 16, budget, seqs)
+        results = code.simulate(trace, config, problem.cost)
+        return code.metrics(*code.as_outputs(trace, results), slo)
+
+    def judge(code, values):
+        mine = served(code, values["max_num_batched_tokens"], values["max_num_seqs"])
+        best = max(served(code, *each.values())["request_goodput"] for each in every)
+        share = mine["request_goodput"] / best if best else 1.0
+        lines = [
+            f"goodput {mine['request_goodput']:.2f} requests a second of "
+            f"{mine['request_throughput']:.2f}; the best of all choices has {best:.2f}.",
+            f"TTFT mean {mine['mean_ttft_ms']:,.0f} ms, p99 {mine['p99_ttft_ms']:,.0f} ms; TPOT "
+            f"mean {mine['mean_tpot_ms']:.1f} ms, p99 {mine['p99_tpot_ms']:.1f} ms.",
+        ]
+        return CaseVerdict(1.0 if share >= 0.95 else 0.5 if share >= 0.8 else 0.0, lines)
+
+    return CaseAsk(
+        f"{problem.name} on one H100; {len(trace)} requests of a chat (prompts of about 1,000 "
+        f"tokens, answers of about 130), {len(trace) / trace[-1].t_arrival_s:.1f} a second. Users "
+        f"were promised a TTFT of {ttft:,} ms and a TPOT of {tpot} ms. Choose the configuration "
+        "with the highest goodput; within 5 % of the best is right.",
+        knobs=[
+            Knob("max_num_batched_tokens", budgets, "tokens a step"),
+            Knob("max_num_seqs", seats, "requests that run at once"),
+        ],
+        judge=judge,
+        good=lambda code: max(
+            every,
+            key=lambda values: served(code, *values.values())["request_goodput"],
+        ),
+        poor={"max_num_batched_tokens": 8192, "max_num_seqs": 16},
+    )
+
+
+@question("gpus_for_a_context", task="capacity", minutes=4, kind="case")
+def gpus_for_a_context(rng):
+    """Weights and key/value heads are split over the GPUs; what is left of each holds blocks."""
+    name, gigabytes, model = _model(rng)
+    length, wanted = rng.choice([8192, 16_384, 32_768]), rng.choice([4, 8, 16, 32])
+    sizes = (1, 2, 4, 8)
+
+    def room(code, values):
+        found = code.capacity(
+            model, 80 * GIB, length, 0.9, values["tensor_parallel_size"], values["kv_dtype_bytes"],
+            other_bytes=4 * GIB,
+        )  # fmt: skip
+        return found.max_concurrency
+
+    def judge(code, values):
+        found = room(code, values)
+        size = values["tensor_parallel_size"]
+        lines = [f"{found:.1f} requests of {length:,} tokens at once on {size} GPUs."]
+        if found < wanted:
+            return CaseVerdict(0.0, [*lines, f"That is fewer than {wanted}."])
+        fewer = size > 1 and any(
+            room(code, {"tensor_parallel_size": size // 2, "kv_dtype_bytes": width}) >= wanted
+            for width in (1, 2)
+        )
+        wide = {"tensor_parallel_size": size, "kv_dtype_bytes": 2}
+        if fewer:
+            return CaseVerdict(0.5, [*lines, "Half as many GPUs would do, with one width or both."])
+        if values["kv_dtype_bytes"] == 1 and room(code, wide) >= wanted:
+            return CaseVerdict(0.5, [*lines, "A cache of 2 bytes would do on as many."])
+        return CaseVerdict(1.0, lines)
+
+    def concurrency(size, width):
+        left = (0.9 * 80 - 4) * GIB - gigabytes * 10**9 / size
+        block = 16 * 2 * model.num_hidden_layers * max(1, 8 // size) * 128 * width
+        return max(0, left // block) / -(-length // 16)
+
+    plans = [(size, width) for size in sizes for width in (2, 1)]
+    size, width = next((each for each in plans if concurrency(*each) >= wanted), (8, 1))
+    return CaseAsk(
+        f"{name} ({gigabytes} GB of weights, {model.num_hidden_layers} layers, 8 key/value heads "
+        f"of 128) is to run at least {wanted} requests of {length:,} tokens at once, on GPUs of 80 "
+        "GiB of which the engine may use 0.9, with 4 GiB a GPU for the rest. Choose the fewest "
+        "GPUs, and a cache of 1 byte a number only where 2 will not do on them.",
+        knobs=[
+            Knob("tensor_parallel_size", sizes, "GPUs"),
+            Knob("kv_dtype_bytes", (1, 2), "bytes of a number in the cache"),
+        ],
+        judge=judge,
+        good=lambda _: {"tensor_parallel_size": size, "kv_dtype_bytes": width},
+        poor={"tensor_parallel_size": 8, "kv_dtype_bytes": 1}
+        if (size, width) != (8, 1)
+        else {"tensor_parallel_size": 1, "kv_dtype_bytes": 2},
+    )

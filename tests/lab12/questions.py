@@ -1,8 +1,10 @@
 """Lab 12: questions of an interview with figures that can be done on paper."""
 
+from dataclasses import replace
+
 from types_lab12 import Cluster, Model, Plan
 
-from grader.suite.questions import Ask, question
+from grader.suite.questions import Ask, CaseAsk, CaseVerdict, Knob, question
 
 # No latencies: figures for paper.
 FAST = Cluster(lat_s=0.0)
@@ -190,4 +192,108 @@ def two_nodes(rng):
         ],
         check=near + far,
         within=0.005,
+    )
+
+
+# -- designs ---------------------------------------------------------------------------------------
+
+
+@question("layout_of_64_gpus", task="step_time", minutes=6, kind="case")
+def layout_of_64_gpus(rng):
+    """Memory first, then the links: tensor parallelism inside a node, few stages."""
+    gbs, seq = rng.choice([64, 128, 256]), rng.choice([4096, 8192])
+    name = rng.choice(["Llama-3-70B", "Llama-3-8B"])
+    model, cluster = replace(MODELS[name], seq=seq), Cluster()
+    grid = (1, 2, 4, 8, 16)
+
+    def plan_of(values):
+        tp, pp, micro = (values[each] for each in ("tp", "pp", "micro"))
+        return Plan(tp, pp, 1, max(1, 64 // (tp * pp)), micro, gbs)
+
+    def seconds(code, values):
+        plan = plan_of(values)
+        broken = code.validate(plan, model, cluster)
+        if broken:
+            return None, broken[0].message
+        held = max(stage.total for stage in code.memory(plan, model))
+        if held > cluster.hbm_bytes:
+            return None, f"The fullest GPU would hold {held / 1e9:.0f} of 80 GB."
+        return code.step_time(plan, model, cluster), f"The fullest GPU holds {held / 1e9:.0f} GB."
+
+    def best_of(code):
+        tried = [
+            {"tp": tp, "pp": pp, "micro": micro}
+            for tp in grid
+            for pp in grid
+            for micro in (1, 2, 4)
+        ]
+        found = [(each, seconds(code, each)[0]) for each in tried]
+        return min(((t, each) for each, t in found if t), key=lambda row: row[0].total_s)[1]
+
+    def judge(code, values):
+        mine, said = seconds(code, values)
+        if mine is None:
+            return CaseVerdict(0.0, [said])
+        best = seconds(code, best_of(code))[0].total_s
+        share = best / mine.total_s
+        lines = [
+            said,
+            f"A step takes {mine.total_s:.2f} s (MFU {100 * mine.mfu:.0f} %), the best of all "
+            f"choices {best:.2f} s.",
+            f"Of it {mine.compute_s:.2f} s compute, {mine.tp_s:.2f} s tensor parallelism, "
+            f"{mine.pp_bubble_s:.2f} s bubble, {mine.dp_exposed_s:.2f} s gradients.",
+        ]
+        return CaseVerdict(1.0 if share >= 0.95 else 0.5 if share >= 0.8 else 0.0, lines)
+
+    return CaseAsk(
+        f"{name} is trained on 8 nodes of 8 H100s (80 GB, NVLink 450 GB/s one way, network 50 GB/s "
+        f"a GPU), {gbs} sequences of {seq:,} tokens a step, sequence parallelism, selective "
+        "recomputation, optimizer states sharded over the replicas. Choose a layout; data "
+        "parallelism takes the GPUs that are left. Within 5 % of the fastest is right.",
+        knobs=[
+            Knob("tp", grid, "tensor parallelism"),
+            Knob("pp", grid, "pipeline stages"),
+            Knob("micro", (1, 2, 4), "sequences of a micro-batch"),
+        ],
+        judge=judge,
+        good=best_of,
+        poor={"tp": 16, "pp": 1, "micro": 1},
+    )
+
+
+@question("bubble_of_a_pipeline", task="simulate_pipeline", minutes=4, kind="case")
+def bubble_of_a_pipeline(rng):
+    """(p - 1) / (v m) of the work: more micro-batches, or more chunks a rank."""
+    p, limit = rng.choice([4, 8]), rng.choice([0.05, 0.1, 0.15])
+    micros, chunks = (8, 16, 32, 64, 128), (1, 2, 4)
+
+    def bubble(code, values):
+        m, v = values["m"], values["v"]
+        run = code.simulate_pipeline("interleaved" if v > 1 else "1f1b", p, m, v, 1.0, 2.0)
+        return run.bubble_of_ideal
+
+    def judge(code, values):
+        found = bubble(code, values)
+        m, v = values["m"], values["v"]
+        lines = [f"The bubble is {100 * found:.1f} % of the work; {100 * limit:g} % are allowed."]
+        if found > limit:
+            return CaseVerdict(0.0, lines)
+        if m > 8 and bubble(code, {"m": m // 2, "v": v}) <= limit:
+            return CaseVerdict(0.5, [*lines, "Half as many micro-batches would do."])
+        if v > 1 and bubble(code, {"m": m, "v": v // 2}) <= limit:
+            return CaseVerdict(0.5, [*lines, "Half as many chunks would do."])
+        return CaseVerdict(1.0, lines)
+
+    good = next((m, v) for v in chunks for m in micros if (p - 1) / (v * m) <= limit)
+    return CaseAsk(
+        f"A pipeline of {p} stages, backward twice as long as forward. Choose the number of "
+        f"micro-batches and of chunks a rank (1 is plain 1F1B) for a bubble of at most "
+        f"{100 * limit:g} % of the work, with neither larger than it must be for the other.",
+        knobs=[
+            Knob("m", micros, "micro-batches of a step on a replica"),
+            Knob("v", chunks, "chunks of layers a rank"),
+        ],
+        judge=judge,
+        good=lambda _: {"m": good[0], "v": good[1]},
+        poor={"m": 8, "v": 1} if (p - 1) / 8 > limit else {"m": 128, "v": 4},
     )

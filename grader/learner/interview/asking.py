@@ -6,6 +6,7 @@ at its end.
 
 from __future__ import annotations
 
+import re
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from fsrs import Rating
 from grader.learner import paint
 from grader.learner.interview.store import CardAnswer
 from grader.suite import quantities
-from grader.suite.questions import Bank, Card
+from grader.suite.questions import Bank, Card, Knob
 
 QUICK, SLOW = 0.5, 2.0  # of a card's own minutes: answered easily, answered with effort
 HELP = "A figure with a unit (128 KiB, 131,072, 1.3e5 bytes); ? shows the answer, h a hint, q ends."
@@ -68,7 +69,7 @@ class Answered:
         )  # fmt: skip
 
     def _rating(self) -> Rating:
-        if self.card.kind == "say":
+        if self.card.kind in ("say", "case"):
             if self.is_right:
                 return Rating.Good
             return Rating.Hard if self.points >= 0.5 else Rating.Again
@@ -101,6 +102,8 @@ class Asker:
             return self._bug(card, bank, seed)
         if card.kind == "why":
             return self._why(card, bank, seed)
+        if card.kind == "case":
+            return self._case(card, bank, seed)
         return self._figure(card, bank, seed)
 
     def line(self, prompt: str) -> str:
@@ -140,6 +143,30 @@ class Asker:
             shown(bank.answer(card, ask), card.unit),
             sentences=verdict.sentences if verdict else (), working=tuple(ask.working),
             misconception=verdict.misconception if verdict else "", hinted=hinted,
+        )  # fmt: skip
+
+    def _case(self, card: Card, bank: Bank, seed: int) -> Answered:
+        ask = bank.case(card, seed)
+        self.say(wrapped(ask.text))
+        for knob in ask.knobs:
+            choices = ", ".join(f"{choice:g}" for choice in knob.choices)
+            self.say(wrapped(f"{knob.name}: {knob.about}; {choices}", "   ", 3))
+        example = " ".join(f"{knob.name}={knob.choices[0]:g}" for knob in ask.knobs)
+        began = self._clock()
+        while True:
+            typed = self.line("> ")
+            if typed == "?":
+                verdict = None
+                break
+            try:
+                verdict = bank.judge_case(card, ask, chosen(typed, ask.knobs))
+                break
+            except ValueError as error:
+                self.say(f"{error} Write it as: {example}; or ? if you do not know.")
+        good = " ".join(f"{name}={value:g}" for name, value in bank.good(card, ask).items())
+        return Answered(
+            card, seed, typed, verdict.points if verdict else 0.0, self._clock() - began, ask.text,
+            good, sentences=tuple(verdict.lines) if verdict else (),
         )  # fmt: skip
 
     def _show_code(self, code: str) -> None:
@@ -204,6 +231,31 @@ class Asker:
             self.say(f"Type numbers from 1 to {count}, as in: 1 3.")
 
 
+def chosen(typed: str, knobs: Sequence[Knob]) -> dict[str, float]:
+    """The values of a design, typed as name=value or in the knobs' order. Raises ValueError with a
+    sentence for another number of them, an unknown name, and what a knob cannot be."""
+    words = re.sub(r"\s*[=:]\s*", "=", typed.replace(",", " ")).split()
+    if len(words) != len(knobs):
+        raise ValueError(f"These are {len(words)} values of {len(knobs)}.")
+    found: dict[str, float] = {}
+    for word, knob in zip(words, knobs, strict=True):
+        name, _, value = word.rpartition("=")
+        named = next((each for each in knobs if each.name == name), None) if name else knob
+        if named is None or named.name in found:
+            names = ", ".join(each.name for each in knobs)
+            raise ValueError(f"{word!r}: choose each of {names} once.")
+        try:
+            number = float(value)
+        except ValueError:
+            raise ValueError(f"{word!r} is not a number.") from None
+        if number not in named.choices:
+            choices = ", ".join(f"{choice:g}" for choice in named.choices)
+            raise ValueError(f"{named.name} is one of {choices}, and not {value}.")
+        whole = number.is_integer() and all(float(each).is_integer() for each in named.choices)
+        found[named.name] = int(number) if whole else number
+    return found
+
+
 def expected(card: Card) -> str:
     """What to type, for the line above a question."""
     if card.kind == "say":
@@ -212,6 +264,8 @@ def expected(card: Card) -> str:
         return "a number from 1 to 5"
     if card.kind == "why":
         return "a number from 1 to 4"
+    if card.kind == "case":
+        return "a design"
     return {
         "": "a number",
         "bytes": "a figure in bytes, KB, MiB, ...",
@@ -250,11 +304,22 @@ def shown(value: Fraction, unit: str) -> str:
     return f"{whole} bytes{larger}"
 
 
+def _case_lines(answer: Answered, colours: bool) -> Iterator[str]:
+    colour = "green" if answer.is_right else "yellow" if answer.points else "red"
+    if not answer.knows_not:
+        yield paint.painted(f"{answer.points:.2g} of 1 point.", colour, colours)
+    yield from map(wrapped, answer.sentences)
+    if not answer.is_right:
+        yield f"One that does: {answer.right}"
+
+
 def verdict_lines(answer: Answered, colours: bool) -> Iterator[str]:
     """What an answer was worth; of a question said aloud, the candidate knows."""
     if answer.card.kind == "say":
         return
-    if answer.is_right:
+    if answer.card.kind == "case":
+        yield from _case_lines(answer, colours)
+    elif answer.is_right:
         said = "Right." if answer.choice else f"Right: {answer.right}."
         yield paint.painted(said, "green", colours)
     elif answer.choice:

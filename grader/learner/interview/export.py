@@ -51,6 +51,8 @@ def sheets(banks: Sequence[Bank]) -> Iterator[PaperCard]:
                     card.name, f"{why.question}\n\n{_numbered(why.options)}", back, tags
                 )
                 continue
+            if card.kind == "case":
+                continue  # paper cannot judge a design
             for seed in range(DRAWS):
                 ask = bank.ask(card, seed)
                 answer = shown(bank.answer(card, ask), card.unit)

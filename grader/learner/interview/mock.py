@@ -38,6 +38,7 @@ SHORTEST = 5.0
 CODE_SHARE = (0.25, 2 / 3)  # of the minutes, for the task that is written
 KINDS = ("number", "bug", "why", "count")  # in turns
 FEWEST = 3  # questions, however long the task takes
+CASE_FROM = 30.0  # minutes, from which on one design is asked for
 SAY_EVERY = 30.0  # minutes for which one question is said aloud
 _TRIES = 8  # cards that are tried for one question
 
@@ -92,11 +93,14 @@ class Planner:
         self._taken: set[str] = set()
 
     def steps(self, minutes: float) -> list[InterviewStep]:
-        """Questions, then the task, then what is said aloud: together about that long."""
+        """Questions, then the task, then a design and what is said aloud: together about that
+        long."""
         task = self._task(minutes)
         left = minutes - (task.minutes if task else 0)
         aloud = self._aloud(max(1, round(minutes / SAY_EVERY)))
-        left -= sum(card.minutes for card in aloud)
+        design = self._card("case") if minutes >= CASE_FROM else None
+        last = [*([design] if design else []), *aloud]
+        left -= sum(card.minutes for card in last)
         asked: list[AskStep] = []
         kinds = deque(KINDS)
         while kinds and (left > 0 or len(asked) < FEWEST):
@@ -107,8 +111,8 @@ class Planner:
             kinds.append(kind)
             asked.append(AskStep(card.name, self.asked(card.name)))
             left -= card.minutes
-        spoken = [AskStep(card.name, 0) for card in aloud]
-        return [*asked, *([CodeStep(task.name)] if task else []), *spoken]
+        ends = [AskStep(card.name, self.asked(card.name)) for card in last]
+        return [*asked, *([CodeStep(task.name)] if task else []), *ends]
 
     def _task(self, minutes: float) -> Task | None:
         least, most = (share * minutes for share in CODE_SHARE)

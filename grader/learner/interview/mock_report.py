@@ -26,7 +26,7 @@ _WORD = {
     "code": "code",
 }
 
-_TYPED = ("number", "count", "code")
+_TYPED = ("number", "count", "case", "code")
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def last_figures(step: str, unit: str) -> list[Figure]:
 @pytest.mark.parametrize("lab", WITH_FIGURES)
 def test_a_lab_has_enough_of_them(lab: str) -> None:
     assert len(numbers(lab)) >= FEWEST
-    drawn = {card.id for card in bank(lab).cards if card.kind in ("number", "count")}
+    drawn = {card.id for card in bank(lab).cards if card.kind in questions.MADE}
     assert set(bank(lab)._makers) == drawn, "what the text lists and what the module holds"
 
 
