@@ -453,12 +453,17 @@ def lint(
     write: Annotated[
         bool,
         typer.Option(
-            "--write", help="with --mutants or --printed: the table in benchmarks/results"
+            "--write",
+            help="with --mutants, --printed or --questions: the table in benchmarks/results",
         ),
     ] = False,
     printed: Annotated[
         bool,
         typer.Option("--printed", help="instead: what pages and hints print of the answers"),
+    ] = False,
+    questions: Annotated[
+        bool,
+        typer.Option("--questions", help="instead: the questions of interviews; --all: every bug"),
     ] = False,
 ) -> None:
     """Check manifests, pages, suites, references, variants, misconceptions and fakes."""
@@ -470,6 +475,10 @@ def lint(
         from grader.author import answers_printed
 
         raise typer.Exit(answers_printed.run(root, labs or [], write))
+    if questions:
+        from grader.author import question_checks
+
+        raise typer.Exit(question_checks.run(root, labs or lab_ids(root), everything, write))
     if mutants:
         from grader.author.mutants import mutants_command
         from grader.author.mutants.task_survey import SurveyPlan
