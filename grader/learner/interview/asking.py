@@ -298,7 +298,8 @@ def shown(value: Fraction, unit: str) -> str:
     whole = f"{int(value):,}" if value.denominator == 1 else f"{float(value):,.6g}"
     if unit != "bytes":
         return f"{whole} {unit}".strip()
-    even = next((row for row in _BINARY if value and value % row[1] == 0), None)
+    quarters = 4 * value  # 2.5 MiB reads better than 2,560 KiB
+    even = next((row for row in _BINARY if value >= row[1] and quarters % row[1] == 0), None)
     near = even or next((row for row in _DECIMAL if value >= row[1]), None)
     larger = f" ({float(value / near[1]):,.4g} {near[0]})" if near else ""
     return f"{whole} bytes{larger}"
