@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import Counter
 from fractions import Fraction
 from functools import cache
@@ -271,3 +272,17 @@ def test_an_ask_needs_no_torch(tmp_path: Path) -> None:
 def test_a_check_that_differs_would_be_found() -> None:
     ask = Ask("?", lambda code: 2, working=["2"], check=3)
     assert as_fraction(ask.answer(None)) != as_fraction(ask.check)
+
+
+def test_what_interviewers_ask_is_there() -> None:
+    """The list of public guides' questions, each with the cards that practise it."""
+    text = (ROOT / "tests" / "asked_by_interviewers.toml").read_text(encoding="utf-8")
+    known = {card.name for lab in lab_ids(ROOT) for card in bank(lab).cards}
+    table = tomllib.loads(text)
+    assert list(table) == lab_ids(ROOT)
+    missing = [
+        name for asked in table.values() for cards in asked.values() for name in cards
+        if name not in known
+    ]  # fmt: skip
+    assert missing == []
+    assert all(cards for asked in table.values() for cards in asked.values())
