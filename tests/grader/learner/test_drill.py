@@ -239,7 +239,7 @@ def test_a_day_has_so_many_new_cards(store: Store) -> None:
     cards = choose(banks, store, START)
     assert len(cards) == drill.NEW_A_DAY
     assert len({one.card.lab for one in cards}) >= 7
-    assert {one.card.kind for one in cards} == {"number", "count", "bug", "why", "say"}
+    assert {one.card.kind for one in cards} == {"number", "count", "bug", "why", "case", "say"}
     for one in cards[:15]:
         store.note(answer(one.card.name), START)
     again = choose(banks, store, START)
