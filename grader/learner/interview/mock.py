@@ -27,7 +27,7 @@ from grader.lab import capabilities
 from grader.lab.manifest import Lab, Task, load_lab
 from grader.learner import paint
 from grader.learner.interview import answer_check, blank_file, mock_report
-from grader.learner.interview.asking import Answered, Asker, Ended, expected, verdict_lines
+from grader.learner.interview.asking import Answered, Asker, Ended, expected, verdict_lines, wrapped
 from grader.learner.interview.mock_report import clock
 from grader.learner.interview.roles import Role, role
 from grader.learner.interview.store import Kept, StepAnswer, Store
@@ -249,8 +249,9 @@ class Interview:
         if not path.is_file():
             begin_file(lab, task, path)
         self._head(number, lab.id, f"code, about {task.minutes} min")
-        self._say(f"{task.title}. Write it in {path.relative_to(self.root)}, in your editor.")
-        self._say("Its signature and its contract stand there; no hints, no page.")
+        self._say(wrapped(f"{task.title}. Write it in your editor, in"))
+        self._say(f"    {path.relative_to(self.root)}")
+        self._say(wrapped("Its signature and its contract stand there; no hints, no page."))
         began = self._spent
         try:
             text = self._written(path)
@@ -428,11 +429,13 @@ def _begun(
         done = len(store.step_answers(open_one.id))
         count = len(from_json(open_one.steps))
         say(
-            f"The interview for {open_one.role} of {open_one.at[:10]} goes on: {done} of {count} "
-            "are answered. (`--new` begins another one.)"
+            wrapped(
+                f"The interview for {open_one.role} of {open_one.at[:10]} goes on: {done} of "
+                f"{count} are answered. (`--new` begins another one.)"
+            )
         )
         return open_one
-    say(f"{wanted.title}: the questions are drawn ...")
+    say(wrapped(f"{wanted.title}: the questions are drawn ..."))
     written = [
         step.task
         for row in store.interviews()
@@ -448,8 +451,11 @@ def _begun(
         now, wanted.id, minutes, _new_folder(root, now, wanted.id), to_json(steps)
     )
     say(
-        f"{len(steps)} questions, {minutes:g} minutes, and no word on how it goes before the end. "
-        "? if you do not know, t for the time, p pauses once, q or Ctrl-C keeps it for later."
+        wrapped(
+            f"{len(steps)} questions, {minutes:g} minutes, and no word on how it goes before the "
+            "end. ? if you do not know, t for the time, p pauses once, q or Ctrl-C keeps it for "
+            "later."
+        )
     )
     return kept
 
