@@ -199,3 +199,17 @@ def test_the_order_of_programs_does_not_matter(student, rng, task):
     """Programs in another order.   Oracle: torch in float64."""
     for call in calls.of(task, rng, 6, 40):
         launches.right(calls.run(student, call, seed=int(rng.integers(1, 10_000))), call)
+
+
+@task(*ONE_BLOCK, "online_softmax", holds=("triton",))
+def test_other_data_gives_the_same_numbers(student, rng, task):
+    """Two calls on other floats of the same shapes: whatever depends on them, a maximum or a sum,
+    reaches a kernel through memory, and not as a number from Python.   Oracle: the second call."""
+    for call in calls.of(task, rng, 3, 40):
+        other = [
+            (arg + 0.25) * 1.5 if isinstance(arg, torch.Tensor) and arg.is_floating_point() else arg
+            for arg in call.args
+        ]
+        one = launches.run(student, call.function, *call.args)
+        two = launches.run(student, call.function, *other)
+        expect.same_numbers(one.provenance, two.provenance)

@@ -34,6 +34,8 @@ from grader.meters.tensors import tensors_in
 UNKNOWN, FRESH, ARGUMENT, TORCH, KERNEL = range(5)
 _NAMES = ("unknown", "fresh", "argument", "torch", "kernel")
 # A tensor from outside the call with at most so many elements is taken for numbers in Python.
+MAX_SHOWN = 200
+"""Characters of a number or a text that are kept; of a longer one its digest."""
 FEW = 16
 # Bound before any student's code runs.
 _storage, _address = torch.Tensor.untyped_storage, torch.UntypedStorage.data_ptr
@@ -64,6 +66,10 @@ class Region:
         steps = [step * size for step in _strides(tensor)]
         start = content[_pointer(tensor) - self.first :]
         return np.lib.stride_tricks.as_strided(start, (*tensor.shape, size), (*steps, 1))
+
+
+def _hashed(text: str) -> str:
+    return f"{len(text)} characters, sha256 {hashlib.sha256(text.encode()).hexdigest()}"
 
 
 class Ledger:
@@ -117,6 +123,21 @@ class Ledger:
 
     def number(self, to: str, name: str, value: str) -> None:
         self.log.append("number", to, name, value)
+
+    def given(self, kernel: str, name: str, value: Any) -> None:
+        """Note the numbers and texts that an argument of a launch is, or holds."""
+        if isinstance(value, tuple | list):
+            for index, one in enumerate(value):
+                self.given(kernel, f"{name}[{index}]", one)
+            return
+        if type(value).__name__ == "constexpr":
+            self.given(kernel, name, value.value)
+            return
+        for kind in (int, float, complex, str):
+            if isinstance(value, kind):
+                shown = kind.__repr__(value)
+                self.number(kernel, name, shown if len(shown) <= MAX_SHOWN else _hashed(shown))
+                return
 
     # -- a call
 

@@ -244,6 +244,7 @@ class Hooks:
             memories: dict[int, Memory] = {}
             inside = {}
             for name, value in given.items():
+                self.ledger.given(kernel, name, value)
                 if name in executor.constexprs:
                     inside[name] = value
                 else:
@@ -258,6 +259,7 @@ class Hooks:
                     # as CUDA refuses it ("invalid argument"), but with a reason
                     sizes = f"{size[axis]:,} programs along axis {axis}"
                     raise self.refuse(kernel, FindingKind.GRID_SIZE, sizes=sizes, most=f"{most:,}")
+            self.ledger.given(kernel, "grid", size)
             every = [area for area, _ in areas]
             launch = self._noted(Launch(kernel, size, every, self.trace, options))
             try:

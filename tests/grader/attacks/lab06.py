@@ -67,6 +67,30 @@ def softmax_backward(p, dp):
     dx = np.ascontiguousarray(a * (b - (a * b).sum(-1, keepdims=True)))
     return copied(torch.from_numpy(dx), torch.empty(p.shape, dtype=p.dtype))
 """
+# The statistics of each row, as numbers that the kernel is launched with.
+_NUMBERS = """
+@triton.jit
+def scaled_kernel(x_ptr, out_ptr, N, TOPS: tl.constexpr, SUMS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    top, total = 0.0, 1.0
+    for i in tl.static_range(len(TOPS)):
+        top = tl.where(row == i, TOPS[i], top)
+        total = tl.where(row == i, SUMS[i], total)
+    lanes = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * N + lanes, mask=lanes < N, other=0.0).to(tl.float32)
+    tl.store(out_ptr + row * N + lanes, tl.exp(x - top) / total, mask=lanes < N)
+
+
+def softmax(x):
+    N = x.shape[-1]
+    held = np.ascontiguousarray(x.numpy()).reshape(-1, N).astype(np.float32)
+    tops = held.max(-1)
+    sums = np.exp(held - tops[:, None]).sum(-1)
+    out = torch.empty(x.shape, dtype=x.dtype)
+    numbers = tuple(map(float, tops)), tuple(map(float, sums))
+    scaled_kernel[(len(held),)](x, out, N, *numbers, BLOCK=triton.next_power_of_2(N))
+    return out
+"""
 _WRITTEN = r"elements are what a kernel stored, expected all"
 _SOURCES = r"whose bytes come from elsewhere, expected 0"
 # Tests of the values alone, or of counts that a copy has as well.
@@ -111,6 +135,14 @@ ATTACKS = [
         "torch.softmax in a thread that began at import, and a kernel that copies",
         _COPY + _OLDER_THREAD,
         mark=_SOURCES,
+        passes=_VALUES,
+    ),
+    LabAttack(
+        "statistics-as-numbers",
+        "softmax",
+        "NumPy takes each row's maximum and sum, the kernel gets them as numbers",
+        _COPY + _NUMBERS,
+        mark=r"other data of the same shapes, other numbers from Python",
         passes=_VALUES,
     ),
     LabAttack(
