@@ -530,6 +530,39 @@ def probe() -> None:
     raise typer.Exit(show_probe())
 
 
+course = typer.Typer(no_args_is_help=True, help="A course: begin its folder, check its files.")
+app.add_typer(course, name="course")
+
+
+@course.command("init")
+def course_init(
+    folder: Annotated[Path, typer.Argument(help="the course's folder; made if need be")],
+    timezone: Annotated[str, typer.Option(help="its wall clock, as in Europe/Zurich")] = "UTC",
+) -> None:
+    """Write a course's file with every choice explained, a roster and a key."""
+    import datetime
+
+    from grader.classroom.course import course_command
+
+    now = datetime.datetime.now(datetime.UTC)
+    for path in course_command.init(folder, find_root(), now, timezone):
+        typer.echo(_relative(path))
+    typer.echo(f"Next: fill in the roster and the deadlines, then infralens course check {folder}")
+
+
+@course.command("check")
+def course_check(
+    folder: Annotated[Path, typer.Argument(help="the course's folder")] = Path(),
+) -> None:
+    """Read a course's file and its roster, and say what they say."""
+    import datetime
+
+    from grader.classroom.course import course_command
+
+    for line in course_command.check(folder, find_root(), datetime.datetime.now(datetime.UTC)):
+        typer.echo(line)
+
+
 @app.command()
 def grade(
     submissions: Annotated[
