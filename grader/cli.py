@@ -564,6 +564,36 @@ def course_check(
 
 
 @app.command()
+def export(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="csv, canvas or moodle (a table); gradescope, github, junit, prairielearn"
+        ),
+    ],
+    run: Annotated[Path, typer.Argument(help="the folder of `infralens grade --out`")],
+    out: Annotated[Path, typer.Option("--out", help="a file; a folder for one file a result")],
+    course: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="the course's folder: its roster, weights and ids"),
+    ] = None,
+    lab: Annotated[str, typer.Option(help="this lab alone")] = "",
+    worksheet: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="with moodle and --lab: a downloaded grading worksheet to fill in"),
+    ] = None,
+) -> None:
+    """Write a run's marks as another system reads them."""
+    from grader.classroom.export import export_command
+
+    status = export_command.run(
+        find_root(), kind, run, out, course_folder=course, worksheet=worksheet, lab=lab,
+        say=typer.echo,
+    )  # fmt: skip
+    raise typer.Exit(status)
+
+
+@app.command()
 def grade(
     submissions: Annotated[
         Path, typer.Argument(help="folder of folders or archives, one a student")

@@ -24,7 +24,7 @@ SEEDS = ("attempt", "lab")
 DATABASES = ("sqlite", "postgresql+psycopg")
 _KEYS = {"name", "timezone", "roster", "database", "key_file", "seed", "late", "lab", "extension"}
 _LATE = {"grace_minutes", "percent_a_day", "days_budget", "hard_stop_days", "never_below"}
-_LAB = {"due", "weight", "attempts"}
+_LAB = {"due", "weight", "attempts", "canvas"}
 _EXTENSION = {"student", "lab", "until", "why"}
 
 
@@ -44,12 +44,14 @@ class LatePolicy:
 
 @dataclass(frozen=True)
 class CourseLab:
-    """One lab of a course. due: a moment with its zone. attempts: which of several counts."""
+    """One lab of a course. due: a moment with its zone. attempts: which of several counts. canvas:
+    the assignment's id in Canvas, for exports."""
 
     id: str
     due: datetime
     weight: float = 1.0
     attempts: Literal["best", "last"] = "best"
+    canvas: int | None = None
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,7 @@ class _CourseReader:
             self._moment(f"{where} due", table.get("due")),
             self._number(f"{where} weight", table.get("weight", 1.0)),
             cast(Literal["best", "last"], attempts),
+            self._whole(f"{where} canvas", table["canvas"]) if "canvas" in table else None,
         )
 
     def _extension(self, row: object, labs: Mapping[str, CourseLab]) -> Extension:

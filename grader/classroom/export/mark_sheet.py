@@ -1,0 +1,91 @@
+"""The marks of a run beside the roster: what every table of marks is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from grader.classroom.course.course_file import Course
+from grader.classroom.course.roster import RosterRow
+from grader.classroom.gradebook.records import UnitResult
+from grader.errors import LabError
+from grader.lab.manifest import Lab
+
+
+@dataclass(frozen=True)
+class LabColumn:
+    """One lab. weight: of the whole mark. canvas: the assignment's id there, None if unknown."""
+
+    id: str
+    title: str
+    max_points: float
+    weight: float = 1.0
+    canvas: int | None = None
+
+
+@dataclass(frozen=True)
+class MarkSheet:
+    """results: by the student's id in the roster, and the lab. strangers: of the run's students,
+    those that are in no row of the roster."""
+
+    students: tuple[RosterRow, ...]
+    labs: tuple[LabColumn, ...]
+    results: Mapping[tuple[str, str], UnitResult]
+    strangers: tuple[str, ...] = ()
+
+    def whole(self, student: str) -> float | None:
+        """Percent of all weighted labs, those not handed in counted as 0; None without a weight."""
+        weights = sum(lab.weight for lab in self.labs)
+        if not weights:
+            return None
+        reached = 0.0
+        for lab in self.labs:
+            result = self.results.get((student, lab.id))
+            if result is not None and lab.max_points:
+                reached += lab.weight * result.score / lab.max_points
+        return 100 * reached / weights
+
+
+def build(
+    results: Iterable[UnitResult],
+    labs: Sequence[Lab],
+    students: Sequence[RosterRow] | None,
+    course: Course | None = None,
+) -> MarkSheet:
+    """A run's results under the roster's ids; without a roster the run's own names are ids. A
+    submission is matched by id, then by login, then by e-mail, and is never guessed. Raises
+    LabError where two of a student's have results of one lab."""
+    rows = list(results)
+    if students is None:
+        students = [RosterRow(name, name) for name in sorted({row.student for row in rows})]
+    ids = {student.id: student for student in students}
+    names = {
+        value.casefold(): student
+        for student in students
+        for value in (student.email, student.github)
+        if value
+    }
+    found: dict[tuple[str, str], UnitResult] = {}
+    strangers: dict[str, None] = {}
+    for row in rows:
+        matched = ids.get(row.student) or names.get(row.student.casefold())
+        if matched is None:
+            strangers[row.student] = None
+        elif (before := found.setdefault((matched.id, row.lab), row)) is not row:
+            raise LabError(
+                f"{row.lab} of {matched.id!r} was graded twice, as {before.student!r} and as "
+                f"{row.student!r}: remove one of the two from the run."
+            )
+    graded = {row.lab for row in rows}
+    columns = [
+        LabColumn(
+            lab.id,
+            lab.title,
+            sum(task.points for task in lab.tasks),
+            course.labs[lab.id].weight if course and lab.id in course.labs else 1.0,
+            course.labs[lab.id].canvas if course and lab.id in course.labs else None,
+        )
+        for lab in labs
+        if lab.id in graded or (course is not None and lab.id in course.labs)
+    ]
+    return MarkSheet(tuple(students), tuple(columns), found, tuple(strangers))
