@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -24,10 +25,18 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point: a fault in the call is a sentence and exit status 2, never a traceback."""
+    if sys.stdout is None:  # closed by the caller
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # lives as long as the process
     try:
         app()
     except LabError as error:
         typer.echo(f"infralens: {error}", err=True)
+        sys.exit(2)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        typer.echo(f"infralens: {error.filename or 'the output'}: no space left.", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left unwritten is dropped
         sys.exit(2)
 
 
@@ -129,6 +138,9 @@ def drill(
         Optional[Path],  # noqa: UP045
         typer.Option(help="write the questions to a file.csv, or file.apkg for Anki"),
     ] = None,
+    bugs: Annotated[
+        bool, typer.Option("--bugs", help="with --export: those on bugs, too; minutes a lab")
+    ] = False,
     plain: Annotated[bool, typer.Option("--plain", help="without colours")] = False,
 ) -> None:
     """Questions as interviewers ask them, the ones that are due first."""
@@ -137,7 +149,7 @@ def drill(
     if export is not None:
         from grader.learner.interview import export as exports
 
-        count = exports.write(drills.banks(find_root(), topic, lab, role), export, typer.echo)
+        count = exports.write(drills.banks(find_root(), topic, lab, role), export, typer.echo, bugs)
         typer.echo(f"{count} cards are in {export}.")
         return
     raise typer.Exit(drills.run(find_root(), lab, topic, role, minutes, plain, typer.echo))

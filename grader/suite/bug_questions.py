@@ -4,7 +4,7 @@ The code shown is the reference with one misconception in it, without comments a
 written out anew, so that nothing but the mistake tells it from any other. Its sentence is one of
 the options. The others are sentences of misconceptions of the same task, each of which a case of
 the suite refuses that accepts the code shown, which is found by running both; and that nothing is
-wrong.
+wrong. What they speak of is shown as well, and the contract can be looked up.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from __future__ import annotations
 import ast
 import re
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from grader.errors import LabError
 from grader.lab import skeleton
@@ -26,7 +28,7 @@ from grader.suite.model import Case, Suite
 from grader.suite.run import seed_of
 from grader.suite.splice import Misconception, parsed
 
-NOTHING = "Nothing: this is right."
+NOTHING = "Nothing: this keeps its contract."
 OTHERS = 3  # wrong sentences beside the right one
 RIGHT_CODE_IN = 8  # one question in so many shows the reference
 MOST_LINES = 60  # of a class: beyond it its changed methods alone are shown
@@ -37,12 +39,14 @@ _MEASURES = re.compile(r"process|memory|bytes|by_s|peak|alive|held").search  # l
 
 @dataclass(frozen=True)
 class BugAsk:
-    """One question: code, the sentences to choose from, and which of them is right (from 0)."""
+    """One question: code, the sentences to choose from, and which of them is right (from 0).
+    contract: what the code shown is held to."""
 
     task: Task
     code: str
     options: tuple[str, ...]
     right: int
+    contract: str = ""
 
 
 def listed(lab: Lab) -> Iterator[tuple[str, str]]:
@@ -88,17 +92,22 @@ class BugQuestions:
         reference = (self.suite.lab.solution / wrong.file).read_text(encoding="utf-8")
         changed = wrong.text(reference)
         is_right_code = draw.randrange(RIGHT_CODE_IN) == 0 and seed > 0
-        code = shown_code(task, reference, changed, reference if is_right_code else changed)
-        if not code.strip():
+        text = reference if is_right_code else changed
+        if not shown_code(task, reference, [changed], text).strip():
             raise LabError(f"{task.name}/{name} has no code to show.")
         others = self.others(wrong, draw)
         if not others:
             raise LabError(f"{task.name}/{name}: no mistake was found that it does not make, too.")
+        every = [changed, *(other.text(reference) for other in others)]
+        code = shown_code(task, reference, every, text)
+        if code.count("\n") > MOST_LINES:  # what the others speak of is too long to be shown
+            code = shown_code(task, reference, [changed], text)
         sentences = [wrong.sentence, *(other.sentence for other in others)]
         draw.shuffle(sentences)
         options = (*sentences, NOTHING)
         right = NOTHING if is_right_code else wrong.sentence
-        return BugAsk(task, code, options, options.index(right))
+        contract = contract_of(task, reference, every)
+        return BugAsk(task, code, options, options.index(right), contract)
 
     def others(self, wrong: Misconception, draw: Random) -> list[Misconception]:
         """Up to `OTHERS` misconceptions of the task that this one does not make, as drawn."""
@@ -138,7 +147,10 @@ class BugQuestions:
         known = self._seen.setdefault((wrong.task, wrong.name), {})
         if case.id not in known:
             began = time.monotonic()
-            known[case.id] = self.replays.outcome(wrong, case, seed_of(case)).status.is_pass
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a mistake may well deserve one
+                outcome = self.replays.outcome(wrong, case, seed_of(case))
+            known[case.id] = outcome.status.is_pass
             if time.monotonic() - began > 1.0:
                 self._slow.add(case.id)
         return known[case.id]
@@ -153,20 +165,66 @@ def _reads_alike(one: str, other: str) -> bool:
 # -- the code that is shown -----------------------------------------------------------------------
 
 
-def shown_code(task: Task, reference: str, changed: str, text: str) -> str:
-    """Of `text` (the reference, or it with a misconception in it), the definitions in which these
-    two differ, without comments and docstrings."""
+def shown_code(task: Task, reference: str, changed: Sequence[str], text: str) -> str:
+    """Of `text` (the reference, or it with a misconception in it), the definitions in which any of
+    the changed texts differs from the reference, without comments and docstrings."""
     if Path(task.file).suffix == ".cu":
         return _cuda(task, text)
     try:
-        before, after = _definitions(reference), _definitions(changed)
         whole = _definitions(text)
+        names = [name for name in whole if name in _changed(reference, tuple(changed))]
     except SyntaxError:
         return ""
-    names = [name for name in after if after[name] != before.get(name)]
-    names += [name for name in before if name not in after]
-    shown = [whole[name] for name in names if name in whole]
-    return "\n\n".join(shown)
+    return "\n\n".join(whole[name] for name in names)
+
+
+def _changed(reference: str, changed: tuple[str, ...]) -> set[str]:
+    """Names of definitions in which a text differs from the reference."""
+    before = _definitions(reference)
+    found: set[str] = set()
+    for text in changed:
+        after = _definitions(text)
+        found |= {name for name in after if after[name] != before.get(name)}
+        found |= {name for name in before if name not in after}
+    return found
+
+
+def contract_of(task: Task, reference: str, changed: Sequence[str]) -> str:
+    """What the reference says of the definitions that are shown: docstrings; of a kernel the
+    comment above it and the file's own."""
+    if Path(task.file).suffix == ".cu":
+        return _cuda_contract(task, reference)
+    try:
+        names = {name.partition(".")[0] for name in _changed(reference, tuple(changed))}
+        found = []
+        for node in parsed(reference).body:
+            kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+            if isinstance(node, kinds) and node.name in names:
+                found += [
+                    f"{item.name}: {doc}"
+                    for item in ast.walk(node)
+                    if isinstance(item, kinds) and (doc := ast.get_docstring(item))
+                ]
+    except SyntaxError:
+        return ""
+    return "\n\n".join(found)
+
+
+def _cuda_contract(task: Task, text: str) -> str:
+    rows = text.split("\n")
+    file = rows[: next((at for at, row in enumerate(rows) if not row.startswith("//")), 0)]
+    at = 0
+    for number, row in enumerate(rows):
+        if (begins := skeleton.BEGIN.match(row)) and begins["task"] == task.id:
+            at = number
+            break
+    while at > 0 and not rows[at].startswith("//"):
+        at -= 1
+    first = at
+    while first > 0 and rows[first - 1].startswith("//"):
+        first -= 1
+    shown = [*rows[first : at + 1], "//", *file] if first else file
+    return "\n".join(re.sub(r"^// ?", "", row) for row in shown)
 
 
 @lru_cache(maxsize=64)
@@ -199,6 +257,8 @@ def _methods(node: ast.ClassDef) -> dict[str, str]:
 def _without_docstrings(node: ast.stmt) -> ast.stmt:
     """A copy of a definition without docstrings and annotations: a misconception has none."""
     copy = ast.parse(ast.unparse(node)).body[0]
+    _Tidied().visit(copy)
+    ast.fix_missing_locations(copy)
     for item in ast.walk(copy):
         if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             first = item.body[0]
@@ -209,6 +269,34 @@ def _without_docstrings(node: ast.stmt) -> ast.stmt:
         if isinstance(item, ast.arg):
             item.annotation = None
     return copy
+
+
+def _negated(test: ast.expr) -> ast.expr:
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq) and len(test.ops) == 1:
+        return ast.Compare(test.left, [ast.NotEq()], test.comparators)
+    return ast.UnaryOp(ast.Not(), test)
+
+
+class _Tidied(ast.NodeTransformer):
+    """Code without the traces of an exchange: a branch that is never taken, an `if True`, an empty
+    branch before an `else`, a `pass` beside other statements."""
+
+    def visit_If(self, node: ast.If) -> Any:
+        self.generic_visit(node)
+        if isinstance(node.test, ast.Constant):
+            return (node.body if node.test.value else node.orelse) or ast.Pass()
+        if node.orelse and all(isinstance(row, ast.Pass) for row in node.body):
+            return ast.If(_negated(node.test), node.orelse, [])
+        return node
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        for name in ("body", "orelse", "finalbody"):
+            rows = getattr(node, name, None)
+            if isinstance(rows, list) and len(rows) > 1:
+                kept = [row for row in rows if not isinstance(row, ast.Pass)]
+                setattr(node, name, kept or [ast.Pass()])
+        return node
 
 
 def _cuda(task: Task, text: str) -> str:

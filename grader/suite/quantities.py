@@ -9,6 +9,7 @@ otherwise. A figure stands for every number that rounds to it: `0.13 MB` is righ
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -101,7 +102,7 @@ _POINTS = re.compile(r"[0-9]{1,3}(?:\.[0-9]{3}){2,}(?:,[0-9]+)?\Z")
 def figure(text: str, dimension: str = "") -> Figure:
     """The figure that somebody typed where one of that dimension is asked for (such as "bytes"; ""
     is a bare number). A bare number takes the dimension. Raises NotAFigure."""
-    said = text.strip()
+    said = unicodedata.normalize("NFKC", text[: 4 * MOST_CHARACTERS]).strip()  # digits of any width
     if not said:
         raise NotAFigure("Type a figure, such as 131,072 or 128 KiB; or ? if you do not know.")
     if len(said) > MOST_CHARACTERS:
@@ -169,9 +170,7 @@ def _unit(text: str, dimension: str) -> Measure | None:
     if unit is None:
         raise NotAFigure(f"{text[:20]!r} is not a unit that is known here{_for(dimension)}.")
     if unit.dimension not in ("", dimension):
-        raise NotAFigure(
-            f"{unit.text} counts {_name(unit.dimension)}, and {_name(dimension)} are asked for."
-        )
+        raise NotAFigure(f"That has the unit {unit.text}, and the answer is {_name(dimension)}.")
     return unit
 
 
@@ -194,4 +193,5 @@ def _for(dimension: str) -> str:
 
 
 def _name(dimension: str) -> str:
-    return {"": "a bare number", "s": "seconds"}.get(dimension, dimension)
+    """What an answer of that dimension is, for the end of a sentence."""
+    return {"": "a bare number", "s": "a time in s, ms or us"}.get(dimension, f"in {dimension}")

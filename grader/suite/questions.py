@@ -382,14 +382,14 @@ def _slips(said: Figure, right: Fraction, unit: str) -> Iterator[str]:
     if not right or not said.value:
         return
     ratio = said.value / right
-    if ratio < 0:
-        yield "The sign is the other way round."
-        return
 
     def near(factor: Fraction) -> bool:
         rounded = min(Fraction(1, 100), max(Fraction(1, 1000), said.half / abs(said.value)))
         return abs(ratio / factor - 1) <= rounded
 
+    if near(Fraction(-1)):
+        yield "The sign is the other way round."
+        return
     if unit.startswith("bytes"):
         for power, (binary, decimal) in enumerate((("KiB", "KB"), ("MiB", "MB"), ("GiB", "GB")), 1):
             factor = Fraction(1024, 1000) ** power

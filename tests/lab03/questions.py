@@ -173,6 +173,9 @@ def bucket_of_a_gradient(rng):
     """Count the buckets that close before it."""
     sizes = _sizes(rng)
     caps = rng.choice([[1, 10], [4, 16], [8, 8]])
+    said = f"The first bucket's cap is {caps[0]} MiB, that of all others {caps[1]} MiB."
+    if caps[0] == caps[1]:
+        said = f"Every bucket's cap is {caps[0]} MiB."
     buckets = _plan(sizes, caps)
     which = rng.randrange(1, len(sizes))
     place, seen = 0, 0
@@ -180,9 +183,9 @@ def bucket_of_a_gradient(rng):
         seen += len(buckets[place])
         place += 1
     return Ask(
-        f"Gradients become ready in this order, in MiB: {', '.join(map(str, sizes))}. The first "
-        f"bucket's cap is {caps[0]} MiB, all further ones' {caps[1]} MiB. In which bucket (from 0) "
-        f"is gradient {which} (from 0)?",
+        "DDP fills a bucket until its size has reached its cap, then begins another one. Gradients "
+        f"become ready in this order, in MiB: {', '.join(map(str, sizes))}. {said} In which bucket "
+        f"(from 0) is gradient {which} (from 0)?",
         lambda code: next(
             at for at, bucket in enumerate(_buckets(code, sizes, caps)) if which in bucket
         ),

@@ -158,9 +158,9 @@ def partials_of_two_passes(rng):
     """One float for each block of the first pass."""
     block, grid = rng.choice(BLOCKS), rng.choice([32, 64, 128])
     return Ask(
-        f"A sum that is the same in every run has two passes: each of {grid} blocks of {block} "
-        "threads writes its sum, and one block adds these up. How many bytes does the first pass "
-        "write?",
+        f"A sum of floats that is the same in every run has two passes: each of {grid} blocks of "
+        f"{block} threads writes its sum, a float, and one block adds these up. How many bytes "
+        "does the first pass write?",
         lambda code: _report(
             code, "reduce_two_pass", 2 * block * grid, grid, block, outs=grid
         ).bytes("write"),

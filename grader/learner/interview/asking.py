@@ -178,9 +178,11 @@ class Asker:
     def _bug(self, card: Card, bank: Bank, seed: int) -> Answered:
         ask = bank.bug(card, seed)
         question = f"{ask.task.title}. What is wrong with this code?"
-        self.say(question)
+        self.say(wrapped(f"{question} (c shows its contract)"))
         self._show_code(ask.code)
-        return self._choice(card, seed, f"{question}\n\n{ask.code}", ask.options, ask.right)
+        return self._choice(
+            card, seed, f"{question}\n\n{ask.code}", ask.options, ask.right, ask.contract
+        )
 
     def _why(self, card: Card, bank: Bank, seed: int) -> Answered:
         ask = bank.why(card, seed)
@@ -189,16 +191,26 @@ class Asker:
         return replace(answer, sentences=(*answer.sentences, ask.because))
 
     def _choice(
-        self, card: Card, seed: int, question: str, options: Sequence[str], right: int
+        self,
+        card: Card,
+        seed: int,
+        question: str,
+        options: Sequence[str],
+        right: int,
+        contract: str = "",
     ) -> Answered:
         for number, option in enumerate(options, start=1):
             self.say(wrapped(f"{number}. {option}", "  ", 3))
         began = self._clock()
         while True:
             typed = self.line("> ").rstrip(".)")
+            if typed == "c" and contract:
+                self._show_code(contract)
+                continue
             if typed == "?" or (typed.isdecimal() and 1 <= int(typed) <= len(options)):
                 break
-            self.say(f"Type a number from 1 to {len(options)}; or ? if you do not know.")
+            more = "; c for the contract" if contract else ""
+            self.say(f"Type a number from 1 to {len(options)}{more}; or ? if you do not know.")
         seconds = self._clock() - began
         is_right = typed == str(right + 1)
         picked = "" if typed == "?" or is_right else f"{CHOSEN} {options[int(typed) - 1]}"
@@ -226,7 +238,8 @@ class Asker:
         while True:
             typed = self.line("Which of them did you leave out? Numbers, or Enter for none. ")
             words = typed.replace(",", " ").split()
-            if all(word.isdigit() and 1 <= int(word) <= count for word in words):
+            plain = all(word.isascii() and word.isdigit() and len(word) < 4 for word in words)
+            if plain and all(1 <= int(word) <= count for word in words):
                 return sorted({int(word) for word in words})
             self.say(f"Type numbers from 1 to {count}, as in: 1 3.")
 
@@ -300,6 +313,8 @@ def shown(value: Fraction, unit: str) -> str:
         return f"{whole} {unit}".strip()
     quarters = 4 * value  # 2.5 MiB reads better than 2,560 KiB
     even = next((row for row in _BINARY if value >= row[1] and quarters % row[1] == 0), None)
+    if even and value >= 10_000 * even[1]:
+        even = None  # 12.7 GiB are no whole number of anything that is near
     near = even or next((row for row in _DECIMAL if value >= row[1]), None)
     larger = f" ({float(value / near[1]):,.4g} {near[0]})" if near else ""
     return f"{whole} bytes{larger}"
@@ -326,8 +341,8 @@ def verdict_lines(answer: Answered, colours: bool) -> Iterator[str]:
     elif answer.choice:
         head = "It is" if answer.knows_not else "No, it is"
         yield paint.painted(f"{head} {answer.choice}.", "red", colours)
-        yield wrapped(answer.right)
-        yield from (wrapped(text) for text in answer.sentences if not text.startswith(CHOSEN))
+        why = [text for text in answer.sentences if not text.startswith(CHOSEN)]
+        yield from map(wrapped, why or [answer.right])  # a reason says the answer, and more
     else:
         head = "" if answer.knows_not else "No. "
         yield paint.painted(f"{head}It is {answer.right}.", "red", colours)

@@ -186,12 +186,13 @@ def run(
     """The command; its exit status."""
     if not 0 < minutes <= 24 * 60:
         raise LabError(f"--minutes {minutes:g}: give a number above 0, such as 10.")
+    asked = banks(root, topic, lab, role_id)
     store = Store(root)
     try:
         for note in store.notes:
             say(note)
         now = datetime.now(UTC)
-        cards = choose(banks(root, topic, lab, role_id), store, now, missed_tasks(root))
+        cards = choose(asked, store, now, missed_tasks(root))
         due = sum(one.memory is not None for one in cards)
         say(f"{due} due, {len(cards) - due} new, {minutes:g} minutes. {HELP}")
         Drill(store, input, say, paint.wants_colours(plain=plain)).run(cards, minutes)

@@ -33,16 +33,18 @@ class PaperCard:
     tags: tuple[str, ...]
 
 
-def sheets(banks: Sequence[Bank]) -> Iterator[PaperCard]:
+def sheets(banks: Sequence[Bank], bugs: bool) -> Iterator[PaperCard]:
+    """The cards of a deck; `bugs`: those of *What is wrong with this code?* as well, each of which
+    takes seconds, because its other options are run."""
     for bank in banks:
         for card in bank.cards:
             tags = tuple(tag for tag in (card.lab, card.kind, card.topic) if tag)
             if card.kind == "say":
-                points = "\n".join(f"- {point}" for point in card.points)
+                points = _numbered(card.points)
                 yield PaperCard(card.name, f'Say it aloud: "{card.heading}"', points, tags)
                 continue
             if card.kind == "bug":
-                yield from _bug(bank, card, tags)
+                yield from _bug(bank, card, tags) if bugs else ()
                 continue
             if card.kind == "why":
                 why = bank.why(card, 0)
@@ -75,9 +77,9 @@ def _numbered(options: Sequence[str]) -> str:
     return "\n".join(f"{number}. {text}" for number, text in enumerate(options, start=1))
 
 
-def write(banks: Sequence[Bank], path: Path, say: Callable[[str], None]) -> int:
+def write(banks: Sequence[Bank], path: Path, say: Callable[[str], None], bugs: bool = False) -> int:
     """Write a deck by the ending of its name, `.csv` or `.apkg`; how many cards it has. `say` gets
-    a line for each lab, since finding the options of its bugs takes a while. Raises LabError for
+    a line for each lab, since finding the options of its bugs takes minutes. Raises LabError for
     another ending, a folder that is not there, and where genanki is missing."""
     if path.suffix not in (".csv", ".apkg"):
         raise LabError(f"{path.name}: a deck's name ends in .csv or .apkg.")
@@ -87,7 +89,7 @@ def write(banks: Sequence[Bank], path: Path, say: Callable[[str], None]) -> int:
         _genanki()
     rows: list[PaperCard] = []
     for bank in banks:
-        found = list(sheets([bank]))
+        found = list(sheets([bank], bugs))
         say(f"{bank.lab.id}: {len(found)} cards")
         rows += found
     try:

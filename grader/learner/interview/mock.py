@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -183,7 +183,9 @@ class Interview:
         self.folder = root / kept.folder
         self._bank_of, self._read, self._say = bank_of, read, say
         self._colours, self._feedback = colours, feedback
-        self._spent = sum(row.seconds for row in store.step_answers(kept.id))
+        self._spent = kept.spent
+        # what an interrupted question had taken when it was left
+        self._carried = kept.spent - sum(row.seconds for row in store.step_answers(kept.id))
         self._paused = kept.pauses > 0
         self._asker = Asker(self._line, say, lambda: self._spent, hints=False)
 
@@ -225,10 +227,15 @@ class Interview:
         except LabError as error:
             self._say(f"{error} The next one.")
             return
+        answer = replace(answer, seconds=answer.seconds + self._carry())
         said = json.dumps(mock_report.of_answer(answer))
         noted = StepAnswer(number, answer.seconds, answer.points, said)
         self.store.note_step(self.kept.id, noted, answer.for_deck(), datetime.now(UTC))
         self._tell(answer)
+
+    def _carry(self) -> float:
+        carried, self._carried = self._carried, 0.0
+        return max(0.0, carried)
 
     def _tell(self, answer: Answered) -> None:
         if self._feedback:
@@ -272,13 +279,15 @@ class Interview:
             if text is not None:
                 return text
             self._say(
-                f"{path} cannot be read as a text of at most {blank_file.MOST_BYTES:,} bytes: "
-                "save it there."
+                wrapped(
+                    f"{path.relative_to(self.root)} cannot be read as a text of at most "
+                    f"{blank_file.MOST_BYTES:,} bytes: save it there."
+                )
             )
 
     def _note_code(self, number: int, step: CodeStep, text: str, seconds: float) -> None:
         said = json.dumps({"kind": "code", "task": step.task, "text": text})
-        noted = StepAnswer(number, seconds, 0.0, said)
+        noted = StepAnswer(number, seconds + self._carry(), 0.0, said)
         self.store.note_step(self.kept.id, noted, None, datetime.now(UTC))
 
     # -- the clock
@@ -292,6 +301,7 @@ class Interview:
                     typed = self._read(prompt)
             finally:
                 self._spent += time.monotonic() - began
+                self.store.note_spent(self.kept.id, self._spent)
             word = typed.strip()
             if word == "t":
                 self._say(f"{clock(self.left)} left.")
@@ -380,7 +390,7 @@ def run(
         )
     wanted = role(root, role_id)
     colours = paint.wants_colours(plain=plain)
-    store = Store(root)
+    store = Store(root, alone=not report)
     try:
         for note in store.notes:
             say(note)
@@ -395,7 +405,7 @@ def run(
         def bank_of(lab: str) -> Bank:
             return banks.setdefault(lab, Bank(load_lab(root, lab)))
 
-        kept = _begun(root, store, wanted, minutes, new, bank_of, say)
+        kept = _begun(root, store, wanted, minutes, new, feedback, bank_of, say)
         interview = Interview(root, store, kept, bank_of, input, say, colours, feedback)
         if not interview.run():
             return 0
@@ -416,6 +426,7 @@ def _begun(
     wanted: Role,
     minutes: float,
     new: bool,
+    feedback: bool,
     bank_of: Callable[[str], Bank],
     say: Callable[[str], None],
 ) -> Kept:
@@ -431,7 +442,8 @@ def _begun(
         say(
             wrapped(
                 f"The interview for {open_one.role} of {open_one.at[:10]} goes on: {done} of "
-                f"{count} are answered. (`--new` begins another one.)"
+                f"{count} are answered, and its own role and minutes hold. (`--new` drops it and "
+                "begins another one.)"
             )
         )
         return open_one
@@ -450,11 +462,11 @@ def _begun(
     kept = store.begin_interview(
         now, wanted.id, minutes, _new_folder(root, now, wanted.id), to_json(steps)
     )
+    quiet = "" if feedback else ", and no word on how it goes before the end"
     say(
         wrapped(
-            f"{len(steps)} questions, {minutes:g} minutes, and no word on how it goes before the "
-            "end. ? if you do not know, t for the time, p pauses once, q or Ctrl-C keeps it for "
-            "later."
+            f"{len(steps)} questions, {minutes:g} minutes{quiet}. ? if you do not know, t for the "
+            "time, p pauses once, q or Ctrl-C keeps it for later."
         )
     )
     return kept
@@ -472,7 +484,7 @@ def _check_code(root: Path, store: Store, kept: Kept, say: Callable[[str], None]
         said: dict[str, Any] = json.loads(row.said)
         if said["kind"] != "code" or "check" in said:
             continue
-        say(f"{said['task']} is checked ...")
+        say(f"{said['task']} is checked, which may take a minute ...")
         lab, task = task_of(root, said["task"])
         found = answer_check.check(lab, task, said["text"])
         said |= {"check": asdict(found), "minutes": task.minutes, "topic": lab.topic}

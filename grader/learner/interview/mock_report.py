@@ -17,6 +17,7 @@ from grader.learner.interview.asking import Answered
 from grader.learner.interview.store import Kept, StepAnswer
 
 SHOWN_LINES = 6
+MOST_CODE = 40_000
 _WORD = {
     "number": "figure",
     "count": "count",
@@ -48,6 +49,7 @@ class ReportRow:
     working: tuple[str, ...]
     passage: str
     verified: bool = True
+    code: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def _answer(row: StepAnswer) -> ReportRow:
         "code", said.get("topic", ""), said["task"], row.points, row.seconds,
         60 * said.get("minutes", 0), f"{said['task']}, from a blank file", check["state"],
         "", (), message, f"exercises/{lab}/README.md, task {task}",
-        check.get("verified", True),
+        check.get("verified", True), said.get("text", ""),
     )  # fmt: skip
 
 
@@ -162,7 +164,7 @@ def _miss(row: ReportRow) -> Iterator[str]:
         said = "not known" if row.said == "?" else row.said
         label = "the suite says" if row.kind == "code" else "yours"
         yield from _indented(f"{label}: {said}{right}")
-    if row.kind in ("bug", "why"):
+    if row.kind == "bug":  # a reason's sentences say the answer, and more
         yield from _indented(f"Right: {row.right}")
     for sentence in row.sentences:
         yield from _indented(sentence)
@@ -287,6 +289,9 @@ def _section(row: ReportRow) -> str:
         parts.append(f"<p>{quoted(sentence)}</p>")
     if row.working:
         parts.append(f"<pre>{quoted(chr(10).join(row.working))}</pre>")
+    if row.code:
+        written = readable.html(row.code, MOST_CODE)
+        parts.append(f"<details><summary>What you wrote</summary><pre>{written}</pre></details>")
     if row.points < 1:
         page, _, section = quoted(row.passage).partition(", *")
         where = f", <em>{section.removesuffix('*')}</em>" if section else ""

@@ -14,7 +14,7 @@ from grader.errors import LabError
 from grader.lab.manifest import Lab, Task, load_lab
 from grader.learner import history, history_view, progress
 from grader.learner.interview.roles import Role
-from grader.learner.interview.store import RETENTION, known_memories
+from grader.learner.interview.store import RETENTION, known_memories, solved_in_interviews
 from grader.status import TaskStatus
 from grader.suite.questions import Bank
 
@@ -25,9 +25,10 @@ LATEST = timedelta(days=366)
 @dataclass(frozen=True)
 class Standing:
     """What is known of one lab. open: tasks that are not done, stretch tasks apart. alone, read:
-    tasks that are done, without the reference and after it was read. recall: the chance that a
-    card that was asked is known on the day, one for each. deck: cards of the lab, bugs apart.
-    spent, meant: minutes of the tasks that are done, one's own and the manifest's."""
+    tasks that are done, without the reference (or in an interview) and after it was read. recall:
+    the chance that a card that was asked is known on the day, one for each. deck: cards of the
+    lab, bugs apart. spent, meant: minutes of the tasks that are done, one's own and the manifest's.
+    """
 
     lab: Lab
     weight: int
@@ -55,10 +56,12 @@ def standings(root: Path, role: Role, on: date) -> list[Standing]:
     memories = known_memories(root)
     entries = history.read(root)
     worked = history_view.worked(entries).by_task
+    written = solved_in_interviews(root)
     read = history.answers_read(root)
     order = sorted(role.labs, key=lambda lab: (-role.labs[lab], lab))
     return [
-        _standing(load_lab(root, lab), role.labs[lab], memories, worked, read, on) for lab in order
+        _standing(load_lab(root, lab), role.labs[lab], memories, worked, read, written, on)
+        for lab in order
     ]
 
 
@@ -68,10 +71,11 @@ def _standing(
     memories: Mapping[str, Memory],
     worked: Mapping[str, timedelta],
     read: set[str],
+    written: set[str],
     on: date,
 ) -> Standing:
     rows = [row for row in progress.tasks_of(lab) if row.task.tier != "stretch"]
-    done = [row.task for row in rows if row.status is TaskStatus.DONE]
+    done = [row.task for row in rows if row.status is TaskStatus.DONE or row.task.name in written]
     deck = [card.name for card in Bank(lab).cards if card.kind != "bug"]
     scheduler = Scheduler(desired_retention=RETENTION, enable_fuzzing=False)
     noon = datetime.combine(on, time(12)).astimezone()
@@ -81,8 +85,8 @@ def _standing(
         lab,
         weight,
         open=tuple(row.task for row in rows if row.task not in done),
-        alone=tuple(task for task in done if task.name not in read),
-        read=tuple(task for task in done if task.name in read),
+        alone=tuple(task for task in done if task.name in written or task.name not in read),
+        read=tuple(task for task in done if task.name in read and task.name not in written),
         recall=tuple(
             scheduler.get_card_retrievability(memory, _a_day_later(memory, noon))
             for memory in asked

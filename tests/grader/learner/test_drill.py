@@ -116,7 +116,7 @@ def test_a_misconception_gets_its_sentence_and_the_working(store: Store, bank: B
 def test_a_typing_mistake_costs_nothing(store: Store, bank: Bank) -> None:
     seen = drilled(store, named(bank, KV), "", "plenty", "12 ms", "h", right_figure(bank))
     assert "Type a figure" in seen.text
-    assert "ms counts seconds, and bytes are asked for" in seen.text
+    assert "That has the unit ms, and the answer is in bytes" in seen.text
     assert bank.card(f"lab01/{KV}").hint in seen.text
     (row,) = store.answers()
     assert row["is_right"] == 1
@@ -467,7 +467,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Bank:
 
 def test_a_deck_as_csv(short: Bank, tmp_path: Path) -> None:
     said: list[str] = []
-    count = export.write([short], tmp_path / "deck.csv", said.append)
+    count = export.write([short], tmp_path / "deck.csv", said.append, bugs=True)
     with (tmp_path / "deck.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == count

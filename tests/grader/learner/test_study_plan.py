@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from grader.lab.manifest import Lab, load_lab
 from grader.learner import history, progress
 from grader.learner.interview import readiness, standing, study_plan
 from grader.learner.interview.roles import role, roles
-from grader.learner.interview.store import FILE, CardAnswer, Store
+from grader.learner.interview.store import FILE, CardAnswer, StepAnswer, Store
 from grader.status import TaskStatus
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -148,6 +149,27 @@ def test_reading_the_reference_is_not_doing_it_alone(kit: Path) -> None:
     said = "\n".join(readiness.lines(kit, "serving", TODAY, TODAY, colours=False))
     assert "once more without the reference: metrics" not in said, "three steps only"
     assert " serving         1 of" in said
+
+
+def test_what_was_written_in_an_interview_is_done_alone(kit: Path) -> None:
+    store = Store(kit)
+    said = {"kind": "code", "task": "lab10.metrics", "text": ""}
+    kept = store.begin_interview(datetime.now(UTC), "serving", 15, "interviews/x", "[]")
+    for step, points in enumerate((1.0, 0.5)):
+        store.note_step(
+            kept.id,
+            StepAnswer(step, 60.0, points, json.dumps(said)),
+            None,
+            datetime.now(UTC),
+        )
+        said["task"] = "lab10.capacity"
+    store.close()
+    rows = {row.lab.id: row for row in standing.standings(kit, role(kit, "serving"), TODAY)}
+    assert [task.id for task in rows["lab10"].alone] == ["metrics"]
+    made = study_plan.plan(kit, "serving", TODAY + timedelta(days=9), TODAY, 8)
+    names = {item.text.split()[0] for day in made.days for item in day.items}
+    assert "lab10.metrics" not in names
+    assert "lab10.capacity" in names, "half of it is not enough"
 
 
 def test_recall_is_that_of_the_day(kit: Path) -> None:

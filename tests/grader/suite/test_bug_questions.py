@@ -9,6 +9,7 @@ import pytest
 
 from grader.errors import LabError
 from grader.lab.manifest import lab_ids, load_lab
+from grader.suite import bug_questions
 from grader.suite.bug_questions import (
     NOTHING,
     BugAsk,
@@ -18,6 +19,7 @@ from grader.suite.bug_questions import (
     shown_code,
 )
 from grader.suite.model import load_suite
+from grader.suite.questions import Bank
 from grader.suite.run import seed_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -62,8 +64,8 @@ def test_the_code_shown_holds_the_mistake_and_no_comment(lab: str) -> None:
                 continue
             reference = (suite.lab.solution / wrong.file).read_text(encoding="utf-8")
             changed = wrong.text(reference)
-            code = shown_code(task, reference, changed, changed)
-            right = shown_code(task, reference, changed, reference)
+            code = shown_code(task, reference, [changed], changed)
+            right = shown_code(task, reference, [changed], reference)
             assert code.strip(), f"{task.name}/{wrong.name} shows nothing"
             assert code != right, f"{task.name}/{wrong.name} shows the reference"
             assert '"""' not in code
@@ -135,3 +137,35 @@ def _of(lab: str, task: str) -> list[tuple[str, str]]:
 def test_a_misconception_that_there_is_not(task: str, name: str) -> None:
     with pytest.raises(LabError, match=r"nobody|nothing"):
         questions("lab10").ask(task, name, 0)
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("if False:\n    raise ValueError\nreturn 1", "return 1"),
+        ("if True:\n    x = 1\nreturn x", "x = 1\nreturn x"),
+        ("if a == 1:\n    pass\nelse:\n    b()\nreturn 1", "if a != 1:\n    b()\nreturn 1"),
+        ("if a:\n    pass\nelse:\n    b()\nreturn 1", "if not a:\n    b()\nreturn 1"),
+        ("for i in x:\n    pass\n    y(i)", "for i in x:\n    y(i)"),
+        ("while x:\n    pass", "while x:\n    pass"),
+        ("if a:\n    return 1\nreturn 2", "if a:\n    return 1\nreturn 2"),
+    ],
+)
+def test_an_exchange_leaves_no_traces(written: str, shown: str) -> None:
+    def indented(text: str) -> str:
+        return "def f(a, x):\n" + "\n".join(f"    {row}" for row in text.split("\n"))
+
+    (found,) = bug_questions._definitions(indented(written)).values()
+    assert found == indented(shown)
+
+
+def test_what_the_options_speak_of_is_shown_with_its_contract() -> None:
+    for name in ("lab10/bug/load_mooncake", "lab04/bug/reduce_atomic/adds_up"):
+        lab = name.split("/")[0]
+        of = Bank(load_lab(ROOT, lab))
+        card = next(card for card in of.cards if card.name.startswith(name))
+        ask = of.bug(card, 0)
+        assert ask.contract
+        assert "if False" not in ask.code
+    assert "Atomics: n." in ask.contract
+    assert ask.contract.count("Lab 04: one sum") == 1
