@@ -260,37 +260,31 @@ _INTERVIEWS = (
 )
 
 
+def known_memories(root: Path) -> dict[str, Memory]:
+    """What is known of each card."""
+    rows = _read(root, "SELECT name, memory FROM cards")
+    return {name: Memory.from_dict(json.loads(text)) for name, text in rows}
+
+
 def solved_in_interviews(root: Path) -> set[str]:
     """Names of tasks (as in lab07.merge) that were written from a blank file, and earned all."""
-    found: set[str] = set()
+    rows = _read(root, "SELECT said FROM interview_answers WHERE points = 1")
+    said = [json.loads(text) for (text,) in rows]
+    return {row["task"] for row in said if row["kind"] == "code"}
+
+
+def _read(root: Path, asked: str) -> list[tuple[str, ...]]:
+    """Rows of the store, read beside whoever writes; none where there is no store, or none that can
+    be read."""
     path = root / ".infralens" / FILE
     if not path.is_file():
-        return found
+        return []
     try:
         base = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)
         with contextlib.closing(base):
-            for (text,) in base.execute("SELECT said FROM interview_answers WHERE points = 1"):
-                said = json.loads(text)
-                if said["kind"] == "code":
-                    found.add(said["task"])
-    except (sqlite3.Error, ValueError, KeyError, TypeError):
-        return set()
-    return found
-
-
-def known_memories(root: Path) -> dict[str, Memory]:
-    """What is known of each card, read beside whoever writes; nothing where there is no store, or
-    none that can be read."""
-    path = root / ".infralens" / FILE
-    if not path.is_file():
-        return {}
-    try:
-        base = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)
-        with contextlib.closing(base):
-            rows = base.execute("SELECT name, memory FROM cards").fetchall()
-        return {name: Memory.from_dict(json.loads(text)) for name, text in rows}
-    except (sqlite3.Error, ValueError, KeyError, TypeError):
-        return {}
+            return base.execute(asked).fetchall()
+    except sqlite3.Error:
+        return []
 
 
 def is_due(memory: Memory, at: datetime) -> bool:

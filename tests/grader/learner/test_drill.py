@@ -30,6 +30,7 @@ from grader.learner.interview.drill import Chosen, Drill, choose
 from grader.learner.interview.store import FILE, CardAnswer, Store, is_due
 from grader.suite import bug_questions
 from grader.suite.questions import Bank
+from tests.grader.learner.conftest import infralens
 
 ROOT = Path(__file__).resolve().parents[3]
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
@@ -372,24 +373,6 @@ def test_a_kill_at_any_moment_loses_no_answer_that_was_confirmed(tmp_path: Path)
 
 
 # -- the command ----------------------------------------------------------------------------------
-
-
-def infralens(*given: str, typed: str = "", cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "grader.cli", *given],
-        input=typed, capture_output=True, text=True, cwd=cwd, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-
-
-@pytest.fixture
-def kit(tmp_path: Path) -> Path:
-    """A kit of one's own state: its folders are this one's."""
-    root = tmp_path / "kit"
-    root.mkdir()
-    for name in ("exercises", "solutions", "tests", "pyproject.toml"):
-        (root / name).symlink_to(ROOT / name)
-    return root
 
 
 def test_the_command(kit: Path) -> None:

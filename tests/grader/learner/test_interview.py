@@ -32,6 +32,7 @@ from grader.learner.interview.mock import (
 from grader.learner.interview.roles import Role, role, roles
 from grader.learner.interview.store import Store
 from grader.suite.questions import Bank
+from tests.grader.learner.conftest import infralens
 
 ROOT = Path(__file__).resolve().parents[3]
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
@@ -41,16 +42,6 @@ SAY = "lab01/say/how-much-memory-does-it-take-to-train-a-7-b-model-with-adam"
 CODE = sorted({task.name for row in roles(ROOT).values() for task in row.code})
 
 PYTHON = [name for name in CODE if not name.startswith(("lab04", "lab05.transpose"))]
-
-
-@pytest.fixture
-def kit(tmp_path: Path) -> Path:
-    """A kit of one's own state: its folders are this one's."""
-    root = tmp_path / "kit"
-    root.mkdir()
-    for name in ("exercises", "solutions", "tests", "pyproject.toml"):
-        (root / name).symlink_to(ROOT / name)
-    return root
 
 
 @pytest.fixture
@@ -571,14 +562,6 @@ def test_twenty_kills_at_random_moments_of_an_interview(tmp_path: Path) -> None:
         assert before + asked - 1 <= len(steps) <= before + asked, "one question lost at most"
         before = len(steps)
     assert before > 40
-
-
-def infralens(*given: str, typed: str = "", cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "grader.cli", *given],
-        input=typed, capture_output=True, text=True, cwd=cwd, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
 
 
 def test_the_command(kit: Path) -> None:

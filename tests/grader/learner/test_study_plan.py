@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -19,18 +16,10 @@ from grader.learner.interview import readiness, standing, study_plan
 from grader.learner.interview.roles import role, roles
 from grader.learner.interview.store import FILE, CardAnswer, StepAnswer, Store
 from grader.status import TaskStatus
+from tests.grader.learner.conftest import infralens
 
 ROOT = Path(__file__).resolve().parents[3]
 TODAY = date(2026, 3, 2)
-
-
-@pytest.fixture
-def kit(tmp_path: Path) -> Path:
-    root = tmp_path / "kit"
-    root.mkdir()
-    for name in ("exercises", "solutions", "tests", "pyproject.toml"):
-        (root / name).symlink_to(ROOT / name)
-    return root
 
 
 def do(kit: Path, lab: str, *tasks: str) -> Lab:
@@ -228,14 +217,6 @@ def test_it_reads_beside_an_open_drill_and_a_broken_store(kit: Path) -> None:
 
 
 # -- the commands ---------------------------------------------------------------------------------
-
-
-def infralens(*given: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "grader.cli", *given],
-        capture_output=True, text=True, cwd=cwd, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
 
 
 def test_the_commands(kit: Path) -> None:
