@@ -576,6 +576,26 @@ def course_check(
 
 
 @app.command()
+def intake(
+    download: Annotated[
+        Path,
+        typer.Argument(help="what Gradescope, Canvas, Moodle or GitHub Classroom gave, unpacked"),
+    ],
+    lab: Annotated[str, typer.Option(help="the lab that was handed in")],
+    out: Annotated[Path, typer.Option("--out", help="a new folder")],
+    course: Annotated[Path, typer.Option(help="the course's folder")] = Path(),
+    assignment: Annotated[
+        str, typer.Option(help="of GitHub Classroom: what stands before each login")
+    ] = "",
+) -> None:
+    """Make a system's download a folder of submissions, matched to the roster."""
+    from grader.classroom.course import intake_command
+
+    status = intake_command.run(find_root(), download, course, lab, out, assignment, typer.echo)
+    raise typer.Exit(status)
+
+
+@app.command()
 def export(
     kind: Annotated[
         str,

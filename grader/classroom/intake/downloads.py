@@ -1,0 +1,255 @@
+"""What other systems hand out when a teacher downloads submissions: whose each part is, and when it
+was handed in.
+
+Folders as they are after unpacking, of Gradescope, Canvas, Moodle and GitHub Classroom. Only names
+are read here, and Gradescope's own list; files are opened by those who take them, without following
+links. Names are the students' own, and are shown escaped.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from grader import readable
+from grader.errors import LabError
+
+METADATA = "submission_metadata.yml"
+MOST_METADATA = 64 * 2**20
+MOST_ENTRIES = 100_000
+_CANVAS = re.compile(
+    r"(?P<name>[^_]+)_(?P<late>LATE_)?(?P<user>[0-9]{1,12})_(?P<submission>[0-9]{1,12})_(?P<file>.+)"
+)
+_AGAIN = re.compile(r"-[0-9]{1,4}(?=\.[A-Za-z0-9]+\Z|\Z)")
+_MOODLE = re.compile(
+    r"(?P<name>.+?)_(?P<participant>[0-9]{1,12})_assignsubmission_(?P<kind>file|onlinetext)_?"
+    r"(?P<file>.*)"
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One attempt, or a part of one, in a download. Of what it says about its student: `id` (of a
+    registrar), `email`, `login`, `name`, and `number`, the system's own. at: when it was handed in,
+    None where the download does not say. late: as the system has it. files: the files by the name
+    that they were handed in under, relative to `folder`."""
+
+    system: str
+    folder: Path
+    files: Mapping[str, str]
+    id: str = ""
+    email: str = ""
+    login: str = ""
+    name: str = ""
+    number: str = ""
+    at: datetime | None = None
+    late: bool = False
+    label: str = field(default="", compare=False)
+
+
+def system_of(folder: Path) -> str:
+    """Which system a folder was downloaded from: gradescope, canvas, moodle or github; "" if it is
+    none of these. Raises LabError for what cannot be listed."""
+    names = _names(folder)
+    if METADATA in names:
+        return "gradescope"
+    if any(_MOODLE.fullmatch(name) for name in names):
+        return "moodle"
+    if any(_CANVAS.fullmatch(name) for name in names if not (folder / name).is_dir()):
+        return "canvas"
+    if any((folder / name / ".git").exists() for name in names):
+        return "github"
+    return ""
+
+
+def parts(folder: Path, assignment: str = "") -> list[Part]:
+    """Everything that a download holds. assignment: of GitHub Classroom, what stands before the
+    login in a clone's name. Raises LabError with the file and what to do."""
+    system = system_of(folder)
+    if system == "gradescope":
+        return list(_gradescope(folder))
+    if system == "moodle":
+        return list(_moodle(folder))
+    if system == "canvas":
+        return list(_canvas(folder))
+    if system == "github":
+        return list(_github(folder, assignment))
+    raise LabError(
+        f"{folder} is not a download of Gradescope ({METADATA}), Canvas (name_123_456_file.py), "
+        "Moodle (Name_123_assignsubmission_file_) or GitHub Classroom (a clone for each student). "
+        "Unpack it first; submissions in our own layout need no intake."
+    )
+
+
+# -- Gradescope -----------------------------------------------------------------------------------
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML without aliases: a few of them make any size out of a small text."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("an alias, which Gradescope does not write")
+        return super().compose_node(parent, index)
+
+
+def _gradescope(folder: Path) -> Iterator[Part]:
+    """One part for each submitter of each submission: `submission_123/` beside the list."""
+    path = folder / METADATA
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MOST_METADATA + 1)
+    except OSError as error:
+        raise LabError(f"{path} cannot be read: {error.strerror}.") from None
+    if len(raw) > MOST_METADATA:
+        raise LabError(f"{path} is larger than {MOST_METADATA // 2**20} MiB.")
+    try:
+        data = yaml.load(raw, _PlainLoader)
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        said = " ".join(str(error).split())
+        raise LabError(f"{path} is not YAML as Gradescope writes it: {said[:200]}.") from None
+    if not isinstance(data, dict):
+        raise LabError(f"{path} does not list submissions: download the export anew.")
+    for name, row in data.items():
+        if not isinstance(name, str) or not re.fullmatch(r"submission_[0-9]{1,15}", name):
+            raise LabError(f"{path}: {_shown(name)} is not a submission's name.")
+        submitters = row.get(":submitters") if isinstance(row, dict) else None
+        if not isinstance(submitters, list) or not submitters:
+            raise LabError(f"{path}: {name} has no :submitters.")
+        inside = folder / name
+        files = _files_in(inside) if inside.is_dir() and not inside.is_symlink() else {}
+        for submitter in submitters:
+            who = submitter if isinstance(submitter, dict) else {}
+            yield Part(
+                "gradescope", inside, files, id=_text(who.get(":sid")),
+                email=_text(who.get(":email")), name=_text(who.get(":name")),
+                number=name.removeprefix("submission_"), at=_moment(row.get(":created_at")),
+                label=name,
+            )  # fmt: skip
+
+
+def _moment(value: Any) -> datetime | None:
+    if not isinstance(value, datetime):
+        return None
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+# -- Canvas and Moodle ----------------------------------------------------------------------------
+
+
+def _canvas(folder: Path) -> Iterator[Part]:
+    """Files of one user with one submission's number are not told apart from others': one part a
+    user. Of a file that was handed in again Canvas writes the number of the time behind its name;
+    the file with the largest submission's number counts."""
+    found: dict[str, dict[str, tuple[int, str]]] = {}
+    names: dict[str, str] = {}
+    late: set[str] = set()
+    for name in _names(folder):
+        match = _CANVAS.fullmatch(name)
+        if match is None or not (folder / name).is_file() or (folder / name).is_symlink():
+            continue
+        user = match["user"]
+        names[user] = match["name"]
+        if match["late"]:
+            late.add(user)
+        meant = _AGAIN.sub("", match["file"])
+        number = int(match["submission"])
+        before = found.setdefault(user, {}).get(meant)
+        if before is None or number > before[0]:
+            found[user][meant] = number, name
+    for user, files in found.items():
+        yield Part(
+            "canvas", folder, {meant: name for meant, (_, name) in files.items()},
+            name=names[user], number=user, late=user in late, label=f"{names[user]}_{user}",
+        )  # fmt: skip
+
+
+def _moodle(folder: Path) -> Iterator[Part]:
+    """A folder for each participant, or all files in one with the participant before their name."""
+    flat: dict[tuple[str, str], dict[str, str]] = {}
+    for name in _names(folder):
+        match = _MOODLE.fullmatch(name)
+        if match is None or match["kind"] != "file" or (folder / name).is_symlink():
+            continue
+        who = match["name"], match["participant"]
+        if (folder / name).is_dir():
+            yield Part(
+                "moodle", folder / name, _files_in(folder / name), name=who[0], number=who[1],
+                label=name,
+            )  # fmt: skip
+        elif match["file"]:
+            flat.setdefault(who, {})[match["file"]] = name
+    for (name, participant), files in flat.items():
+        yield Part(
+            "moodle", folder, files, name=name, number=participant, label=f"{name}_{participant}"
+        )
+
+
+# -- GitHub Classroom -----------------------------------------------------------------------------
+
+
+def _github(folder: Path, assignment: str) -> Iterator[Part]:
+    """A clone for each student, `assignment-login`. Both may hold hyphens, so the assignment must
+    be named."""
+    if not assignment:
+        raise LabError(
+            f"{folder} holds clones: name their assignment as it stands before each login, with "
+            "--assignment."
+        )
+    for name in _names(folder):
+        if not (folder / name / ".git").exists():
+            continue
+        if not name.startswith(f"{assignment}-") or name == f"{assignment}-":
+            raise LabError(
+                f"{folder / name} does not begin with {assignment + '-'!r}, as --assignment says."
+            )
+        yield Part(
+            "github", folder / name, _files_in(folder / name),
+            login=name.removeprefix(f"{assignment}-"), label=name,
+        )  # fmt: skip
+
+
+# -- names ----------------------------------------------------------------------------------------
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise LabError(f"{folder} cannot be listed: {error.strerror}.") from None
+    if len(names) > MOST_ENTRIES:
+        raise LabError(f"{folder} has more than {MOST_ENTRIES:,} entries.")
+    return names
+
+
+def _files_in(folder: Path) -> dict[str, str]:
+    """The files of a folder and those below it, by their path from there; no link is followed."""
+    found: dict[str, str] = {}
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(
+            name for name in folders
+            if name not in (".git", "__pycache__") and not os.path.islink(os.path.join(place, name))
+        )  # fmt: skip
+        for name in sorted(names):
+            path = os.path.join(place, name)
+            if not os.path.islink(path) and os.path.isfile(path):
+                shown = os.path.relpath(path, folder)
+                found[shown] = shown
+        if len(found) > MOST_ENTRIES:
+            raise LabError(f"{folder} has more than {MOST_ENTRIES:,} files.")
+    return found
+
+
+def _text(value: Any) -> str:
+    return str(value).strip()[:500] if isinstance(value, str | int) else ""
+
+
+def _shown(value: Any) -> str:
+    return repr(readable.line(str(value), 60))

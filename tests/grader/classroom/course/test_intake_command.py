@@ -1,0 +1,346 @@
+"""Downloads of four systems, as they hand them out, taken in under the roster's ids."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from grader.classroom.course import intake_command, roster
+from grader.classroom.course.matching import Matching, squeezed
+from grader.classroom.course.roster import RosterRow
+from grader.classroom.intake import downloads
+from grader.classroom.intake.downloads import Part
+from grader.errors import LabError
+from grader.lab.manifest import load_lab
+
+ROOT = Path(__file__).resolve().parents[4]
+LAB = load_lab(ROOT, "lab09")
+FILES = ("trace_analysis.py", "profile_commands.sh")
+ROSTER = (
+    "id,name,email,github,canvas_id,moodle_id\n"
+    "u1,Ann Lee,ann@x.org,ann-x,501,9001\n"
+    "u2,Bob van Dijk,bob@x.org,bobby,502,9002\n"
+    "u3,Zoë Müller,zoe@x.org,zoe,503,9003\n"
+    "u4,Sam Smith,sam@x.org,sam,504,9004\n"
+    "u5,Sam Smith,sam2@x.org,sam2,505,9005\n"
+)
+COURSE = (
+    'name = "c"\ntimezone = "Europe/Zurich"\n[lab.lab09]\ndue = 2027-03-12T23:59:00\n'
+    '[[extension]]\nstudent = "u2"\nlab = "lab09"\nuntil = 2027-03-20T12:00:00\nwhy = "ill"\n'
+)
+GRADESCOPE = """---
+submission_11:
+  :submitters:
+  - :name: Ann Lee
+    :sid: u1
+    :email: ann@x.org
+  :created_at: 2027-03-12 21:00:04.218560000 Z
+  :score: 0.0
+  :status: processed
+submission_12:
+  :submitters:
+  - :name: Robert van Dijk
+    :sid: ''
+    :email: BOB@x.org
+  :created_at: 2027-03-15 21:00:04.000000000 Z
+submission_13:
+  :submitters:
+  - :name: Somebody Else
+    :sid: '99'
+    :email: else@x.org
+  :created_at: 2027-03-12 21:00:04.000000000 Z
+submission_14:
+  :submitters:
+  - :name: Zoë Müller
+    :sid: u3
+    :email: zoe@x.org
+  - :name: Sam Smith
+    :sid: u5
+    :email: sam2@x.org
+  :created_at: 2027-03-14 09:00:00.000000000 Z
+"""
+
+
+def write(path: Path, text: str = "x = 1\n") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> Path:
+    write(tmp_path / "course" / "course.toml", COURSE)
+    write(tmp_path / "course" / "roster.csv", ROSTER)
+    return tmp_path / "course"
+
+
+@pytest.fixture
+def download(tmp_path: Path) -> Path:
+    folder = tmp_path / "download"
+    folder.mkdir()
+    return folder
+
+
+def taken_in(
+    download: Path, course: Path, assignment: str = ""
+) -> tuple[int, str, dict[str, str], list[dict[str, str]]]:
+    """Exit status, what was said, the files that were made with their text, and the table."""
+    said: list[str] = []
+    out = course.parent / "out"
+    code = intake_command.run(ROOT, download, course, "lab09", out, assignment, said.append)
+    made = {
+        str(path.relative_to(out / "submissions")): path.read_text()
+        for path in sorted((out / "submissions").rglob("*"))
+        if path.is_file()
+    }
+    rows = list(csv.DictReader(io.StringIO((out / "handed-in.csv").read_text())))
+    return code, "\n".join(said), made, rows
+
+
+# -- four systems ---------------------------------------------------------------------------------
+
+
+def test_gradescope(download: Path, course: Path) -> None:
+    write(download / downloads.METADATA, GRADESCOPE)
+    for number in (11, 12, 13, 14):
+        write(download / f"submission_{number}" / FILES[0], f"n = {number}\n")
+    write(download / "submission_11" / "lab09" / FILES[0], "the lab's own folder\n")
+    write(download / "submission_11" / "notes.txt")
+    code, said, made, rows = taken_in(download, course)
+    assert code == 1
+    assert made == {
+        "u1/lab09/trace_analysis.py": "the lab's own folder\n",
+        "u2/lab09/trace_analysis.py": "n = 12\n",
+        "u3/lab09/trace_analysis.py": "n = 14\n",
+        "u5/lab09/trace_analysis.py": "n = 14\n",
+    }, "a group's files go to each of its members"
+    assert "Not matched: submission_13 (Somebody Else, else@x.org, 99)" in said
+    table = {row["id"]: row for row in rows}
+    assert table["u1"]["handed in"] == "2027-03-12T22:00:04+01:00"
+    assert {key: row["days late"] for key, row in table.items()} == {
+        "u1": "0", "u2": "0", "u3": "2", "u5": "2",
+    }, "u2 has an extension"  # fmt: skip
+    assert (table["u1"]["matched by"], table["u2"]["matched by"]) == ("id", "e-mail")
+
+
+def test_canvas(download: Path, course: Path) -> None:
+    write(download / "leeann_501_7001_trace_analysis.py", "first\n")
+    write(download / "leeann_501_7002_trace_analysis-1.py", "second\n")
+    write(download / "leeann_501_7003_profile_commands.sh", "sh\n")
+    write(download / "vandijkbob_LATE_777_7004_trace_analysis.py", "late\n")
+    write(download / "mullerzoe_778_7005_trace_analysis.py", "zoe\n")
+    write(download / "smithsam_779_7006_trace_analysis.py", "which\n")
+    code, said, made, rows = taken_in(download, course)
+    assert made == {
+        "u1/lab09/trace_analysis.py": "second\n",
+        "u1/lab09/profile_commands.sh": "sh\n",
+        "u3/lab09/trace_analysis.py": "zoe\n",
+    }
+    assert code == 1
+    assert "Not matched: smithsam_779" in said, "two are called Sam Smith"
+    assert "u4 (Sam Smith), u5 (Sam Smith)" in said
+    by = {row["id"]: row["matched by"] for row in rows}
+    assert by == {"u1": "canvas_id", "u3": "name"}
+    assert "Not matched: vandijkbob_777" in said, "his name has two parts at the end"
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_moodle(download: Path, course: Path, flat: bool) -> None:
+    for name, number in (("Ann Lee", 9001), ("Zoë Müller", 42), ("Sam Smith", 9005)):
+        folder = f"{name}_{number}_assignsubmission_file_"
+        path = f"{folder}{FILES[0]}" if flat else f"{folder}/{FILES[0]}"
+        write(download / path, f"{number}\n")
+    write(download / "Ann Lee_9001_assignsubmission_onlinetext_" / "onlinetext.html")
+    code, _, made, rows = taken_in(download, course)
+    assert code == 0
+    assert made == {
+        "u1/lab09/trace_analysis.py": "9001\n",
+        "u3/lab09/trace_analysis.py": "42\n",
+        "u5/lab09/trace_analysis.py": "9005\n",
+    }
+    assert [row["matched by"] for row in rows] == ["moodle_id", "name", "moodle_id"]
+
+
+def test_github(download: Path, course: Path) -> None:
+    for login in ("ann-x", "BOBBY", "stranger"):
+        write(download / f"lab09-{login}" / ".git" / "config")
+        write(download / f"lab09-{login}" / "exercises" / "lab09" / FILES[0], f"{login}\n")
+        write(download / f"lab09-{login}" / "exercises" / "lab07" / FILES[0], "another lab's\n")
+    with pytest.raises(LabError, match="holds clones: name their assignment"):
+        taken_in(download, course)
+    code, said, made, _ = taken_in(download, course, "lab09")
+    assert code == 1
+    assert made == {
+        "u1/lab09/trace_analysis.py": "ann-x\n",
+        "u2/lab09/trace_analysis.py": "BOBBY\n",
+    }
+    assert "Not matched: lab09-stranger (stranger); nearest: none is near." in said
+
+
+# -- odd downloads --------------------------------------------------------------------------------
+
+
+def test_two_attempts_of_one_the_later_is_taken(download: Path, course: Path) -> None:
+    more = GRADESCOPE.split("submission_12")[0]
+    later = (
+        more.replace("---\n", "").replace("submission_11", "submission_9").replace("12 21", "13 21")
+    )
+    write(download / downloads.METADATA, more + later)
+    for number in (11, 9):
+        write(download / f"submission_{number}" / FILES[0], f"n = {number}\n")
+    _, said, made, rows = taken_in(download, course)
+    assert made == {"u1/lab09/trace_analysis.py": "n = 9\n"}
+    assert "u1 stands twice (submission_11, submission_9): submission_9 is taken." in said
+    assert len(rows) == 1
+
+
+def test_one_without_a_file_is_said_and_graded_as_nothing(download: Path, course: Path) -> None:
+    write(download / downloads.METADATA, GRADESCOPE.split("submission_12")[0])
+    write(download / "submission_11" / "essay.txt")
+    _, said, made, _ = taken_in(download, course)
+    assert made == {}
+    assert "Without any file of lab09: u1." in said
+    assert (course.parent / "out" / "submissions" / "u1" / "lab09").is_dir()
+
+
+def test_an_archive_alone_is_passed_on(download: Path, course: Path) -> None:
+    write(download / downloads.METADATA, GRADESCOPE.split("submission_12")[0])
+    write(download / "submission_11" / "my work.zip", "PK\x03\x04")
+    _, _, made, _ = taken_in(download, course)
+    assert made == {"u1.zip": "PK\x03\x04"}
+
+
+def test_links_lead_nowhere(download: Path, course: Path, tmp_path: Path) -> None:
+    write(tmp_path / "secret.py", "secret\n")
+    write(download / downloads.METADATA, GRADESCOPE.split("submission_13")[0])
+    (download / "submission_11").mkdir()
+    (download / "submission_11" / FILES[0]).symlink_to(tmp_path / "secret.py")
+    (download / "submission_12").symlink_to(tmp_path)
+    _, said, made, _ = taken_in(download, course)
+    assert made == {}
+    assert "Without any file of lab09: u1, u2." in said
+
+
+def test_a_large_file_is_cut_one_byte_beyond_the_limit(download: Path, course: Path) -> None:
+    write(download / "leeann_501_7001_trace_analysis.py", "#" * (3 * 2**20))
+    _, _, made, _ = taken_in(download, course)
+    assert len(made["u1/lab09/trace_analysis.py"]) == intake_command.MAX_FILE_BYTES + 1
+
+
+def test_nothing_is_overwritten(download: Path, course: Path) -> None:
+    write(download / "leeann_501_7001_trace_analysis.py")
+    write(course.parent / "out" / "mine.txt")
+    with pytest.raises(LabError, match="is not empty: name a new folder"):
+        taken_in(download, course)
+
+
+def test_names_are_shown_escaped(download: Path, course: Path) -> None:
+    write(download / "\x1b[31m\u202eevil_999_7001_trace_analysis.py")
+    _, said, _, _ = taken_in(download, course)
+    assert "\x1b" not in said
+    assert "\u202e" not in said
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("- 1\n", "does not list submissions"),
+        ("{", "is not YAML as Gradescope writes it"),
+        ("a: &a [x]\nb: [*a, *a]\n", "an alias, which Gradescope does not write"),
+        ("../../etc:\n  :submitters: []\n", "is not a submission's name"),
+        ("submission_1:\n  :score: 1\n", "submission_1 has no :submitters"),
+        ("submission_1: 5\n", "submission_1 has no :submitters"),
+        ("!!python/object/apply:os.system ['id']\n", "is not YAML as Gradescope writes it"),
+        ("[" * 5000, "is not YAML as Gradescope writes it"),
+        ("\x00", "is not YAML as Gradescope writes it"),
+    ],
+)
+def test_a_broken_list(download: Path, course: Path, text: str, sentence: str) -> None:
+    write(download / downloads.METADATA, text)
+    with pytest.raises(LabError, match=sentence):
+        taken_in(download, course)
+
+
+def test_what_is_no_download(download: Path, course: Path) -> None:
+    write(download / "alice" / "lab09" / FILES[0])
+    with pytest.raises(LabError, match="submissions in our own layout need no intake"):
+        taken_in(download, course)
+    with pytest.raises(LabError, match="cannot be listed"):
+        taken_in(download / "none", course)
+
+
+# -- who is who -----------------------------------------------------------------------------------
+
+
+STUDENTS = roster.read  # the roster's own reader is tested beside it
+
+
+def matching(tmp_path: Path) -> Matching:
+    write(tmp_path / "roster.csv", ROSTER)
+    return Matching(STUDENTS(tmp_path / "roster.csv"))
+
+
+def part(**hints: str) -> Part:
+    return Part(hints.pop("system", "gradescope"), Path(), {}, **hints)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("hints", "student", "by"),
+    [
+        ({"id": "u1", "name": "Bob van Dijk"}, "u1", "id"),
+        ({"email": "ANN@X.ORG"}, "u1", "e-mail"),
+        ({"login": "Ann-X"}, "u1", "login"),
+        ({"system": "canvas", "number": "502"}, "u2", "canvas_id"),
+        ({"system": "moodle", "number": "502"}, "", ""),
+        ({"name": "zoe muller"}, "u3", "name"),
+        ({"name": "mullerzoe"}, "u3", "name"),
+        ({"name": "Sam Smith"}, "", ""),
+        ({"name": "Ann"}, "", ""),
+        ({"id": "U1"}, "", ""),
+        ({}, "", ""),
+    ],
+)
+def test_by_what_a_student_is_known(
+    tmp_path: Path, hints: dict[str, str], student: str, by: str
+) -> None:
+    found = matching(tmp_path).of(part(**hints))
+    assert (found.student.id if found.student else "", found.by) == (student, by)
+
+
+def test_what_comes_near_is_told(tmp_path: Path) -> None:
+    found = matching(tmp_path).of(part(name="An Lee", email="ann@y.org"))
+    assert found.student is None
+    assert found.nearest[0].id == "u1"
+    assert len(found.nearest) <= 3
+
+
+def test_a_name_without_accents_and_capitals() -> None:
+    assert squeezed("Zoë Müller-O'Brien Jr.") == "zoemullerobrienjr"
+    assert squeezed("李小龍") == "李小龍"
+
+
+def test_a_moment_has_its_zone(download: Path) -> None:
+    write(download / downloads.METADATA, GRADESCOPE)
+    first = downloads.parts(download)[0]
+    assert first.at == datetime(2027, 3, 12, 21, 0, 4, 218560, tzinfo=UTC)
+
+
+def test_two_rows_of_one_number(tmp_path: Path) -> None:
+    rows = [
+        RosterRow("a", "A", more={"canvas_id": "1"}),
+        RosterRow("b", "B", more={"canvas_id": "1"}),
+    ]
+    assert Matching(rows).of(part(system="canvas", number="1")).student is None
+
+
+def test_a_pipe_in_a_download_is_not_waited_for(download: Path, course: Path) -> None:
+    write(download / downloads.METADATA, GRADESCOPE.split("submission_12")[0])
+    (download / "submission_11").mkdir()
+    os.mkfifo(download / "submission_11" / FILES[0])
+    _, said, made, _ = taken_in(download, course)
+    assert made == {}
+    assert "Without any file of lab09: u1." in said
