@@ -614,13 +614,17 @@ def export(
         Optional[Path],  # noqa: UP045
         typer.Option(help="with moodle and --lab: a downloaded grading worksheet to fill in"),
     ] = None,
+    handed_in: Annotated[
+        Optional[list[Path]],  # noqa: UP045
+        typer.Option(help="handed-in.csv of an intake, for penalties; again for each lab"),
+    ] = None,
 ) -> None:
     """Write a run's marks as another system reads them."""
     from grader.classroom.export import export_command
 
     status = export_command.run(
         find_root(), kind, run, out, course_folder=course, worksheet=worksheet, lab=lab,
-        say=typer.echo,
+        handed_in_files=handed_in or [], say=typer.echo,
     )  # fmt: skip
     raise typer.Exit(status)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from grader import readable
-from grader.classroom.course import course_file, roster
+from grader.classroom.course import course_file, handed_in, roster
+from grader.classroom.course.course_file import Course
 from grader.classroom.export import mark_sheet, mark_tables, unit_formats
 from grader.classroom.export.mark_sheet import MarkSheet
 from grader.classroom.gradebook.folder_store import FolderGradebook
@@ -37,6 +39,7 @@ def run(
     course_folder: Path | None,
     worksheet: Path | None,
     lab: str,
+    handed_in_files: Sequence[Path],
     say: Callable[[str], None],
 ) -> int:
     """The command; its exit status: 1 where somebody could not be matched."""
@@ -44,6 +47,8 @@ def run(
         raise LabError(f"{kind!r} is not a format; there are {', '.join((*TABLES, *UNITS))}.")
     if worksheet is not None and (kind != "moodle" or not lab):
         raise LabError("--worksheet goes with moodle and --lab: a worksheet is of one assignment.")
+    if handed_in_files and course_folder is None:
+        raise LabError("--handed-in goes with --course: deadlines and the late policy stand there.")
     if not (run_folder / "results").is_dir():
         raise LabError(f"{run_folder} holds no results: `infralens grade ... --out` makes them.")
     store = FolderGradebook(run_folder)
@@ -55,6 +60,8 @@ def run(
         raise LabError(f"{lab!r} is not a lab of this kit.")
     kept = [row for row in results if row.lab in {each.id for each in labs}]
     sheet = mark_sheet.build(kept, labs, students, course)
+    if course and handed_in_files:
+        sheet = _with_penalties(sheet, course, handed_in_files, say)
     left: list[str] = []
     if kind in UNITS:
         count = _write_units(sheet, kind, out)
@@ -68,6 +75,20 @@ def run(
     _say_who(say, "in the run, and not in the roster", sheet.strangers)
     _say_who(say, "in the worksheet, and not in the roster", left)
     return 1 if left or sheet.strangers or store.faults else 0
+
+
+def _with_penalties(
+    sheet: MarkSheet, course: Course, files: Sequence[Path], say: Callable[[str], None]
+) -> MarkSheet:
+    """The sheet with what lateness leaves. The budget of free days is one for all labs, so give
+    the tables of all of them."""
+    times = handed_in.read(files)
+    points = {key: result.score for key, result in sheet.results.items()}
+    students = [student.id for student in sheet.students]
+    found = handed_in.penalties(course, students, times, points)
+    without = [f"{student} {lab}" for student, lab in points if (student, lab) not in found]
+    _say_who(say, "without a time or a deadline, and so without a penalty", without)
+    return replace(sheet, penalties=found)
 
 
 def _table(sheet: MarkSheet, kind: str, worksheet: Path | None) -> tuple[str, list[str]]:

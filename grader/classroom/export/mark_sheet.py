@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from grader.classroom.course.course_file import Course
+from grader.classroom.course.lateness import Penalised
 from grader.classroom.course.roster import RosterRow
 from grader.classroom.gradebook.records import UnitResult
 from grader.errors import LabError
@@ -26,12 +27,32 @@ class LabColumn:
 @dataclass(frozen=True)
 class MarkSheet:
     """results: by the student's id in the roster, and the lab. strangers: of the run's students,
-    those that are in no row of the roster."""
+    those that are in no row of the roster. penalties: what lateness leaves, where a time is known.
+    """
 
     students: tuple[RosterRow, ...]
     labs: tuple[LabColumn, ...]
     results: Mapping[tuple[str, str], UnitResult]
     strangers: tuple[str, ...] = ()
+    penalties: Mapping[tuple[str, str], Penalised] = field(default_factory=dict)
+
+    def points(self, student: str, lab: str) -> float | None:
+        """Points after lateness; None where nothing was graded."""
+        if (late := self.penalties.get((student, lab))) is not None:
+            return round(late.points, 4)
+        result = self.results.get((student, lab))
+        return result.score if result is not None else None
+
+    def late(self, student: str, lab: str) -> str:
+        """What lateness cost, in words; "" if nothing."""
+        row = self.penalties.get((student, lab))
+        if row is None or not row.late_days:
+            return ""
+        days = f"{row.late_days} day{'s' if row.late_days > 1 else ''} late"
+        if row.is_too_late:
+            return f"{days}: too late to count"
+        free = f", {row.free_days} of them free" if row.free_days else ""
+        return f"{days}{free}: {100 * row.factor:g} % of the points"
 
     def whole(self, student: str) -> float | None:
         """Percent of all weighted labs, those not handed in counted as 0; None without a weight."""
@@ -40,9 +61,9 @@ class MarkSheet:
             return None
         reached = 0.0
         for lab in self.labs:
-            result = self.results.get((student, lab.id))
-            if result is not None and lab.max_points:
-                reached += lab.weight * result.score / lab.max_points
+            points = self.points(student, lab.id)
+            if points is not None and lab.max_points:
+                reached += lab.weight * points / lab.max_points
         return 100 * reached / weights
 
 

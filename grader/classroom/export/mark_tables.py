@@ -14,7 +14,6 @@ from grader import readable
 from grader.classroom.course.roster import RosterRow
 from grader.classroom.export.mark_sheet import LabColumn, MarkSheet
 from grader.classroom.gradebook import records
-from grader.classroom.gradebook.records import UnitResult
 from grader.errors import LabError
 from grader.status import points_text
 
@@ -24,15 +23,17 @@ _NEEDED = ("Identifier", "Grade", "Last modified (grade)")
 
 
 def as_csv(sheet: MarkSheet) -> str:
-    """A row a student: points of each lab, empty where nothing was handed in, and the percent of
-    the whole."""
-    labs = [name for lab in sheet.labs for name in (lab.id, f"{lab.id} of")]
+    """A row a student: points of each lab after lateness, empty where nothing was handed in, what
+    lateness cost where times are known, and the percent of the whole."""
+    shown = ("", " of", " late") if sheet.penalties else ("", " of")
+    labs = [f"{lab.id}{what}" for lab in sheet.labs for what in shown]
     rows: list[list[str]] = [["id", "name", "email", "section", *labs, "percent"]]
     for student in sheet.students:
         whole = sheet.whole(student.id)
         cells = [student.id, student.name, student.email, student.section]
         for lab in sheet.labs:
             cells += [_points(sheet, student.id, lab), _number(lab.max_points)]
+            cells += [sheet.late(student.id, lab.id)] if sheet.penalties else []
         rows.append([*cells, "" if whole is None else f"{whole:.2f}"])
     return _written(rows)
 
@@ -79,8 +80,7 @@ def as_moodle(sheet: MarkSheet) -> str:
     for student in sheet.students:
         cells = [student.more.get("username", ""), student.email, student.id]
         for lab in sheet.labs:
-            result = sheet.results.get((student.id, lab.id))
-            cells += [_points(sheet, student.id, lab), _feedback(result)]
+            cells += [_points(sheet, student.id, lab), _feedback(sheet, student.id, lab)]
         rows.append(cells)
     return _written(rows)
 
@@ -112,13 +112,13 @@ def in_worksheet(text: str, sheet: MarkSheet, lab: LabColumn) -> tuple[str, list
         if matched is None:
             left.append(row[at["Identifier"]])
             continue
-        result = sheet.results.get((matched.id, lab.id))
+        points = sheet.points(matched.id, lab.id)
         locked = "Grade can be changed" in at and row[at["Grade can be changed"]] == "No"
-        if result is None or locked:
+        if points is None or locked:
             continue
-        row[at["Grade"]] = _scaled(row, at, result.score, lab)
+        row[at["Grade"]] = _scaled(row, at, points, lab)
         if "Feedback comments" in at:
-            row[at["Feedback comments"]] = _feedback(result)
+            row[at["Feedback comments"]] = _feedback(sheet, matched.id, lab)
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue(), left
@@ -153,19 +153,23 @@ def _scaled(row: Sequence[str], at: dict[str, int], score: float, lab: LabColumn
 
 
 def _points(sheet: MarkSheet, student: str, lab: LabColumn) -> str:
-    result = sheet.results.get((student, lab.id))
-    return "" if result is None else _number(result.score)
+    points = sheet.points(student, lab.id)
+    return "" if points is None else _number(points)
 
 
 def _number(value: float) -> str:
     return f"{value:.4f}".rstrip("0").rstrip(".")
 
 
-def _feedback(result: UnitResult | None) -> str:
-    """Points by task and the first reasons, as text that Moodle's editor takes for HTML."""
+def _feedback(sheet: MarkSheet, student: str, lab: LabColumn) -> str:
+    """What lateness cost, points by task and the first reasons, as text that Moodle's editor takes
+    for HTML."""
+    result = sheet.results.get((student, lab.id))
     if result is None:
         return ""
-    lines = [
+    late = sheet.late(student, lab.id)
+    lines = [late] if late else []
+    lines += [
         f"{row.id}: {points_text(row.points)} of {row.max_points:g}, {row.status.words}"
         for row in result.tasks
     ]

@@ -323,7 +323,7 @@ def course(tmp_path: Path) -> Path:
 
 def exported(run_folder: Path, kind: str, out: Path, **more: Any) -> tuple[int, str]:
     said: list[str] = []
-    options = {"course_folder": None, "worksheet": None, "lab": "", **more}
+    options = {"course_folder": None, "worksheet": None, "lab": "", "handed_in_files": [], **more}
     code = export_command.run(ROOT, kind, run_folder, out, say=said.append, **options)
     return code, "\n".join(said)
 
@@ -379,6 +379,7 @@ def test_a_worksheet_by_the_command(run_folder: Path, course: Path, tmp_path: Pa
         ("csv", {"worksheet": Path("x")}, "--worksheet goes with moodle and --lab"),
         ("moodle", {"worksheet": Path("x")}, "--worksheet goes with moodle and --lab"),
         ("moodle", {"worksheet": Path("/none.csv"), "lab": "lab09"}, "none.csv cannot be read"),
+        ("csv", {"handed_in_files": [Path("x")]}, "--handed-in goes with --course"),
     ],
 )
 def test_a_wrong_call(
@@ -392,6 +393,71 @@ def test_a_wrong_call(
 def test_a_run_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="holds no results"):
         exported(tmp_path / "nowhere", "csv", tmp_path / "out")
+
+
+HANDED = (
+    "id,lab,system,matched by,handed in,days late,files,label\r\n"
+    "u1,lab09,gradescope,id,2027-03-14T12:00:00+00:00,2,1,submission_1\r\n"
+    "u2,lab09,gradescope,id,,late,1,submission_2\r\n"
+)
+
+
+def test_lateness_reaches_the_marks(run_folder: Path, course: Path, tmp_path: Path) -> None:
+    """Deadline on 12 March 23:59 UTC, 10 % a day: 36 hours late are two days."""
+    FolderGradebook(run_folder).put(result("u2"))
+    (tmp_path / "handed-in.csv").write_text(HANDED)
+    out = tmp_path / "marks.csv"
+    more = {"course_folder": course, "handed_in_files": [tmp_path / "handed-in.csv"]}
+    _, said = exported(run_folder, "csv", out, **more)
+    header, ann, bob = table(out.read_text())
+    rows = dict(zip(header, ann, strict=True)), dict(zip(header, bob, strict=True))
+    assert rows[0]["lab09"] == "2.8"
+    assert rows[0]["lab09 late"] == "2 days late: 80 % of the points"
+    assert rows[1]["lab09"] == "3.5", "without a time nothing is taken away, and it is said"
+    assert "without a time or a deadline" in said
+    assert "'u2 lab09'" in said
+    _, _ = exported(run_folder, "moodle", out, **more)
+    header, ann, _ = table(out.read_text())
+    row = dict(zip(header, ann, strict=True))
+    assert row["lab09"] == "2.8"
+    assert row["lab09 (feedback)"].startswith("2 days late: 80 % of the points\n")
+
+
+def test_the_free_days_are_one_budget(run_folder: Path, course: Path, tmp_path: Path) -> None:
+    path = course / course_file.FILE
+    text = path.read_text().replace("[lab.lab09]", "[late]\ndays_budget = 3\n[lab.lab09]")
+    text += "[lab.lab10]\ndue = 2027-03-14T23:59:00\n"
+    path.write_text(text)
+    tables = []
+    for lab, day in (("lab10", 16), ("lab09", 14)):
+        tables.append(tmp_path / f"{lab}.csv")
+        tables[-1].write_text(f"id,lab,handed in\nu1,{lab},2027-03-{day}T12:00:00+00:00\n")
+    out = tmp_path / "marks.csv"
+    exported(run_folder, "csv", out, course_folder=course, handed_in_files=tables)
+    header, ann, _ = table(out.read_text())
+    row = dict(zip(header, ann, strict=True))
+    assert row["lab09 late"] == "2 days late, 2 of them free: 100 % of the points"
+    assert row["lab10 late"] == "2 days late, 1 of them free: 90 % of the points"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("id,lab\nu1,lab09\n", r"handed-in.csv:1: the header has no column handed in"),
+        ("id,lab,handed in\nu1,lab09,Friday\n", r"csv:2: handed in is 'Friday'; write a time"),
+        ("id,lab,handed in\nu1,lab09,2027-03-12T10:00:00\n", "write a time with its zone"),
+        ("id,lab,handed in\nu1,lab09,\nu1,lab09,\n", r"csv:3: lab09 of 'u1' stands twice"),
+    ],
+)
+def test_a_faulty_table_of_times(
+    run_folder: Path, course: Path, tmp_path: Path, text: str, sentence: str
+) -> None:
+    (tmp_path / "handed-in.csv").write_text(text)
+    with pytest.raises(LabError, match=sentence):
+        exported(
+            run_folder, "csv", tmp_path / "out.csv", course_folder=course,
+            handed_in_files=[tmp_path / "handed-in.csv"],
+        )  # fmt: skip
 
 
 def test_a_broken_result_is_said(run_folder: Path, tmp_path: Path) -> None:
