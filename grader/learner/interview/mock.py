@@ -326,11 +326,17 @@ def begin_file(lab: Lab, task: Task, path: Path) -> None:
     """Write a task's blank file, and beside it the lab's own files that it imports, so that it can
     be tried out."""
     text = blank_file.blank(lab, task)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for name in lab.given:
-        if f"from {Path(name).stem} import" in text:
-            shutil.copy(lab.given_source(name), path.parent / name)
-    durable.write_atomically(path, text)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for name in lab.given:
+            if f"from {Path(name).stem} import" in text:
+                shutil.copy(lab.given_source(name), path.parent / name)
+        durable.write_atomically(path, text)
+    except OSError as error:
+        raise LabError(
+            f"{error.filename or path} cannot be written: {error.strerror}. Your answers are kept; "
+            "`infralens interview` goes on from here."
+        ) from None
 
 
 def _text_of(path: Path) -> str | None:

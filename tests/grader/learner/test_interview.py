@@ -477,6 +477,14 @@ def test_a_file_that_cannot_be_read_is_asked_for_again(kit: Path, store: Store, 
     assert said.count("cannot be read as a text of at most 262,144 bytes") == 3
 
 
+def test_a_folder_that_cannot_be_made(kit: Path, store: Store, bank: Bank) -> None:
+    (kit / "interviews").write_text("mine")
+    interview = held(kit, store, bank, Candidate("?"), AskStep(KV, 0), CodeStep("lab09.busy_time"))
+    with pytest.raises(LabError, match="cannot be written: .*Your answers are kept"):
+        interview.run()
+    assert len(store.step_answers(1)) == 1
+
+
 def test_the_alarm_rings_also_when_the_first_ring_was_missed() -> None:
     with pytest.raises(TimeIsUp), mock.alarm(0.01):  # noqa: PT012  # both belong to one wait
         try:
