@@ -480,7 +480,7 @@ def test_a_file_that_cannot_be_read_is_asked_for_again(kit: Path, store: Store, 
 def test_a_folder_that_cannot_be_made(kit: Path, store: Store, bank: Bank) -> None:
     (kit / "interviews").write_text("mine")
     interview = held(kit, store, bank, Candidate("?"), AskStep(KV, 0), CodeStep("lab09.busy_time"))
-    with pytest.raises(LabError, match="cannot be written: .*Your answers are kept"):
+    with pytest.raises(LabError, match=r"cannot be written: .*Your answers are kept"):
         interview.run()
     assert len(store.step_answers(1)) == 1
 
