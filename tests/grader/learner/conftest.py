@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
-def kit(tmp_path: Path) -> Path:
+def kit_root(tmp_path: Path) -> Path:
     """A kit of one's own state: its folders are this one's."""
     root = tmp_path / "kit"
     root.mkdir()

@@ -375,12 +375,12 @@ def test_a_kill_at_any_moment_loses_no_answer_that_was_confirmed(tmp_path: Path)
 # -- the command ----------------------------------------------------------------------------------
 
 
-def test_the_command(kit: Path) -> None:
-    done = infralens("drill", "lab10", "--minutes", "5", typed="?\nq\n", cwd=kit)
+def test_the_command(kit_root: Path) -> None:
+    done = infralens("drill", "lab10", "--minutes", "5", typed="?\nq\n", cwd=kit_root)
     assert done.returncode == 0, done.stderr
     assert "0 due, 20 new, 5 minutes" in done.stdout
     assert "0 of 1 right." in done.stdout
-    again = infralens("drill", "lab10", typed="", cwd=kit)
+    again = infralens("drill", "lab10", typed="", cwd=kit_root)
     assert "1 due, 19 new" in again.stdout
 
 
@@ -395,18 +395,18 @@ def test_the_command(kit: Path) -> None:
         (["--export", "nowhere/deck.csv"], "nowhere is not a folder"),
     ],
 )
-def test_a_wrong_call_is_a_sentence(kit: Path, given: list[str], sentence: str) -> None:
-    done = infralens("drill", *given, cwd=kit)
+def test_a_wrong_call_is_a_sentence(kit_root: Path, given: list[str], sentence: str) -> None:
+    done = infralens("drill", *given, cwd=kit_root)
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_ctrl_c_in_a_terminal(kit: Path) -> None:
+def test_ctrl_c_in_a_terminal(kit_root: Path) -> None:
     parent, child = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "grader.cli", "drill", "lab01"],
-        stdin=child, stdout=child, stderr=child, cwd=kit, start_new_session=True,
+        stdin=child, stdout=child, stderr=child, cwd=kit_root, start_new_session=True,
         env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"},
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     )  # fmt: skip

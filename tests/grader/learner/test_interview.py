@@ -45,8 +45,8 @@ PYTHON = [name for name in CODE if not name.startswith(("lab04", "lab05.transpos
 
 
 @pytest.fixture
-def store(kit: Path) -> Iterator[Store]:
-    opened = Store(kit)
+def store(kit_root: Path) -> Iterator[Store]:
+    opened = Store(kit_root)
     yield opened
     opened.close()
 
@@ -281,14 +281,20 @@ class Candidate:
 
 
 def held(
-    kit: Path, store: Store, bank: Bank, candidate: Candidate, *steps: InterviewStep,
+    kit_root: Path, store: Store, bank: Bank, candidate: Candidate, *steps: InterviewStep,
     minutes: float = 15, feedback: bool = False,
 ) -> Interview:  # fmt: skip
     kept = store.open_interview() or store.begin_interview(
         START, "all", minutes, "interviews/2026-03-02-all", to_json(steps)
     )
     return Interview(
-        kit, store, kept, lambda _: bank, candidate.read, candidate.lines.append, feedback=feedback
+        kit_root,
+        store,
+        kept,
+        lambda _: bank,
+        candidate.read,
+        candidate.lines.append,
+        feedback=feedback,
     )
 
 
@@ -297,14 +303,16 @@ def right(bank: Bank, name: str, seed: int = 0) -> str:
     return str(bank.answer(card, bank.ask(card, seed)))
 
 
-def reported(kit: Path, store: Store) -> mock_report.InterviewReport:
+def reported(kit_root: Path, store: Store) -> mock_report.InterviewReport:
     (kept,) = store.interviews()
-    return mock_report.build(kit, kept, store.step_answers(kept.id), len(from_json(kept.steps)))
+    return mock_report.build(
+        kit_root, kept, store.step_answers(kept.id), len(from_json(kept.steps))
+    )
 
 
-def test_one_who_knows_scores_full(kit: Path, store: Store, bank: Bank) -> None:
+def test_one_who_knows_scores_full(kit_root: Path, store: Store, bank: Bank) -> None:
     lab, task = named("lab01.kv_bytes_per_token")
-    path = kit / "interviews" / "2026-03-02-all" / task.file
+    path = kit_root / "interviews" / "2026-03-02-all" / task.file
 
     def write() -> str:
         assert (path.parent / "types_lab01.py").is_file(), "so that the file can be tried out"
@@ -313,24 +321,26 @@ def test_one_who_knows_scores_full(kit: Path, store: Store, bank: Bank) -> None:
 
     candidate = Candidate(right(bank, KV), right(bank, MLP, 3), write, "", "")
     steps = (AskStep(KV, 0), AskStep(MLP, 3), CodeStep(task.name), AskStep(SAY, 0))
-    interview = held(kit, store, bank, candidate, *steps)
+    interview = held(kit_root, store, bank, candidate, *steps)
     assert interview.run()
     assert "Right" not in candidate.text, "no word on how it went"
     said: list[str] = []
-    mock._check_code(kit, store, interview.kept, said.append)
-    report = reported(kit, store)
+    mock._check_code(kit_root, store, interview.kept, said.append)
+    report = reported(kit_root, store)
     assert [row.points for row in report.rows] == [1.0] * 4
     assert report.missed == []
     assert {row["card"] for row in store.answers()} == {KV, MLP, SAY}
 
 
-def test_misses_are_told_at_the_end_and_come_back(kit: Path, store: Store, bank: Bank) -> None:
+def test_misses_are_told_at_the_end_and_come_back(kit_root: Path, store: Store, bank: Bank) -> None:
     card = bank.card(KV)
     figure = bank.answer(card, bank.ask(card, 0)) / 2
     candidate = Candidate(str(figure), "?", "", "1 2")
-    interview = held(kit, store, bank, candidate, AskStep(KV, 0), AskStep(MLP, 0), AskStep(SAY, 0))
+    interview = held(
+        kit_root, store, bank, candidate, AskStep(KV, 0), AskStep(MLP, 0), AskStep(SAY, 0)
+    )
     assert interview.run()
-    report = reported(kit, store)
+    report = reported(kit_root, store)
     text = "\n".join(mock_report.lines(report, colours=False))
     sentences = {
         wrong.sentence for value, wrong in bank.wrong_figures(card, bank.ask(card, 0))
@@ -346,28 +356,30 @@ def test_misses_are_told_at_the_end_and_come_back(kit: Path, store: Store, bank:
     assert set(due) == {KV, MLP, SAY}
 
 
-def test_feedback_is_for_practice(kit: Path, store: Store, bank: Bank) -> None:
+def test_feedback_is_for_practice(kit_root: Path, store: Store, bank: Bank) -> None:
     candidate = Candidate("?", right(bank, MLP))
-    interview = held(kit, store, bank, candidate, AskStep(KV, 0), AskStep(MLP, 0), feedback=True)
+    interview = held(
+        kit_root, store, bank, candidate, AskStep(KV, 0), AskStep(MLP, 0), feedback=True
+    )
     assert interview.run()
     assert "It is " in candidate.text
     assert "Right: " in candidate.text
 
 
-def test_hints_are_not_given(kit: Path, store: Store, bank: Bank) -> None:
+def test_hints_are_not_given(kit_root: Path, store: Store, bank: Bank) -> None:
     candidate = Candidate("h", "?")
-    assert held(kit, store, bank, candidate, AskStep(KV, 0)).run()
+    assert held(kit_root, store, bank, candidate, AskStep(KV, 0)).run()
     assert bank.card(KV).hint not in candidate.text
 
 
-def test_it_is_paused_once(kit: Path, store: Store, bank: Bank) -> None:
+def test_it_is_paused_once(kit_root: Path, store: Store, bank: Bank) -> None:
     def slow() -> str:
         clock[0] += 1000.0  # the pause is not on the clock, however long it takes
         return ""
 
     clock = [0.0]
     candidate = Candidate("t", "p", slow, "p", "?")
-    interview = held(kit, store, bank, candidate, AskStep(KV, 0))
+    interview = held(kit_root, store, bank, candidate, AskStep(KV, 0))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mock.time, "monotonic", lambda: clock[0])
         assert interview.run()
@@ -376,27 +388,27 @@ def test_it_is_paused_once(kit: Path, store: Store, bank: Bank) -> None:
     assert "It was paused once; the clock goes on." in candidate.text
     assert interview.left == 15 * 60
     assert store.interviews()[0].pauses == 1
-    again = held(kit, store, bank, Candidate("p"), AskStep(KV, 0))
+    again = held(kit_root, store, bank, Candidate("p"), AskStep(KV, 0))
     assert again._paused, "and not once more after an interruption"
 
 
 @pytest.mark.parametrize("ends", ["q", None])
 def test_it_goes_on_from_the_last_answer(
-    kit: Path, store: Store, bank: Bank, ends: str | None
+    kit_root: Path, store: Store, bank: Bank, ends: str | None
 ) -> None:
     steps = (AskStep(KV, 0), AskStep(MLP, 0))
     first = Candidate("?", *([ends] if ends else []))
-    assert not held(kit, store, bank, first, *steps).run()
+    assert not held(kit_root, store, bank, first, *steps).run()
     assert "`infralens interview` goes on from here." in first.text
     second = Candidate("?")
-    assert held(kit, store, bank, second, *steps).run()
+    assert held(kit_root, store, bank, second, *steps).run()
     assert "2 of 2" in second.text
     assert "1 of 2" not in second.text
     assert len(store.step_answers(1)) == 2
 
 
 def test_time_of_an_interrupted_question_is_spent(
-    kit: Path, store: Store, bank: Bank, monkeypatch: pytest.MonkeyPatch
+    kit_root: Path, store: Store, bank: Bank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or one could leave with a question, and come back with its answer and a full clock."""
     clock = [0.0]
@@ -410,15 +422,15 @@ def test_time_of_an_interrupted_question_is_spent(
         return line
 
     steps = (AskStep(KV, 0), AskStep(MLP, 0))
-    assert not held(kit, store, bank, Candidate(after(10, "?"), after(200, "q")), *steps).run()
-    again = held(kit, store, bank, Candidate(after(5, "?")), *steps)
+    assert not held(kit_root, store, bank, Candidate(after(10, "?"), after(200, "q")), *steps).run()
+    again = held(kit_root, store, bank, Candidate(after(5, "?")), *steps)
     assert again.left == 15 * 60 - 210
     assert again.run()
     assert [row.seconds for row in store.step_answers(1)] == [10.0, 205.0]
     assert again.left == 15 * 60 - 215
 
 
-def test_the_minutes_end_it(kit: Path, store: Store, bank: Bank) -> None:
+def test_the_minutes_end_it(kit_root: Path, store: Store, bank: Bank) -> None:
     """In the middle of a question, by a signal that ends the waiting for a line."""
 
     def wait() -> str:
@@ -427,17 +439,17 @@ def test_the_minutes_end_it(kit: Path, store: Store, bank: Bank) -> None:
 
     candidate = Candidate("?", wait)
     steps = (AskStep(KV, 0), AskStep(MLP, 0), AskStep(SAY, 0))
-    interview = held(kit, store, bank, candidate, *steps, minutes=0.005)
+    interview = held(kit_root, store, bank, candidate, *steps, minutes=0.005)
     assert interview.run()
     assert "Time is up." in candidate.text
     assert len(store.step_answers(1)) == 1
-    text = "\n".join(mock_report.lines(reported(kit, store), colours=False))
+    text = "\n".join(mock_report.lines(reported(kit_root, store), colours=False))
     assert "2 of the questions were not reached." in text
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
-def test_code_counts_as_it_stands_when_time_is_up(kit: Path, store: Store, bank: Bank) -> None:
-    path = kit / "interviews" / "2026-03-02-all" / "trace_analysis.py"
+def test_code_counts_as_it_stands_when_time_is_up(kit_root: Path, store: Store, bank: Bank) -> None:
+    path = kit_root / "interviews" / "2026-03-02-all" / "trace_analysis.py"
 
     def wait() -> str:
         path.write_text(WRONG)
@@ -445,15 +457,17 @@ def test_code_counts_as_it_stands_when_time_is_up(kit: Path, store: Store, bank:
         return ""
 
     candidate = Candidate(wait)
-    interview = held(kit, store, bank, candidate, CodeStep("lab09.busy_time"), minutes=0.005)
+    interview = held(kit_root, store, bank, candidate, CodeStep("lab09.busy_time"), minutes=0.005)
     assert interview.run()
-    mock._check_code(kit, store, interview.kept, candidate.lines.append)
-    (row,) = reported(kit, store).rows
+    mock._check_code(kit_root, store, interview.kept, candidate.lines.append)
+    (row,) = reported(kit_root, store).rows
     assert (row.said, row.points) == ("wrong", 0.0)
 
 
-def test_a_file_that_cannot_be_read_is_asked_for_again(kit: Path, store: Store, bank: Bank) -> None:
-    path = kit / "interviews" / "2026-03-02-all" / "trace_analysis.py"
+def test_a_file_that_cannot_be_read_is_asked_for_again(
+    kit_root: Path, store: Store, bank: Bank
+) -> None:
+    path = kit_root / "interviews" / "2026-03-02-all" / "trace_analysis.py"
 
     def lose() -> str:
         path.unlink()
@@ -472,14 +486,16 @@ def test_a_file_that_cannot_be_read_is_asked_for_again(kit: Path, store: Store, 
         return ""
 
     candidate = Candidate(lose, grow, garble, write)
-    assert held(kit, store, bank, candidate, CodeStep("lab09.busy_time")).run()
+    assert held(kit_root, store, bank, candidate, CodeStep("lab09.busy_time")).run()
     said = " ".join(candidate.text.split())
     assert said.count("cannot be read as a text of at most 262,144 bytes") == 3
 
 
-def test_a_folder_that_cannot_be_made(kit: Path, store: Store, bank: Bank) -> None:
-    (kit / "interviews").write_text("mine")
-    interview = held(kit, store, bank, Candidate("?"), AskStep(KV, 0), CodeStep("lab09.busy_time"))
+def test_a_folder_that_cannot_be_made(kit_root: Path, store: Store, bank: Bank) -> None:
+    (kit_root / "interviews").write_text("mine")
+    interview = held(
+        kit_root, store, bank, Candidate("?"), AskStep(KV, 0), CodeStep("lab09.busy_time")
+    )
     with pytest.raises(LabError, match=r"cannot be written: .*Your answers are kept"):
         interview.run()
     assert len(store.step_answers(1)) == 1
@@ -493,17 +509,19 @@ def test_the_alarm_rings_also_when_the_first_ring_was_missed() -> None:
             signal.pause()
 
 
-def test_the_page_is_one_file_and_quotes_everything(kit: Path, store: Store, bank: Bank) -> None:
-    path = kit / "interviews" / "2026-03-02-all" / "trace_analysis.py"
+def test_the_page_is_one_file_and_quotes_everything(
+    kit_root: Path, store: Store, bank: Bank
+) -> None:
+    path = kit_root / "interviews" / "2026-03-02-all" / "trace_analysis.py"
 
     def write() -> str:
         path.write_text("def busy_time(intervals):\n    raise ValueError('<script>alert(1)')\n")
         return ""
 
-    interview = held(kit, store, bank, Candidate(write), CodeStep("lab09.busy_time"))
+    interview = held(kit_root, store, bank, Candidate(write), CodeStep("lab09.busy_time"))
     assert interview.run()
-    mock._check_code(kit, store, interview.kept, lambda _: None)
-    page = mock_report.html(reported(kit, store))
+    mock._check_code(kit_root, store, interview.kept, lambda _: None)
+    page = mock_report.html(reported(kit_root, store))
     assert "What you wrote" in page
     assert "def busy_time(intervals):" in page
     assert "&lt;script&gt;alert(1)" in page
@@ -572,47 +590,47 @@ def test_twenty_kills_at_random_moments_of_an_interview(tmp_path: Path) -> None:
     assert before > 40
 
 
-def test_the_command(kit: Path) -> None:
+def test_the_command(kit_root: Path) -> None:
     """Begun, left, gone on with to its end, and its report once more."""
     called = ("interview", "--role", "training", "--minutes", "5")
-    done = infralens(*called, typed="?\nq\n", cwd=kit)
+    done = infralens(*called, typed="?\nq\n", cwd=kit_root)
     assert done.returncode == 0, done.stderr
     assert "no word on how it goes before the end" in done.stdout
-    done = infralens(*called, typed="?\n?\n\n1\n?\n?\n", cwd=kit)
+    done = infralens(*called, typed="?\n?\n\n1\n?\n?\n", cwd=kit_root)
     assert "goes on: 1 of" in done.stdout
     assert "Interview for training, 5 minutes" in done.stdout
     assert "Interrupted once" in done.stdout
-    folder = next((kit / "interviews").iterdir())
+    folder = next((kit_root / "interviews").iterdir())
     assert (folder / "report.html").is_file()
-    again = infralens("interview", "--report", cwd=kit)
+    again = infralens("interview", "--report", cwd=kit_root)
     assert done.stdout.endswith(again.stdout.strip("\n").split("\n", 1)[1] + "\n")
 
 
-def test_a_state_folder_that_cannot_be_made(kit: Path) -> None:
-    (kit / ".infralens").write_text("mine")
-    done = infralens("interview", "--role", "training", "--minutes", "5", cwd=kit)
+def test_a_state_folder_that_cannot_be_made(kit_root: Path) -> None:
+    (kit_root / ".infralens").write_text("mine")
+    done = infralens("interview", "--role", "training", "--minutes", "5", cwd=kit_root)
     assert done.returncode == 2
     assert "cannot be made, which keeps your answers" in done.stderr
     assert "Traceback" not in done.stderr
-    assert (kit / ".infralens").read_text() == "mine"
+    assert (kit_root / ".infralens").read_text() == "mine"
 
 
-def test_an_output_without_room(kit: Path) -> None:
+def test_an_output_without_room(kit_root: Path) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "grader.cli", "ready"],
-            stdout=full, stderr=subprocess.PIPE, text=True, cwd=kit, check=False,
+            stdout=full, stderr=subprocess.PIPE, text=True, cwd=kit_root, check=False,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.strip() == "infralens: the output: no space left."
 
 
-def test_the_report_is_there_while_another_interview_is_open(kit: Path) -> None:
-    store = Store(kit)
+def test_the_report_is_there_while_another_interview_is_open(kit_root: Path) -> None:
+    store = Store(kit_root)
     kept = store.begin_interview(START, "all", 15, "interviews/x", to_json([AskStep(KV, 0)]))
     store.end_interview(kept.id, START)
-    done = infralens("interview", "--report", cwd=kit)
+    done = infralens("interview", "--report", cwd=kit_root)
     store.close()
     assert done.returncode == 0, done.stderr
     assert "Interview for all, 15 minutes, 2026-03-02" in done.stdout
@@ -627,8 +645,8 @@ def test_the_report_is_there_while_another_interview_is_open(kit: Path) -> None:
         (["--report"], "No interview has ended yet"),
     ],
 )
-def test_a_wrong_call_is_a_sentence(kit: Path, given: list[str], sentence: str) -> None:
-    done = infralens("interview", *given, cwd=kit)
+def test_a_wrong_call_is_a_sentence(kit_root: Path, given: list[str], sentence: str) -> None:
+    done = infralens("interview", *given, cwd=kit_root)
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr

@@ -22,17 +22,17 @@ ROOT = Path(__file__).resolve().parents[3]
 TODAY = date(2026, 3, 2)
 
 
-def do(kit: Path, lab: str, *tasks: str) -> Lab:
+def do(kit_root: Path, lab: str, *tasks: str) -> Lab:
     """These tasks are done, as a run of pytest notes it."""
-    loaded = load_lab(kit, lab)
+    loaded = load_lab(kit_root, lab)
     states = {name: (TaskStatus.DONE, loaded.task(name).points) for name in tasks}
     progress.note_run(loaded, states)
     history.note_round(loaded, "pytest", states, tasks)
     return loaded
 
 
-def answer(kit: Path, card: str, rating: Rating, at: datetime) -> None:
-    store = Store(kit)
+def answer(kit_root: Path, card: str, rating: Rating, at: datetime) -> None:
+    store = Store(kit_root)
     store.note(CardAnswer(card, 0, "1", rating > Rating.Again, 5.0, rating), at)
     store.close()
 
@@ -42,9 +42,11 @@ def answer(kit: Path, card: str, rating: Rating, at: datetime) -> None:
 
 @pytest.mark.parametrize("hours", [0.25, 1.0, 2.0, 8.0, 16.0])
 @pytest.mark.parametrize("days", [0, 1, 2, 5, 30])
-def test_each_item_stands_once_and_no_day_is_too_long(kit: Path, days: int, hours: float) -> None:
-    for id in roles(kit):
-        made = study_plan.plan(kit, id, TODAY + timedelta(days=days), TODAY, hours)
+def test_each_item_stands_once_and_no_day_is_too_long(
+    kit_root: Path, days: int, hours: float
+) -> None:
+    for id in roles(kit_root):
+        made = study_plan.plan(kit_root, id, TODAY + timedelta(days=days), TODAY, hours)
         assert len(made.days) == max(1, days)
         assert [day.day for day in made.days] == [
             TODAY + timedelta(days=number) for number in range(max(1, days))
@@ -58,7 +60,7 @@ def test_each_item_stands_once_and_no_day_is_too_long(kit: Path, days: int, hour
                     name = item.text.split()[0]
                     minutes[name] = minutes.get(name, 0.0) + item.minutes
         left = {item.text.split()[0] for item in made.left}
-        wanted = [load_lab(kit, lab) for lab in role(kit, id).labs]
+        wanted = [load_lab(kit_root, lab) for lab in role(kit_root, id).labs]
         tasks = {task.name: task for lab in wanted for task in lab.tasks if task.tier != "stretch"}
         pages = {f"exercises/{lab.id}/README.md" for lab in wanted}
         assert set(minutes) | left == set(tasks) | pages
@@ -70,11 +72,11 @@ def test_each_item_stands_once_and_no_day_is_too_long(kit: Path, days: int, hour
         assert len(cut) <= 1, "one at most is cut off by the day of the interview"
 
 
-def test_what_is_done_is_not_planned(kit: Path) -> None:
+def test_what_is_done_is_not_planned(kit_root: Path) -> None:
     on = TODAY + timedelta(days=4)
-    before = study_plan.plan(kit, "serving", on, TODAY, 2)
-    do(kit, "lab10", "block_hashes", "BlockPool")
-    after = study_plan.plan(kit, "serving", on, TODAY, 2)
+    before = study_plan.plan(kit_root, "serving", on, TODAY, 2)
+    do(kit_root, "lab10", "block_hashes", "BlockPool")
+    after = study_plan.plan(kit_root, "serving", on, TODAY, 2)
 
     def names(made: study_plan.Plan) -> set[str]:
         return {item.text.split()[0] for day in made.days for item in day.items}
@@ -84,9 +86,11 @@ def test_what_is_done_is_not_planned(kit: Path) -> None:
     assert (before.done, after.done) == (0, 2)
 
 
-def test_a_slow_candidate_gets_a_longer_plan(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_candidate_gets_a_longer_plan(
+    kit_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(study_plan, "speed", lambda _: 2.0)
-    made = study_plan.plan(kit, "serving", TODAY + timedelta(days=30), TODAY, 8)
+    made = study_plan.plan(kit_root, "serving", TODAY + timedelta(days=30), TODAY, 8)
     pool = [
         item.minutes for day in made.days for item in day.items if "lab10.BlockPool" in item.text
     ]
@@ -95,17 +99,17 @@ def test_a_slow_candidate_gets_a_longer_plan(kit: Path, monkeypatch: pytest.Monk
     assert "You take 2.0 x the tasks' minutes" in " ".join(said.split())
 
 
-def test_pages_come_first_where_time_is_short(kit: Path) -> None:
-    made = study_plan.plan(kit, "serving", TODAY + timedelta(days=2), TODAY, 2)
+def test_pages_come_first_where_time_is_short(kit_root: Path) -> None:
+    made = study_plan.plan(kit_root, "serving", TODAY + timedelta(days=2), TODAY, 2)
     kinds = [item.what for day in made.days for item in day.items if item.what in ("page", "task")]
     assert kinds == sorted(kinds), "pages, then tasks"
     assert kinds.count("page") >= 4
 
 
 @pytest.mark.parametrize("hours", [0, 0.1, 17, float("nan"), -2])
-def test_hours_that_a_day_has_not(kit: Path, hours: float) -> None:
+def test_hours_that_a_day_has_not(kit_root: Path, hours: float) -> None:
     with pytest.raises(LabError, match=r"give hours a day, from 0.25 to 16"):
-        study_plan.plan(kit, "serving", TODAY, TODAY, hours)
+        study_plan.plan(kit_root, "serving", TODAY, TODAY, hours)
 
 
 @pytest.mark.parametrize(
@@ -127,21 +131,23 @@ def test_days_that_cannot_be_planned_for(text: str, sentence: str) -> None:
 # -- ready ----------------------------------------------------------------------------------------
 
 
-def test_reading_the_reference_is_not_doing_it_alone(kit: Path) -> None:
-    lab = do(kit, "lab10", "block_hashes", "metrics")
-    history.note_reading(lab.task("metrics"), kit)
-    rows = {row.lab.id: row for row in standing.standings(kit, role(kit, "serving"), TODAY)}
+def test_reading_the_reference_is_not_doing_it_alone(kit_root: Path) -> None:
+    lab = do(kit_root, "lab10", "block_hashes", "metrics")
+    history.note_reading(lab.task("metrics"), kit_root)
+    rows = {
+        row.lab.id: row for row in standing.standings(kit_root, role(kit_root, "serving"), TODAY)
+    }
     row = rows["lab10"]
     assert [task.id for task in row.alone] == ["block_hashes"]
     assert [task.id for task in row.read] == ["metrics"]
     assert row.tasks == len([task for task in lab.tasks if task.tier != "stretch"])
-    said = "\n".join(readiness.lines(kit, "serving", TODAY, TODAY, colours=False))
+    said = "\n".join(readiness.lines(kit_root, "serving", TODAY, TODAY, colours=False))
     assert "once more without the reference: metrics" not in said, "three steps only"
     assert " serving         1 of" in said
 
 
-def test_what_was_written_in_an_interview_is_done_alone(kit: Path) -> None:
-    store = Store(kit)
+def test_what_was_written_in_an_interview_is_done_alone(kit_root: Path) -> None:
+    store = Store(kit_root)
     said = {"kind": "code", "task": "lab10.metrics", "text": ""}
     kept = store.begin_interview(datetime.now(UTC), "serving", 15, "interviews/x", "[]")
     for step, points in enumerate((1.0, 0.5)):
@@ -153,22 +159,24 @@ def test_what_was_written_in_an_interview_is_done_alone(kit: Path) -> None:
         )
         said["task"] = "lab10.capacity"
     store.close()
-    rows = {row.lab.id: row for row in standing.standings(kit, role(kit, "serving"), TODAY)}
+    rows = {
+        row.lab.id: row for row in standing.standings(kit_root, role(kit_root, "serving"), TODAY)
+    }
     assert [task.id for task in rows["lab10"].alone] == ["metrics"]
-    made = study_plan.plan(kit, "serving", TODAY + timedelta(days=9), TODAY, 8)
+    made = study_plan.plan(kit_root, "serving", TODAY + timedelta(days=9), TODAY, 8)
     names = {item.text.split()[0] for day in made.days for item in day.items}
     assert "lab10.metrics" not in names
     assert "lab10.capacity" in names, "half of it is not enough"
 
 
-def test_recall_is_that_of_the_day(kit: Path) -> None:
+def test_recall_is_that_of_the_day(kit_root: Path) -> None:
     asked = datetime(2026, 3, 1, 9, tzinfo=UTC)
-    answer(kit, "lab10/number/goodput", Rating.Good, asked)
-    answer(kit, "lab10/number/tpot_of_a_request", Rating.Again, asked)
-    wanted = role(kit, "serving")
+    answer(kit_root, "lab10/number/goodput", Rating.Good, asked)
+    answer(kit_root, "lab10/number/tpot_of_a_request", Rating.Again, asked)
+    wanted = role(kit_root, "serving")
 
     def recall(days: int) -> tuple[float, ...]:
-        rows = standing.standings(kit, wanted, TODAY + timedelta(days=days))
+        rows = standing.standings(kit_root, wanted, TODAY + timedelta(days=days))
         return next(row.recall for row in rows if row.lab.id == "lab10")
 
     good, again = sorted(recall(0), reverse=True)
@@ -178,54 +186,54 @@ def test_recall_is_that_of_the_day(kit: Path) -> None:
     assert later[1] < again
 
 
-def test_who_has_just_read_the_answer_does_not_know_it(kit: Path) -> None:
+def test_who_has_just_read_the_answer_does_not_know_it(kit_root: Path) -> None:
     now = datetime.now(UTC)
-    answer(kit, "lab10/number/goodput", Rating.Again, now)
-    rows = standing.standings(kit, role(kit, "serving"), now.date())
+    answer(kit_root, "lab10/number/goodput", Rating.Again, now)
+    rows = standing.standings(kit_root, role(kit_root, "serving"), now.date())
     (recall,) = next(row.recall for row in rows if row.lab.id == "lab10")
     assert recall < 0.9
 
 
-def test_a_speed_is_said_of_three_tasks_at_least(kit: Path) -> None:
-    do(kit, "lab10", "block_hashes")
-    rows = standing.standings(kit, role(kit, "serving"), TODAY)
+def test_a_speed_is_said_of_three_tasks_at_least(kit_root: Path) -> None:
+    do(kit_root, "lab10", "block_hashes")
+    rows = standing.standings(kit_root, role(kit_root, "serving"), TODAY)
     assert standing.speed(rows) is None
-    do(kit, "lab10", "metrics", "capacity", "match_prefix")
-    rows = standing.standings(kit, role(kit, "serving"), TODAY)
+    do(kit_root, "lab10", "metrics", "capacity", "match_prefix")
+    rows = standing.standings(kit_root, role(kit_root, "serving"), TODAY)
     pace = standing.speed(rows)
     assert pace is not None
     assert 0 < pace < 1
 
 
-def test_three_steps_by_what_they_fill(kit: Path) -> None:
-    said = list(readiness.lines(kit, "serving", TODAY, TODAY, colours=False))
+def test_three_steps_by_what_they_fill(kit_root: Path) -> None:
+    said = list(readiness.lines(kit_root, "serving", TODAY, TODAY, colours=False))
     steps = [line for line in said if line.lstrip()[:2] in ("1.", "2.", "3.", "4.")]
     assert len(steps) == 3
     assert "lab10" in steps[0], "the lab with the most weight"
     assert "%" not in "\n".join(said), "no grand percentage"
 
 
-def test_it_reads_beside_an_open_drill_and_a_broken_store(kit: Path) -> None:
-    answer(kit, "lab10/number/goodput", Rating.Good, datetime(2026, 3, 1, 9, tzinfo=UTC))
-    store = Store(kit)
-    rows = standing.standings(kit, role(kit, "serving"), TODAY)
+def test_it_reads_beside_an_open_drill_and_a_broken_store(kit_root: Path) -> None:
+    answer(kit_root, "lab10/number/goodput", Rating.Good, datetime(2026, 3, 1, 9, tzinfo=UTC))
+    store = Store(kit_root)
+    rows = standing.standings(kit_root, role(kit_root, "serving"), TODAY)
     store.close()
     assert sum(len(row.recall) for row in rows) == 1
-    (kit / ".infralens" / FILE).write_bytes(b"not a database" * 1000)
-    rows = standing.standings(kit, role(kit, "serving"), TODAY)
+    (kit_root / ".infralens" / FILE).write_bytes(b"not a database" * 1000)
+    rows = standing.standings(kit_root, role(kit_root, "serving"), TODAY)
     assert sum(len(row.recall) for row in rows) == 0
 
 
 # -- the commands ---------------------------------------------------------------------------------
 
 
-def test_the_commands(kit: Path) -> None:
+def test_the_commands(kit_root: Path) -> None:
     on = date.today() + timedelta(days=3)
-    done = infralens("plan", "--date", f"{on}", "--role", "kernels", "--hours", "2", cwd=kit)
+    done = infralens("plan", "--date", f"{on}", "--role", "kernels", "--hours", "2", cwd=kit_root)
     assert done.returncode == 0, done.stderr
     assert "3 days of 2 h" in done.stdout
     assert "infralens interview --role kernels --minutes 45" in done.stdout
-    done = infralens("ready", "--role", "kernels", "--date", f"{on}", cwd=kit)
+    done = infralens("ready", "--role", "kernels", "--date", f"{on}", cwd=kit_root)
     assert done.returncode == 0, done.stderr
     assert "What would help most" in done.stdout
 
@@ -240,8 +248,8 @@ def test_the_commands(kit: Path) -> None:
         (["drill", "--role", "cook"], "'cook' is not a role"),
     ],
 )
-def test_a_wrong_call_is_a_sentence(kit: Path, given: list[str], sentence: str) -> None:
-    done = infralens(*given, cwd=kit)
+def test_a_wrong_call_is_a_sentence(kit_root: Path, given: list[str], sentence: str) -> None:
+    done = infralens(*given, cwd=kit_root)
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
