@@ -100,8 +100,12 @@ class BugQuestions:
             raise LabError(f"{task.name}/{name}: no mistake was found that it does not make, too.")
         every = [changed, *(other.text(reference) for other in others)]
         code = shown_code(task, reference, every, text)
-        if code.count("\n") > MOST_LINES:  # what the others speak of is too long to be shown
+        if code.count("\n") > MOST_LINES:  # then those that speak of what is shown come first
             code = shown_code(task, reference, [changed], text)
+            near = _changed(reference, (changed,)) if wrong.file.endswith(".py") else set()
+            others = [
+                other for other in others if near & _changed(reference, (other.text(reference),))
+            ] or others[:1]
         sentences = [wrong.sentence, *(other.sentence for other in others)]
         draw.shuffle(sentences)
         options = (*sentences, NOTHING)

@@ -273,10 +273,8 @@ def expected(card: Card) -> str:
     """What to type, for the line above a question."""
     if card.kind == "say":
         return "to say aloud"
-    if card.kind == "bug":
-        return "a number from 1 to 5"
-    if card.kind == "why":
-        return "a number from 1 to 4"
+    if card.kind in ("bug", "why"):
+        return "the number of a sentence"
     if card.kind == "case":
         return "a design"
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -48,7 +49,10 @@ def test_it_reads_well(lab: str, row: Written) -> None:
     for number, option in enumerate(options):
         assert option.endswith("."), option
         assert not any(_reads_alike(option, other) for other in options[number + 1 :]), option
-    assert len(row.because) > 40
+    right, because = (
+        set(re.findall(r"[a-z0-9]+", text.lower())) for text in (row.right, row.because)
+    )
+    assert len(right & because) >= 0.5 * len(right), "it is told in the place of the answer"
 
 
 @each_row
