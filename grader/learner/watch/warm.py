@@ -18,8 +18,10 @@ import importlib
 import json
 import os
 import selectors
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -46,11 +48,13 @@ _CUT = "\n... (more was printed, and is not shown)\n"
 
 @dataclass
 class _Child:
-    """A process that runs cases: its id, which is also its group's, and the ends of its pipes."""
+    """A process that runs cases: its id, which is also its group's, the ends of its pipes, and its
+    folder of temporary files, which goes with it however it ends."""
 
     pid: int
     events: int
     output: int
+    folder: str
     rest: bytes = b""
     ended: bool = False
 
@@ -182,16 +186,18 @@ class WarmProcess:
         assert self.round is not None
         events, events_of_child = os.pipe()
         output, output_of_child = os.pipe()
+        folder = tempfile.mkdtemp(prefix="infralens-round-")
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
+            os.environ["TMPDIR"] = tempfile.tempdir = folder
             self._be_child(events_of_child, output_of_child)
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
         for descriptor in (events_of_child, output_of_child):
             os.close(descriptor)
-        child = _Child(pid, events, output)
+        child = _Child(pid, events, output, folder)
         for descriptor in (events, output):
             os.set_blocking(descriptor, False)
         self.round.child = child
@@ -375,6 +381,7 @@ class WarmProcess:
     def _close(self, child: _Child) -> None:
         for descriptor in (child.events, child.output):
             self._forget(descriptor)
+        shutil.rmtree(child.folder, ignore_errors=True)
 
     def _forget(self, descriptor: int) -> None:
         if descriptor in self.selector.get_map():

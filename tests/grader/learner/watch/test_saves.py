@@ -7,6 +7,7 @@ import os
 import select
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -355,6 +356,33 @@ def test_check_ends_with_ctrl_c_and_leaves_nothing(kit: MiniKit, terminal: Opene
     assert shown.end() == 130
     assert "Stopped; the labs above are noted." in shown.text
     assert wait_until(lambda: processes_of(kit) == [])
+
+
+@pytest.mark.parametrize("code", ["return sum(values)", "import os; os._exit(3)", "while 1: pass"])
+def test_a_round_leaves_no_temporary_files(
+    kit: MiniKit,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    code: str,
+) -> None:
+    """Known wrong answers are tried in folders of their own when a test fails."""
+    scratch = tmp_path_factory.mktemp("scratch")
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    kit.write(f"def running_mean(values):\n    {code}\n")
+    link = Link(load_lab(kit.root, "lab90"))
+    link.start()
+    try:
+        link.ask()
+        ended, until = False, time.monotonic() + 60
+        while not ended and time.monotonic() < until:
+            select.select([link.descriptor], [], [], 0.2)
+            ended = any(event["event"] in ("end", "fault") for event in link.receive())
+            if code.startswith("while"):  # that round is stopped, as by another save
+                ended = any(scratch.iterdir())
+        assert ended
+    finally:
+        link.close()
+    assert wait_until(lambda: list(scratch.iterdir()) == [])
 
 
 @pytest.mark.parametrize("spare", [False, True])
