@@ -490,7 +490,7 @@ def lint(
     if questions:
         from grader.author import question_checks
 
-        raise typer.Exit(question_checks.run(root, labs or lab_ids(root), everything, write))
+        raise typer.Exit(question_checks.run(root, labs or lab_ids(root), everything, write, jobs))
     if mutants:
         from grader.author.mutants import mutants_command
         from grader.author.mutants.task_survey import SurveyPlan

@@ -12,8 +12,11 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
@@ -21,7 +24,7 @@ from grader.author.lint_report import measured_with
 from grader.durable import write_atomically
 from grader.errors import LabError
 from grader.lab import capabilities, lab_page
-from grader.lab.manifest import Lab, load_lab
+from grader.lab.manifest import load_lab
 from grader.suite import questions, why_questions
 from grader.suite.quantities import Figure, NotAFigure, figure
 from grader.suite.questions import Bank, Card, as_fraction, is_right
@@ -48,7 +51,8 @@ class QuestionReport:
     faults: list[str] = field(default_factory=list)
 
 
-def check(lab: Lab, every_bug: bool) -> QuestionReport:
+def check(root: Path, lab_id: str, every_bug: bool) -> QuestionReport:
+    lab = load_lab(root, lab_id)
     bank = Bank(lab)
     report = QuestionReport(lab.id, Counter(card.kind for card in bank.cards))
     report.reasons = sum(row.asks != "what" for row in why_questions.written(lab))
@@ -139,23 +143,28 @@ def _last(step: str, unit: str) -> list[Figure]:
     return found
 
 
-def run(root: Path, labs: Sequence[str], every_bug: bool, write: bool) -> int:
-    """The command; its exit status."""
+def run(root: Path, labs: Sequence[str], every_bug: bool, write: bool, jobs: int) -> int:
+    """The command; its exit status. `jobs`: labs that are checked at a time, each in a process."""
+    if jobs < 1:
+        raise LabError(f"--jobs is {jobs}; give at least 1.")
     began = time.monotonic()
     reports = []
-    for lab_id in labs:
-        report = check(load_lab(root, lab_id), every_bug)
-        reports.append(report)
-        for fault in report.faults:
-            print(f"{lab_id}: {fault}")
-        counts = ", ".join(f"{report.counts[kind]} {kind}" for kind in _KINDS)
-        print(f"{lab_id}: {counts}; {report.asked} bugs asked", flush=True)
+    # spawned: torch's threads do not live through a fork
+    with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
+        asked = pool.map(check, repeat(root), labs, repeat(every_bug))
+        for report in asked:
+            reports.append(report)
+            for fault in report.faults:
+                print(f"{report.lab}: {fault}")
+            counts = ", ".join(f"{report.counts[kind]} {kind}" for kind in _KINDS)
+            print(f"{report.lab}: {counts}; {report.asked} bugs asked", flush=True)
     written = sum(report.counts["why"] for report in reports)
     reasons = sum(report.reasons for report in reports)
     if reasons < REASONS * written:
         reports[-1].faults.append(f"{reasons} of {written} written ones ask why")
         print(reports[-1].faults[-1])
-    text = table(reports, written, reasons, time.monotonic() - began)
+    every = " --all" if every_bug else ""
+    text = table(reports, written, reasons, time.monotonic() - began, every)
     if write:
         path = root / "benchmarks" / "results" / "questions.md"
         write_atomically(path, text)
@@ -166,11 +175,13 @@ def run(root: Path, labs: Sequence[str], every_bug: bool, write: bool) -> int:
     return 1 if bad else 0
 
 
-def table(reports: Sequence[QuestionReport], written: int, reasons: int, seconds: float) -> str:
+def table(
+    reports: Sequence[QuestionReport], written: int, reasons: int, seconds: float, every: str = ""
+) -> str:
     rows = [
         "# Questions of an interview",
         "",
-        f"`infralens lint --questions --all --write`, {seconds:.0f} s: {measured_with()}.",
+        f"`infralens lint --questions{every} --write`, {seconds:.0f} s: {measured_with()}.",
         "",
         f"Figures are drawn {SEEDS} times each (those that compile a program {SEEDS_OF_SLOW} "
         "times). A bug that was asked has other options, each refused by a case of the suite that "
