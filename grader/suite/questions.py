@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -156,6 +157,8 @@ class Bank:
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
+        # kernels in Triton are interpreted here, which it must know when it is first imported
+        os.environ.update(capabilities.triton_settings())
         self._modules: dict[tuple[str, str], ModuleType] = {}
 
     @cached_property

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -169,3 +172,20 @@ def test_what_the_options_speak_of_is_shown_with_its_contract() -> None:
         assert "if False" not in ask.code
     assert "Atomics: n." in ask.contract
     assert ask.contract.count("Lab 04: one sum") == 1
+
+
+def test_a_bug_of_a_kernel_can_be_asked_after_a_figure() -> None:
+    """In a process of its own: Triton is imported in one mode, and a figure's code imports it."""
+    code = (
+        "from pathlib import Path; from grader.lab.manifest import load_lab; "
+        "from grader.suite.questions import Bank; "
+        f"bank = Bank(load_lab(Path({str(ROOT)!r}), 'lab06')); "
+        "card = bank.card('lab06/number/fused_bytes'); bank.answer(card, bank.ask(card, 0)); "
+        "print(len(bank.bug(bank.card('lab06/bug/softmax/load_without_mask'), 0).options))"
+    )
+    settings = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT,
+        env=settings,
+    )  # fmt: skip
+    assert done.stdout.strip() == "5", done.stderr
