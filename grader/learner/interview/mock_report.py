@@ -21,6 +21,7 @@ MOST_CODE = 40_000
 _WORD = {
     "number": "figure",
     "count": "count",
+    "case": "design",
     "bug": "bug",
     "why": "reason",
     "say": "said aloud",

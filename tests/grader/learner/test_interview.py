@@ -332,6 +332,21 @@ def test_one_who_knows_scores_full(kit_root: Path, store: Store, bank: Bank) -> 
     assert {row["card"] for row in store.answers()} == {KV, MLP, SAY}
 
 
+def test_every_kind_of_question_stands_in_the_report(kit_root: Path, store: Store) -> None:
+    """A missed design beside the rest: each kind that a card can be has its word there."""
+    asked = {card.kind for lab in all_labs(kit_root) for card in Bank(lab).cards}
+    assert "case" in asked
+    assert asked <= set(mock_report._WORD)
+    lab = load_lab(kit_root, "lab01")
+    candidate = Candidate("?")
+    held(kit_root, store, Bank(lab), candidate, AskStep("lab01/case/users_of_a_card", 0)).run()
+    report = reported(kit_root, store)
+    text = "\n".join(mock_report.lines(report, colours=False))
+    assert "1. design, lab01: 0 of 1" in text
+    assert "yours: not known; right: " in text
+    assert "design, lab01" in mock_report.html(report)
+
+
 def test_misses_are_told_at_the_end_and_come_back(kit_root: Path, store: Store, bank: Bank) -> None:
     card = bank.card(KV)
     figure = bank.answer(card, bank.ask(card, 0)) / 2
