@@ -1,9 +1,9 @@
 """`infralens lint --questions`: each question of an interview is asked by machine, and counted.
 
 A figure is drawn 200 times: it has an answer, a second way confirms it, the working ends in it, and
-whoever types it is right. A design can be found and missed. Of bugs a sample is asked, or every one
-of them: asking one runs its other options on the suite's cases and shows that they behave
-differently from the code that is shown.
+whoever types it is right. A design can be found and missed. A sample of the bugs is asked, or, on
+request, all of them: asking one runs its other options on the suite's cases and shows that they
+behave differently from the code that is shown.
 """
 
 from __future__ import annotations

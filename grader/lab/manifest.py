@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-import tomllib
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeGuard, cast
 
 from grader.errors import LabError
+from grader.lab import toml_file
 
 TRACKS = ("exercises", "solutions")
 TOPICS = ("memory", "training", "kernels", "profiling", "serving")
@@ -180,11 +180,7 @@ def load_lab(root: Path, lab_id: str) -> Lab:
 
 @lru_cache(maxsize=64)
 def _load(root: Path, lab_id: str, path: Path, _mtime: int) -> Lab:
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LabError(f"{path} is not valid TOML: {error}.") from error
-    return _ManifestReader(path).lab(root, lab_id, data)
+    return _ManifestReader(path).lab(root, lab_id, toml_file.read(path))
 
 
 class _ManifestReader:

@@ -10,10 +10,10 @@ everybody opens.
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 from grader.errors import LabError
+from grader.lab import toml_file
 from grader.lab.manifest import Lab, Task
 
 FILE = "hints.toml"
@@ -29,12 +29,7 @@ def path_of(lab: Lab) -> Path:
 def read(lab: Lab) -> dict[str, Hints]:
     """The hints of every task, by its id; LabError says what is missing or not a hint."""
     path = path_of(lab)
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise LabError(f"{path} is missing: it holds the hints of {lab.id}'s tasks.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LabError(f"{path} is not valid TOML: {error}.") from error
+    data = toml_file.read(path, f"{path} is missing: it holds the hints of {lab.id}'s tasks.")
     if unknown := sorted(set(data) - {task.id for task in lab.tasks}):
         raise LabError(f"{path} has hints for {unknown}, which {lab.id}'s manifest does not list.")
     return {task.id: _checked(path, task, data.get(task.id)) for task in lab.tasks}

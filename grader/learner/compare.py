@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import difflib
 import textwrap
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,19 +96,34 @@ def definitions_of(lab: Lab, task: Task) -> tuple[str, ...]:
     path = lab.solution / task.file
     try:
         text = path.read_text(encoding="utf-8")
-        blocks = [row for row in skeleton.blocks(path) if row.task == task.id]
+        blocks = skeleton.blocks(path)
         tree = ast.parse(text)
     except (OSError, SyntaxError, ValueError):
         return (task.id,)
-    found = []
+    found = [name_of(node) for node, inside in with_tasks(tree, blocks) if task.id in inside]
+    return tuple(filter(None, found)) or (task.id,)
+
+
+def with_tasks(
+    tree: ast.Module, blocks: Sequence[skeleton.Block]
+) -> Iterator[tuple[ast.stmt, set[str]]]:
+    """Each top-level statement of a reference, and the ids of the tasks whose blocks it holds."""
     for node in tree.body:
-        named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        inside = any(
-            block.first <= (node.end_lineno or 0) and node.lineno <= block.last for block in blocks
-        )
-        if named and inside:
-            found.append(node.name)  # type: ignore[attr-defined]
-    return tuple(found) or (task.id,)
+        first, last = span(node)
+        # a block's last line is a comment, and may stand behind the definition's last statement
+        yield node, {row.task for row in blocks if first <= row.last and row.first <= last}
+
+
+def name_of(node: ast.stmt) -> str:
+    """The name of a function or a class; "" for another statement."""
+    named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    return node.name if named else ""  # type: ignore[attr-defined]
+
+
+def span(node: ast.stmt) -> tuple[int, int]:
+    """First and last line of a statement, from 1, its decorators with it."""
+    marks = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(mark.lineno for mark in marks)]), node.end_lineno or node.lineno
 
 
 def _definitions(text: str, names: tuple[str, ...]) -> str:
@@ -117,10 +133,9 @@ def _definitions(text: str, names: tuple[str, ...]) -> str:
         return f"(the file does not parse: {error})"
     rows, found = text.split("\n"), []
     for node in tree.body:
-        named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        if named and node.name in names:  # type: ignore[attr-defined]
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])  # type: ignore[attr-defined]
-            found.append("\n".join(rows[first - 1 : node.end_lineno]))
+        if name_of(node) in names:
+            first, last = span(node)
+            found.append("\n".join(rows[first - 1 : last]))
     return "\n\n".join(_without_markers(code) for code in found)
 
 

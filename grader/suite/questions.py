@@ -181,8 +181,7 @@ class Bank:
         if not path.is_file():
             return
         seen: set[str] = set()
-        for function, marked in _marked(path):
-            id, rest = marked[0], marked[1]
+        for function, id, rest in _marked(path):
             if id in seen:
                 raise LabError(f"{path}: a second question is called {id}.")
             seen.add(id)
@@ -328,7 +327,7 @@ class Bank:
         return module
 
 
-def _marked(path: Path) -> Iterator[tuple[ast.FunctionDef, tuple[str, dict[str, Any]]]]:
+def _marked(path: Path) -> Iterator[tuple[ast.FunctionDef, str, dict[str, Any]]]:
     """The generators of a file, each with the id and the arguments of its `@question`."""
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if not isinstance(node, ast.FunctionDef):
@@ -343,7 +342,7 @@ def _marked(path: Path) -> Iterator[tuple[ast.FunctionDef, tuple[str, dict[str, 
                 raise LabError(
                     f"{path}:{mark.lineno}: write the arguments of @question as literals."
                 ) from None
-            yield node, (id, rest)
+            yield node, id, rest
 
 
 def spoken(lab: Lab) -> Iterator[Card]:

@@ -7,13 +7,13 @@ this cannot. The order of the options is drawn anew each time.
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from grader.errors import LabError
+from grader.lab import toml_file
 from grader.lab.manifest import Lab
 
 ASKS = ("why", "change", "what")
@@ -52,10 +52,7 @@ def written(lab: Lab) -> list[Written]:
     path = lab.suite / "why.toml"
     if not path.is_file():
         return []
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LabError(f"{path} is not valid TOML: {error}.") from None
+    data = toml_file.read(path)
     rows = data.get("why")
     if set(data) != {"why"} or not isinstance(rows, list):
         raise LabError(f"{path}: write each question under its own [[why]], and nothing else.")

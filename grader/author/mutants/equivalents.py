@@ -15,7 +15,6 @@ A change of several lines is written as a text of several lines.
 from __future__ import annotations
 
 import json
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from typing import Any
 
 from grader.author.mutants.candidates import Mutant
 from grader.errors import LabError
+from grader.lab import toml_file
 from grader.lab.manifest import Lab
 
 FILE = "equivalent.toml"
@@ -57,12 +57,8 @@ def judged(lab: Lab) -> list[Judged]:
     path = path_of(lab)
     if not path.is_file():
         return []
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LabError(f"{path} is not valid TOML: {error}.") from error
     found: dict[tuple[str, str], Judged] = {}
-    for task, rows in data.items():
+    for task, rows in toml_file.read(path).items():
         try:
             lab.task(task)
         except LabError as error:

@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 from grader import durable, readable
 from grader.classroom.course import course_file, roster
@@ -54,15 +53,14 @@ attempts = "best"     # of several: best or last, each with its penalty
 def init(folder: Path, root: Path, now: datetime, zone: str) -> list[Path]:
     """Begin a course: its file with a line on every choice, a roster to fill in, a key. Nothing
     that is there is touched. Raises LabError where something is."""
-    try:
-        ZoneInfo(zone)
-    except (ValueError, OSError, KeyError):
-        raise LabError(f"--timezone {zone}: write a zone, as in Europe/Zurich.") from None
+    clock = course_file.zone_of(zone)
+    if clock is None:
+        raise LabError(f"--timezone {zone}: write a zone, as in Europe/Zurich.")
     names = (course_file.FILE, "roster.csv", "course.key")
     there = [name for name in names if (folder / name).exists()]
     if there:
         raise LabError(f"{folder} holds {', '.join(there)} already: name another folder.")
-    first = (now.astimezone(ZoneInfo(zone)) + timedelta(days=7)).replace(
+    first = (now.astimezone(clock) + timedelta(days=7)).replace(
         hour=23, minute=59, second=0, microsecond=0, tzinfo=None
     )
     labs = "".join(

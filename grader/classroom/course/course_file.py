@@ -6,7 +6,6 @@ on the course's wall clock, and are moments of time from here on.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
@@ -16,6 +15,7 @@ from typing import Any, Literal, cast
 from zoneinfo import ZoneInfo
 
 from grader.errors import LabError
+from grader.lab import toml_file
 from grader.lab.manifest import lab_ids
 
 FILE = "course.toml"
@@ -88,19 +88,16 @@ class Course:
 def load(folder: Path, root: Path) -> Course:
     """Read a course's file; `root` is the kit's folder, whose labs it may name. Raises LabError."""
     path = folder / FILE
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise LabError(f"{path} is missing: `infralens course init {folder}` writes one.") from None
-    except OSError as error:
-        raise LabError(f"{path} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError as error:
-        raise LabError(f"{path} is not UTF-8 (byte {error.start}): save it as UTF-8.") from None
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise LabError(f"{path} is not valid TOML: {error}.") from None
+    data = toml_file.read(path, f"{path} is missing: `infralens course init {folder}` writes one.")
     return _CourseReader(path, lab_ids(root)).course(folder, data)
+
+
+def zone_of(name: str) -> ZoneInfo | None:
+    """A zone of the tz database by its name; None for what is none."""
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        return None
 
 
 class _CourseReader:
@@ -138,15 +135,11 @@ class _CourseReader:
         )
 
     def _zone(self, name: object) -> ZoneInfo:
-        if not isinstance(name, str) or not name:
-            raise self.fail('timezone is missing; write one, as in "Europe/Zurich" or "UTC".')
-        try:
-            return ZoneInfo(name)
-        except (ValueError, OSError, KeyError):
-            raise self.fail(
-                f"timezone is {name!r}, which is not a zone of the tz database; write one, as in "
-                '"Europe/Zurich".'
-            ) from None
+        zone = zone_of(name) if isinstance(name, str) else None
+        if zone is None:
+            said = f"is {name!r}, which is not a zone of the tz database" if name else "is missing"
+            raise self.fail(f'timezone {said}; write one, as in "Europe/Zurich" or "UTC".')
+        return zone
 
     def _database(self, folder: Path, url: object) -> str:
         text = self._text("database", url)

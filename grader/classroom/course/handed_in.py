@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from grader import readable
+from grader.classroom.course import text_file
 from grader.classroom.course.course_file import Course
 from grader.classroom.course.lateness import HandedIn, Penalised, counted
 from grader.errors import LabError
@@ -23,16 +24,7 @@ def read(paths: Iterable[Path]) -> dict[tuple[str, str], datetime | None]:
     file, the line and the value."""
     found: dict[tuple[str, str], datetime | None] = {}
     for path in paths:
-        try:
-            with path.open("rb") as file:
-                raw = file.read(MOST_BYTES + 1)
-            text = raw.decode("utf-8-sig")
-        except OSError as error:
-            raise LabError(f"{path} cannot be read: {error.strerror}.") from None
-        except UnicodeDecodeError:
-            raise LabError(f"{path} is not UTF-8: save it as UTF-8.") from None
-        if len(raw) > MOST_BYTES:
-            raise LabError(f"{path} is larger than {MOST_BYTES // 2**20} MiB.")
+        text = text_file.read(path, MOST_BYTES)
         table = csv.DictReader(io.StringIO(text), restval="")
         if missing := [name for name in _NEEDED if name not in (table.fieldnames or [])]:
             raise LabError(f"{path}:1: the header has no column {', '.join(missing)}.")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Protocol, TypeVar
 
 from grader.classroom.course.roster import RosterRow
 
 NEAREST = 3
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 class Hints(Protocol):
@@ -46,36 +48,50 @@ class Matching:
     def __init__(self, students: Sequence[RosterRow]) -> None:
         self.students = students
         self._ids = {student.id: student for student in students}
-        self._logins = _unique((student.github.casefold(), student) for student in students)
-        self._emails = _unique((student.email.casefold(), student) for student in students)
-        self._names = _unique((squeezed(student.name), student) for student in students)
+        self._logins = unique((student.github.casefold(), student) for student in students)
+        self._emails = unique((student.email.casefold(), student) for student in students)
         # Canvas writes last name first, without anything between
-        turned = _unique((_turned(student.name), student) for student in students)
-        self._turned = {key: row for key, row in turned.items() if key not in self._names}
+        self._names = {
+            **unique((_turned(student.name), student) for student in students),
+            **unique((squeezed(student.name), student) for student in students),
+        }
+        self._numbers: dict[str, dict[str, RosterRow]] = {}
+
+    def called(self, name: str) -> RosterRow | None:
+        """Whose folder has that name: an id, a login or an e-mail address."""
+        folded = name.casefold()
+        return self._ids.get(name) or self._logins.get(folded) or self._emails.get(folded)
 
     def of(self, hints: Hints) -> Matched:
-        numbers = _unique(
-            (student.more.get(f"{hints.system}_id", ""), student) for student in self.students
-        )
+        column = f"{hints.system}_id"
+        if column not in self._numbers:
+            self._numbers[column] = unique(
+                (student.more.get(column, ""), student) for student in self.students
+            )
         for by, value, rows in (
             ("id", hints.id, self._ids),
-            (f"{hints.system}_id", hints.number, numbers),
+            (column, hints.number, self._numbers[column]),
             ("login", hints.login.casefold(), self._logins),
             ("e-mail", hints.email.casefold(), self._emails),
-            ("name", squeezed(hints.name), {**self._turned, **self._names}),
+            ("name", squeezed(hints.name), self._names),
         ):
             if value and value in rows:
                 return Matched(rows[value], by)
         return Matched(None, nearest=self._nearest(hints))
 
-    def _nearest(self, hints: Hints) -> tuple[RosterRow, ...]:
-        said = [value.casefold() for value in (hints.name, hints.email, hints.login) if value]
+    @cached_property
+    def _spellings(self) -> dict[str, list[RosterRow]]:
+        """Everything that a student may be called by, with whom."""
         rows: dict[str, list[RosterRow]] = {}
         for student in self.students:
             values = (student.name, student.email, student.github, _turned(student.name))
-            for value in values:
-                if value:
-                    rows.setdefault(value.casefold(), []).append(student)
+            for value in filter(None, values):
+                rows.setdefault(value.casefold(), []).append(student)
+        return rows
+
+    def _nearest(self, hints: Hints) -> tuple[RosterRow, ...]:
+        said = [value.casefold() for value in (hints.name, hints.email, hints.login) if value]
+        rows = self._spellings
         found: dict[str, RosterRow] = {}
         for value in said:
             for near in difflib.get_close_matches(value[:100], rows, NEAREST, 0.6):
@@ -98,10 +114,10 @@ def _turned(name: str) -> str:
     return squeezed("".join([*words[-1:], *words[:-1]]))
 
 
-def _unique(rows: Iterable[tuple[str, RosterRow]]) -> dict[str, RosterRow]:
+def unique(rows: Iterable[tuple[_Key, RosterRow]]) -> dict[_Key, RosterRow]:
     """Rows by a key that no other row has."""
-    found: dict[str, RosterRow] = {}
-    twice: set[str] = set()
+    found: dict[_Key, RosterRow] = {}
+    twice: set[_Key] = set()
     for key, student in rows:
         if key and found.setdefault(key, student) is not student:
             twice.add(key)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from grader import readable
+from grader.classroom.course import text_file
 from grader.errors import LabError
 
 MOST_BYTES = 16 * 2**20
@@ -40,7 +41,8 @@ class RosterRow:
 def read(path: Path) -> list[RosterRow]:
     """The rows of a roster, in its order. Raises LabError with the file, the line and the value for
     a missing column, a student who stands twice, and a text that is not UTF-8."""
-    text = _text(path)
+    absent = f"{path} is missing: write it with the columns {', '.join(KNOWN)}."
+    text = text_file.read(path, MOST_BYTES, absent).replace("\r\n", "\n").replace("\r", "\n")
     delimiter = max(_DELIMITERS, key=text.split("\n", 1)[0].count)
     rows = _rows(path, text, delimiter)
     line, header = next(rows, (1, []))
@@ -95,29 +97,6 @@ def _student(path: Path, number: int, cells: dict[str, str]) -> RosterRow:
             raise LabError(f"{path}:{number}: {name} is empty.")
     more = {name: value for name, value in values.items() if name not in KNOWN}
     return RosterRow(**{name: values.get(name, "") for name in KNOWN}, more=more)
-
-
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except FileNotFoundError:
-        raise LabError(
-            f"{path} is missing: write it with the columns {', '.join(KNOWN)}."
-        ) from None
-    except OSError as error:
-        raise LabError(f"{path} cannot be read: {error.strerror}.") from None
-    if len(data) > MOST_BYTES:
-        raise LabError(f"{path} is larger than {MOST_BYTES // 2**20} MiB.")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise LabError(
-            f"{path}:{line}: byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8 "
-            "(in Excel: CSV UTF-8)."
-        ) from None
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _rows(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from grader import readable
-from grader.classroom.course import course_file, handed_in, roster
+from grader.classroom.course import course_file, handed_in, roster, text_file
 from grader.classroom.course.course_file import Course
 from grader.classroom.export import mark_sheet, mark_tables, unit_formats
 from grader.classroom.export.mark_sheet import MarkSheet
@@ -94,12 +94,7 @@ def _with_penalties(
 def _table(sheet: MarkSheet, kind: str, worksheet: Path | None) -> tuple[str, list[str]]:
     if worksheet is None:
         return TABLES[kind](sheet), []
-    try:
-        text = worksheet.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise LabError(f"{worksheet} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise LabError(f"{worksheet} is not UTF-8: download it anew.") from None
+    text = text_file.read(worksheet, mark_tables.MOST_WORKSHEET)
     if not sheet.labs:
         raise LabError("The run has no result of that lab.")
     try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from grader.classroom.course.course_file import Course
 from grader.classroom.course.lateness import Penalised
+from grader.classroom.course.matching import Matching
 from grader.classroom.course.roster import RosterRow
 from grader.classroom.gradebook.records import UnitResult
 from grader.errors import LabError
@@ -79,17 +80,11 @@ def build(
     rows = list(results)
     if students is None:
         students = [RosterRow(name, name) for name in sorted({row.student for row in rows})]
-    ids = {student.id: student for student in students}
-    names = {
-        value.casefold(): student
-        for student in students
-        for value in (student.email, student.github)
-        if value
-    }
+    matching = Matching(students)
     found: dict[tuple[str, str], UnitResult] = {}
     strangers: dict[str, None] = {}
     for row in rows:
-        matched = ids.get(row.student) or names.get(row.student.casefold())
+        matched = matching.called(row.student)
         if matched is None:
             strangers[row.student] = None
         elif (before := found.setdefault((matched.id, row.lab), row)) is not row:

@@ -11,6 +11,7 @@ import io
 from collections.abc import Iterable, Sequence
 
 from grader import readable
+from grader.classroom.course.matching import unique
 from grader.classroom.course.roster import RosterRow
 from grader.classroom.export.mark_sheet import LabColumn, MarkSheet
 from grader.classroom.gradebook import records
@@ -73,8 +74,8 @@ def _title(lab: LabColumn) -> str:
 
 
 def as_moodle(sheet: MarkSheet) -> str:
-    """For *Grades, Import, CSV file*: points and feedback together, since one without the other is
-    lost; an empty cell is no grade."""
+    """For *Grades, Import, CSV file*: points and feedback together, since Moodle
+    drops one without the other. An empty cell sets no grade."""
     labs = [name for lab in sheet.labs for name in (lab.id, f"{lab.id} (feedback)")]
     rows: list[list[str]] = [["Username", "Email address", "ID number", *labs]]
     for student in sheet.students:
@@ -89,8 +90,6 @@ def in_worksheet(text: str, sheet: MarkSheet, lab: LabColumn) -> tuple[str, list
     """A downloaded offline grading worksheet with the grades of one lab put in, and the rows that
     could not be matched. Every other cell stays as it is. Raises LabError for a text that is not
     such a worksheet."""
-    if len(text) > MOST_WORKSHEET:
-        raise LabError("The worksheet is larger than 16 MiB.")
     try:
         rows = list(csv.reader(io.StringIO(text.removeprefix("\ufeff")), strict=True))
     except csv.Error as error:
@@ -129,15 +128,16 @@ _MATCHED = ("ID number", "Email address", "Username", "Full name")
 
 def _by_column(sheet: MarkSheet) -> dict[tuple[str, str], RosterRow]:
     """The students by what a worksheet says of them. A name that two of them have is nobody's."""
-    found: dict[tuple[str, str], RosterRow] = {}
-    twice: set[tuple[str, str]] = set()
-    for student in sheet.students:
-        values = (student.id, student.email, student.more.get("username", ""), student.name)
-        for column, value in zip(_MATCHED, values, strict=True):
-            key = column, value.casefold()
-            if value and found.setdefault(key, student) is not student:
-                twice.add(key)
-    return {key: student for key, student in found.items() if key not in twice}
+    return unique(
+        ((column, value.casefold()), student)
+        for student in sheet.students
+        for column, value in zip(
+            _MATCHED,
+            (student.id, student.email, student.more.get("username", ""), student.name),
+            strict=True,
+        )
+        if value
+    )
 
 
 def _scaled(row: Sequence[str], at: dict[str, int], score: float, lab: LabColumn) -> str:

@@ -1,7 +1,7 @@
 """One question in a terminal: it is shown, a line is typed, and what that is worth is found.
 
-What is told afterwards, and what is kept, is for those who ask: a drill tells at once, an interview
-at its end.
+The caller decides what the candidate is told and what is stored: a drill tells at once, an
+interview at its end.
 """
 
 from __future__ import annotations
@@ -312,7 +312,7 @@ def shown(value: Fraction, unit: str) -> str:
     quarters = 4 * value  # 2.5 MiB reads better than 2,560 KiB
     even = next((row for row in _BINARY if value >= row[1] and quarters % row[1] == 0), None)
     if even and value >= 10_000 * even[1]:
-        even = None  # 12.7 GiB are no whole number of anything that is near
+        even = None  # 13,000 MiB is harder to read than 13.63 GB
     near = even or next((row for row in _DECIMAL if value >= row[1]), None)
     larger = f" ({float(value / near[1]):,.4g} {near[0]})" if near else ""
     return f"{whole} bytes{larger}"

@@ -17,6 +17,7 @@ from pathlib import Path
 from grader.errors import LabError
 from grader.lab import skeleton
 from grader.lab.manifest import Lab, Task
+from grader.learner.compare import name_of, span, with_tasks
 
 MOST_BYTES = 256 * 1024
 _FUTURE = re.compile(r"^from __future__ import [^\n]*\n", re.M)
@@ -38,8 +39,8 @@ class Put:
 
 
 def blank(lab: Lab, task: Task) -> str:
-    """The text that a candidate begins with. Raises LabError for a task that cannot be asked so:
-    its definitions hold other tasks', or it is no program."""
+    """The text that a candidate begins with. Raises LabError for a task that cannot be asked
+    alone: its definitions hold other tasks too, or it is not a program."""
     reference = _reference(lab, task)
     undone = skeleton.undone(lab, task.file, reference, {task.id})
     if Path(task.file).suffix == ".cu":
@@ -62,9 +63,8 @@ def _with_given(lab: Lab, task: Task, tree: ast.Module, undone: str, names: set[
     """These names, and those of what the file gives and their signatures and contracts mention."""
     blocks = skeleton.blocks(lab.solution / task.file)
     tasks = set[str]()
-    for node in ast.parse(_reference(lab, task)).body:
-        first, last = _span(node)
-        if any(first <= row.last and row.first <= last for row in blocks):
+    for node, inside in with_tasks(ast.parse(_reference(lab, task)), blocks):
+        if inside:
             tasks |= _names_of(node)
     found = set(names)
     for _ in range(len(tree.body)):
@@ -88,7 +88,7 @@ def put(lab: Lab, task: Task, answer: str) -> Put:
         spans = [one.span for one in _kernels(lab, task)]
     else:
         names = _names(lab, task, reference)
-        spans = [_span(node) for node in ast.parse(reference).body if _name(node) in names]
+        spans = [span(node) for node in ast.parse(reference).body if name_of(node) in names]
         _check(answer, task)
         # it may stand at the beginning of a file only, where the reference's own stands
         answer = _FUTURE.sub("\n", answer)
@@ -127,24 +127,16 @@ def _names(lab: Lab, task: Task, reference: str) -> set[str]:
     """Names of the top-level definitions that hold the task's blocks."""
     blocks = skeleton.blocks(lab.solution / task.file)
     names: set[str] = set()
-    for node in ast.parse(reference).body:
-        first, last = _span(node)
-        # a block's last line is a comment, and may stand behind the definition's last statement
-        inside = {row.task for row in blocks if first <= row.last and row.first <= last}
+    for node, inside in with_tasks(ast.parse(reference), blocks):
         if task.id not in inside:
             continue
-        if inside != {task.id} or not _name(node):
+        if inside != {task.id} or not name_of(node):
             others = ", ".join(sorted(inside - {task.id}))
             raise LabError(f"{task.name} cannot be asked alone: its definition holds {others}.")
-        names.add(_name(node))
+        names.add(name_of(node))
     if not names:
         raise LabError(f"{task.name} has no definition in {task.file}.")
     return names
-
-
-def _name(node: ast.stmt) -> str:
-    named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    return node.name if named else ""  # type: ignore[attr-defined]
 
 
 def _names_of(node: ast.stmt) -> set[str]:
@@ -153,16 +145,11 @@ def _names_of(node: ast.stmt) -> set[str]:
         return {each.id for each in node.targets if isinstance(each, ast.Name)}
     if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
         return {node.target.id}
-    return {_name(node)} - {""}
-
-
-def _span(node: ast.stmt) -> tuple[int, int]:
-    marks = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(mark.lineno for mark in marks)]), node.end_lineno or node.lineno
+    return {name_of(node)} - {""}
 
 
 def _source(text: str, node: ast.stmt) -> str:
-    first, last = _span(node)
+    first, last = span(node)
     return "\n".join(text.split("\n")[first - 1 : last])
 
 

@@ -1,5 +1,5 @@
-"""`infralens interview`: a timed row of questions and a task from a blank file, and no word on how
-it went before the end.
+"""`infralens interview`: a timed row of questions and a task from a blank file. The candidate
+hears how it went at the end.
 
 The clock runs while the candidate is asked, and stops while the kit prepares a question. Each
 answer is kept when it is given, so an interrupted interview goes on from the next question.

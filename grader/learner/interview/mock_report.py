@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ from grader import readable
 from grader.lab import lab_page
 from grader.lab.manifest import load_lab
 from grader.learner import paint
-from grader.learner.interview.asking import Answered
+from grader.learner.interview.asking import Answered, wrapped
 from grader.learner.interview.store import Kept, StepAnswer
 
 SHOWN_LINES = 6
@@ -137,14 +136,12 @@ def _say_next(root: Path, rows: Sequence[ReportRow]) -> tuple[str, str] | None:
 def lines(report: InterviewReport, colours: bool) -> Iterator[str]:
     yield ""
     yield paint.painted(title(report), "bold", colours)
-    yield from textwrap.wrap(_how_it_went(report), paint.width())
+    yield wrapped(_how_it_went(report))
     yield ""
     yield f" {'topic':<10} {'points':>9}   {'time':>6}   expected"
-    for topic, rows in report.topics.items():
-        points = f"{_points(sum(row.points for row in rows))} of {len(rows)}"
-        spent, meant = (sum(row.seconds for row in rows), sum(row.expected for row in rows))
+    for topic, points, spent, meant in _topic_rows(report):
         slow = "   slow" if spent > 1.5 * meant else ""
-        yield f" {topic or 'other':<10} {points:>9}   {clock(spent):>6}   {clock(meant):>6}{slow}"
+        yield f" {topic:<10} {points:>9}   {clock(spent):>6}   {clock(meant):>6}{slow}"
     for number, row in enumerate(report.missed, start=1):
         yield ""
         head = f"{number}. {_WORD[row.kind]}, {row.name}: {_points(row.points)} of 1"
@@ -156,7 +153,7 @@ def lines(report: InterviewReport, colours: bool) -> Iterator[str]:
 
 def _miss(row: ReportRow) -> Iterator[str]:
     question, *code = row.question.split("\n")
-    yield from _indented(question)
+    yield wrapped(question, "   ")
     yield from (f"       {line}" for line in code[1 : 1 + SHOWN_LINES])
     if len(code) > 1 + SHOWN_LINES:
         yield "       ..."
@@ -164,21 +161,14 @@ def _miss(row: ReportRow) -> Iterator[str]:
         right = f"; right: {row.right}" if row.right else ""
         said = "not known" if row.said == "?" else row.said
         label = "the suite says" if row.kind == "code" else "yours"
-        yield from _indented(f"{label}: {said}{right}")
+        yield wrapped(f"{label}: {said}{right}", "   ")
     if row.kind == "bug":  # a reason's sentences say the answer, and more
-        yield from _indented(f"Right: {row.right}")
+        yield wrapped(f"Right: {row.right}", "   ")
     for sentence in row.sentences:
-        yield from _indented(sentence)
-    for step in row.working:
-        yield from _indented(step, "       ", "           ")
-    yield from _indented(f"Read: {row.passage}")
-
-
-def _indented(text: str, first: str = "   ", further: str = "   ") -> list[str]:
-    return textwrap.wrap(
-        text, paint.width(), initial_indent=first, subsequent_indent=further,
-        break_long_words=False, break_on_hyphens=False, replace_whitespace=False,
-    )  # fmt: skip
+        yield wrapped(sentence, "   ")
+    for step in filter(str.strip, row.working):
+        yield wrapped(step, " " * 7, 4)
+    yield wrapped(f"Read: {row.passage}", "   ")
 
 
 def _what_next(report: InterviewReport) -> Iterator[str]:
@@ -213,6 +203,14 @@ def _how_it_went(report: InterviewReport) -> str:
     if unsure:
         text += f" {', '.join(unsure)} could not be checked on this machine."
     return text
+
+
+def _topic_rows(report: InterviewReport) -> Iterator[tuple[str, str, float, float]]:
+    """Of each topic its name, its points as a text, and the seconds it took and was meant to."""
+    for topic, rows in report.topics.items():
+        points = f"{_points(sum(row.points for row in rows))} of {len(rows)}"
+        spent, meant = (sum(row.seconds for row in rows), sum(row.expected for row in rows))
+        yield topic or "other", points, spent, meant
 
 
 def _points(value: float) -> str:
@@ -250,12 +248,10 @@ def html(report: InterviewReport) -> str:
     body = [f"<h1>{quoted(title(report))}</h1>", f"<p>{quoted(_how_it_went(report))}</p>"]
     body += ["<table><thead><tr><th>topic</th><th class=n>points</th><th class=n>time</th>"]
     body += ["<th class=n>expected</th></tr></thead><tbody>"]
-    for topic, rows in report.topics.items():
-        spent, meant = (sum(row.seconds for row in rows), sum(row.expected for row in rows))
-        points = f"{_points(sum(row.points for row in rows))} of {len(rows)}"
+    for topic, points, spent, meant in _topic_rows(report):
         cells = [points, clock(spent), clock(meant)]
         numbers = "".join(f"<td class=n>{cell}</td>" for cell in cells)
-        body.append(f"<tr><td>{quoted(topic or 'other')}</td>{numbers}</tr>")
+        body.append(f"<tr><td>{quoted(topic)}</td>{numbers}</tr>")
     body.append("</tbody></table>")
     for heading, rows in (
         ("Missed", report.missed),

@@ -1,5 +1,5 @@
 """`infralens ready`: by topic what is done, what is remembered and how fast, and what would help
-most. There is no percentage for all of it: a gap in one topic is not mended by another."""
+most. It gives no overall percentage, since one topic does not make up for a gap in another."""
 
 from __future__ import annotations
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from grader.errors import LabError
+from grader.lab import toml_file
 from grader.lab.manifest import Task, all_labs
 
 FILE = "roles.toml"
@@ -28,12 +28,7 @@ class Role:
 def roles(root: Path) -> dict[str, Role]:
     """All roles, by id. Raises LabError with the file and the value for a fault of the table."""
     path = root / "exercises" / FILE
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise LabError(f"{path} cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise LabError(f"{path} is not valid TOML: {error}.") from None
+    data = toml_file.read(path)
     labs = {lab.id: lab for lab in all_labs(root)}
     found = {}
     for id, row in data.items():

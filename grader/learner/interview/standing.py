@@ -99,7 +99,8 @@ def _standing(
 
 
 def _a_day_later(memory: Memory, noon: datetime) -> datetime:
-    """That noon, or a day after the last answer: whoever has just read it knows nothing yet."""
+    """That noon, or a day after the last answer if that is later: an answer that was read a minute
+    ago says nothing about memory."""
     last = memory.last_review
     return max(noon, last + timedelta(days=1)) if last else noon
 

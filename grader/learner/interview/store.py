@@ -97,7 +97,7 @@ class Store:
     """An open store. `notes`: what happened to it on opening, for the person at the terminal."""
 
     def __init__(self, root: Path, now: datetime | None = None, alone: bool = True) -> None:
-        """`alone`: nobody else may write meanwhile; without it this one only reads."""
+        """`alone`: take the lock, so that no other process writes. A reader takes none."""
         try:
             self.path = state_folder(root) / FILE
         except OSError as error:
@@ -274,8 +274,8 @@ def solved_in_interviews(root: Path) -> set[str]:
 
 
 def _read(root: Path, asked: str) -> list[tuple[str, ...]]:
-    """Rows of the store, read beside whoever writes; none where there is no store, or none that can
-    be read."""
+    """Rows of the store, read without the lock; an empty list if the store is missing or cannot be
+    read."""
     path = root / ".infralens" / FILE
     if not path.is_file():
         return []

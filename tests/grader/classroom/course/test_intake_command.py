@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -284,8 +285,8 @@ def matching(tmp_path: Path) -> Matching:
     return Matching(STUDENTS(tmp_path / "roster.csv"))
 
 
-def part(**hints: str) -> Part:
-    return Part(hints.pop("system", "gradescope"), Path(), {}, **hints)  # type: ignore[arg-type]
+def part(system: str = "gradescope", **hints: str) -> Part:
+    return replace(Part(system, Path(), {}), **hints)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def test_a_plain_roster(tmp_path: Path) -> None:
         lambda text: text.replace("u1", " u1 "),
     ],
 )
-def test_how_programs_write_it(tmp_path: Path, change) -> None:  # type: ignore[no-untyped-def]
+def test_how_programs_write_it(tmp_path: Path, change: Callable[[str], str]) -> None:
     assert rows(tmp_path, change(RIGHT)) == rows(tmp_path, RIGHT)
 
 
