@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import errno
 import os
 import sys
@@ -10,7 +11,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from grader.errors import LabError
+from grader.errors import CallError, LabError
 from grader.lab.manifest import all_labs, find_root, lab_ids, load_lab
 from grader.status import points_text
 
@@ -29,7 +30,7 @@ def main() -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # lives as long as the process
     try:
         app()
-    except LabError as error:
+    except (LabError, CallError) as error:
         typer.echo(f"infralens: {error}", err=True)
         sys.exit(2)
     except OSError as error:
@@ -184,8 +185,6 @@ def plan(
     plain: Annotated[bool, typer.Option("--plain", help="without colours")] = False,
 ) -> None:
     """What to read, do and drill on which day up to an interview."""
-    import datetime
-
     from grader.learner import paint
     from grader.learner.interview import standing, study_plan
 
@@ -203,8 +202,6 @@ def ready(
     plain: Annotated[bool, typer.Option("--plain", help="without colours")] = False,
 ) -> None:
     """Where you stand for a role, by topic, and what would help most."""
-    import datetime
-
     from grader.learner import paint
     from grader.learner.interview import readiness, standing
 
@@ -542,6 +539,10 @@ def probe() -> None:
     raise typer.Exit(show_probe())
 
 
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
 course = typer.Typer(no_args_is_help=True, help="A course: begin its folder, check its files.")
 app.add_typer(course, name="course")
 
@@ -552,12 +553,9 @@ def course_init(
     timezone: Annotated[str, typer.Option(help="its wall clock, as in Europe/Zurich")] = "UTC",
 ) -> None:
     """Write a course's file with every choice explained, a roster and a key."""
-    import datetime
-
     from grader.classroom.course import course_command
 
-    now = datetime.datetime.now(datetime.UTC)
-    for path in course_command.init(folder, find_root(), now, timezone):
+    for path in course_command.init(folder, find_root(), _now(), timezone):
         typer.echo(_relative(path))
     typer.echo(f"Next: fill in the roster and the deadlines, then infralens course check {folder}")
 
@@ -567,11 +565,9 @@ def course_check(
     folder: Annotated[Path, typer.Argument(help="the course's folder")] = Path(),
 ) -> None:
     """Read a course's file and its roster, and say what they say."""
-    import datetime
-
     from grader.classroom.course import course_command
 
-    for line in course_command.check(folder, find_root(), datetime.datetime.now(datetime.UTC)):
+    for line in course_command.check(folder, find_root(), _now()):
         typer.echo(line)
 
 
@@ -632,9 +628,17 @@ def export(
 @app.command()
 def grade(
     submissions: Annotated[
-        Path, typer.Argument(help="folder of folders or archives, one a student")
-    ],
-    out: Annotated[Path, typer.Option("--out", help="the run's folder; made if need be")],
+        Optional[Path],  # noqa: UP045
+        typer.Argument(help="folder of folders or archives, one a student"),
+    ] = None,
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--out", help="the run's folder; made if need be"),
+    ] = None,
+    course: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="instead of both: a course's folder, whose new attempts are graded"),
+    ] = None,
     labs: Annotated[Optional[str], typer.Option(help="only these, as in lab01,lab07")] = None,  # noqa: UP045
     jobs: Annotated[int, typer.Option(help="units graded at a time")] = 1,
     tier: Annotated[
@@ -647,19 +651,109 @@ def grade(
     ] = None,
     feedback: Annotated[str, typer.Option(help="full, diagnosis or names")] = "full",
 ) -> None:
-    """Grade a folder of submissions; run again to go on after an interruption."""
-    from grader.classroom.grade_command import run
-    from grader.classroom.grading.grading_run import DEFAULT_TIER
+    """Grade a folder of submissions, or a course's new attempts; run again to go on after an
+    interruption."""
+    from grader.classroom import grade_command
+    from grader.classroom.grading.coordinator import DEFAULT_TIER
 
-    code = run(
-        submissions=submissions,
-        out=out,
-        labs=labs,
-        jobs=jobs,
-        tier=tier or DEFAULT_TIER,
-        course_key_file=course_key_file,
-        feedback=feedback,
+    tier = tier or DEFAULT_TIER
+    if course is not None:
+        if submissions is not None or out is not None or course_key_file is not None:
+            raise LabError(
+                "--course goes without SUBMISSIONS, --out and --course-key-file: attempts, results "
+                "and the key are the course's own. `infralens intake` takes submissions in."
+            )
+        code = grade_command.run_course(
+            course, find_root(), _now(), labs, jobs=jobs, tier=tier, feedback=feedback
+        )
+    elif submissions is None or out is None:
+        raise LabError("Name the folder of submissions and, with --out, the run's; or a --course.")
+    else:
+        code = grade_command.run(
+            submissions=submissions,
+            out=out,
+            labs=labs,
+            jobs=jobs,
+            tier=tier,
+            course_key_file=course_key_file,
+            feedback=feedback,
+        )
+    raise typer.Exit(code)
+
+
+CourseFolder = Annotated[Path, typer.Option(help="the course's folder")]
+Why = Annotated[str, typer.Option(help="the reason, for those who read the history")]
+
+
+@app.command()
+def status(
+    lab: Annotated[str, typer.Option(help="this lab, student by student")] = "",
+    course: CourseFolder = Path(),
+) -> None:
+    """How far a course is: handed in, to grade, marks, late."""
+    from rich.console import Console
+
+    from grader.classroom.course import status_command
+
+    show = Console().print
+    raise typer.Exit(status_command.run(find_root(), course, lab, _now(), show, typer.echo))
+
+
+@app.command()
+def history(
+    student: Annotated[str, typer.Argument(help="an id, login or e-mail address of the roster")],
+    lab: Annotated[str, typer.Argument(help="as in lab07")],
+    course: CourseFolder = Path(),
+) -> None:
+    """The story of a mark: attempts, results, corrections, each with who, when and why."""
+    from grader.classroom.course import history_command
+
+    raise typer.Exit(history_command.run(find_root(), course, student, lab, typer.echo))
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def adjust(
+    student: Annotated[str, typer.Argument(help="an id, login or e-mail address of the roster")],
+    target: Annotated[str, typer.Argument(help="a lab or a task, as in lab07.merge")],
+    points: Annotated[str, typer.Argument(help="as in +1 or -0.5")],
+    why: Why,
+    course: CourseFolder = Path(),
+) -> None:
+    """Give or take points by hand; the history says who did it and why."""
+    from grader.classroom.course import adjust_command
+
+    code = adjust_command.run(find_root(), course, student, target, points, why, _now(), typer.echo)
+    raise typer.Exit(code)
+
+
+@app.command()
+def regrade(
+    lab: Annotated[str, typer.Option(help="the lab whose attempts are graded again")],
+    why: Why,
+    course: CourseFolder = Path(),
+    dry_run: Annotated[bool, typer.Option(help="show what would change, and stop")] = False,
+    never_lower: Annotated[bool, typer.Option(help="keep better results that count now")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="write without asking")] = False,
+    jobs: Annotated[int, typer.Option(help="units graded at a time")] = 1,
+    tier: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="the wall: sandbox (Linux; the default there) or process"),
+    ] = None,
+    feedback: Annotated[str, typer.Option(help="full, diagnosis or names")] = "full",
+) -> None:
+    """Grade a lab's attempts by the tests as they are now, and show every mark that changes."""
+    from rich.console import Console
+
+    from grader.classroom.course import regrade_command
+    from grader.classroom.grading.coordinator import DEFAULT_TIER
+
+    options = regrade_command.Options(
+        why, dry_run, never_lower, yes, jobs, tier or DEFAULT_TIER, feedback
     )
+    code = regrade_command.run(
+        find_root(), course, lab, options, _now(), show=Console().print, say=typer.echo,
+        confirm=typer.confirm,
+    )  # fmt: skip
     raise typer.Exit(code)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -11,7 +11,7 @@ from rich.text import Text
 from grader import readable
 from grader.classroom.gradebook import records
 from grader.classroom.gradebook.records import TestRow, UnitResult
-from grader.classroom.grading.grading_run import GradeSummary
+from grader.classroom.grading.coordinator import GradeSummary
 from grader.durable import write_atomically
 from grader.lab.manifest import Lab
 from grader.status import points_text
@@ -48,12 +48,15 @@ def table(summary: GradeSummary) -> Table:
     return made
 
 
-def page(record: UnitResult, lab: Lab) -> str:
-    """Marks and reasons of one unit as Markdown, for the student."""
+def page(record: UnitResult, lab: Lab, course: Sequence[str] = ()) -> str:
+    """Marks and reasons of one unit as Markdown, for the student. course: what the course made of
+    these points, in sentences."""
     head = f"{points_text(record.score)} of {points_text(record.max_score)} points"
     if record.not_verified:
         head += f"; {points_text(record.not_verified)} could not be verified on the grading machine"
     lines = [f"# {lab.id} {lab.title}", "", f"{head}."]
+    for sentence in course:
+        lines += ["", readable.markdown(sentence)]
     for note in record.notes:
         if not note.startswith("For a person"):
             lines += ["", readable.markdown(note)]
@@ -93,12 +96,16 @@ def write_pages(out: Path, summary: GradeSummary) -> None:
     """`feedback/<student>/<lab>.md` for every result of the run."""
     labs = {lab.id: lab for lab in summary.labs}
     for record in summary.records:
-        path = out / "feedback" / record.student / f"{record.lab}.md"
-        text = page(record, labs[record.lab])
-        try:
-            same = path.read_text(encoding="utf-8") == text
-        except (OSError, ValueError):
-            same = False
-        if not same:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, text)
+        write_page(out, record, page(record, labs[record.lab]))
+
+
+def write_page(out: Path, record: UnitResult, text: str) -> None:
+    """Write a student's page of a lab; one that says the same already stays as it is."""
+    path = out / "feedback" / record.student / f"{record.lab}.md"
+    try:
+        same = path.read_text(encoding="utf-8") == text
+    except (OSError, ValueError):
+        same = False
+    if not same:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text)

@@ -1,8 +1,9 @@
-"""`infralens grade`: the call, what it prints, and its exit status."""
+"""`infralens grade`: the calls, what they print, and their exit status."""
 
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from pathlib import Path
 
 from rich.console import Console
@@ -12,7 +13,8 @@ from rich.table import Table
 
 from grader import readable
 from grader.classroom.feedback import table, write_pages
-from grader.classroom.grading.grading_run import DEFAULT_TIER, GradeSummary, GradingRun
+from grader.classroom.grading.coordinator import DEFAULT_TIER, GradeSummary
+from grader.classroom.grading.grading_run import GradingRun
 from grader.errors import CallError, LabError
 from grader.sandbox import host_check as probing
 
@@ -34,7 +36,7 @@ def run(
     try:
         key = _course_key(course_key_file)
         ids = None if labs is None else [name.strip() for name in labs.split(",") if name.strip()]
-        with _Bar() as bar:
+        with ProgressBar() as bar:
             grading = GradingRun(
                 submissions,
                 out,
@@ -62,6 +64,62 @@ def run(
         )
         return 3
     _say(summary, out, tier, key)
+    return summary.exit_code
+
+
+def run_course(
+    folder: Path,
+    root: Path,
+    now: datetime,
+    labs: str | None = None,
+    jobs: int = 1,
+    tier: str = DEFAULT_TIER,
+    feedback: str = "full",
+) -> int:
+    """Grade what a course's gradebook holds without a result. Exit status as of `run`."""
+    from grader.classroom.course import hand_back
+    from grader.classroom.course.open_course import open_course
+    from grader.classroom.grading.course_run import CourseRun
+
+    ids = None if labs is None else [name.strip() for name in labs.split(",") if name.strip()]
+    try:
+        with open_course(folder, root) as opened:
+            with ProgressBar() as bar:
+                grading = CourseRun(
+                    opened.course,
+                    opened.database,
+                    now,
+                    opened.key(),
+                    ids,
+                    jobs=jobs,
+                    tier=tier,
+                    feedback=feedback,
+                    root=root,
+                    watch=bar.show,
+                )
+                summary = grading.grade()
+            hand_back.write_pages(opened, root, [lab.id for lab in summary.labs])
+    except (CallError, LabError) as error:
+        print(f"infralens grade: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("Interrupted before anything was graded; nothing is lost.", file=sys.stderr)
+        return 130
+    for unit in summary.failed:
+        print(
+            f"No result for {unit.lab} of {readable.line(unit.student)}: "
+            f"{readable.text(unit.reason)}. This is not a grade; the same command tries again."
+        )
+    if not summary.planned:
+        print("Every attempt has a result; `infralens status` shows the marks.")
+    else:
+        print(
+            f"{summary.planned} attempts: {summary.graded} graded now, {summary.known} known "
+            f"already, {summary.planned - len(summary.records)} without a result. "
+            f"Reasons for every lost point: {folder / 'feedback'}."
+        )
+    if summary.interrupted:
+        print("Interrupted; what is graded is kept. The same command goes on from there.")
     return summary.exit_code
 
 
@@ -133,7 +191,7 @@ def _say(summary: GradeSummary, out: Path, tier: str, key: bytes | None) -> None
         )
 
 
-class _Bar:
+class ProgressBar:
     """A bar on stderr while units are graded, where that is a terminal. No thread of its own: jobs
     are forked while it stands."""
 
@@ -153,7 +211,7 @@ class _Bar:
     def show(self, done: int, planned: int) -> None:
         self.bar.update(self.task, completed=done, total=planned, refresh=True)
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> ProgressBar:
         self.bar.start()
         return self
 

@@ -84,13 +84,23 @@ class Matching:
         """Everything that a student may be called by, with whom."""
         rows: dict[str, list[RosterRow]] = {}
         for student in self.students:
-            values = (student.name, student.email, student.github, _turned(student.name))
+            values = (
+                student.id,
+                student.name,
+                student.email,
+                student.github,
+                _turned(student.name),
+            )
             for value in filter(None, values):
                 rows.setdefault(value.casefold(), []).append(student)
         return rows
 
     def _nearest(self, hints: Hints) -> tuple[RosterRow, ...]:
-        said = [value.casefold() for value in (hints.name, hints.email, hints.login) if value]
+        return self.nearest_to(hints.name, hints.email, hints.login)
+
+    def nearest_to(self, *names: str) -> tuple[RosterRow, ...]:
+        """The students who are called almost so."""
+        said = [value.casefold() for value in names if value]
         rows = self._spellings
         found: dict[str, RosterRow] = {}
         for value in said:

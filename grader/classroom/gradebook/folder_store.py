@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from grader.classroom.gradebook import records
 from grader.classroom.gradebook.records import UnitResult
@@ -21,20 +21,6 @@ from grader.durable import sync_folder, write_all_atomically, write_atomically
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _LONGEST_LINE = 65536
-
-
-class Gradebook(Protocol):
-    """What a grading run asks of a store. Only the coordinator of a run calls it."""
-
-    def find(self, student: str, lab: str) -> UnitResult | None:
-        """The present result of a unit."""
-        ...
-
-    def put(self, *found: UnitResult) -> None:
-        """Keep new results; what stood there before goes to the units' history."""
-        ...
-
-    def all(self) -> Iterator[UnitResult]: ...
 
 
 class FolderGradebook:
@@ -102,7 +88,7 @@ class FolderGradebook:
             "lab": new.lab,
             "kept": name,
             "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "who": _user(),
+            "who": user(),
             "why": _why(old, new),
             "old": {"key": old.key, "score": old.score} if old else None,
             "new": {"key": new.key, "score": new.score},
@@ -198,7 +184,8 @@ def _why(old: UnitResult | None, new: UnitResult) -> str:
     return "the tests, the grader or its environment changed"
 
 
-def _user() -> str:
+def user() -> str:
+    """Who runs this program, for the history."""
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):

@@ -24,14 +24,16 @@ from grader.suite.model import Suite
 from grader.suite.suite_run import PUBLIC_SEED
 
 
-def seed(course_key: bytes | None, taken: Submission) -> str:
+def seed(course_key: bytes | None, taken: Submission, scope: str = "attempt") -> str:
     """The seed of a unit: HMAC(course key, submission), or the public one without a course key.
+    scope: `lab` gives everyone who hands in that lab the same one, HMAC(course key, lab's id).
 
     A test's own seed is `grader.suite.run.seed_of` of it, so that
     `pytest exercises/labNN --seed <this>` repeats what a grading run did."""
     if course_key is None:
         return PUBLIC_SEED
-    return hmac.new(course_key, taken.digest.encode(), hashlib.sha256).hexdigest()
+    text = f"lab:{taken.lab}" if scope == "lab" else taken.digest
+    return hmac.new(course_key, text.encode(), hashlib.sha256).hexdigest()
 
 
 def unit_key(taken: Submission, suite_digest: str, seed: str, tier: str, feedback: str) -> str:

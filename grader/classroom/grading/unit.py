@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from grader.classroom.intake.submissions import Submission
+
 FEEDBACK = ("full", "diagnosis", "names")
 DIAGNOSIS = "the diagnosis"
 """Where a process is that looks for the causes of failures, after the tests."""
@@ -23,8 +25,42 @@ class Unit(msgspec.Struct, frozen=True):
     seed: str
     tier: str
     feedback: str
+    attempt: int = 0
+    """Of a student's attempts at the lab, the number in the gradebook; 0 without one."""
     ended: tuple[str, ...] = ()
     """Where this unit's files ended a grading process at its last limit: tests, or `DIAGNOSIS`."""
+
+    @classmethod
+    def of(
+        cls,
+        student: str,
+        taken: Submission,
+        *,
+        key: str,
+        seed: str,
+        tier: str,
+        feedback: str,
+        attempt: int = 0,
+    ) -> Unit:
+        return cls(
+            student=student,
+            lab=taken.lab,
+            files=taken.files,
+            refused=taken.refused,
+            missing=sorted(taken.missing),
+            digests=taken.digests,
+            notes=list(taken.notes),
+            key=key,
+            seed=seed,
+            tier=tier,
+            feedback=feedback,
+            attempt=attempt,
+        )
+
+    @property
+    def identity(self) -> tuple[str, str, int]:
+        """What no other unit of a run has."""
+        return self.student, self.lab, self.attempt
 
     @property
     def ended_tests(self) -> tuple[str, ...]:

@@ -23,7 +23,8 @@ from grader import readable
 from grader.classroom import feedback
 from grader.classroom.gradebook.records import UnitResult
 from grader.classroom.grading import jobs
-from grader.classroom.grading.grading_run import GradeSummary, GradingRun
+from grader.classroom.grading.coordinator import GradeSummary
+from grader.classroom.grading.grading_run import GradingRun
 from grader.lab.manifest import lab_ids, load_lab
 from grader.status import TaskStatus
 from grader.suite.diagnose import Replays

@@ -21,8 +21,9 @@ import pytest
 from grader.classroom import feedback, grade_command
 from grader.classroom.gradebook import records
 from grader.classroom.gradebook.records import UnitResult
-from grader.classroom.grading import executors, grading_run, jobs, unit_run
-from grader.classroom.grading.grading_run import GradeSummary, GradingRun
+from grader.classroom.grading import coordinator, executors, jobs, unit_run
+from grader.classroom.grading.coordinator import GradeSummary
+from grader.classroom.grading.grading_run import GradingRun
 from grader.classroom.intake.entries import MAX_FILE_BYTES
 from grader.classroom.intake.submissions import student_id
 from grader.errors import CallError, Infrastructure
@@ -997,7 +998,7 @@ def test_a_test_s_seed_is_that_of_the_unit(course: Class) -> None:
     tests = load_suite(load_lab(course.kit.root, LAB))
     seed = course.record("alice").seed.encode()
     assert len({seed_of(case, seed) for case in tests.cases}) == len(tests.cases)
-    assert grading_run.ISOLATION_TIERS == ("sandbox", "process", "local")
+    assert coordinator.ISOLATION_TIERS == ("sandbox", "process", "local")
 
 
 # -- what a submission prints ---------------------------------------------------------------------

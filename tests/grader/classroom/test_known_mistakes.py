@@ -19,7 +19,8 @@ from grader.author import wrong_answers
 from grader.classroom.gradebook import records
 from grader.classroom.gradebook.records import UnitResult
 from grader.classroom.grading import executors, jobs, unit_run
-from grader.classroom.grading.grading_run import GradeSummary, GradingRun
+from grader.classroom.grading.coordinator import GradeSummary
+from grader.classroom.grading.grading_run import GradingRun
 from grader.classroom.grading.guarded_backend import Wall
 from grader.classroom.grading.unit import Unit
 from grader.lab import capabilities

@@ -18,7 +18,8 @@ import pytest
 
 from grader.classroom.gradebook.records import UnitResult
 from grader.classroom.grading import jobs, unit_run
-from grader.classroom.grading.grading_run import GradeSummary, GradingRun
+from grader.classroom.grading.coordinator import GradeSummary
+from grader.classroom.grading.grading_run import GradingRun
 from grader.lab import capabilities
 from grader.lab.manifest import lab_ids, load_lab
 from grader.status import TaskStatus

@@ -14,7 +14,8 @@ import pytest
 
 from grader.classroom.gradebook import records
 from grader.classroom.gradebook.records import UnitResult
-from grader.classroom.grading.grading_run import GradeSummary, GradingRun
+from grader.classroom.grading.coordinator import GradeSummary
+from grader.classroom.grading.grading_run import GradingRun
 from grader.lab import capabilities
 from grader.lab.manifest import load_lab
 

@@ -1,0 +1,53 @@
+"""What students get to read of a course: their page of each lab, with what became of its points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from grader.classroom import feedback
+from grader.classroom.course.open_course import OpenCourse
+from grader.classroom.gradebook import adjustments, marks
+from grader.classroom.gradebook.marks import Mark
+from grader.classroom.gradebook.results import StoredRecords
+from grader.lab.manifest import load_lab
+from grader.status import points_text
+
+
+def write_pages(opened: OpenCourse, root: Path, labs: Iterable[str], student: str = "") -> None:
+    """`feedback/<student>/<lab>.md` in the course's folder, of the attempt that counts; for
+    everyone, or for one student."""
+    wanted = set(labs)
+    with opened.database.reading() as connection:
+        present = marks.present(connection, opened.course, student or None)
+        found = {key: mark for key, mark in present.items() if key[1] in wanted}
+        stored = StoredRecords(connection, list(marks.numbers(found)))
+        reasons = {
+            key: [
+                f"{row.points:+g} points{f' for {row.task}' if row.task else ''}: {row.why}"
+                for row in adjustments.of_lab(connection, *key)
+            ]
+            for key, mark in found.items()
+            if mark.adjusted
+        }
+    kit = {id: load_lab(root, id) for id in wanted}
+    for key, mark in found.items():
+        if mark.result is None:
+            continue
+        record = stored[mark.result]
+        said = [*lateness(mark), *reasons.get(key, [])]
+        if said:
+            said.append(f"That makes {points_text(mark.points)} points.")
+        feedback.write_page(opened.course.folder, record, feedback.page(record, kit[key[1]], said))
+
+
+def lateness(mark: Mark) -> list[str]:
+    """What lateness cost, in a sentence; nothing where it cost nothing."""
+    late = mark.late
+    if late is None or not late.late_days:
+        return []
+    days = f"{late.late_days} day{'s' if late.late_days > 1 else ''} late"
+    if late.is_too_late:
+        return [f"Handed in {days}, which is too late to count."]
+    free = f", {late.free_days} of them free" if late.free_days else ""
+    return [f"Handed in {days}{free}: {100 * late.factor:g} % of the points count."]

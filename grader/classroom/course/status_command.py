@@ -1,0 +1,131 @@
+"""`infralens status`: how far a course is, lab by lab, or one lab student by student."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from grader import readable
+from grader.classroom.course import hand_back
+from grader.classroom.course.open_course import OpenCourse, open_course
+from grader.classroom.gradebook import attempts, marks
+from grader.classroom.gradebook.attempts import StoredAttempt
+from grader.classroom.gradebook.marks import Mark
+from grader.lab.manifest import Lab, load_lab
+from grader.status import points_text
+
+NAMED = 10
+Marks = Mapping[tuple[str, str], Mark]
+
+
+def run(
+    root: Path,
+    folder: Path,
+    lab: str,
+    now: datetime,
+    show: Callable[[Table], None],
+    say: Callable[[str], None],
+) -> int:
+    """The command; its exit status."""
+    with open_course(folder, root) as opened:
+        course = opened.course
+        labs = [opened.lab(lab)] if lab else list(course.labs)
+        with opened.database.reading() as connection:
+            rows = attempts.of_lab(connection, labs)
+            present = marks.present(connection, course)
+        kit = {id: load_lab(root, id) for id in labs}
+        if lab:
+            show(_of_students(opened, kit[lab], rows, present))
+        else:
+            show(_of_labs(opened, kit, rows, present, now))
+        _say_what_is_left(opened, rows, say)
+    return 0
+
+
+def _of_labs(
+    opened: OpenCourse,
+    kit: Mapping[str, Lab],
+    rows: Sequence[StoredAttempt],
+    present: Marks,
+    now: datetime,
+) -> Table:
+    """A row a lab."""
+    table = Table(show_lines=False)
+    for title in ("lab", "due", "handed in", "attempts", "to grade", "median", "late"):
+        table.add_column(title, justify="left" if title in ("lab", "due") else "right")
+    everyone = len(opened.students)
+    for id, lab in opened.course.labs.items():
+        mine = [row for row in rows if row.lab == id and row.student in opened.ids]
+        found = [mark for (who, of), mark in present.items() if of == id and who in opened.ids]
+        whole = sum(task.points for task in kit[id].tasks)
+        middle = statistics.median(mark.points for mark in found) if found else None
+        due = f"{lab.due:%a %d %b %H:%M}"
+        table.add_row(
+            id,
+            due if lab.due >= now else f"{due}, past",
+            f"{len({row.student for row in mine})} of {everyone}",
+            str(len(mine)),
+            str(sum(row.present is None for row in mine)),
+            "" if middle is None else f"{points_text(middle)}/{whole:g}",
+            str(sum(mark.late is not None and mark.late.late_days > 0 for mark in found)),
+        )
+    return table
+
+
+def _of_students(
+    opened: OpenCourse, lab: Lab, rows: Sequence[StoredAttempt], present: Marks
+) -> Table:
+    """A row a student of the roster."""
+    table = Table(show_lines=False)
+    for title in ("student", "name", "attempts", "counts", "handed in", "points", "note"):
+        table.add_column(title, overflow="fold")
+    mine: dict[str, list[StoredAttempt]] = {}
+    for row in rows:
+        mine.setdefault(row.student, []).append(row)
+    whole = sum(task.points for task in lab.tasks)
+    for student in opened.students:
+        tries = mine.get(student.id, [])
+        mark = present.get((student.id, lab.id))
+        numbers = {row.number: place for place, row in enumerate(tries, start=1)}
+        counts = next((row for row in tries if mark and row.number == mark.attempt), None)
+        notes = hand_back.lateness(mark) if mark else []
+        if mark and mark.adjusted:
+            notes.append(f"{mark.adjusted:+g} by hand.")
+        if waiting := sum(row.present is None for row in tries):
+            notes.append(f"{waiting} to grade.")
+        at = counts.at.astimezone(opened.course.zone) if counts and counts.at else None
+        cells = [
+            student.id,
+            student.name,
+            str(len(tries) or ""),
+            f"no. {numbers[counts.number]}" if counts else "",
+            f"{at:%d %b %H:%M}" if at else ("unknown" if counts else ""),
+            f"{points_text(mark.points)}/{whole:g}" if mark else "",
+            " ".join(notes),
+        ]
+        table.add_row(*(Text(readable.line(cell)) for cell in cells))
+    return table
+
+
+def _say_what_is_left(
+    opened: OpenCourse, rows: Sequence[StoredAttempt], say: Callable[[str], None]
+) -> None:
+    if untimed := Counter(row.lab for row in rows if row.at is None):
+        count = sum(untimed.values())
+        say(
+            f"{count} attempt{'s' if count > 1 else ''} without a time ({', '.join(untimed)}): "
+            "each counts as handed in at the deadline."
+        )
+    strangers = sorted({row.student for row in rows} - set(opened.ids))
+    if strangers:
+        shown = ", ".join(readable.line(name, 60) for name in strangers[:NAMED])
+        more = f" and {len(strangers) - NAMED} more" if len(strangers) > NAMED else ""
+        say(f"In the gradebook, and not in the roster any more: {shown}{more}.")
+    if waiting := sum(row.present is None for row in rows):
+        say(f"Next: infralens grade --course {opened.course.folder} ({waiting} to grade)")

@@ -1,0 +1,223 @@
+"""What was handed in: every attempt once, its files by their digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from grader.classroom.gradebook import moments, tables
+from grader.classroom.intake.submissions import Submission, student_id
+
+ROWS = 500
+"""How many values one statement names: a tenth of what SQLite's older versions allow."""
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True)
+class NewAttempt:
+    """What is to be kept. student: an id of the roster. at: when it was handed in, with its zone;
+    None where nobody said. source: where it comes from, in words."""
+
+    student: str
+    submission: Submission
+    at: datetime | None
+    source: str
+
+
+@dataclass
+class AttemptCounts:
+    """What became of new attempts: how many are new, were known, or were known and have a time
+    now. numbers: of the attempts, in the order in which they were given."""
+
+    new: int = 0
+    known: int = 0
+    timed: int = 0
+    numbers: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class StoredAttempt:
+    """An attempt as it is stored. present: the number of the result that counts."""
+
+    number: int
+    student: str
+    lab: str
+    at: datetime | None
+    digest: str
+    source: str
+    taken_in: datetime
+    present: int | None
+
+
+def chunks(items: Sequence[_Item], size: int = ROWS) -> Iterator[Sequence[_Item]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def student_numbers(connection: Connection, ids: Iterable[str]) -> dict[str, int]:
+    """The rows of students by their ids; those that have none get one."""
+    wanted = sorted(set(ids))
+    found = _numbers(connection, wanted)
+    missing = [{"id": id} for id in wanted if id not in found]
+    if missing:
+        connection.execute(sa.insert(tables.student), missing)
+        found = _numbers(connection, wanted)
+    return found
+
+
+def _numbers(connection: Connection, ids: Sequence[str]) -> dict[str, int]:
+    table = tables.student
+    found: dict[str, int] = {}
+    for part in chunks(ids):
+        rows = connection.execute(sa.select(table.c.id, table.c.number).where(table.c.id.in_(part)))
+        found.update((row.id, row.number) for row in rows)
+    return found
+
+
+def add(connection: Connection, new: Sequence[NewAttempt], now: datetime) -> AttemptCounts:
+    """Keep attempts. The same files of the same student at the same moment are one attempt, however
+    often they are taken in; the same files without a moment are, too, and get the moment once it is
+    known."""
+    students = student_numbers(connection, (row.student for row in new))
+    _keep_contents(connection, new)
+    kept = AttemptCounts()
+    table = tables.attempt
+    for row in new:
+        number = students[row.student]
+        digest = row.submission.digest
+        at = None if row.at is None else moments.stored(row.at)
+        mine = sa.select(table.c.number, table.c.at).where(
+            table.c.student == number, table.c.digest == digest, table.c.lab == row.submission.lab
+        )
+        before = connection.execute(mine.order_by(table.c.number)).all()
+        same = [found for found in before if at is None or found.at == at]
+        untimed = [found for found in before if found.at is None]
+        if same:
+            kept.known += 1
+            kept.numbers.append(same[0].number)
+        elif untimed:
+            chosen = untimed[0].number
+            connection.execute(sa.update(table).where(table.c.number == chosen).values(at=at))
+            kept.timed += 1
+            kept.numbers.append(chosen)
+        else:
+            made = connection.scalars(
+                sa.insert(table)
+                .returning(table.c.number)
+                .values(
+                    student=number,
+                    lab=row.submission.lab,
+                    at=at,
+                    digest=digest,
+                    files=_stored(row.submission),
+                    source=row.source,
+                    taken_in=moments.stored(now),
+                )
+            )
+            kept.new += 1
+            kept.numbers.append(made.one())
+    return kept
+
+
+def _keep_contents(connection: Connection, new: Iterable[NewAttempt]) -> None:
+    found = {
+        hashlib.sha256(data).hexdigest(): data
+        for row in new
+        for data in row.submission.files.values()
+    }
+    table = tables.content
+    for part in chunks(sorted(found)):
+        there = set(connection.scalars(sa.select(table.c.digest).where(table.c.digest.in_(part))))
+        rows = [
+            {"digest": digest, "data": zlib.compress(found[digest])}
+            for digest in part
+            if digest not in there
+        ]
+        if rows:
+            connection.execute(sa.insert(table), rows)
+
+
+def _stored(submission: Submission) -> str:
+    """What is known of a submission beside its files' contents; ASCII, since names may be odd."""
+    return json.dumps(
+        {
+            "digests": submission.digests,
+            "refused": submission.refused,
+            "missing": sorted(submission.missing),
+            "notes": list(submission.notes),
+        }
+    )
+
+
+def of_lab(
+    connection: Connection, labs: Iterable[str], student: str | None = None, pending: bool = False
+) -> list[StoredAttempt]:
+    """Attempts at some labs, in the order in which they were taken in; of one student, or of all;
+    pending: those without a result that counts."""
+    table, people = tables.attempt, tables.student
+    rows = (
+        sa.select(
+            table.c.number, people.c.id, table.c.lab, table.c.at, table.c.digest, table.c.source,
+            table.c.taken_in, table.c.present,
+        )
+        .join(people, people.c.number == table.c.student)
+        .where(table.c.lab.in_(list(labs)))
+        .order_by(table.c.number)
+    )  # fmt: skip
+    if student is not None:
+        rows = rows.where(people.c.id == student)
+    if pending:
+        rows = rows.where(table.c.present.is_(None))
+    return [
+        StoredAttempt(
+            row.number, row.id, row.lab, None if row.at is None else moments.read(row.at),
+            row.digest, row.source, moments.read(row.taken_in), row.present,
+        )
+        for row in connection.execute(rows)
+    ]  # fmt: skip
+
+
+def submissions(connection: Connection, wanted: Sequence[StoredAttempt]) -> dict[int, Submission]:
+    """The files of attempts as they were handed in, by the attempt's number."""
+    table = tables.attempt
+    stored: dict[int, dict[str, Any]] = {}
+    for part in chunks([attempt.number for attempt in wanted]):
+        rows = sa.select(table.c.number, table.c.files).where(table.c.number.in_(part))
+        stored.update((row.number, json.loads(row.files)) for row in connection.execute(rows))
+    digests = {
+        digest
+        for row in stored.values()
+        for name, digest in row["digests"].items()
+        if name not in row["refused"]
+    }
+    data = _contents(connection, sorted(digests))
+    found: dict[int, Submission] = {}
+    for attempt in wanted:
+        row = stored[attempt.number]
+        files = {
+            name: data[digest]
+            for name, digest in row["digests"].items()
+            if name not in row["refused"]
+        }
+        found[attempt.number] = Submission(
+            student_id(attempt.student), attempt.lab, files, row["refused"],
+            frozenset(row["missing"]), tuple(row["notes"]),
+        )  # fmt: skip
+    return found
+
+
+def _contents(connection: Connection, digests: Sequence[str]) -> dict[str, bytes]:
+    table = tables.content
+    found: dict[str, bytes] = {}
+    for part in chunks(digests):
+        rows = sa.select(table.c.digest, table.c.data).where(table.c.digest.in_(part))
+        found.update((row.digest, zlib.decompress(row.data)) for row in connection.execute(rows))
+    return found

@@ -1,0 +1,1 @@
+"""One module a revision, each with the step from the one before it."""
