@@ -1,0 +1,359 @@
+"""A course on a small kit, from the first attempt to the last correction, on both databases: each
+command as it is called, what it prints, and what the next one makes of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from grader.classroom import grade_command
+from grader.classroom.course import (
+    adjust_command,
+    history_command,
+    regrade_command,
+    status_command,
+)
+from grader.classroom.course.open_course import open_course
+from grader.classroom.gradebook import attempts, marks, results
+from grader.classroom.gradebook.attempts import NewAttempt
+from grader.classroom.gradebook.results import StoredRecords
+from grader.classroom.intake.submissions import Submission
+from grader.errors import LabError
+from tests.grader.conftest import MiniKit
+
+LAB = "lab90"
+DUE = datetime(2027, 3, 12, 23, 59, tzinfo=UTC)
+NOW = datetime(2027, 3, 20, 12, tzinfo=UTC)
+COURSE = f"""
+name = "c"
+timezone = "UTC"
+database = "%s"
+[late]
+percent_a_day = 10
+[lab.{LAB}]
+due = 2027-03-12T23:59:00
+"""
+ROSTER = "id,name,email,github\nu1,Ann Lee,ann@x.org,ann-x\nu2,Bob Dijk,bob@x.org,bobby\n"
+RIGHT = """
+def running_mean(values):
+    means, total = [], 0.0
+    for count, value in enumerate(values, start=1):
+        total += value
+        means.append(total / count)
+    return means
+"""
+WRONG = RIGHT.replace("total / count", "total / max(count - 1, 1)")
+STRICTER = '''
+
+@task("running_mean")
+def test_a_tuple_has_means(student, rng):
+    """A tuple has means, too.   Oracle: by hand."""
+    expect.equal(student.running_mean((1.0, 3.0)), [1.0, 2.0], "any sequence will do")
+'''
+
+
+@dataclass
+class Room:
+    """A course of the mini kit's lab. said: what the last command printed."""
+
+    kit: MiniKit
+    folder: Path
+    said: list[str] = field(default_factory=list)
+
+    def hand_in(
+        self, student: str, text: str = RIGHT, late: timedelta = timedelta(hours=-1)
+    ) -> None:
+        one = Submission("", LAB, {"running_mean.py": text.encode()})
+        with open_course(self.folder, self.kit.root, create=True) as opened:
+            new = NewAttempt(student, one, DUE + late, "canvas: submissions.zip")
+            with opened.database.writing() as connection:
+                attempts.add(connection, [new], NOW)
+
+    def show(self, table: Table) -> None:
+        console = Console(width=160, color_system=None)
+        with console.capture() as captured:
+            console.print(table)
+        self.said.append(captured.get())
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.said)
+
+    def grade(self, **more: object) -> int:
+        return grade_command.run_course(
+            self.folder,
+            self.kit.root,
+            NOW,
+            tier="process",
+            **more,  # type: ignore[arg-type]
+        )
+
+    def status(self, lab: str = "") -> str:
+        self.said.clear()
+        assert status_command.run(
+            self.kit.root, self.folder, lab, NOW, self.show, self.said.append
+        ) == 0  # fmt: skip
+        return self.text
+
+    def history(self, student: str) -> list[str]:
+        self.said.clear()
+        assert history_command.run(
+            self.kit.root, self.folder, student, LAB, self.said.append
+        ) == 0  # fmt: skip
+        return self.said
+
+    def adjust(
+        self, student: str, points: str, why: str = "a talk", target: str = LAB,
+        after: timedelta = timedelta(hours=1),
+    ) -> str:  # fmt: skip
+        self.said.clear()
+        adjust_command.run(
+            self.kit.root, self.folder, student, target, points, why, NOW + after,
+            self.said.append,
+        )  # fmt: skip
+        return self.text
+
+    def regrade(
+        self, why: str = "a test was wrong", confirm: Callable[[str], bool] = lambda _: False,
+        **options: bool,
+    ) -> int:  # fmt: skip
+        self.said.clear()
+        return regrade_command.run(
+            self.kit.root, self.folder, LAB,
+            regrade_command.Options(why, tier="process", **options), NOW + timedelta(days=1),
+            show=self.show, say=self.said.append, confirm=confirm,
+        )  # fmt: skip
+
+    def marks(self) -> dict[str, float]:
+        with (
+            open_course(self.folder, self.kit.root) as opened,
+            opened.database.reading() as connection,
+        ):
+            found = marks.present(connection, opened.course)
+        return {student: mark.points for (student, _), mark in found.items()}
+
+    def page(self, student: str) -> str:
+        return (self.folder / "feedback" / student / f"{LAB}.md").read_text()
+
+    def stricter(self) -> None:
+        """One more test, which the right answer passes."""
+        (file,) = self.kit.suite.glob("test_*.py")
+        file.write_text(file.read_text() + STRICTER)
+
+
+@pytest.fixture
+def room(kit: MiniKit, tmp_path_factory: pytest.TempPathFactory, url: str) -> Room:
+    folder = tmp_path_factory.mktemp("course")
+    (folder / "course.toml").write_text(COURSE % url)
+    (folder / "roster.csv").write_text(ROSTER)
+    (folder / "course.key").write_text("a secret of this course alone\n")
+    return Room(kit, folder)
+
+
+def test_new_attempts_are_graded_once(room: Room, capsys: pytest.CaptureFixture[str]) -> None:
+    room.hand_in("u1")
+    room.hand_in("u2", WRONG)
+    assert "2 to grade" in room.status()
+    assert room.grade() == 0
+    assert "2 attempts: 2 graded now" in capsys.readouterr().out
+    assert room.marks() == {"u1": 2.0, "u2": 0.0}
+    assert room.grade() == 0
+    assert "Every attempt has a result" in capsys.readouterr().out
+    room.hand_in("u2", RIGHT)
+    assert room.grade() == 0
+    assert "1 attempts: 1 graded now" in capsys.readouterr().out
+    assert room.marks() == {"u1": 2.0, "u2": 2.0}
+
+
+def test_a_late_attempt_counts_less_and_says_so(room: Room) -> None:
+    room.hand_in("u1", late=timedelta(days=1, hours=1))
+    room.grade()
+    assert room.marks() == {"u1": 1.6}
+    assert "Handed in 2 days late: 80 % of the points count." in room.page("u1")
+    assert "That makes 1.6 points." in room.page("u1")
+    assert "Handed in 2 days late" in room.status(LAB)
+
+
+def test_the_status_of_a_course_and_of_a_lab(room: Room) -> None:
+    room.hand_in("u1", late=timedelta(days=1))
+    room.hand_in("u1", WRONG)
+    room.hand_in("u9", WRONG)
+    room.grade()
+    row = next(line for line in room.status().splitlines() if LAB in line)
+    assert re.findall(r"[^│\s][^│]*[^│\s]|\d", row) == [
+        LAB, "Fri 12 Mar 23:59, past", "1 of 2", "2", "0", "1.8/2", "1",
+    ]  # fmt: skip
+    assert "not in the roster any more: u9" in room.text
+    row = next(line for line in room.status(LAB).splitlines() if "Ann Lee" in line)
+    assert "no. 1" in row
+    assert "1.8/2" in row
+    assert "Bob Dijk" in room.text
+
+
+def test_the_story_of_a_mark(room: Room) -> None:
+    room.hand_in("u1", WRONG)
+    room.grade()
+    room.adjust("ann-x", "+0.5", "explained it at the board", f"{LAB}.running_mean")
+    lines = room.history("ann@x.org")
+    assert lines[0] == f"{LAB} of u1 (Ann Lee)"
+    assert re.sub(r"by \S+:", "by me:", "\n".join(lines[1:])) == (
+        "2027-03-20 12:00  attempt 1 taken in from canvas: submissions.zip: handed in "
+        "2027-03-12 22:59, in time\n"
+        "2027-03-20 12:00  attempt 1 graded by me: 0 of 2 points\n"
+        "2027-03-20 13:00  +0.5 for running_mean by me: explained it at the board\n"
+        "Now: 0.5 of 2 points."
+    )
+    assert "No mark yet." in room.history("u2")[-1]
+
+
+def test_an_adjustment_is_shown_and_handed_back(room: Room) -> None:
+    room.hand_in("u1")
+    room.grade()
+    assert f"{LAB} of u1 (Ann Lee): 2 became 1.5 points." in room.adjust("u1", "-0.5")
+    assert room.marks() == {"u1": 1.5}
+    assert "-0.5 points: a talk" in room.page("u1")
+    assert "That is more than the lab's 2." in room.adjust("u1", "+1")
+    assert "A mark is never below 0." in room.adjust("u2", "+1") + room.adjust("u2", "-2")
+    assert room.marks() == {"u1": 2.5, "u2": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("student", "target", "points", "why", "said"),
+    [
+        ("u1", LAB, "+1", " ", "--why is empty"),
+        ("u1", LAB, "+1", "x" * 501, "--why has 501 characters"),
+        ("u1", LAB, "+1", "a\x1b[2Jb", "--why has a character that cannot be seen"),
+        ("u1", LAB, "nan", "w", "'nan' is not a number of points"),
+        ("u1", LAB, "0", "w", "'0' is not a number of points"),
+        ("u1", LAB, "one", "w", "'one' is not a number of points"),
+        ("u1", LAB, "1e9", "w", "1e9 is more than the 2 points of lab90"),
+        ("u1", "lab01", "+1", "w", "there is not a [lab.lab01]; there are lab90"),
+        ("u1", f"{LAB}.merge", "+1", "w", "lab90 has no task 'merge'; it has running_mean"),
+        ("ann", LAB, "+1", "w", "no student is called 'ann'; nearest: u1"),
+        ("'; drop table event; --", LAB, "+1", "w", "no student is called"),
+    ],
+)
+def test_an_adjustment_that_cannot_be(
+    room: Room, student: str, target: str, points: str, why: str, said: str
+) -> None:
+    room.hand_in("u1")
+    with pytest.raises(LabError, match=re.escape(said)):
+        room.adjust(student, points, why, target)
+    assert room.marks() == {}
+
+
+def test_a_regrade_shows_first_and_writes_when_told(room: Room) -> None:
+    """A test that refused a right answer is corrected."""
+    (file,) = room.kit.suite.glob("test_*.py")
+    right = file.read_text()
+    refuses = STRICTER.replace("[1.0, 2.0]", "[1.0, 3.0]")
+    file.write_text(right + refuses)
+    room.hand_in("u1")
+    room.hand_in("u2", WRONG)
+    room.grade()
+    assert room.marks() == {"u1": 0.0, "u2": 0.0}
+    file.write_text(right + STRICTER)
+
+    assert room.regrade(dry_run=True) == 0
+    assert "1 of 2 marks change." in room.text
+    assert "running_mean/test_a_tuple_has_means: failed, now passed" in room.text
+    assert room.said[-1] == "Nothing was written."
+    assert room.marks() == {"u1": 0.0, "u2": 0.0}
+
+    assert room.regrade() == 0  # asked, and not confirmed
+    assert room.said[-1] == "Nothing was written."
+    assert room.marks() == {"u1": 0.0, "u2": 0.0}
+
+    assert room.regrade("the tuple was refused", confirm=lambda _: True) == 0
+    assert "2 attempts: 0 graded now, 2 known by these tests already." in room.text
+    assert room.marks() == {"u1": 2.0, "u2": 0.0}
+    assert "regraded by" in "\n".join(room.history("u1"))
+    assert "0 became 2 of 2 points: the tuple was refused" in "\n".join(room.history("u1"))
+    assert "2 of 2 points" in room.page("u1")
+
+    assert room.regrade(yes=True) == 0
+    assert room.said[-1] == "Every result counts already."
+
+
+def test_a_regrade_may_lower_nobody(room: Room) -> None:
+    stops = RIGHT.replace("return means", "return means if isinstance(values, list) else []")
+    room.hand_in("u1", stops)
+    room.grade()
+    assert room.marks() == {"u1": 2.0}
+    room.stricter()
+    assert room.regrade(yes=True, never_lower=True) == 0
+    assert room.marks() == {"u1": 2.0}
+    assert "0 of 1 marks change." in room.text
+    assert room.regrade(yes=True) == 0
+    assert room.marks() == {"u1": 0.0}
+
+
+def test_a_regrade_keeps_every_result(room: Room) -> None:
+    room.hand_in("u1", WRONG)
+    room.grade()
+    room.stricter()
+    room.regrade(yes=True)
+    with (
+        open_course(room.folder, room.kit.root) as opened,
+        opened.database.reading() as connection,
+    ):
+        kept = results.by_key(connection, [1])
+        stored = StoredRecords(connection, list(kept.values()))
+        assert sorted(len(record.tests) for record in stored.values()) == [
+            len(stored[min(stored)].tests), len(stored[min(stored)].tests) + 1,
+        ]  # fmt: skip
+
+
+def test_everyone_has_the_same_inputs_where_the_course_says_so(room: Room) -> None:
+    path = room.folder / "course.toml"
+    path.write_text('seed = "lab"\n' + path.read_text())
+    room.hand_in("u1")
+    room.hand_in("u2", WRONG)
+    room.grade()
+    with (
+        open_course(room.folder, room.kit.root) as opened,
+        opened.database.reading() as connection,
+    ):
+        seeds = {record.seed for record in StoredRecords(connection, [1, 2]).values()}
+    assert len(seeds) == 1
+    assert seeds != {"public"}
+
+
+def infralens(room: Room, *arguments: str, code: int = 0) -> str:
+    """The command itself, as it is typed in the kit's folder."""
+    done = subprocess.run(
+        [sys.executable, "-m", "grader.cli", *arguments, "--course", str(room.folder)],
+        cwd=room.kit.root,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "COLUMNS": "120"},
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == code, said
+    assert "Traceback" not in said
+    return said
+
+
+def test_by_typed_lines(room: Room) -> None:
+    room.hand_in("u1", WRONG)
+    infralens(room, "grade", "--tier", "process")
+    assert "2 became" not in infralens(room, "adjust", "u1", LAB, "+1", "--why", "a talk")
+    assert "1 became 0.5" in infralens(room, "adjust", "u1", LAB, "-0.5", "--why", "less")
+    assert "0.5/2" in infralens(room, "status", "--lab", LAB)
+    assert "Now: 0.5 of 2 points." in infralens(room, "history", "u1", LAB)
+    said = infralens(room, "regrade", "--lab", LAB, "--why", "w", "--dry-run", "--tier", "process")
+    assert "0 of 1 marks change." in said
+    assert "there is not a [lab.lab01]" in infralens(room, "status", "--lab", "lab01", code=2)
+    assert "--course goes without" in infralens(room, "grade", "somewhere", "--out", "else", code=2)
