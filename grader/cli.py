@@ -599,11 +599,14 @@ def export(
             help="csv, canvas or moodle (a table); gradescope, github, junit, prairielearn"
         ),
     ],
-    run: Annotated[Path, typer.Argument(help="the folder of `infralens grade --out`")],
     out: Annotated[Path, typer.Option("--out", help="a file; a folder for one file a result")],
+    run: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Argument(help="the folder of `infralens grade --out`; without it, the gradebook"),
+    ] = None,
     course: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option(help="the course's folder: its roster, weights and ids"),
+        typer.Option(help="the course's folder: its gradebook, roster, weights and ids"),
     ] = None,
     lab: Annotated[str, typer.Option(help="this lab alone")] = "",
     worksheet: Annotated[
@@ -612,17 +615,20 @@ def export(
     ] = None,
     handed_in: Annotated[
         Optional[list[Path]],  # noqa: UP045
-        typer.Option(help="handed-in.csv of an intake, for penalties; again for each lab"),
+        typer.Option(help="of a run: handed-in.csv of an intake, for penalties; again for each"),
+    ] = None,
+    changed_since: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="an earlier export: only labs whose marks differ from it"),
     ] = None,
 ) -> None:
-    """Write a run's marks as another system reads them."""
+    """Write the marks of a course, or of a run, as another system reads them."""
     from grader.classroom.export import export_command
 
-    status = export_command.run(
-        find_root(), kind, run, out, course_folder=course, worksheet=worksheet, lab=lab,
-        handed_in_files=handed_in or [], say=typer.echo,
-    )  # fmt: skip
-    raise typer.Exit(status)
+    request = export_command.ExportRequest(
+        kind, out, run, course, lab, worksheet, handed_in or [], changed_since
+    )
+    raise typer.Exit(export_command.run(find_root(), request, typer.echo))
 
 
 @app.command()

@@ -1,20 +1,20 @@
-"""`infralens export`: a run's marks, written as another system reads them."""
+"""`infralens export`: the marks of a run or of a course, written as another system reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grader import readable
 from grader.classroom.course import course_file, handed_in, roster, text_file
 from grader.classroom.course.course_file import Course
-from grader.classroom.export import mark_sheet, mark_tables, unit_formats
+from grader.classroom.export import changed_columns, mark_sheet, mark_tables, unit_formats
 from grader.classroom.export.mark_sheet import MarkSheet
 from grader.classroom.gradebook.folder_store import FolderGradebook
 from grader.durable import write_atomically
 from grader.errors import LabError
-from grader.lab.manifest import all_labs
+from grader.lab.manifest import Lab, all_labs
 
 TABLES: dict[str, Callable[[MarkSheet], str]] = {
     "csv": mark_tables.as_csv,
@@ -30,51 +30,104 @@ UNITS = {
 NAMED = 5
 
 
-def run(
-    root: Path,
-    kind: str,
-    run_folder: Path,
-    out: Path,
-    *,
-    course_folder: Path | None,
-    worksheet: Path | None,
-    lab: str,
-    handed_in_files: Sequence[Path],
-    say: Callable[[str], None],
-) -> int:
+@dataclass(frozen=True)
+class ExportRequest:
+    """What is to be written. run_folder: of `infralens grade --out`; None takes the course's
+    gradebook. lab: this one alone. worksheet: Moodle's, to be filled in. handed_in: tables of
+    `infralens intake --out`, for a run's penalties. changed_since: an earlier export of the same
+    kind; only labs with a mark that differs from it are written."""
+
+    kind: str
+    out: Path
+    run_folder: Path | None = None
+    course_folder: Path | None = None
+    lab: str = ""
+    worksheet: Path | None = None
+    handed_in: Sequence[Path] = ()
+    changed_since: Path | None = None
+
+
+def run(root: Path, request: ExportRequest, say: Callable[[str], None]) -> int:
     """The command; its exit status: 1 where somebody could not be matched."""
+    _check(request)
+    labs = [each for each in all_labs(root) if not request.lab or each.id == request.lab]
+    if not labs:
+        raise LabError(f"{request.lab!r} is not a lab of this kit.")
+    if request.run_folder is None:
+        faults: list[str] = []
+        sheet = _of_gradebook(root, request, labs)
+    else:
+        sheet, faults = _of_run(root, request, request.run_folder, labs, say)
+    left: list[str] = []
+    if request.kind in UNITS:
+        count = _write_units(sheet, request.kind, request.out)
+        as_graded = "" if request.run_folder else ", as graded: without lateness and adjustments"
+        say(f"{count} results are in {request.out}{as_graded}.")
+    else:
+        if request.changed_since is not None:
+            sheet = changed_columns.since(request.changed_since, sheet, TABLES[request.kind])
+            if not sheet.labs:
+                say(f"Nothing differs from {request.changed_since}: nothing was written.")
+                return 0
+        text, left = _table(sheet, request.kind, request.worksheet)
+        _write(request.out, text)
+        say(f"{len(sheet.students)} students x {len(sheet.labs)} labs are in {request.out}.")
+    for fault in faults:
+        say(fault)
+    where = "run" if request.run_folder is not None else "gradebook"
+    _say_who(say, f"in the {where}, and not in the roster", sheet.strangers)
+    _say_who(say, "in the worksheet, and not in the roster", left)
+    return 1 if left or sheet.strangers or faults else 0
+
+
+def _check(request: ExportRequest) -> None:
+    kind = request.kind
     if kind not in (*TABLES, *UNITS):
         raise LabError(f"{kind!r} is not a format; there are {', '.join((*TABLES, *UNITS))}.")
-    if worksheet is not None and (kind != "moodle" or not lab):
+    if request.worksheet is not None and (kind != "moodle" or not request.lab):
         raise LabError("--worksheet goes with moodle and --lab: a worksheet is of one assignment.")
-    if handed_in_files and course_folder is None:
+    if request.changed_since is not None and (kind in UNITS or request.worksheet is not None):
+        raise LabError(f"--changed-since goes with {', '.join(TABLES)}, and not with --worksheet.")
+    if request.run_folder is None and request.course_folder is None:
+        raise LabError("Name a run's folder, or the course whose gradebook is exported: --course.")
+    if request.handed_in and request.run_folder is None:
+        raise LabError("--handed-in goes with a run's folder: the gradebook knows the times.")
+    if request.handed_in and request.course_folder is None:
         raise LabError("--handed-in goes with --course: deadlines and the late policy stand there.")
+
+
+def _of_gradebook(root: Path, request: ExportRequest, labs: Sequence[Lab]) -> MarkSheet:
+    from grader.classroom.course.open_course import open_course
+    from grader.classroom.export import gradebook_sheet
+
+    assert request.course_folder is not None
+    with open_course(request.course_folder, root) as opened:
+        if request.lab:
+            opened.lab(request.lab)
+        # of the tables Moodle's alone has more than points
+        with_records = request.kind in UNITS or request.kind == "moodle"
+        return gradebook_sheet.build(opened, labs, with_records)
+
+
+def _of_run(
+    root: Path,
+    request: ExportRequest,
+    run_folder: Path,
+    labs: Sequence[Lab],
+    say: Callable[[str], None],
+) -> tuple[MarkSheet, list[str]]:
+    """The sheet of a run's folder, and sentences on results that cannot be read."""
     if not (run_folder / "results").is_dir():
         raise LabError(f"{run_folder} holds no results: `infralens grade ... --out` makes them.")
     store = FolderGradebook(run_folder)
     results = list(store.all())
-    course = course_file.load(course_folder, root) if course_folder else None
+    course = course_file.load(request.course_folder, root) if request.course_folder else None
     students = roster.read(course.roster) if course else None
-    labs = [each for each in all_labs(root) if not lab or each.id == lab]
-    if not labs:
-        raise LabError(f"{lab!r} is not a lab of this kit.")
     kept = [row for row in results if row.lab in {each.id for each in labs}]
     sheet = mark_sheet.build(kept, labs, students, course)
-    if course and handed_in_files:
-        sheet = _with_penalties(sheet, course, handed_in_files, say)
-    left: list[str] = []
-    if kind in UNITS:
-        count = _write_units(sheet, kind, out)
-        say(f"{count} results are in {out}.")
-    else:
-        text, left = _table(sheet, kind, worksheet)
-        _write(out, text)
-        say(f"{len(sheet.students)} students x {len(sheet.labs)} labs are in {out}.")
-    for fault in store.faults:
-        say(fault)
-    _say_who(say, "in the run, and not in the roster", sheet.strangers)
-    _say_who(say, "in the worksheet, and not in the roster", left)
-    return 1 if left or sheet.strangers or store.faults else 0
+    if course and request.handed_in:
+        sheet = _with_penalties(sheet, course, request.handed_in, say)
+    return sheet, store.faults
 
 
 def _with_penalties(
@@ -96,7 +149,7 @@ def _table(sheet: MarkSheet, kind: str, worksheet: Path | None) -> tuple[str, li
         return TABLES[kind](sheet), []
     text = text_file.read(worksheet, mark_tables.MOST_WORKSHEET)
     if not sheet.labs:
-        raise LabError("The run has no result of that lab.")
+        raise LabError("Nobody has a result of that lab.")
     try:
         return mark_tables.in_worksheet(text, sheet, sheet.labs[0])
     except LabError as error:

@@ -29,6 +29,7 @@ class LabColumn:
 class MarkSheet:
     """results: by the student's id in the roster, and the lab. strangers: of the run's students,
     those that are in no row of the roster. penalties: what lateness leaves, where a time is known.
+    adjusted: points that were given or taken by hand.
     """
 
     students: tuple[RosterRow, ...]
@@ -36,13 +37,27 @@ class MarkSheet:
     results: Mapping[tuple[str, str], UnitResult]
     strangers: tuple[str, ...] = ()
     penalties: Mapping[tuple[str, str], Penalised] = field(default_factory=dict)
+    adjusted: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     def points(self, student: str, lab: str) -> float | None:
-        """Points after lateness; None where nothing was graded."""
-        if (late := self.penalties.get((student, lab))) is not None:
-            return round(late.points, 4)
-        result = self.results.get((student, lab))
-        return result.score if result is not None else None
+        """Points after lateness and adjustments, 0 at least; None where nothing was graded and
+        nothing adjusted."""
+        key = student, lab
+        adjusted = self.adjusted.get(key)
+        if (late := self.penalties.get(key)) is not None:
+            earned: float | None = late.points
+        elif (result := self.results.get(key)) is not None:
+            earned = result.score
+        else:
+            earned = None
+        if earned is None and adjusted is None:
+            return None
+        return max(0.0, round((earned or 0.0) + (adjusted or 0.0), 4))
+
+    def by_hand(self, student: str, lab: str) -> str:
+        """What was adjusted, in words; "" if nothing."""
+        points = self.adjusted.get((student, lab))
+        return f"{points:+g} points by hand" if points else ""
 
     def late(self, student: str, lab: str) -> str:
         """What lateness cost, in words; "" if nothing."""
@@ -93,7 +108,13 @@ def build(
                 f"{row.student!r}: remove one of the two from the run."
             )
     graded = {row.lab for row in rows}
-    columns = [
+    shown = [lab for lab in labs if lab.id in graded or (course and lab.id in course.labs)]
+    return MarkSheet(tuple(students), columns(shown, course), found, tuple(strangers))
+
+
+def columns(labs: Iterable[Lab], course: Course | None) -> tuple[LabColumn, ...]:
+    """The labs with what a course says of them."""
+    return tuple(
         LabColumn(
             lab.id,
             lab.title,
@@ -102,6 +123,4 @@ def build(
             course.labs[lab.id].canvas if course and lab.id in course.labs else None,
         )
         for lab in labs
-        if lab.id in graded or (course is not None and lab.id in course.labs)
-    ]
-    return MarkSheet(tuple(students), tuple(columns), found, tuple(strangers))
+    )

@@ -162,13 +162,13 @@ def _number(value: float) -> str:
 
 
 def _feedback(sheet: MarkSheet, student: str, lab: LabColumn) -> str:
-    """What lateness cost, points by task and the first reasons, as text that Moodle's editor takes
-    for HTML."""
+    """What lateness cost and a person adjusted, points by task and the first reasons, as text that
+    Moodle's editor takes for HTML."""
+    said = (sheet.late(student, lab.id), sheet.by_hand(student, lab.id))
+    lines = [line for line in said if line]
     result = sheet.results.get((student, lab.id))
     if result is None:
-        return ""
-    late = sheet.late(student, lab.id)
-    lines = [late] if late else []
+        return readable.html("\n".join(lines))
     lines += [
         f"{row.id}: {points_text(row.points)} of {row.max_points:g}, {row.status.words}"
         for row in result.tasks

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -88,43 +88,95 @@ def add(connection: Connection, new: Sequence[NewAttempt], now: datetime) -> Att
     known."""
     students = student_numbers(connection, (row.student for row in new))
     _keep_contents(connection, new)
-    kept = AttemptCounts()
-    table = tables.attempt
-    for row in new:
-        number = students[row.student]
-        digest = row.submission.digest
-        at = None if row.at is None else moments.stored(row.at)
-        mine = sa.select(table.c.number, table.c.at).where(
-            table.c.student == number, table.c.digest == digest, table.c.lab == row.submission.lab
-        )
-        before = connection.execute(mine.order_by(table.c.number)).all()
-        same = [found for found in before if at is None or found.at == at]
-        untimed = [found for found in before if found.at is None]
-        if same:
-            kept.known += 1
-            kept.numbers.append(same[0].number)
-        elif untimed:
-            chosen = untimed[0].number
-            connection.execute(sa.update(table).where(table.c.number == chosen).values(at=at))
-            kept.timed += 1
-            kept.numbers.append(chosen)
+    keys = [_Key(students[row.student], row.submission.lab, row.submission.digest) for row in new]
+    moments_ = [None if row.at is None else moments.stored(row.at) for row in new]
+    known = _known(connection, keys)
+    counts = AttemptCounts()
+    fresh: dict[tuple[_Key, int | None], NewAttempt] = {}
+    timed: dict[int, int] = {}
+    for row, key, at in zip(new, keys, moments_, strict=True):
+        before = known.setdefault(key, {})
+        if at in before or (at is None and before):
+            counts.known += 1
+        elif None in before and at is not None:
+            before[at] = before.pop(None)
+            counts.timed += 1
+            if (key, None) in fresh:
+                fresh[key, at] = fresh.pop((key, None))
+            else:
+                timed[before[at]] = at
         else:
-            made = connection.scalars(
-                sa.insert(table)
-                .returning(table.c.number)
-                .values(
-                    student=number,
-                    lab=row.submission.lab,
-                    at=at,
-                    digest=digest,
-                    files=_stored(row.submission),
-                    source=row.source,
-                    taken_in=moments.stored(now),
-                )
-            )
-            kept.new += 1
-            kept.numbers.append(made.one())
-    return kept
+            before[at] = 0
+            fresh[key, at] = row
+            counts.new += 1
+    _set_moments(connection, timed)
+    _insert(connection, fresh, known, now)
+    for key, at in zip(keys, moments_, strict=True):
+        before = known[key]
+        counts.numbers.append(before[at] if at in before else min(before.values()))
+    return counts
+
+
+class _Key(NamedTuple):
+    """The same files of the same student for the same lab."""
+
+    student: int
+    lab: str
+    digest: str
+
+
+def _known(connection: Connection, keys: Sequence[_Key]) -> dict[_Key, dict[int | None, int]]:
+    """The numbers of the attempts with these keys, by moment."""
+    table = tables.attempt
+    wanted = set(keys)
+    found: dict[_Key, dict[int | None, int]] = {}
+    for part in chunks(sorted({key.digest for key in keys})):
+        rows = sa.select(
+            table.c.student, table.c.lab, table.c.digest, table.c.at, table.c.number
+        ).where(table.c.digest.in_(part))
+        for row in connection.execute(rows.order_by(table.c.number.desc())):
+            key = _Key(row.student, row.lab, row.digest)
+            if key in wanted:
+                found.setdefault(key, {})[row.at] = row.number
+    return found
+
+
+def _set_moments(connection: Connection, timed: Mapping[int, int]) -> None:
+    table = tables.attempt
+    if timed:
+        connection.execute(
+            sa.update(table)
+            .where(table.c.number == sa.bindparam("of"))
+            .values(at=sa.bindparam("moment")),
+            [{"of": number, "moment": at} for number, at in timed.items()],
+        )
+
+
+def _insert(
+    connection: Connection,
+    fresh: Mapping[tuple[_Key, int | None], NewAttempt],
+    known: dict[_Key, dict[int | None, int]],
+    now: datetime,
+) -> None:
+    """Keep new attempts, and put their numbers into `known`."""
+    rows = [
+        {
+            "student": key.student,
+            "lab": key.lab,
+            "at": at,
+            "digest": key.digest,
+            "files": _stored(row.submission),
+            "source": row.source,
+            "taken_in": moments.stored(now),
+        }
+        for (key, at), row in fresh.items()
+    ]
+    if rows:
+        made = sa.insert(tables.attempt).returning(
+            tables.attempt.c.number, sort_by_parameter_order=True
+        )
+        for (key, at), number in zip(fresh, connection.scalars(made, rows), strict=True):
+            known[key][at] = number
 
 
 def _keep_contents(connection: Connection, new: Iterable[NewAttempt]) -> None:

@@ -63,7 +63,7 @@ attempt = Table(
     # no foreign key: the two tables would refer to each other, which SQLite cannot add later
     Column("present", Integer),  # result.number
     Index("ix_attempt_lab_student", "lab", "student"),
-    Index("ix_attempt_student_digest", "student", "digest"),
+    Index("ix_attempt_digest", "digest"),
 )
 
 layout = Table(

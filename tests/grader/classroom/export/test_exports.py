@@ -321,10 +321,10 @@ def course(tmp_path: Path) -> Path:
     return folder
 
 
-def exported(run_folder: Path, kind: str, out: Path, **more: Any) -> tuple[int, str]:
+def exported(run_folder: Path | None, kind: str, out: Path, **more: Any) -> tuple[int, str]:
     said: list[str] = []
-    options = {"course_folder": None, "worksheet": None, "lab": "", "handed_in_files": [], **more}
-    code = export_command.run(ROOT, kind, run_folder, out, say=said.append, **options)
+    request = export_command.ExportRequest(kind, out, run_folder, **more)
+    code = export_command.run(ROOT, request, said.append)
     return code, "\n".join(said)
 
 
@@ -379,7 +379,7 @@ def test_a_worksheet_by_the_command(run_folder: Path, course: Path, tmp_path: Pa
         ("csv", {"worksheet": Path("x")}, "--worksheet goes with moodle and --lab"),
         ("moodle", {"worksheet": Path("x")}, "--worksheet goes with moodle and --lab"),
         ("moodle", {"worksheet": Path("/none.csv"), "lab": "lab09"}, "none.csv cannot be read"),
-        ("csv", {"handed_in_files": [Path("x")]}, "--handed-in goes with --course"),
+        ("csv", {"handed_in": [Path("x")]}, "--handed-in goes with --course"),
     ],
 )
 def test_a_wrong_call(
@@ -407,7 +407,7 @@ def test_lateness_reaches_the_marks(run_folder: Path, course: Path, tmp_path: Pa
     FolderGradebook(run_folder).put(result("u2"))
     (tmp_path / "handed-in.csv").write_text(HANDED)
     out = tmp_path / "marks.csv"
-    more = {"course_folder": course, "handed_in_files": [tmp_path / "handed-in.csv"]}
+    more = {"course_folder": course, "handed_in": [tmp_path / "handed-in.csv"]}
     _, said = exported(run_folder, "csv", out, **more)
     header, ann, bob = table(out.read_text())
     rows = dict(zip(header, ann, strict=True)), dict(zip(header, bob, strict=True))
@@ -433,7 +433,7 @@ def test_the_free_days_are_one_budget(run_folder: Path, course: Path, tmp_path: 
         tables.append(tmp_path / f"{lab}.csv")
         tables[-1].write_text(f"id,lab,handed in\nu1,{lab},2027-03-{day}T12:00:00+00:00\n")
     out = tmp_path / "marks.csv"
-    exported(run_folder, "csv", out, course_folder=course, handed_in_files=tables)
+    exported(run_folder, "csv", out, course_folder=course, handed_in=tables)
     header, ann, _ = table(out.read_text())
     row = dict(zip(header, ann, strict=True))
     assert row["lab09 late"] == "2 days late, 2 of them free: 100 % of the points"
@@ -456,7 +456,7 @@ def test_a_faulty_table_of_times(
     with pytest.raises(LabError, match=sentence):
         exported(
             run_folder, "csv", tmp_path / "out.csv", course_folder=course,
-            handed_in_files=[tmp_path / "handed-in.csv"],
+            handed_in=[tmp_path / "handed-in.csv"],
         )  # fmt: skip
 
 

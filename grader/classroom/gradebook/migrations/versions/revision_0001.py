@@ -50,7 +50,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["student"], ["student.number"], name="fk_attempt_student"),
     )
     op.create_index("ix_attempt_lab_student", "attempt", ["lab", "student"])
-    op.create_index("ix_attempt_student_digest", "attempt", ["student", "digest"])
+    op.create_index("ix_attempt_digest", "attempt", ["digest"])
     op.create_table(
         "result",
         sa.Column("number", sa.Integer, nullable=False),
