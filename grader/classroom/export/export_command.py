@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -157,6 +158,7 @@ def _table(sheet: MarkSheet, kind: str, worksheet: Path | None) -> tuple[str, li
 
 
 def _write_units(sheet: MarkSheet, kind: str, out: Path) -> int:
+    """A file a result. None is synchronized for itself: the same call writes them again."""
     made, ending = UNITS[kind]
     count = 0
     for (student, lab), result in sheet.results.items():
@@ -164,15 +166,24 @@ def _write_units(sheet: MarkSheet, kind: str, out: Path) -> int:
             raise LabError(
                 f"{student!r} cannot be the name of a folder: mend the id in the roster."
             )
-        _write(out / student / f"{lab}.{ending}", made(result))
+        path = out / student / f"{lab}.{ending}"
+        with _writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(made(result), encoding="utf-8")
         count += 1
     return count
 
 
 def _write(path: Path, text: str) -> None:
-    try:
+    with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise LabError(f"{path} cannot be written: {error.strerror}.") from None
 

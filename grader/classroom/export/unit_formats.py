@@ -6,11 +6,14 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
-from xml.etree import ElementTree
+from xml.sax.saxutils import escape, quoteattr
+
+import msgspec
 
 from grader.classroom.gradebook import records
-from grader.classroom.gradebook.records import TaskRow, UnitResult
+from grader.classroom.gradebook.records import TestRow, UnitResult
 from grader.status import TaskStatus, TestStatus, points_text
 
 MOST_OUTPUT = 8_000  # characters of a task's reasons
@@ -20,6 +23,7 @@ MOST_PRAIRIELEARN = 2**20  # bytes of the whole
 
 def gradescope(result: UnitResult) -> str:
     """`results.json`. Its points are those of the lab: the assignment must have as many."""
+    outputs = _outputs(result)
     data = {
         "score": result.score,
         "execution_time": round(sum(row.seconds for row in result.tests), 3),
@@ -35,30 +39,31 @@ def gradescope(result: UnitResult) -> str:
                 "score": row.points,
                 "max_score": row.max_points,
                 "status": "passed" if row.status is TaskStatus.DONE else "failed",
-                "output": _output(result, row),
+                "output": outputs[row.id],
                 "visibility": "visible",
             }
             for number, row in enumerate(result.tasks, start=1)
         ],
         "extra_data": {"lab": result.lab, "key": result.key},
     }
-    return json.dumps(data, indent=1)
+    return _json(data)
 
 
 def github(result: UnitResult) -> str:
     """What a grader's step puts into `result` for GitHub Classroom's reporter: base64 of JSON. The
     reporter adds up the tests' scores, and a run without a test is not a number to it."""
+    outputs, seconds = _outputs(result), _seconds(result)
     tests = [
         {
             "name": row.id,
             "status": "pass" if row.status is TaskStatus.DONE else "fail",
             "message": row.status.words,
-            "output": _output(result, row)[:MOST_GITHUB],
+            "output": outputs[row.id][:MOST_GITHUB],
             "test_code": "",
             "task_id": number,
             "filename": "",
             "line_no": 0,
-            "duration": round(sum(t.seconds for t in result.tests if t.task == row.id), 3),
+            "duration": round(seconds.get(row.id, 0.0), 3),
             "score": row.points,
         }
         for number, row in enumerate(result.tasks, start=1)
@@ -75,13 +80,14 @@ def github(result: UnitResult) -> str:
 
 def prairielearn(result: UnitResult) -> str:
     """`results.json` of an external grader: the score is a part of 1, the whole at most 1 MiB."""
+    outputs = _outputs(result)
     tests = [
         {
             "name": row.id,
             "description": row.status.words,
             "points": row.points,
             "max_points": row.max_points,
-            "output": _output(result, row),
+            "output": outputs[row.id],
         }
         for row in result.tasks
     ]
@@ -91,52 +97,69 @@ def prairielearn(result: UnitResult) -> str:
         "message": _head(result),
         "tests": tests,
     }
-    text = json.dumps(data, indent=1)
+    text = _json(data)
     for test in sorted(tests, key=lambda test: -len(str(test["output"]))):
         if len(text.encode()) <= MOST_PRAIRIELEARN:
             break
         test["output"] = "(left out: the result would be too large)"
-        text = json.dumps(data, indent=1)
+        text = _json(data)
     return text
 
 
 def junit(result: UnitResult) -> str:
     """JUnit's XML: a suite a lab, a case a test of ours, points as properties."""
-    root = ElementTree.Element("testsuites")
-    counts = {
-        "tests": len(result.tests),
-        "failures": sum(row.status in _FAILURES for row in result.tests),
-        "errors": sum(row.status is TestStatus.ERROR for row in result.tests),
-        "skipped": sum(row.status in _SKIPPED for row in result.tests),
+    head = {
+        "name": result.lab,
+        "time": f"{sum(row.seconds for row in result.tests):.3f}",
+        "tests": str(len(result.tests)),
+        "failures": str(sum(row.status in _FAILURES for row in result.tests)),
+        "errors": str(sum(row.status is TestStatus.ERROR for row in result.tests)),
+        "skipped": str(sum(row.status in _SKIPPED for row in result.tests)),
     }
-    seconds = f"{sum(row.seconds for row in result.tests):.3f}"
-    suite = ElementTree.SubElement(
-        root,
-        "testsuite",
-        {"name": result.lab, "time": seconds, **{key: str(n) for key, n in counts.items()}},
+    lines = [
+        "<?xml version='1.0' encoding='utf-8'?>",
+        f"<testsuites>{_tag('testsuite', head)}",
+        "<properties>",
+        *(
+            f"{_tag('property', {'name': name, 'value': value})}</property>"
+            for name, value in _properties(result)
+        ),
+        "</properties>",
+        *map(_case, result.tests),
+        "</testsuite></testsuites>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _case(row: TestRow) -> str:
+    return (
+        f'<testcase {_named(row.id, row.task)} time="{row.seconds:.3f}">'
+        f"{_what_came(row)}</testcase>"
     )
-    properties = ElementTree.SubElement(suite, "properties")
-    for name, value in _properties(result):
-        ElementTree.SubElement(properties, "property", {"name": name, "value": value})
-    for row in result.tests:
-        case = ElementTree.SubElement(
-            suite,
-            "testcase",
-            {
-                "classname": f"{result.lab}.{row.task}",
-                "name": row.id.rpartition("/")[2],
-                "time": f"{row.seconds:.3f}",
-            },
-        )
-        if row.status is TestStatus.ERROR or row.status in _FAILURES:
-            tag = "error" if row.status is TestStatus.ERROR else "failure"
-            first = row.message.split("\n", 1)[0]
-            found = ElementTree.SubElement(case, tag, {"message": first[:MOST_GITHUB]})
-            found.text = row.message[:MOST_OUTPUT]
-        elif row.status in _SKIPPED:
-            ElementTree.SubElement(case, "skipped", {"message": row.status.words})
-    ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+@lru_cache(maxsize=8192)  # everybody's results have the same tests
+def _named(id: str, task: str) -> str:
+    lab, _, name = id.rpartition("/")
+    owner = f"{lab.partition('/')[0]}.{task}"
+    return f"classname={quoteattr(owner)} name={quoteattr(name)}"
+
+
+def _what_came(row: TestRow) -> str:
+    """What stands in a case that did not pass."""
+    if row.status is TestStatus.PASSED:
+        return ""
+    if row.status in _SKIPPED:
+        return f"{_tag('skipped', {'message': row.status.words})}</skipped>"
+    tag = "error" if row.status is TestStatus.ERROR else "failure"
+    message = row.message.split("\n", 1)[0][:MOST_GITHUB]
+    return f"{_tag(tag, {'message': message})}{escape(row.message[:MOST_OUTPUT])}</{tag}>"
+
+
+def _tag(name: str, attributes: dict[str, str]) -> str:
+    """A tag that opens. (Text that XML cannot hold does not reach a record: `records.plain`.)"""
+    cells = "".join(f" {key}={quoteattr(value)}" for key, value in attributes.items())
+    return f"<{name}{cells}>"
 
 
 _FAILURES = (TestStatus.FAILED, TestStatus.TIMEOUT)
@@ -158,10 +181,26 @@ def _head(result: UnitResult) -> str:
     return text
 
 
-def _output(result: UnitResult, row: TaskRow) -> str:
-    """A task's reasons, one below the other."""
-    found = [message for task, message in records.reasons(result) if task == row.id]
-    if row.status is TaskStatus.NOT_VERIFIED:
-        found.insert(0, "This task could not be verified on the grading machine.")
-    text = "\n\n".join(found) or row.status.words
-    return text if len(text) <= MOST_OUTPUT else f"{text[: MOST_OUTPUT - 3]}..."
+def _outputs(result: UnitResult) -> dict[str, str]:
+    """The reasons of each task, one below the other; what became of it where there are none."""
+    reasons = records.reasons_by_task(result)
+    found = {}
+    for row in result.tasks:
+        mine = reasons.get(row.id, [])
+        if row.status is TaskStatus.NOT_VERIFIED:
+            mine = ["This task could not be verified on the grading machine.", *mine]
+        text = "\n\n".join(mine) or row.status.words
+        found[row.id] = text if len(text) <= MOST_OUTPUT else f"{text[: MOST_OUTPUT - 3]}..."
+    return found
+
+
+def _seconds(result: UnitResult) -> dict[str, float]:
+    """What the tests of each task took."""
+    found: dict[str, float] = {}
+    for row in result.tests:
+        found[row.task] = found.get(row.task, 0.0) + row.seconds
+    return found
+
+
+def _json(data: dict[str, Any]) -> str:
+    return msgspec.json.format(json.dumps(data), indent=1)

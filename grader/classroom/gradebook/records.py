@@ -80,13 +80,26 @@ def decode(data: bytes) -> UnitResult:
 
 def reasons(record: UnitResult) -> list[tuple[str, str]]:
     """(task, message) for every reason why a task is below its full points, each once."""
-    found: dict[tuple[str, str], None] = {}
-    for row in record.tasks:
-        if row.points < row.max_points:
-            for test in record.tests:
-                if test.task == row.id and is_shown(test, row) and not test.status.is_pass:
-                    found[row.id, test.message] = None
-    return list(found)
+    return [
+        (task, message)
+        for task, messages in reasons_by_task(record).items()
+        for message in messages
+    ]
+
+
+def reasons_by_task(record: UnitResult) -> dict[str, list[str]]:
+    """For each task below its full points the reasons why, each once."""
+    failed: dict[str, list[TestRow]] = {}
+    for test in record.tests:
+        if test.status is not TestStatus.PASSED:
+            failed.setdefault(test.task, []).append(test)
+    return {
+        row.id: list(
+            dict.fromkeys(test.message for test in failed.get(row.id, ()) if is_shown(test, row))
+        )
+        for row in record.tasks
+        if row.points < row.max_points
+    }
 
 
 def is_shown(test: TestRow, task: TaskRow) -> bool:
