@@ -2,14 +2,16 @@
 
     python benchmarks/kills.py [--tier process] [--lab lab90] [--submissions 40] [--kills 50]
                                [--jobs 2] [--seed 1] [--only kills,workers,...] [--write]
+                               [--store folder|sqlite|postgresql]
 
 An undisturbed run comes first. Every disturbed one is then started again until it is done, and must
 end with the same files byte for byte, `seconds` apart: results, pages for students and `run.json`.
 Units that were finished before a kill must not be touched again, no process of a killed run may be
 there two seconds later, and nothing may be left in the folder of temporary files. `--lab lab90` is
 a mini lab with right, wrong, slow, loud, crashing and endless submissions; `--lab lab01` takes the
-kit's own lab. `--write` puts the figures into `benchmarks/results/kills.md`. Exit status 1: a fault
-was found. Linux; full and read-only disks are made with root's rights.
+kit's own lab. `--store` takes a course's gradebook for a run's folder; with PostgreSQL the server
+is killed and started again, too. `--write` puts the figures into `benchmarks/results/kills.md`.
+Exit status 1: a fault was found. Linux; full and read-only disks are made with root's rights.
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
+
+import postgres_server
+from kill_stores import DatabaseStore, FolderStore, Stamp, without_seconds
 
 from grader.author.new_lab import new_lab
 from grader.classroom.gradebook import records
@@ -95,6 +100,7 @@ class Course:
     lab: str
     tier: str
     jobs: int
+    store: FolderStore | DatabaseStore = field(default_factory=FolderStore)
     expected: dict[str, bytes] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -113,7 +119,7 @@ class Course:
     def start(self, run: Path, **environment: str) -> subprocess.Popen[bytes]:
         """`infralens grade`, its output in a file: a pipe could be held open by what it leaves."""
         self.temporary.mkdir(exist_ok=True)
-        arguments = ["grade", str(self.submissions), "--out", str(run), "--labs", self.lab]
+        arguments = ["grade", *self.store.arguments(run, self.submissions, self.lab)]
         arguments += ["--jobs", str(self.jobs), "--tier", self.tier]
         with (self.folder / "said.txt").open("wb") as said:
             return subprocess.Popen(
@@ -134,7 +140,7 @@ class Course:
 
     def fresh_run(self, name: str) -> Path:
         run = self.folder / name
-        shutil.rmtree(run, ignore_errors=True)
+        self.store.fresh(run, self.kit, self.submissions, self.lab)
         return run
 
 
@@ -230,7 +236,7 @@ def survivors() -> tuple[float, list[str]]:
     """Wait until nothing is left of a killed run: the seconds that it took, and what had to be
     ended by hand after `GONE_SECONDS`."""
     started = time.monotonic()
-    while left := below(os.getpid()):
+    while left := [p for p in below(os.getpid()) if "postgres" not in p.command]:
         _reap()
         if time.monotonic() - started > GONE_SECONDS:
             for process in left:
@@ -268,70 +274,54 @@ def of_role(role: str, coordinator: int) -> list[Process]:
 # -- what must hold -------------------------------------------------------------------------------
 
 
-def files_of(run: Path) -> dict[str, bytes]:
-    """Every file of a run but its lock, without its seconds."""
-    return {
-        str(path.relative_to(run)): re.sub(rb'"seconds": [\d.e-]+', b"", path.read_bytes())
-        for path in sorted(run.rglob("*"))
-        if path.is_file() and path.name != ".lock"
-    }
-
-
-def finished(run: Path) -> dict[Path, tuple[int, int]]:
-    """The results that are there, each with what changes when it is written again."""
-    found = {}
-    for path in run.glob("results/*/*"):
-        if not path.name.startswith("."):
-            about = path.stat()
-            found[path] = (about.st_ino, about.st_mtime_ns)
-    return found
-
-
 def half_done(course: Course, run: Path) -> list[str]:
     """Faults in what an ended run has left: results must be whole, expected and right."""
-    found = []
-    for path in finished(run):
-        name = str(path.relative_to(run))
+    found = course.store.faults(run)
+    for name in course.store.stamps(run):
         try:
-            records.decode(path.read_bytes())
+            data = course.store.data(run, name)
+            records.decode(data)
         except records.InvalidResult as error:
             found.append(f"{name} is damaged: {error}")
             continue
         if name not in course.expected:
             found.append(f"{name} is not a result of this run")
-        elif files_of_one(path) != course.expected[name]:
-            found.append(f"{name} is not the undisturbed run's: {_first_difference(course, path)}")
+        elif _compared(data) != _compared(course.expected[name]):
+            found.append(f"{name} is not the undisturbed run's: {_first_difference(course, data)}")
     return found
 
 
-def _first_difference(course: Course, path: Path) -> str:
-    name = path.relative_to(path.parents[2])
-    now = records.decode(path.read_bytes())
-    then = records.decode((course.folder / "undisturbed" / name).read_bytes())
+def _compared(data: bytes) -> object:
+    """A result without its seconds and whatever is only a matter of form."""
+    return json.loads(without_seconds(data))
+
+
+def _first_difference(course: Course, data: bytes) -> str:
+    now = records.decode(data)
+    name = f"results/{now.student}/{now.lab}.json"
+    then = records.decode(course.store.data(course.folder / "undisturbed", name))
     for mine, other in zip(now.tests, then.tests, strict=False):
         if (mine.status, mine.message) != (other.status, other.message):
             return f"{mine.id} {other.status} -> {mine.status}: {mine.message[:200]!r}"
     return f"notes {then.notes} -> {now.notes}"
 
 
-def files_of_one(path: Path) -> bytes:
-    return re.sub(rb'"seconds": [\d.e-]+', b"", path.read_bytes())
-
-
 def different(course: Course, run: Path) -> list[str]:
     """Names of files that are not what an undisturbed run leaves."""
-    found, expected = files_of(run), course.expected
+    found, expected = course.store.files(run), course.expected
     return sorted(
         name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)
     )
 
 
-def complete(course: Course, run: Path, stamps: dict[Path, tuple[int, int]]) -> list[str]:
+def complete(course: Course, run: Path, stamps: dict[str, Stamp]) -> list[str]:
     """Faults of a run that is done: the files, units graded twice, things left behind."""
     found = [f"{name} differs from the undisturbed run's" for name in different(course, run)]
-    now = finished(run)
-    found += [f"{path.name} of {path.parent.name} was graded twice"
-              for path, stamp in stamps.items() if now.get(path) != stamp]  # fmt: skip
+    now = course.store.stamps(run)
+    found += [
+        f"{name} was graded twice" for name, stamp in stamps.items() if now.get(name) != stamp
+    ]
+    found += course.store.faults(run)
     left = sorted(path.name for path in course.temporary.iterdir())
     found += [f"{name} is left in the folder of temporary files" for name in left]
     _, alive = survivors()
@@ -377,7 +367,7 @@ def kill_coordinator(course: Course, kills: int, rng: random.Random) -> list[Kil
 def _kill_once(course: Course, run: Path, rng: random.Random) -> Kill | None:
     """None if the run had ended before its moment came."""
     share = rng.random()
-    stamps = finished(run)
+    stamps = course.store.stamps(run)
     running = course.start(run)
     try:
         running.wait(share * course.seconds)
@@ -388,29 +378,40 @@ def _kill_once(course: Course, run: Path, rng: random.Random) -> Kill | None:
         survivors()
         return None
     gone, alive = survivors()
-    now = finished(run)
+    now = course.store.stamps(run)
     partial = sum(path.name.startswith(".") for path in run.rglob("*.partial"))
     kill = Kill(share, len(now), gone, partial, faults=half_done(course, run))
     kill.faults += [f"alive after {GONE_SECONDS:g} s: {command}" for command in alive]
-    kill.faults += [f"{p} was graded twice" for p, stamp in stamps.items() if now[p] != stamp]
+    kill.faults += [f"{p} was graded twice" for p, stamp in stamps.items() if now.get(p) != stamp]
     return kill
 
 
 def _recover(course: Course, run: Path, kill: Kill) -> None:
-    stamps = finished(run)
+    stamps = course.store.stamps(run)
     started = time.perf_counter()
     running = course.start(run)
     while running.poll() is None:
-        if not kill.first_seconds and len(finished(run)) > len(stamps):
+        if not kill.first_seconds and len(course.store.stamps(run)) > len(stamps):
             kill.first_seconds = time.perf_counter() - started
         time.sleep(0.02)
     kill.recovery_seconds = time.perf_counter() - started
     if running.returncode != 0:
         kill.faults.append(f"the next start ended with {running.returncode}: {course.said}")
-    known = re.search(r"(\d+) known already", course.said)
-    if known is None or int(known[1]) != len(stamps):
-        kill.faults.append(f"{len(stamps)} were finished, but {known and known[1]} were known")
+    if (known := _known(course)) != len(stamps):
+        kill.faults.append(f"{len(stamps)} were finished, but {known} were known")
     kill.faults += complete(course, run, stamps)
+
+
+def _known(course: Course) -> int | None:
+    """How many units the last start did not grade again, by its own word."""
+    if course.store.name == "folder":
+        known = re.search(r"(\d+) known already", course.said)
+        return int(known[1]) if known else None
+    count = sum(1 for _ in course.submissions.iterdir())
+    if "Every attempt has a result" in course.said:
+        return count
+    planned = re.search(r"(\d+) attempts?: ", course.said)
+    return count - int(planned[1]) if planned else None
 
 
 # -- other disturbances ---------------------------------------------------------------------------
@@ -433,7 +434,7 @@ def to_the_end(course: Course, run: Path, row: Row) -> None:
     """Start until a run ends with 0, without a disturbance; then everything must be as it should
     be. A unit without a result must not have a mark."""
     row.faults += half_done(course, run)
-    stamps = finished(run)
+    stamps = course.store.stamps(run)
     for _ in range(MAX_STARTS):
         row.starts += 1
         code, _ = course.finish(run)
@@ -443,7 +444,15 @@ def to_the_end(course: Course, run: Path, row: Row) -> None:
     row.faults.append(f"not done after {MAX_STARTS} more starts: {course.said[-500:]}")
 
 
-def _note_listed(run: Path, row: Row) -> None:
+def _note_listed(course: Course, run: Path, row: Row) -> None:
+    if isinstance(course.store, DatabaseStore):
+        listed = re.findall(r"^No result for (\S+) of (.+?): ", course.said, re.MULTILINE)
+        row.listed += len(listed)
+        there = course.store.stamps(run)
+        for lab, student in listed:
+            if f"results/{student}/{lab}.json" in there:
+                row.faults.append(f"{student} is listed and has a mark")
+        return
     with contextlib.suppress(OSError, ValueError):
         for unit in json.loads((run / "run.json").read_text(encoding="utf-8"))["failed"]:
             row.listed += 1
@@ -467,7 +476,7 @@ def kill_others(
                     row.times += 1
         if running.returncode not in (0, 3):
             row.faults.append(f"the run ended with {running.returncode}: {course.said[-500:]}")
-        _note_listed(run, row)
+        _note_listed(course, run, row)
         to_the_end(course, run, row)
     if not row.times:
         row.note = "there was none to kill"
@@ -504,7 +513,7 @@ def stop_workers(course: Course, rng: random.Random) -> Row:
     if running.returncode != 0:
         row.faults.append(f"the run ended with {running.returncode}: {course.said[-500:]}")
     changed = [name for name in different(course, run) if name.startswith("results/")]
-    timed_out = [name for name in changed if b'"timeout"' in (run / name).read_bytes()]
+    timed_out = [name for name in changed if b'"timeout"' in course.store.data(run, name)]
     row.faults += [f"{name} differs without a timeout" for name in changed if name not in timed_out]
     if len(changed) > len(stopped):
         row.faults.append(f"{len(stopped)} were stopped, and {len(changed)} results differ")
@@ -535,7 +544,7 @@ def kill_at_a_start(course: Course, rng: random.Random) -> Row:
         running.wait()
         row.times += 1
         row.faults += [f"alive after {GONE_SECONDS:g} s: {left}" for left in survivors()[1]]
-        row.faults += [f"{path} is a result" for path in finished(run)]
+        row.faults += [f"{name} is a result" for name in course.store.stamps(run)]
     return row
 
 
@@ -557,7 +566,7 @@ def fill_disk_of_the_run(course: Course, rng: random.Random) -> Row:
                 left = [path.name for path in course.temporary.iterdir()]
                 row.faults += [f"{name} is left in the folder of temporary files" for name in left]
                 _fill(disk)
-            before.append(f"{len(finished(run))}")
+            before.append(f"{len(course.store.stamps(run))}")
             (disk / "filler").unlink()
             _mount("remount,size=64m", disk)
             to_the_end(course, run, row)
@@ -577,14 +586,14 @@ def fill_disk_of_temporary_files(course: Course, rng: random.Random) -> Row:
     with small_disk(course.folder / "disk", "24m") as disk:
         run = course.fresh_run("tempfull")
         running = course.start(run, TMPDIR=str(disk))
-        while not finished(run) and _sleep(running, 0.05):
+        while not course.store.stamps(run) and _sleep(running, 0.05):
             pass
         _fill(disk)
-        row.note = f"{len(finished(run))} results before it was full"
+        row.note = f"{len(course.store.stamps(run))} results before it was full"
         running.wait()
         if running.returncode not in (0, 3):
             row.faults.append(f"a full disk gave {running.returncode}: {course.said[-500:]}")
-        _note_listed(run, row)
+        _note_listed(course, run, row)
         left = [path.name for path in disk.iterdir() if path.name != "filler"]
         row.faults += [f"{name} is left in the folder of temporary files" for name in left]
     to_the_end(course, run, row)
@@ -596,13 +605,13 @@ def make_run_read_only(course: Course, rng: random.Random) -> Row:
     row = Row("read-only run folder", times=2, starts=2)
     run = course.fresh_run("readonly")
     running = course.start(run)
-    while not finished(run) and _sleep(running, 0.02):
+    while not course.store.stamps(run) and _sleep(running, 0.02):
         pass
     with immutable(run / "results"):
         running.wait()
         if running.returncode != 3 or "not permitted" not in course.said:
             row.faults.append(f"it ended with {running.returncode}: {course.said[-500:]}")
-        row.note = f"{len(finished(run))} results before"
+        row.note = f"{len(course.store.stamps(run))} results before"
         code, _ = course.finish(run)
         if code != 2 or "cannot be written to" not in course.said:
             row.faults.append(f"a start there ended with {code}: {course.said[-500:]}")
@@ -616,7 +625,7 @@ def remove_submissions(course: Course, rng: random.Random) -> Row:
     run, aside = course.fresh_run("removed"), course.folder / "aside"
     shutil.copytree(course.submissions, aside)
     running = course.start(run)
-    while not finished(run) and _sleep(running, 0.05):
+    while not course.store.stamps(run) and _sleep(running, 0.05):
         pass
     for path in course.submissions.iterdir():
         shutil.rmtree(path)
@@ -636,7 +645,7 @@ def two_coordinators(course: Course, rng: random.Random) -> Row:
     row = Row("two coordinators in one folder", times=1, starts=2)
     run = course.fresh_run("shared")
     first = course.start(run)
-    while not finished(run) and _sleep(first, 0.02):
+    while not course.store.stamps(run) and _sleep(first, 0.02):
         pass
     first.send_signal(signal.SIGSTOP)  # so that it does not end meanwhile
     code, _ = course.finish(run)
@@ -647,6 +656,31 @@ def two_coordinators(course: Course, rng: random.Random) -> Row:
         row.faults.append(f"the first ended with {first.returncode}")
     row.faults += complete(course, run, {})
     to_the_end(course, run, row)
+    return row
+
+
+def kill_the_server(course: Course, rng: random.Random) -> Row:
+    """The database's server is killed in the middle of a run and started again: the run ends with
+    a sentence, and the next one goes on."""
+    row = Row("SIGKILL of the database's server")
+    assert isinstance(course.store, DatabaseStore)
+    server = course.store.server
+    assert server is not None
+    for _ in range(10):
+        run = course.fresh_run("served")
+        running = course.start(run)
+        row.starts += 1
+        _sleep(running, rng.uniform(0.1, 0.9) * course.seconds)
+        server.kill()
+        row.times += 1
+        running.wait()
+        if running.returncode not in (0, 2, 3) or "Traceback" in course.said:
+            row.faults.append(f"it ended with {running.returncode}: {course.said[-500:]}")
+        if running.returncode and "start it" not in course.said:
+            row.faults.append(f"it did not say what to do: {course.said[-500:]}")
+        row.faults += [f"alive after {GONE_SECONDS:g} s: {left}" for left in survivors()[1]]
+        server.start()
+        to_the_end(course, run, row)
     return row
 
 
@@ -692,17 +726,20 @@ OTHERS: dict[str, Disturb] = {
     "read-only": make_run_read_only,
     "remove": remove_submissions,
     "two": two_coordinators,
+    "server": kill_the_server,
 }
+OF_FOLDERS = ("disk", "temporary", "read-only", "remove", "stop", "starting")
+"""What is about a run's folder, or about the grading of units, which no store has a part in."""
 NEEDS_ROOT = ("disk", "temporary", "read-only")
 
 
 def measure(course: Course, only: list[str], kills: int, seed: int) -> tuple[list[Kill], list[Row]]:
     rng = random.Random(seed)
-    undisturbed = course.folder / "undisturbed"
+    undisturbed = course.fresh_run("undisturbed")
     code, course.seconds = course.finish(undisturbed)
     if code != 0:
         raise SystemExit(f"The undisturbed run ended with {code}:\n{course.said}")
-    course.expected = files_of(undisturbed)
+    course.expected = course.store.files(undisturbed)
     print(f"{course.lab}, tier {course.tier}: undisturbed {course.seconds:.1f} s", flush=True)
     again = course.fresh_run("again")
     course.finish(again)
@@ -712,6 +749,10 @@ def measure(course: Course, only: list[str], kills: int, seed: int) -> tuple[lis
     rows = []
     for name, disturb in OTHERS.items():
         if name not in only or (name in NEEDS_ROOT and os.geteuid() != 0):
+            continue
+        if name in OF_FOLDERS and course.store.name != "folder":
+            continue
+        if name == "server" and course.store.name != "postgresql":
             continue
         rows.append(disturb(course, rng))
         print(f"{rows[-1].name}: {rows[-1].times}, {len(rows[-1].faults)} faults", flush=True)
@@ -729,6 +770,8 @@ def sections(course: Course, kills: list[Kill], rows: list[Row], call: str) -> l
         "",
     ]
     name = f"{course.lab}, tier {course.tier}"
+    if course.store.name != "folder":
+        name += f", gradebook on {course.store.name}"
     made = []
     if kills:
         made.append([f"## {name}: kills of the coordinator", *head, *_kills_table(kills, count)])
@@ -801,6 +844,19 @@ INTRO = (
 )
 
 
+@contextlib.contextmanager
+def store_of(kind: str) -> Iterator[FolderStore | DatabaseStore]:
+    if kind == "folder":
+        yield FolderStore()
+    elif kind == "sqlite":
+        yield DatabaseStore()
+    elif why := postgres_server.missing():
+        raise SystemExit(why)
+    else:
+        with postgres_server.PostgresServer() as server:
+            yield DatabaseStore(server)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tier", default="process")
@@ -810,16 +866,21 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default=",".join(["kills", *OTHERS]))
+    parser.add_argument("--store", choices=["folder", "sqlite", "postgresql"], default="folder")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     only = options.only.split(",")
     if unknown := set(only) - {"kills", *OTHERS}:
         parser.error(f"--only names {sorted(unknown)}; there are: kills, {', '.join(OTHERS)}")
     adopt_orphans()
-    with tempfile.TemporaryDirectory(prefix="kills-") as name:
+    with (
+        store_of(options.store) as store,
+        tempfile.TemporaryDirectory(prefix="kills-") as name,
+    ):
         course = make_course(
             Path(name), options.lab, options.submissions, options.tier, options.jobs
         )
+        course.store = store
         kills, rows = measure(course, only, options.kills, options.seed)
     call = " ".join(["python", "benchmarks/kills.py", *sys.argv[1:]])
     made = sections(course, kills, rows, call)

@@ -79,6 +79,7 @@ def run_course(
     """Grade what a course's gradebook holds without a result. Exit status as of `run`."""
     from grader.classroom.course import hand_back
     from grader.classroom.course.open_course import open_course
+    from grader.classroom.gradebook.database import GradebookFault
     from grader.classroom.grading.course_run import CourseRun
 
     ids = None if labs is None else [name.strip() for name in labs.split(",") if name.strip()]
@@ -99,6 +100,9 @@ def run_course(
                 )
                 summary = grading.grade()
             hand_back.write_pages(opened, root, [lab.id for lab in summary.labs])
+    except GradebookFault as error:
+        print(f"infralens grade: {error} The same command goes on from there.", file=sys.stderr)
+        return 3
     except (CallError, LabError) as error:
         print(f"infralens grade: {error}", file=sys.stderr)
         return 2
