@@ -99,7 +99,9 @@ def run_course(
                     watch=bar.show,
                 )
                 summary = grading.grade()
-            hand_back.write_pages(opened, root, [lab.id for lab in summary.labs])
+            # of everything, also where nothing was left to grade: a run that was killed may have
+            # stored its last results and written no page of them
+            hand_back.write_pages(opened, root, grading.wanted)
     except GradebookFault as error:
         print(f"infralens grade: {error} The same command goes on from there.", file=sys.stderr)
         return 3

@@ -56,7 +56,7 @@ class CourseRun:
         """Raises `CallError` for what cannot begin."""
         coordinator.check_call(self.jobs, self.tier, self.feedback, self.course_key)
         kit = (self.root or find_root()).resolve()
-        wanted = self._labs()
+        wanted = self.wanted
         unseen = [kit, self.course.folder, self.course.key_file, Path.home()]
         with coordinator.run_folder(self.course.folder, ("feedback",)) as work:
             with self.database.reading() as connection:
@@ -78,7 +78,9 @@ class CourseRun:
                 summary.results = book.results
         return summary
 
-    def _labs(self) -> list[str]:
+    @property
+    def wanted(self) -> list[str]:
+        """The labs of this call. Raises `CallError` for one that the course has not."""
         if self.labs is None:
             return list(self.course.labs)
         if not self.labs:

@@ -175,6 +175,15 @@ def test_new_attempts_are_graded_once(room: Room, capsys: pytest.CaptureFixture[
     assert room.marks() == {"u1": 2.0, "u2": 2.0}
 
 
+def test_pages_that_a_killed_run_did_not_write_are_written(room: Room) -> None:
+    room.hand_in("u1")
+    room.grade()
+    before = room.page("u1")
+    (room.folder / "feedback" / "u1" / f"{LAB}.md").unlink()
+    room.grade()
+    assert room.page("u1") == before
+
+
 def test_a_late_attempt_counts_less_and_says_so(room: Room) -> None:
     room.hand_in("u1", late=timedelta(days=1, hours=1))
     room.grade()
@@ -357,3 +366,34 @@ def test_by_typed_lines(room: Room) -> None:
     assert "0 of 1 marks change." in said
     assert "there is not a [lab.lab01]" in infralens(room, "status", "--lab", "lab01", code=2)
     assert "--course goes without" in infralens(room, "grade", "somewhere", "--out", "else", code=2)
+
+
+WITHOUT = """
+import sys
+sys.modules[{missing!r}] = None
+from grader.cli import main
+sys.argv = ["infralens", *{arguments!r}]
+try:
+    main()
+finally:
+    assert not any(name.startswith("sqlalchemy.") for name in sys.modules), "it was imported"
+"""
+
+
+@pytest.mark.parametrize("missing", ["sqlalchemy"])
+def test_without_the_extra_a_command_says_what_to_install(
+    kit: MiniKit, tmp_path: Path, missing: str
+) -> None:
+    """And what needs no gradebook does not ask for it."""
+    for arguments, code in (
+        (["status", "--course", str(tmp_path)], 2),
+        (["grade", str(tmp_path), "--out", str(tmp_path / "out")], 2),
+        (["export", "csv", str(tmp_path), "--out", "x.csv"], 2),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", WITHOUT.format(missing=missing, arguments=arguments)],
+            cwd=kit.root, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        needs = "pip install 'infralens-labs[classroom]'" in done.stderr
+        assert needs == ("--course" in arguments), (arguments, done.stderr)
