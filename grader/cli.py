@@ -592,7 +592,7 @@ def intake(
     at: Annotated[
         str,
         typer.Option(
-            help="when it was handed in, where the download has no time: on the course's clock"
+            help="on the course's clock: when it was handed in, for a download without times"
         ),
     ] = "",
 ) -> None:

@@ -198,8 +198,13 @@ def test_two_attempts_of_one_the_later_is_taken(download: Path, course: Path) ->
         write(download / f"submission_{number}" / FILES[0], f"n = {number}\n")
     _, said, made, rows = taken_in(download, course)
     assert made == {"u1/lab09/trace_analysis.py": "n = 9\n"}
-    assert "u1 stands twice (submission_11, submission_9): submission_9 is taken." in said
-    assert len(rows) == 1
+    assert "u1 stands twice: submission_9 is taken; submission_11 in earlier/1." in said
+    assert [(row["label"], row["taken"], row["folder"]) for row in rows] == [
+        ("submission_11", "no", "earlier/1"),
+        ("submission_9", "yes", "submissions"),
+    ]
+    earlier = course.parent / "out" / "earlier" / "1" / "u1" / "lab09" / FILES[0]
+    assert earlier.read_text() == "n = 11\n"
 
 
 def test_one_without_a_file_is_said_and_graded_as_nothing(download: Path, course: Path) -> None:
@@ -271,7 +276,7 @@ def test_a_broken_list(download: Path, course: Path, text: str, sentence: str) -
 
 def test_what_is_no_download(download: Path, course: Path) -> None:
     write(download / "alice" / "lab09" / FILES[0])
-    with pytest.raises(LabError, match="submissions in our own layout need no intake"):
+    with pytest.raises(LabError, match="Submissions in our own layout need no intake"):
         taken_in(download, course)
     with pytest.raises(LabError, match="cannot be listed"):
         taken_in(download / "none", course)
