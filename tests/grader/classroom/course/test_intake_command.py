@@ -278,7 +278,7 @@ def test_what_is_no_download(download: Path, course: Path) -> None:
     write(download / "alice" / "lab09" / FILES[0])
     with pytest.raises(LabError, match="Submissions in our own layout need no intake"):
         taken_in(download, course)
-    with pytest.raises(LabError, match="cannot be listed"):
+    with pytest.raises(LabError, match="none is not there: name the download"):
         taken_in(download / "none", course)
 
 
