@@ -10,8 +10,8 @@ CHUNK = 2**16
 
 
 class ArchiveFile:
-    """The bytes of an open file, by slices; as long as the file was at the start. The descriptor's
-    own position stays where it is, and no other descriptor is needed."""
+    """The bytes of an open file, by slices; as long as the file was at the start. No
+    other descriptor is needed."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -33,7 +33,9 @@ ArchiveData = bytes | ArchiveFile
 
 
 def as_file(data: ArchiveData) -> BinaryIO:
-    """What `zipfile` and `tarfile` read it from."""
+    """What `zipfile` and `tarfile` read it from, at its start."""
     if isinstance(data, bytes):
         return io.BytesIO(data)
-    return open(data.descriptor, "rb", closefd=False)
+    file = open(data.descriptor, "rb", closefd=False)  # noqa: SIM115  # lives as long as its reader
+    file.seek(0)
+    return file
