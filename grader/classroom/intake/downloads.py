@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import MAXYEAR, UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -163,12 +163,9 @@ def _gradescope(folder: Path) -> Iterator[Part]:
 
 
 def _moment(value: Any) -> datetime | None:
-    if not isinstance(value, datetime):
+    if not isinstance(value, datetime) or not 1 < value.year < MAXYEAR:
         return None
-    try:
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-    except OverflowError:  # at either end of the calendar
-        return None
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 # -- Canvas and Moodle ----------------------------------------------------------------------------

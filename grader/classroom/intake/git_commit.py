@@ -18,7 +18,7 @@ import zlib
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import MAXYEAR, UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,10 +78,10 @@ def _committed(data: bytes) -> datetime | None:
         if not line:
             break
         if match := _COMMITTER.fullmatch(line):
-            try:
-                return datetime.fromtimestamp(int(match[1]), UTC)
-            except (ValueError, OverflowError, OSError):
-                return None
+            with contextlib.suppress(ValueError, OverflowError, OSError):
+                found = datetime.fromtimestamp(int(match[1]), UTC)
+                return found if 1 < found.year < MAXYEAR else None
+            break
     return None
 
 

@@ -424,14 +424,13 @@ def test_a_time_to_come_is_said_and_kept(download: Path, course: Path) -> None:
     assert row["handed in"] == "2031-01-01T01:00:00+01:00"
 
 
-@pytest.mark.parametrize("at", ["0001-01-01 00:00:00 +14:00", "9999-12-31 23:59:59 -14:00"])
+@pytest.mark.parametrize(
+    "at", ["0001-01-01 00:00:00 +14:00", "9999-12-31 23:59:59 -14:00", "9999-12-31 23:59:59 Z"]
+)
 def test_a_time_at_the_end_of_the_calendar(download: Path, course: Path, at: str) -> None:
     hand_in(download, (1, at))
-    try:
-        _, _, _, (row,) = taken_in(download, course)
-        assert row["handed in"] == ""
-    except LabError as error:
-        assert "is not YAML as Gradescope writes it" in str(error)
+    _, _, _, (row,) = taken_in(download, course)
+    assert row["handed in"] == ""
 
 
 def test_a_clone_s_time_says_whose_clock_it_is(
