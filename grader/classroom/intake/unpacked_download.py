@@ -83,7 +83,11 @@ def opened(download: Path) -> Iterator[UnpackedDownload]:
         said = "is neither a folder nor an archive" if download.exists() else "is not there"
         raise LabError(f"{download} {said}: name the download, a folder or {', '.join(PACKINGS)}.")
     with private_folder(PREFIX) as folder:
-        yield UnpackedDownload(folder / "download", _unpack(download, packing, folder))
+        inside = folder / "download"
+        try:
+            yield UnpackedDownload(inside, _unpack(download, packing, folder))
+        except LabError as error:  # nobody knows the folder by its name
+            raise LabError(str(error).replace(str(inside), str(download))) from None
 
 
 def _unpack(download: Path, packing: str, folder: Path) -> LeftOut:

@@ -274,4 +274,4 @@ def test_a_clone_that_is_a_link_is_not_looked_at(clone: Path, tmp_path: Path) ->
 
 def test_limits() -> None:
     assert git_commit.MOST_COMMIT_BYTES == 2**20
-    assert downloads.OLDEST == datetime(1990, 1, 1, tzinfo=UTC)
+    assert datetime(1990, 1, 1, tzinfo=UTC) == downloads.OLDEST

@@ -491,6 +491,25 @@ def test_an_ended_command_leaves_nothing(desk: Desk, number: signal.Signals) -> 
     assert not out.exists()
 
 
+def test_what_a_killed_command_left_goes_with_the_next(desk: Desk) -> None:
+    left = desk.temporary / f"{unpacked_download.PREFIX}left"
+    (left / "download").mkdir(parents=True)
+    path = desk.pack(dict(GRADESCOPE))
+    with unpacked_download.opened(path) as first:
+        assert not left.exists()
+        with unpacked_download.opened(path):
+            assert len(desk.left()) == 2
+        assert first.folder.is_dir(), "that of a command that runs stays"
+    assert desk.left() == []
+
+
+def test_a_fault_names_the_download_and_not_the_folder(desk: Desk) -> None:
+    said = desk.refusal(desk.pack({"a.txt": "x"}))
+    assert said.startswith(f"{desk.folder / 'submissions.zip'} is not a download of Gradescope")
+    said = desk.refusal(desk.pack({"submission_metadata.yml": "[]"}))
+    assert said.startswith(f"{desk.folder / 'submissions.zip'}/submission_metadata.yml does not")
+
+
 def test_the_folder_is_this_user_s_alone(desk: Desk) -> None:
     with unpacked_download.opened(desk.pack(dict(GRADESCOPE))) as opened:
         assert stat.S_IMODE(opened.folder.parent.stat().st_mode) == 0o700
