@@ -8,7 +8,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from grader.sandbox import linux, seccomp
@@ -27,9 +27,9 @@ class ForkLimits:
     file_bytes: int
 
 
-def fork(work: Callable[[], None], limits: ForkLimits) -> int:
-    """Start a process that does `work` with the descriptors there are, and ends; its id. The caller
-    waits for it."""
+def fork(work: Callable[[], None], limits: ForkLimits, keep: Iterable[int]) -> int:
+    """Start a process that does `work` with the descriptors in `keep` alone, and ends; its id. The
+    caller waits for it."""
     codecs.lookup("cp437")  # a file that a confined process could not open any more
     sys.stdout.flush()
     sys.stderr.flush()
@@ -40,6 +40,7 @@ def fork(work: Callable[[], None], limits: ForkLimits) -> int:
     try:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
+        _close_others(keep)
         _confine(limits)
         work()
         status = 0
@@ -52,6 +53,15 @@ def end(child: int) -> int:
     with contextlib.suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _close_others(keep: Iterable[int]) -> None:
+    """A database or another student's file may be open in the process that forked."""
+    first = 0
+    for descriptor in sorted(keep):
+        os.closerange(first, descriptor)
+        first = descriptor + 1
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
 
 
 def _confine(limits: ForkLimits) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
+from grader.errors import LabError
+
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ALL = (signal.SIGINT, *_ENDING)
@@ -27,8 +29,14 @@ def private_folder(prefix: str) -> Iterator[Path]:
         before = {number: signal.signal(number, _leave) for number in _ENDING}
     try:
         with _without_signals():
-            _remove_left(prefix)
-            folder, lock = _locked_folder(prefix)
+            try:
+                _remove_left(prefix)
+                folder, lock = _locked_folder(prefix)
+            except OSError as error:
+                raise LabError(
+                    f"No folder for temporary files can be made ({error.strerror or error}): set "
+                    "TMPDIR to one that you can write to."
+                ) from None
         try:
             yield folder
         finally:

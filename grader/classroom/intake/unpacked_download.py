@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -162,12 +163,8 @@ class _Line:
 @contextlib.contextmanager
 def _line(archive: int, packing: str, spill: int) -> Iterator[_Line]:
     ours, theirs = os.pipe()
-
-    def work() -> None:
-        os.close(ours)
-        entry_frames.send(theirs, archive, packing, spill, LIMITS, MOST_FILE_BYTES)
-
-    child = confined.fork(work, FORK)
+    work = partial(entry_frames.send, theirs, archive, packing, spill, LIMITS, MOST_FILE_BYTES)
+    child = confined.fork(work, FORK, keep=(theirs, archive, spill))
     try:
         os.close(theirs)
         yield _Line(ours)

@@ -424,6 +424,22 @@ def test_what_reads_an_archive_can_open_nothing(
     assert "OSError, 24" in said or "MemoryError" in said
 
 
+def test_what_reads_an_archive_has_nothing_else_open(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = desk.folder / "secret"
+    secret.write_text("x")
+    with secret.open() as file:
+        confined_to(lambda: os.fstat(file.fileno()), monkeypatch)
+        assert "OSError, 9" in desk.refusal(desk.pack(dict(GRADESCOPE)))
+
+
+def test_no_place_for_temporary_files(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(desk.folder / "none"))
+    with pytest.raises(LabError, match="No folder for temporary files can be made"):
+        desk.take(desk.pack(dict(GRADESCOPE)))
+
+
 @pytest.mark.parametrize(
     "sent",
     [
