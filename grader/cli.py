@@ -575,7 +575,9 @@ def course_check(
 def intake(
     download: Annotated[
         Path,
-        typer.Argument(help="what Gradescope, Canvas, Moodle or GitHub Classroom gave, unpacked"),
+        typer.Argument(
+            help="what Gradescope, Canvas, Moodle or GitHub Classroom gave: an archive or a folder"
+        ),
     ],
     lab: Annotated[str, typer.Option(help="the lab that was handed in")],
     out: Annotated[Path, typer.Option("--out", help="a new folder")],
@@ -583,11 +585,22 @@ def intake(
     assignment: Annotated[
         str, typer.Option(help="of GitHub Classroom: what stands before each login")
     ] = "",
+    at: Annotated[
+        str,
+        typer.Option(
+            help="on the course's clock: when it was handed in, for a download without times"
+        ),
+    ] = "",
 ) -> None:
     """Make a system's download a folder of submissions, matched to the roster."""
+    import datetime
+
     from grader.classroom.course import intake_command
 
-    status = intake_command.run(find_root(), download, course, lab, out, assignment, typer.echo)
+    status = intake_command.run(
+        find_root(), download, course, lab, out, assignment, typer.echo,
+        now=datetime.datetime.now(datetime.UTC), at=at,
+    )  # fmt: skip
     raise typer.Exit(status)
 
 

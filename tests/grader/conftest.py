@@ -46,6 +46,7 @@ LONGEST = (
     "test_collection.py",
     "test_submissions.py",
     "test_intake.py",
+    "test_downloads_as_they_come.py",
     "test_meters.py",
     "test_container.py",
     "test_lint.py",

@@ -100,6 +100,16 @@ def zone_of(name: str) -> ZoneInfo | None:
         return None
 
 
+def on_clock(value: datetime, zone: ZoneInfo) -> datetime | None:
+    """A moment from a zone's wall clock, or with an offset of its own; None for an hour that the
+    clock leaves out. Of an hour that comes twice it is the later one, which nobody is hurt by."""
+    if value.tzinfo is not None:
+        return value.astimezone(zone)
+    local = value.replace(tzinfo=zone, fold=1)
+    back = local.astimezone(ZoneInfo("UTC")).astimezone(zone)
+    return local if back.replace(tzinfo=None) == value else None
+
+
 class _CourseReader:
     def __init__(self, path: Path, labs: list[str]) -> None:
         self.path, self.known = path, labs
@@ -198,17 +208,12 @@ class _CourseReader:
             raise self.fail(f"{what} is {value}; write the time, too, as in {value}T23:59:00.")
         if not isinstance(value, datetime):
             raise self.fail(f"{what} is {value!r}; write a time, as in 2027-03-12T23:59:00.")
-        if value.tzinfo is not None:
-            return value.astimezone(self.zone)
-        # an hour that comes twice, when clocks go back: the later one, which nobody is hurt by
-        local = value.replace(tzinfo=self.zone, fold=1)
-        back = local.astimezone(ZoneInfo("UTC")).astimezone(self.zone)
-        if back.replace(tzinfo=None) != value:
+        if (found := on_clock(value, self.zone)) is None:
             raise self.fail(
                 f"{what} is {value}, an hour that clocks in {self.zone.key} leave out on that day; "
                 f"write one before or after it, as in {value + timedelta(hours=1)}."
             )
-        return local
+        return found
 
     # -- values
 

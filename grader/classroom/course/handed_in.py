@@ -20,8 +20,9 @@ _NEEDED = ("id", "lab", "handed in")
 
 
 def read(paths: Iterable[Path]) -> dict[tuple[str, str], datetime | None]:
-    """The moment of each student and lab, None where the table has none. Raises LabError with the
-    file, the line and the value."""
+    """The moment of each student and lab, None where the table has none. In a table with a column
+    `taken` the rows with *yes* count, one for each student and lab. Raises LabError with the file,
+    the line and the value."""
     found: dict[tuple[str, str], datetime | None] = {}
     for path in paths:
         text = text_file.read(path, MOST_BYTES)
@@ -29,15 +30,27 @@ def read(paths: Iterable[Path]) -> dict[tuple[str, str], datetime | None]:
         if missing := [name for name in _NEEDED if name not in (table.fieldnames or [])]:
             raise LabError(f"{path}:1: the header has no column {', '.join(missing)}.")
         for row in table:
+            if not _is_taken(path, table.line_num, row.get("taken")):
+                continue
             key = row["id"].removeprefix("'"), row["lab"]  # the quote that defuses a formula
             at = _moment(path, table.line_num, row["handed in"])
             if key in found:
                 raise LabError(
                     f"{path}:{table.line_num}: {key[1]} of {readable.line(key[0], 60)!r} stands "
-                    "twice; leave the row that counts."
+                    "twice; leave the row that counts, or write no under taken in the others."
                 )
             found[key] = at
     return found
+
+
+def _is_taken(path: Path, line: int, text: str | None) -> bool:
+    said = "yes" if text is None else text.strip().lower()
+    if said not in ("yes", "no"):
+        raise LabError(
+            f"{path}:{line}: taken is {readable.line(said, 40)!r}; write yes in the row that "
+            "counts, and no in the others."
+        )
+    return said == "yes"
 
 
 def _moment(path: Path, line: int, text: str) -> datetime | None:

@@ -7,37 +7,32 @@ import csv
 import io
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 
 from grader import readable
-from grader.classroom.course import course_file, roster
+from grader.classroom.course import attempts, course_file, roster
+from grader.classroom.course.attempts import TakenIn, label
 from grader.classroom.course.course_file import Course
 from grader.classroom.course.lateness import days_late
 from grader.classroom.course.matching import Matched, Matching
-from grader.classroom.course.roster import RosterRow
-from grader.classroom.intake import downloads
+from grader.classroom.intake import downloads, unpacked_download
 from grader.classroom.intake.archives import suffix_of
 from grader.classroom.intake.downloads import Part
 from grader.classroom.intake.entries import MAX_ARCHIVE_BYTES, MAX_FILE_BYTES
 from grader.classroom.intake.submissions import student_id
+from grader.classroom.intake.unpacked_download import LeftOut
 from grader.durable import write_atomically
 from grader.errors import LabError
 from grader.lab.manifest import Lab, load_lab
 
 NAMED = 10
-
-
-@dataclass(frozen=True)
-class TakenIn:
-    """One student's attempt. files: what is copied, by its name in the lab (an archive by the name
-    that it gets)."""
-
-    student: RosterRow
-    by: str
-    part: Part
-    files: Mapping[str, str]
+HEADER = (
+    *("id", "lab", "system", "matched by", "handed in", "time from", "days late", "files"),
+    *("taken", "folder", "label"),
+)
+_CLOCKS = {downloads.BY_COMMIT: "last commit (the student's own clock)"}
 
 
 def run(
@@ -48,100 +43,160 @@ def run(
     out: Path,
     assignment: str,
     say: Callable[[str], None],
+    *,
+    now: datetime,
+    at: str = "",
 ) -> int:
-    """The command; its exit status: 1 where somebody could not be matched."""
+    """The command; its exit status: 1 where something was left out or could not be matched."""
     course = course_file.load(course_folder, root)
     lab = load_lab(root, lab_id)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise LabError(f"{out} is not empty: name a new folder, so that nothing is overwritten.")
-    found = downloads.parts(download, assignment)
+    moment = _moment(course, at)
     matching = Matching(roster.read(course.roster))
-    taken: dict[str, TakenIn] = {}
-    left: list[tuple[Part, Matched]] = []
-    notes: list[str] = []
-    for part in found:
-        matched = matching.of(part)
-        if matched.student is None:
-            left.append((part, matched))
-            continue
-        one = TakenIn(matched.student, matched.by, part, chosen(part, lab))
-        before = taken.get(matched.student.id)
-        if before is not None:
-            later = max(before, one, key=_when)
-            notes.append(
-                f"{matched.student.id} stands twice ({_label(before.part)}, {_label(part)}): "
-                f"{_label(later.part)} is taken."
-            )
-            one = later
-        taken[matched.student.id] = one
-    submissions = out / "submissions"
+    with unpacked_download.opened(download) as opened:
+        for line in _on_archive(opened.left_out):
+            say(line)
+        parts = downloads.parts(opened.folder, assignment)
+        rows, left = attempts.sorted_out(parts, matching, lab, moment)
+        try:
+            for one in rows:
+                _copy(one, lab, out / one.place)
+            (out / attempts.TAKEN).mkdir(parents=True, exist_ok=True)
+            write_atomically(out / "handed-in.csv", table(course, lab, rows))
+        except OSError as error:
+            raise LabError(
+                f"{error.filename or out} cannot be written: {error.strerror}."
+            ) from None
+    for line in _on_rows(rows, left, lab, now):
+        say(line)
+    say(f"Next: infralens grade {out / attempts.TAKEN} --out RUN --labs {lab.id}")
+    return 1 if left or opened.left_out.count else 0
+
+
+def _moment(course: Course, text: str) -> datetime | None:
+    if not text:
+        return None
     try:
-        submissions.mkdir(parents=True, exist_ok=True)
-        for one in taken.values():
-            _copy(one, lab, submissions)
-        write_atomically(out / "handed-in.csv", table(course, lab, list(taken.values())))
-    except OSError as error:
-        raise LabError(f"{error.filename or out} cannot be written: {error.strerror}.") from None
-    empty = [one.student.id for one in taken.values() if not one.files]
-    say(f"{len(taken)} students of {found[0].system if found else 'nobody'} are in {submissions}.")
-    for note in notes:
-        say(note)
-    if empty:
-        say(f"Without any file of {lab.id}: {', '.join(empty[:NAMED])}{_more(empty)}.")
-    for part, matched in left[:NAMED]:
-        near = ", ".join(f"{row.id} ({row.name})" for row in matched.nearest) or "none is near"
-        say(f"Not matched: {_label(part)} {_who(part)}; nearest: {readable.line(near, 200)}.")
-    if left:
-        say(f"{len(left)} could not be matched: mend the roster, and take in anew.")
-    say(f"Next: infralens grade {submissions} --out RUN --labs {lab.id}")
-    return 1 if left else 0
+        return course_file.on_clock(datetime.fromisoformat(text), course.zone) or _not_a_time(text)
+    except (ValueError, OverflowError):
+        return _not_a_time(text)
 
 
-def chosen(part: Part, lab: Lab) -> dict[str, str]:
-    """Of a part's files those that the lab takes: in a folder of the lab's name before others, then
-    the one nearest to the top. Without any, an archive, if there is one alone."""
-    found: dict[str, str] = {}
-    for name in lab.edit:
-        places = [given for given in part.files if given.rpartition("/")[2] == name]
-        places.sort(key=lambda given: (f"{lab.id}/" not in f"/{given}", given.count("/"), given))
-        if places:
-            found[name] = part.files[places[0]]
-    archives = [given for given in part.files if suffix_of(given)]
-    if not found and len(archives) == 1:
-        return {archives[0]: part.files[archives[0]]}
-    return found
+def _not_a_time(text: str) -> datetime:
+    raise LabError(
+        f"--at {text!r}: write a time on the course's clock, as in 2027-03-12T22:00, or with its "
+        "zone, as in 2027-03-12T22:00+01:00."
+    )
 
 
 def table(course: Course, lab: Lab, rows: Sequence[TakenIn]) -> str:
-    """Who handed in, by what they were known, when, and how many days late."""
+    """Every attempt: who handed it in, by what they were known, when, how many days late, whether
+    it is the one that is taken, and the folder that holds it."""
     out = io.StringIO()
     made = csv.writer(out, lineterminator="\r\n")
-    made.writerow(["id", "lab", "system", "matched by", "handed in", "days late", "files", "label"])
-    for row in sorted(rows, key=lambda row: row.student.id):
-        at, late = row.part.at, "late" if row.part.late else ""
-        if at is not None and lab.id in course.labs:
-            late = str(days_late(at, course.due(lab.id, row.student.id), course.late))
+    made.writerow(HEADER)
+    for row in rows:
+        late = "late" if row.part.late else ""
+        if row.at is not None and lab.id in course.labs:
+            days = days_late(row.at, course.due(lab.id, row.student.id), course.late)
+            late = str(days) if days or not late else late
         cells = [
             row.student.id, lab.id, row.part.system, row.by,
-            at.astimezone(course.zone).isoformat(timespec="seconds") if at else "", late,
-            str(len(row.files)), _label(row.part),
+            row.at.astimezone(course.zone).isoformat(timespec="seconds") if row.at else "",
+            _clock(row), late, str(len(row.files)), "yes" if row.is_taken else "no", row.place,
+            label(row.part),
         ]  # fmt: skip
         made.writerow([readable.no_formula(cell) for cell in cells])
     return out.getvalue()
 
 
-def _copy(one: TakenIn, lab: Lab, submissions: Path) -> None:
+def _clock(row: TakenIn) -> str:
+    """Whose clock a time is from. (A cell that begins with a hyphen is a formula.)"""
+    if row.at_from == downloads.BY_SYSTEM:
+        return row.part.system
+    return _CLOCKS.get(row.at_from, "option --at" if row.at else "")
+
+
+# -- what is said ---------------------------------------------------------------------------------
+
+
+def _on_archive(left_out: LeftOut) -> Iterator[str]:
+    """What of an archive is not in the folder that it was unpacked into."""
+    for sentence in left_out.sentences[:NAMED]:
+        yield f"Left out: {sentence}."
+    if left_out.count > NAMED:
+        yield f"{left_out.count} entries of the archive were left out in all."
+    if left_out.guessed:
+        yield (
+            f"Names that are not UTF-8 were read as code page 437: {left_out.guessed}, the first "
+            f"is {left_out.first_guessed}."
+        )
+
+
+def _on_rows(
+    rows: Sequence[TakenIn], left: Sequence[tuple[Part, Matched]], lab: Lab, now: datetime
+) -> Iterator[str]:
+    taken = [one for one in rows if one.is_taken]
+    systems = {part.system for part in (*(one.part for one in rows), *(part for part, _ in left))}
+    count = "1 student" if len(taken) == 1 else f"{len(taken)} students"
+    yield f"{count} of {' and '.join(sorted(systems)) or 'nobody'} taken in."
+    yield from _on_times(rows)
+    yield from _first(list(attempts.several(rows)), "handed in more than once")
+    yield from _first(
+        list(attempts.odd_ones(rows, [part for part, _ in left], now)), "have something odd"
+    )
+    if empty := [one.student.id for one in taken if not one.files]:
+        more = f" and {len(empty) - NAMED} more" if len(empty) > NAMED else ""
+        yield f"Without any file of {lab.id}: {', '.join(empty[:NAMED])}{more}."
+    for part, matched in left[:NAMED]:
+        near = ", ".join(f"{row.id} ({row.name})" for row in matched.nearest) or "none is near"
+        yield f"Not matched: {label(part)} {_who(part)}; nearest: {readable.line(near, 200)}."
+    if left:
+        yield f"{len(left)} could not be matched: mend the roster, and take in anew."
+
+
+def _on_times(rows: Sequence[TakenIn]) -> Iterator[str]:
+    if any(one.at_from == downloads.BY_COMMIT for one in rows):
+        yield (
+            "Times are those of the last commits, by the clock of each student's own machine, "
+            "which the student sets."
+        )
+    given = [one for one in rows if one.at_from == attempts.BY_OPTION]
+    if given:
+        yield f"{len(given)} have no time in the download and get the one of --at."
+    if unknown := sum(one.at is None for one in rows):
+        yield f"{unknown} have no time: --at TIME gives them one, or write it into handed-in.csv."
+    if late := sum(one.part.late for one in given):
+        yield f"Of these, the system marks {late} as late: see whether --at says so, too."
+
+
+def _first(sentences: Sequence[str], what: str) -> Iterator[str]:
+    yield from sentences[:NAMED]
+    if len(sentences) > NAMED:
+        yield f"{len(sentences)} {what} in all: see handed-in.csv."
+
+
+def _who(part: Part) -> str:
+    said = [value for value in (part.name, part.email, part.login, part.id) if value]
+    return f"({readable.line(', '.join(said), 120)})" if said else ""
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def _copy(one: TakenIn, lab: Lab, folder: Path) -> None:
     """Copy what is taken, one byte beyond the limit at most: grading refuses such a file, with its
     reason."""
     name = student_id(one.student.id)
     for wanted, given in one.files.items():
         suffix = suffix_of(wanted) if wanted not in lab.edit else ""
-        target = submissions / (f"{name}{suffix}" if suffix else f"{name}/{lab.id}/{wanted}")
+        target = folder / (f"{name}{suffix}" if suffix else f"{name}/{lab.id}/{wanted}")
         most = MAX_ARCHIVE_BYTES if suffix else MAX_FILE_BYTES
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, _bytes_of(one.part.folder / given, most + 1))
     if not one.files:
-        (submissions / name / lab.id).mkdir(parents=True, exist_ok=True)
+        (folder / name / lab.id).mkdir(parents=True, exist_ok=True)
 
 
 def _bytes_of(path: Path, most: int) -> bytes:
@@ -150,20 +205,3 @@ def _bytes_of(path: Path, most: int) -> bytes:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise LabError(f"{path} is not a regular file any more.")
         return file.read(most)
-
-
-def _when(one: TakenIn) -> float:
-    return one.part.at.timestamp() if one.part.at else 0.0
-
-
-def _label(part: Part) -> str:
-    return readable.line(part.label, 80)
-
-
-def _who(part: Part) -> str:
-    said = [value for value in (part.name, part.email, part.login, part.id) if value]
-    return f"({readable.line(', '.join(said), 120)})" if said else ""
-
-
-def _more(names: Sequence[str]) -> str:
-    return f" and {len(names) - NAMED} more" if len(names) > NAMED else ""

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from grader.classroom.intake import tar_entries, unpacking, zip_entries
+from grader.classroom.intake import entries, tar_entries, unpacking, zip_entries
 from grader.classroom.intake.entries import (
     FILE,
     FOLDER,
@@ -99,9 +99,11 @@ def contents(
 
 
 def _entries(data: bytes, packing: str) -> Iterator[Entry]:
+    limits = entries.SUBMISSION
     if packing == "zip":
-        return zip_entries.zip_entries(data)
-    return tar_entries.tar_entries(unpacking.unpacked(data, packing) if packing else data)
+        return zip_entries.zip_entries(data, limits)
+    tar = unpacking.unpacked(data, packing, limits) if packing else data
+    return tar_entries.tar_entries(tar, limits)
 
 
 # -- which labs there are -------------------------------------------------------------------------

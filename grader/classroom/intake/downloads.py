@@ -1,9 +1,10 @@
 """What other systems hand out when a teacher downloads submissions: whose each part is, and when it
 was handed in.
 
-Folders as they are after unpacking, of Gradescope, Canvas, Moodle and GitHub Classroom. Only names
-are read here, and Gradescope's own list; files are opened by those who take them, without following
-links. Names are the students' own, and are shown escaped.
+Folders of Gradescope, Canvas, Moodle and GitHub Classroom; one that came as an archive is unpacked
+by `unpacked_download`. Only names are read here, Gradescope's own list, and the last commit of a
+clone; files are opened by those who take them, without following links. Names are the students'
+own, and are shown escaped.
 """
 
 from __future__ import annotations
@@ -12,20 +13,27 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import MAXYEAR, UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from grader import readable
+from grader.classroom.intake import git_commit
 from grader.errors import LabError
 
 METADATA = "submission_metadata.yml"
 MOST_METADATA = 64 * 2**20
 MOST_ENTRIES = 100_000
+MOST_WRAPPERS = 3
+OLDEST = datetime(1990, 1, 1, tzinfo=UTC)
+BY_SYSTEM, BY_COMMIT = "system", "last commit"
+# The parts of a name as Canvas' own content_zipper.rb joins them; ids of a consortium are long. Of
+# an anonymous assignment `anon_x7Ab2` stands for name and user. Text and links have no file's id.
 _CANVAS = re.compile(
-    r"(?P<name>[^_]+)_(?P<late>LATE_)?(?P<user>[0-9]{1,12})_(?P<submission>[0-9]{1,12})_(?P<file>.+)"
+    r"(?:(?P<name>.+?)_)??(?P<late>LATE_)?(?P<user>[0-9]{1,20}|anon_[0-9A-Za-z]{5})_"
+    r"(?:(?P<id>[0-9]{1,20})_(?P<file>.+)|(?P<entry>text|link)\.html)"
 )
 _AGAIN = re.compile(r"-[0-9]{1,4}(?=\.[A-Za-z0-9]+\Z|\Z)")
 _MOODLE = re.compile(
@@ -38,8 +46,9 @@ _MOODLE = re.compile(
 class Part:
     """One attempt, or a part of one, in a download. Of what it says about its student: `id` (of a
     registrar), `email`, `login`, `name`, and `number`, the system's own. at: when it was handed in,
-    None where the download does not say. late: as the system has it. files: the files by the name
-    that they were handed in under, relative to `folder`."""
+    None where the download does not say; at_from: whose clock that is, the system's or a commit's.
+    late: as the system has it. files: the files by the name that they were handed in under,
+    relative to `folder`. note: a clause on what is odd about it."""
 
     system: str
     folder: Path
@@ -52,6 +61,8 @@ class Part:
     at: datetime | None = None
     late: bool = False
     label: str = field(default="", compare=False)
+    at_from: str = ""
+    note: str = ""
 
 
 def system_of(folder: Path) -> str:
@@ -62,16 +73,31 @@ def system_of(folder: Path) -> str:
         return "gradescope"
     if any(_MOODLE.fullmatch(name) for name in names):
         return "moodle"
-    if any(_CANVAS.fullmatch(name) for name in names if not (folder / name).is_dir()):
+    if any(_canvas_name(name) for name in names if not (folder / name).is_dir()):
         return "canvas"
-    if any((folder / name / ".git").exists() for name in names):
+    if any(_is_clone(folder / name) for name in names):
         return "github"
     return ""
+
+
+def inside(folder: Path) -> Path:
+    """The folder that holds the submissions: the one given, or the one that it holds alone, as
+    after unpacking (`assignment_123_export/`)."""
+    for _ in range(MOST_WRAPPERS):
+        if system_of(folder):
+            break
+        names = [name for name in _names(folder) if not name.startswith(".") and name != "__MACOSX"]
+        within = folder / names[0] if len(names) == 1 else folder
+        if within == folder or within.is_symlink() or not within.is_dir():
+            break
+        folder = within
+    return folder
 
 
 def parts(folder: Path, assignment: str = "") -> list[Part]:
     """Everything that a download holds. assignment: of GitHub Classroom, what stands before the
     login in a clone's name. Raises LabError with the file and what to do."""
+    given, folder = folder, inside(folder)
     system = system_of(folder)
     if system == "gradescope":
         return list(_gradescope(folder))
@@ -82,9 +108,9 @@ def parts(folder: Path, assignment: str = "") -> list[Part]:
     if system == "github":
         return list(_github(folder, assignment))
     raise LabError(
-        f"{folder} is not a download of Gradescope ({METADATA}), Canvas (name_123_456_file.py), "
+        f"{given} is not a download of Gradescope ({METADATA}), Canvas (name_123_456_file.py), "
         "Moodle (Name_123_assignsubmission_file_) or GitHub Classroom (a clone for each student). "
-        "Unpack it first; submissions in our own layout need no intake."
+        "Submissions in our own layout need no intake."
     )
 
 
@@ -123,20 +149,21 @@ def _gradescope(folder: Path) -> Iterator[Part]:
         submitters = row.get(":submitters") if isinstance(row, dict) else None
         if not isinstance(submitters, list) or not submitters:
             raise LabError(f"{path}: {name} has no :submitters.")
-        inside = folder / name
-        files = _files_in(inside) if inside.is_dir() and not inside.is_symlink() else {}
+        own = folder / name
+        files = _files_in(own) if own.is_dir() and not own.is_symlink() else {}
+        at = _moment(row.get(":created_at"))
         for submitter in submitters:
             who = submitter if isinstance(submitter, dict) else {}
             yield Part(
-                "gradescope", inside, files, id=_text(who.get(":sid")),
+                "gradescope", own, files, id=_text(who.get(":sid")),
                 email=_text(who.get(":email")), name=_text(who.get(":name")),
-                number=name.removeprefix("submission_"), at=_moment(row.get(":created_at")),
-                label=name,
+                number=name.removeprefix("submission_"), at=at, label=name,
+                at_from=BY_SYSTEM if at else "",
             )  # fmt: skip
 
 
 def _moment(value: Any) -> datetime | None:
-    if not isinstance(value, datetime):
+    if not isinstance(value, datetime) or not 1 < value.year < MAXYEAR:
         return None
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
@@ -144,30 +171,40 @@ def _moment(value: Any) -> datetime | None:
 # -- Canvas and Moodle ----------------------------------------------------------------------------
 
 
+def _canvas_name(name: str) -> re.Match[str] | None:
+    """The parts of a file's name in a download of Canvas; None for a name of something else."""
+    match = _CANVAS.fullmatch(name)
+    anonymous = match is not None and match["user"].startswith("anon_")
+    return match if match and bool(match["name"]) != anonymous else None
+
+
 def _canvas(folder: Path) -> Iterator[Part]:
-    """Files of one user with one submission's number are not told apart from others': one part a
-    user. Of a file that was handed in again Canvas writes the number of the time behind its name;
-    the file with the largest submission's number counts."""
+    """Files of one user, of the last attempt, which alone Canvas packs. Of a file that was handed
+    in again Canvas writes the number of the time behind its name; the file with the largest number
+    of its own counts."""
     found: dict[str, dict[str, tuple[int, str]]] = {}
     names: dict[str, str] = {}
     late: set[str] = set()
     for name in _names(folder):
-        match = _CANVAS.fullmatch(name)
+        match = _canvas_name(name)
         if match is None or not (folder / name).is_file() or (folder / name).is_symlink():
             continue
         user = match["user"]
-        names[user] = match["name"]
+        names[user] = match["name"] or ""
         if match["late"]:
             late.add(user)
-        meant = _AGAIN.sub("", match["file"])
-        number = int(match["submission"])
+        meant = _AGAIN.sub("", match["file"] or f"{match['entry']}.html")
+        number = int(match["id"] or 0)
         before = found.setdefault(user, {}).get(meant)
         if before is None or number > before[0]:
             found[user][meant] = number, name
     for user, files in found.items():
+        is_anonymous = user.startswith("anon_")
         yield Part(
             "canvas", folder, {meant: name for meant, (_, name) in files.items()},
-            name=names[user], number=user, late=user in late, label=f"{names[user]}_{user}",
+            name=names[user], number=user, late=user in late,
+            label=user if is_anonymous else f"{names[user]}_{user}",
+            note="is anonymous: turn that off in Canvas, and download anew" * is_anonymous,
         )  # fmt: skip
 
 
@@ -204,16 +241,35 @@ def _github(folder: Path, assignment: str) -> Iterator[Part]:
             "--assignment."
         )
     for name in _names(folder):
-        if not (folder / name / ".git").exists():
+        if not _is_clone(folder / name):
             continue
         if not name.startswith(f"{assignment}-") or name == f"{assignment}-":
             raise LabError(
                 f"{folder / name} does not begin with {assignment + '-'!r}, as --assignment says."
             )
+        at, note = _last_commit(folder / name)
         yield Part(
             "github", folder / name, _files_in(folder / name),
-            login=name.removeprefix(f"{assignment}-"), label=name,
+            login=name.removeprefix(f"{assignment}-"), label=name, at=at,
+            at_from=BY_COMMIT if at else "", note=note,
         )  # fmt: skip
+
+
+def _is_clone(folder: Path) -> bool:
+    return not folder.is_symlink() and os.path.lexists(folder / ".git")
+
+
+def _last_commit(clone: Path) -> tuple[datetime | None, str]:
+    """When it was made, or why that is not known."""
+    try:
+        at = git_commit.last_commit(clone).at
+    except git_commit.NoCommit as error:
+        return None, f"{error}: its time is not known"
+    if at is None:
+        return None, "has a commit with a time that no calendar has: its time is not known"
+    if at < OLDEST:
+        return None, f"was committed in {at.year}, by a clock that is wrong: its time is not known"
+    return at, ""
 
 
 # -- names ----------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@ process that read one answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -23,6 +23,22 @@ FILE, FOLDER = "file", "folder"
 Clause = Annotated[str, Meta(max_length=400)]
 StrayName = Annotated[str, Meta(max_length=101)]
 Content = Annotated[bytes, Meta(max_length=MAX_FILE_BYTES)]
+
+
+@dataclass(frozen=True)
+class ArchiveLimits:
+    """How much of an archive is read at most. ratio: how many times its packed size a large entry
+    may have, 0 without a bound. unseen_names: whether names may hold characters that are not drawn,
+    controls apart, as names of people do."""
+
+    entries: int = MAX_ENTRIES
+    unpacked_bytes: int = MAX_UNPACKED_BYTES
+    directory_bytes: int = 4 * 2**20
+    ratio: int = 0
+    unseen_names: bool = False
+
+
+SUBMISSION = ArchiveLimits()
 
 
 class Refusal(NamedTuple):
@@ -90,24 +106,30 @@ def cut_off() -> Unreadable:
     return Unreadable("is cut off before its end", "hand it in again")
 
 
-def unpacks_to_too_much() -> Unreadable:
-    limit = MAX_UNPACKED_BYTES // 2**20
-    return Unreadable(f"unpacks to more than {limit} MiB", "hand in the labs' files only")
+def unpacks_to_too_much(limits: ArchiveLimits) -> Unreadable:
+    most = limits.unpacked_bytes // 2**20
+    return Unreadable(f"unpacks to more than {most:,} MiB", "hand in the labs' files only")
 
 
-def too_many_entries() -> Unreadable:
-    return Unreadable(f"holds more than {MAX_ENTRIES:,} entries", LABS_ONLY)
+def too_many_entries(limits: ArchiveLimits) -> Unreadable:
+    return Unreadable(f"holds more than {limits.entries:,} entries", LABS_ONLY)
+
+
+def too_dense(ratio: int) -> str:
+    return f"unpacks to more than {ratio} times its size, as a zip bomb does"
 
 
 @dataclass(frozen=True)
 class Entry:
     """One entry of an archive. `name`: as it stands there; `also`: a second name that another
     reader would see; `refusal`: why it cannot be taken whatever it holds. `read()` gives its
-    content, or raises `EntryRefused` or `Unreadable`."""
+    content, or raises `EntryRefused` or `Unreadable`; `pieces(most)` the same piece by piece, cut
+    one byte beyond `most`."""
 
     name: str
     kind: str
     read: Callable[[], bytes]
+    pieces: Callable[[int], Iterator[bytes]]
     utf8: bool = True
     also: str = ""
     refusal: Refusal | None = None
@@ -122,10 +144,12 @@ def decoded(raw: bytes) -> tuple[str, bool]:
         return raw.decode("cp437"), False
 
 
-def first_refusal(name: str, also: str, kind: Refusal | None) -> Refusal | None:
+def first_refusal(
+    name: str, also: str, kind: Refusal | None, limits: ArchiveLimits
+) -> Refusal | None:
     """What is wrong with an entry, by its kind, its name, or its second name."""
     if kind is not None:
         return kind
-    if what := names.fault(name):
+    if what := names.fault(name, limits.unseen_names):
         return Refusal(what, PACK_AGAIN)
     return Refusal("goes by two names", PACK_AGAIN) if also else None

@@ -32,14 +32,15 @@ def shown_path(path: str) -> str:
     return "/".join(shown(part) for part in text.split("/"))
 
 
-def fault(path: str) -> str:
+def fault(path: str, unseen: bool = False) -> str:
     """The clause why a path in an archive is not plain, or an empty string. A leading `./`, which
-    `tar` writes, is plain."""
+    `tar` writes, is plain. `unseen`: characters that are not drawn are plain, controls apart."""
     if not path:
         return "has no name"
     if len(path) > MAX_PATH:
         return "has a name that is too long"
-    if not path.isprintable() and any(hidden(char) for char in path):
+    bad = control if unseen else hidden
+    if not path.isprintable() and any(map(bad, path)):
         return "has invisible or control characters in its name"
     if "\\" in path:
         return "has a backslash in its name"
@@ -81,3 +82,8 @@ def _folded(part: str) -> str:
 def hidden(char: str) -> bool:
     """Whether a character is not seen, or changes how others are."""
     return readable.unseen(char)
+
+
+def control(char: str) -> bool:
+    """Whether a character steers what prints it."""
+    return unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp")

@@ -5,7 +5,6 @@ bound. Formats: POSIX ustar and pax, and GNU's long names.
 
 from __future__ import annotations
 
-import io
 import re
 import tarfile
 from collections.abc import Iterator
@@ -13,7 +12,14 @@ from functools import partial
 from typing import Self
 
 from grader.classroom.intake import entries, names
-from grader.classroom.intake.entries import Entry, EntryRefused, Refusal, Unreadable
+from grader.classroom.intake.archive_data import CHUNK, ArchiveData, as_file
+from grader.classroom.intake.entries import (
+    ArchiveLimits,
+    Entry,
+    EntryRefused,
+    Refusal,
+    Unreadable,
+)
 
 MAX_HEADER_BYTES = 2**20
 MAX_RECORDS = 100
@@ -53,14 +59,14 @@ class _Tar(tarfile.TarFile):
     """`own`: the last entry's header as it stands, without what others say of it; `block`: its
     bytes; `described`: the kinds of headers before it; `records`: of those, in pax."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: ArchiveData) -> None:
         self.data = data
         self.own: tarfile.TarInfo | None = None
         self.block = b""
         self.described = ""
         self.records: dict[bytes, bytes] = {}
         super().__init__(
-            fileobj=io.BytesIO(data), tarinfo=_Header, encoding="utf-8", errors="surrogateescape"
+            fileobj=as_file(data), tarinfo=_Header, encoding="utf-8", errors="surrogateescape"
         )
 
     def check_next(self) -> None:
@@ -98,8 +104,9 @@ class _Tar(tarfile.TarFile):
     def _check_end(self, start: int) -> None:
         if self.described:
             raise entries.damaged("its last header describes nothing")
-        if self.data.count(0, start) < len(self.data) - start:
-            raise Unreadable("goes on after its end", entries.PACK_AGAIN)
+        for at in range(start, len(self.data), CHUNK):
+            if any(self.data[at : at + CHUNK]):
+                raise Unreadable("goes on after its end", entries.PACK_AGAIN)
 
     def _describe(self, kind: str, data: bytes) -> None:
         if kind in self.described:
@@ -120,16 +127,16 @@ class _Tar(tarfile.TarFile):
             raise entries.damaged("an entry that is not a file has content")
 
 
-def tar_entries(data: bytes) -> Iterator[Entry]:
+def tar_entries(data: ArchiveData, limits: ArchiveLimits) -> Iterator[Entry]:
     """Every entry, in order. Raises `Unreadable` for what two readers could read differently."""
     tar = _Tar(data)
     for count, info in enumerate(tar, start=1):
-        if count > entries.MAX_ENTRIES:
-            raise entries.too_many_entries()
-        yield _entry(tar, info)
+        if count > limits.entries:
+            raise entries.too_many_entries(limits)
+        yield _entry(tar, info, limits)
 
 
-def _entry(tar: _Tar, info: tarfile.TarInfo) -> Entry:
+def _entry(tar: _Tar, info: tarfile.TarInfo, limits: ArchiveLimits) -> Entry:
     name, also, utf8 = _names(tar, info)
     slashed = name.endswith("/") or tar.records.get(b"path", b"").endswith(b"/")
     kind, refusal = entries.FILE, None
@@ -141,8 +148,9 @@ def _entry(tar: _Tar, info: tarfile.TarInfo) -> Entry:
             raise entries.damaged("a folder has content")
     elif info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
         refusal = Refusal(_LINKS.get(info.type, "is not a regular file"), entries.ITSELF)
-    refusal = entries.first_refusal(name, also, refusal)
-    return Entry(name, kind, partial(_content, tar, info), utf8, also, refusal)
+    refusal = entries.first_refusal(name, also, refusal, limits)
+    read, pieces = partial(_content, tar, info), partial(_pieces, tar, info)
+    return Entry(name, kind, read, pieces, utf8, also, refusal)
 
 
 def _names(tar: _Tar, info: tarfile.TarInfo) -> tuple[str, str, bool]:
@@ -168,6 +176,15 @@ def _content(tar: _Tar, info: tarfile.TarInfo) -> bytes:
     file = tar.extractfile(info)
     assert file is not None
     return file.read()
+
+
+def _pieces(tar: _Tar, info: tarfile.TarInfo, most: int) -> Iterator[bytes]:
+    file = tar.extractfile(info)
+    assert file is not None
+    left = most + 1
+    while left > 0 and (piece := file.read(min(left, CHUNK))):
+        left -= len(piece)
+        yield piece
 
 
 def _records(data: bytes) -> dict[bytes, bytes]:

@@ -840,9 +840,10 @@ def test_a_name_that_is_not_utf_8_is_not_guessed(intake: Intake) -> None:
 def test_all_that_is_taken_of_a_zip_has_a_bound(
     intake: Intake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zip_entries, "MAX_UNPACKED_BYTES", len(RIGHT) - 1)
+    limits = replace(entries.SUBMISSION, unpacked_bytes=len(RIGHT) - 1)
+    monkeypatch.setattr(entries, "SUBMISSION", limits)
     intake.pack("alice.zip", one())
-    assert "unpacks to more than 64 MiB" in intake.take().refused[MEAN]
+    assert "unpacks to more than 0 MiB" in intake.take().refused[MEAN]
 
 
 @pytest.mark.parametrize(

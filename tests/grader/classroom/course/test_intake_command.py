@@ -21,6 +21,7 @@ from grader.lab.manifest import load_lab
 
 ROOT = Path(__file__).resolve().parents[4]
 LAB = load_lab(ROOT, "lab09")
+NOW = datetime(2027, 4, 1, tzinfo=UTC)
 FILES = ("trace_analysis.py", "profile_commands.sh")
 ROSTER = (
     "id,name,email,github,canvas_id,moodle_id\n"
@@ -87,12 +88,14 @@ def download(tmp_path: Path) -> Path:
 
 
 def taken_in(
-    download: Path, course: Path, assignment: str = ""
+    download: Path, course: Path, assignment: str = "", **options: str
 ) -> tuple[int, str, dict[str, str], list[dict[str, str]]]:
     """Exit status, what was said, the files that were made with their text, and the table."""
     said: list[str] = []
     out = course.parent / "out"
-    code = intake_command.run(ROOT, download, course, "lab09", out, assignment, said.append)
+    code = intake_command.run(
+        ROOT, download, course, "lab09", out, assignment, said.append, now=NOW, **options
+    )
     made = {
         str(path.relative_to(out / "submissions")): path.read_text()
         for path in sorted((out / "submissions").rglob("*"))
@@ -195,8 +198,13 @@ def test_two_attempts_of_one_the_later_is_taken(download: Path, course: Path) ->
         write(download / f"submission_{number}" / FILES[0], f"n = {number}\n")
     _, said, made, rows = taken_in(download, course)
     assert made == {"u1/lab09/trace_analysis.py": "n = 9\n"}
-    assert "u1 stands twice (submission_11, submission_9): submission_9 is taken." in said
-    assert len(rows) == 1
+    assert "u1 stands twice: submission_9 is taken; submission_11 in earlier/1." in said
+    assert [(row["label"], row["taken"], row["folder"]) for row in rows] == [
+        ("submission_11", "no", "earlier/1"),
+        ("submission_9", "yes", "submissions"),
+    ]
+    earlier = course.parent / "out" / "earlier" / "1" / "u1" / "lab09" / FILES[0]
+    assert earlier.read_text() == "n = 11\n"
 
 
 def test_one_without_a_file_is_said_and_graded_as_nothing(download: Path, course: Path) -> None:
@@ -268,9 +276,9 @@ def test_a_broken_list(download: Path, course: Path, text: str, sentence: str) -
 
 def test_what_is_no_download(download: Path, course: Path) -> None:
     write(download / "alice" / "lab09" / FILES[0])
-    with pytest.raises(LabError, match="submissions in our own layout need no intake"):
+    with pytest.raises(LabError, match="Submissions in our own layout need no intake"):
         taken_in(download, course)
-    with pytest.raises(LabError, match="cannot be listed"):
+    with pytest.raises(LabError, match="none is not there: name the download"):
         taken_in(download / "none", course)
 
 
@@ -345,3 +353,179 @@ def test_a_pipe_in_a_download_is_not_waited_for(download: Path, course: Path) ->
     _, said, made, _ = taken_in(download, course)
     assert made == {}
     assert "Without any file of lab09: u1." in said
+
+
+# -- attempts and times ---------------------------------------------------------------------------
+
+
+def listed(*rows: tuple[int, str]) -> str:
+    """Gradescope's list of submissions of Ann Lee, by number and time."""
+    return "---\n" + "".join(
+        f"submission_{number}:\n  :submitters:\n  - :name: Ann Lee\n    :sid: u1\n"
+        f"  :created_at: {at}\n"
+        for number, at in rows
+    )
+
+
+def hand_in(download: Path, *rows: tuple[int, str]) -> None:
+    write(download / downloads.METADATA, listed(*rows))
+    for number, _ in rows:
+        write(download / f"submission_{number}" / FILES[0], f"n = {number}\n")
+
+
+def test_every_attempt_is_kept_and_numbered_by_time(download: Path, course: Path) -> None:
+    hand_in(
+        download,
+        (3, "2027-03-12 10:00:00 Z"),
+        (1, "2027-03-13 10:00:00 Z"),
+        (2, "2027-03-11 10:00:00 Z"),
+    )
+    code, said, made, rows = taken_in(download, course)
+    assert code == 0
+    assert made == {f"u1/lab09/{FILES[0]}": "n = 1\n"}
+    assert "u1 stands 3 times: submission_1 is taken; submission_2 in earlier/1, " in said
+    out = course.parent / "out"
+    for row in rows:
+        file = out / row["folder"] / "u1" / "lab09" / FILES[0]
+        assert file.read_text() == f"n = {row['label'].removeprefix('submission_')}\n"
+    assert [(row["label"], row["taken"]) for row in rows] == [
+        ("submission_2", "no"), ("submission_3", "no"), ("submission_1", "yes"),
+    ]  # fmt: skip
+
+
+def test_two_at_once(download: Path, course: Path) -> None:
+    hand_in(download, (12, "2027-03-12 10:00:00 Z"), (11, "2027-03-12 10:00:00 Z"))
+    _, said, made, _ = taken_in(download, course)
+    assert made == {f"u1/lab09/{FILES[0]}": "n = 12\n"}, "numbers grow"
+    assert "submission_12 is taken, though it has the same time as submission_11: look" in said
+
+
+def test_two_without_a_time(download: Path, course: Path) -> None:
+    hand_in(download, (12, "soon"), (11, ""))
+    _, said, _, rows = taken_in(download, course)
+    assert "submission_12 is taken, and no time says that it is the last" in said
+    assert [row["handed in"] for row in rows] == ["", ""]
+
+
+def test_a_student_who_is_listed_twice_handed_in_once(download: Path, course: Path) -> None:
+    text = listed((1, "2027-03-12 10:00:00 Z"))
+    one = "  - :name: Ann Lee\n    :sid: u1\n"
+    write(download / downloads.METADATA, text.replace(one, one * 2))
+    write(download / "submission_1" / FILES[0])
+    _, said, _, rows = taken_in(download, course)
+    assert len(rows) == 1
+    assert "stands" not in said
+
+
+def test_a_time_to_come_is_said_and_kept(download: Path, course: Path) -> None:
+    hand_in(download, (1, "2031-01-01 00:00:00 Z"))
+    _, said, _, (row,) = taken_in(download, course)
+    assert "submission_1 of u1 was handed in at 2031-01-01T00:00+00:00, which is still to" in said
+    assert row["handed in"] == "2031-01-01T01:00:00+01:00"
+
+
+@pytest.mark.parametrize(
+    "at", ["0001-01-01 00:00:00 +14:00", "9999-12-31 23:59:59 -14:00", "9999-12-31 23:59:59 Z"]
+)
+def test_a_time_at_the_end_of_the_calendar(download: Path, course: Path, at: str) -> None:
+    hand_in(download, (1, at))
+    _, _, _, (row,) = taken_in(download, course)
+    assert row["handed in"] == ""
+
+
+def test_a_clone_s_time_says_whose_clock_it_is(
+    download: Path, course: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for login in ("ann-x", "bobby"):
+        write(download / f"lab09-{login}" / ".git" / "HEAD", "ref: refs/heads/main\n")
+        write(download / f"lab09-{login}" / FILES[0])
+    real = downloads.git_commit.last_commit
+    at = datetime(2027, 3, 13, 12, tzinfo=UTC)
+    monkeypatch.setattr(
+        downloads.git_commit, "last_commit",
+        lambda clone: (
+            downloads.git_commit.Commit("0" * 40, at) if "ann" in clone.name else real(clone)
+        ),
+    )  # fmt: skip
+    code, said, _, (ann, bob) = taken_in(download, course, "lab09")
+    assert code == 0
+    assert (ann["handed in"], ann["days late"]) == ("2027-03-13T13:00:00+01:00", "1")
+    assert ann["time from"] == "last commit (the student's own clock)"
+    assert "Times are those of the last commits, by the clock of each student's own" in said
+    assert "lab09-bobby has no commit: its time is not known." in said
+    assert (bob["handed in"], bob["time from"]) == ("", "")
+
+
+# -- Canvas: names and times ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "number", "late", "meant"),
+    [
+        ("leeann_501_7001_x.py", "leeann", "501", False, "x.py"),
+        ("leeann_LATE_501_7001_x-2.py", "leeann", "501", True, "x.py"),
+        ("team_one_LATE_501_7001_my_2_3_x.py", "team_one", "501", True, "my_2_3_x.py"),
+        ("lee_98430000000123456_98430000000654321_x.py", "lee", "98430000000123456", False, "x.py"),
+        ("李小龍_501_7001_x.py", "李小龍", "501", False, "x.py"),
+        ("anon_x7Ab2_7001_x.py", "", "anon_x7Ab2", False, "x.py"),
+        ("LATE_anon_x7Ab2_7001_x.py", "", "anon_x7Ab2", True, "x.py"),
+        ("leeann_501_text.html", "leeann", "501", False, "text.html"),
+        ("leeann_501_7001_text.html", "leeann", "501", False, "text.html"),
+        ("leeann_LATE_501_link.html", "leeann", "501", True, "link.html"),
+    ],
+)
+def test_names_that_canvas_gives(
+    download: Path, file: str, name: str, number: str, late: bool, meant: str
+) -> None:
+    write(download / file)
+    (found,) = downloads.parts(download)
+    assert (found.name, found.number, found.late) == (name, number, late)
+    assert found.files == {meant: file}
+
+
+@pytest.mark.parametrize("file", ["501_7001_x.py", "x.py", "lee_ann.py", "a_1_x.py"])
+def test_names_that_canvas_does_not_give(download: Path, file: str) -> None:
+    write(download / file)
+    assert downloads.system_of(download) == ""
+
+
+def test_an_anonymous_download_says_what_to_do(download: Path, course: Path) -> None:
+    write(download / f"anon_x7Ab2_7001_{FILES[0]}")
+    code, said, made, _ = taken_in(download, course)
+    assert (code, made) == (1, {})
+    assert "anon_x7Ab2 is anonymous: turn that off in Canvas, and download anew." in said
+
+
+@pytest.mark.parametrize(
+    ("at", "shown", "days"),
+    [
+        ("2027-03-12T22:00", "2027-03-12T22:00:00+01:00", "0"),
+        ("2027-03-14 12:00:00", "2027-03-14T12:00:00+01:00", "2"),
+        ("2027-03-12T22:00:00Z", "2027-03-12T23:00:00+01:00", "0"),
+        ("2027-03-12T22:00-05:00", "2027-03-13T04:00:00+01:00", "1"),
+    ],
+)
+def test_a_time_for_all_that_have_none(
+    download: Path, course: Path, at: str, shown: str, days: str
+) -> None:
+    write(download / f"leeann_501_7001_{FILES[0]}")
+    write(download / f"mullerzoe_LATE_503_7002_{FILES[0]}")
+    _, said, _, (ann, zoe) = taken_in(download, course, at=at)
+    assert ann["handed in"] == zoe["handed in"] == shown
+    assert (ann["days late"], ann["time from"]) == (days, "option --at")
+    assert zoe["days late"] == ("late" if days == "0" else days), "the system's mark is not lost"
+    assert "2 have no time in the download and get the one of --at." in said
+    assert "the system marks 1 as late: see whether --at says so, too." in said
+
+
+def test_a_time_that_is_there_stays(download: Path, course: Path) -> None:
+    hand_in(download, (1, "2027-03-12 10:00:00 Z"))
+    _, _, _, (row,) = taken_in(download, course, at="2027-03-30T00:00")
+    assert (row["handed in"], row["time from"]) == ("2027-03-12T11:00:00+01:00", "gradescope")
+
+
+@pytest.mark.parametrize("at", ["Friday", "2027-03-28T02:30", "2027-13-01", "x" * 500])
+def test_a_time_that_is_none(download: Path, course: Path, at: str) -> None:
+    write(download / f"leeann_501_7001_{FILES[0]}")
+    with pytest.raises(LabError, match="write a time on the course's clock, as in"):
+        taken_in(download, course, at=at)

@@ -7,13 +7,14 @@ import csv
 import io
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from grader.classroom.course import course_file
+from grader.classroom.course import course_file, handed_in
 from grader.classroom.course.roster import RosterRow
 from grader.classroom.export import export_command, mark_sheet, mark_tables, unit_formats
 from grader.classroom.export.mark_sheet import LabColumn, MarkSheet
@@ -423,6 +424,15 @@ def test_lateness_reaches_the_marks(run_folder: Path, course: Path, tmp_path: Pa
     assert row["lab09 (feedback)"].startswith("2 days late: 80 % of the points\n")
 
 
+def test_of_several_attempts_the_taken_one_counts(tmp_path: Path) -> None:
+    path = tmp_path / "handed-in.csv"
+    path.write_text(
+        "id,lab,handed in,taken\nu1,lab09,2027-03-11T12:00:00Z,no\n"
+        "u1,lab09,2027-03-14T12:00:00Z,yes\n"
+    )
+    assert handed_in.read([path]) == {("u1", "lab09"): datetime(2027, 3, 14, 12, tzinfo=UTC)}
+
+
 def test_the_free_days_are_one_budget(run_folder: Path, course: Path, tmp_path: Path) -> None:
     path = course / course_file.FILE
     text = path.read_text().replace("[lab.lab09]", "[late]\ndays_budget = 3\n[lab.lab09]")
@@ -447,6 +457,9 @@ def test_the_free_days_are_one_budget(run_folder: Path, course: Path, tmp_path: 
         ("id,lab,handed in\nu1,lab09,Friday\n", r"csv:2: handed in is 'Friday'; write a time"),
         ("id,lab,handed in\nu1,lab09,2027-03-12T10:00:00\n", "write a time with its zone"),
         ("id,lab,handed in\nu1,lab09,\nu1,lab09,\n", r"csv:3: lab09 of 'u1' stands twice"),
+        ("id,lab,handed in,taken\nu1,lab09,,maybe\n", r"csv:2: taken is 'maybe'; write yes in"),
+        ("id,lab,handed in,taken\nu1,lab09,,\n", r"csv:2: taken is ''; write yes in"),
+        ("id,lab,handed in,taken\nu1,lab09,,yes\nu1,lab09,,Yes\n", r"csv:3: lab09 of 'u1' stands"),
     ],
 )
 def test_a_faulty_table_of_times(
