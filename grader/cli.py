@@ -580,8 +580,11 @@ def intake(
         ),
     ],
     lab: Annotated[str, typer.Option(help="the lab that was handed in")],
-    out: Annotated[Path, typer.Option("--out", help="a new folder")],
     course: Annotated[Path, typer.Option(help="the course's folder")] = Path(),
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--out", help="a new folder, for those who keep no gradebook"),
+    ] = None,
     assignment: Annotated[
         str, typer.Option(help="of GitHub Classroom: what stands before each login")
     ] = "",
@@ -591,17 +594,19 @@ def intake(
             help="on the course's clock: when it was handed in, for a download without times"
         ),
     ] = "",
+    tier: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="the wall around students' archives: sandbox or process"),
+    ] = None,
 ) -> None:
-    """Make a system's download a folder of submissions, matched to the roster."""
-    import datetime
-
+    """Take a system's download into the gradebook, matched to the roster."""
     from grader.classroom.course import intake_command
+    from grader.classroom.grading.coordinator import DEFAULT_TIER
 
-    status = intake_command.run(
-        find_root(), download, course, lab, out, assignment, typer.echo,
-        now=datetime.datetime.now(datetime.UTC), at=at,
-    )  # fmt: skip
-    raise typer.Exit(status)
+    request = intake_command.IntakeRequest(
+        download, course, lab, out, assignment, at, tier or DEFAULT_TIER
+    )
+    raise typer.Exit(intake_command.run(find_root(), request, typer.echo, _now()))
 
 
 @app.command()

@@ -8,15 +8,17 @@ import io
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from grader import readable
-from grader.classroom.course import attempts, course_file, roster
-from grader.classroom.course.attempts import TakenIn, label
+from grader.classroom.course import course_file, roster, taken_in
 from grader.classroom.course.course_file import Course
 from grader.classroom.course.lateness import days_late
 from grader.classroom.course.matching import Matched, Matching
+from grader.classroom.course.taken_in import TakenIn, label
+from grader.classroom.grading.coordinator import DEFAULT_TIER
 from grader.classroom.intake import downloads, unpacked_download
 from grader.classroom.intake.archives import suffix_of
 from grader.classroom.intake.downloads import Part
@@ -35,34 +37,41 @@ HEADER = (
 _CLOCKS = {downloads.BY_COMMIT: "last commit (the student's own clock)"}
 
 
-def run(
-    root: Path,
-    download: Path,
-    course_folder: Path,
-    lab_id: str,
-    out: Path,
-    assignment: str,
-    say: Callable[[str], None],
-    *,
-    now: datetime,
-    at: str = "",
-) -> int:
+@dataclass(frozen=True)
+class IntakeRequest:
+    """What is taken in. out: a new folder for it; None keeps it in the course's gradebook.
+    assignment: of GitHub Classroom, what stands before each login. at: when it was handed in, for
+    what has no time of its own. tier: of the process that reads students' archives."""
+
+    download: Path
+    course_folder: Path
+    lab: str
+    out: Path | None = None
+    assignment: str = ""
+    at: str = ""
+    tier: str = DEFAULT_TIER
+
+
+def run(root: Path, request: IntakeRequest, say: Callable[[str], None], now: datetime) -> int:
     """The command; its exit status: 1 where something was left out or could not be matched."""
-    course = course_file.load(course_folder, root)
-    lab = load_lab(root, lab_id)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    course = course_file.load(request.course_folder, root)
+    lab = load_lab(root, request.lab)
+    out = request.out
+    if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise LabError(f"{out} is not empty: name a new folder, so that nothing is overwritten.")
-    moment = _moment(course, at)
+    moment = _moment(course, request.at)
+    if out is None:
+        return _into_gradebook(root, request, lab, moment, say, now)
     matching = Matching(roster.read(course.roster))
-    with unpacked_download.opened(download) as opened:
+    with unpacked_download.opened(request.download) as opened:
         for line in _on_archive(opened.left_out):
             say(line)
-        parts = downloads.parts(opened.folder, assignment)
-        rows, left = attempts.sorted_out(parts, matching, lab, moment)
+        parts = downloads.parts(opened.folder, request.assignment)
+        rows, left = taken_in.sorted_out(parts, matching, lab, moment)
         try:
             for one in rows:
-                _copy(one, lab, out / one.place)
-            (out / attempts.TAKEN).mkdir(parents=True, exist_ok=True)
+                copy(one, lab, out / one.place)
+            (out / taken_in.TAKEN).mkdir(parents=True, exist_ok=True)
             write_atomically(out / "handed-in.csv", table(course, lab, rows))
         except OSError as error:
             raise LabError(
@@ -70,8 +79,52 @@ def run(
             ) from None
     for line in _on_rows(rows, left, lab, now):
         say(line)
-    say(f"Next: infralens grade {out / attempts.TAKEN} --out RUN --labs {lab.id}")
+    say(f"Next: infralens grade {out / taken_in.TAKEN} --out RUN --labs {lab.id}")
     return 1 if left or opened.left_out.count else 0
+
+
+def _into_gradebook(
+    root: Path,
+    request: IntakeRequest,
+    lab: Lab,
+    moment: datetime | None,
+    say: Callable[[str], None],
+    now: datetime,
+) -> int:
+    from grader.classroom.course import kept_attempts
+    from grader.classroom.course.open_course import open_course
+
+    with (
+        unpacked_download.opened(request.download) as download,
+        open_course(request.course_folder, root, create=True) as opened,
+    ):
+        opened.lab(lab.id)
+        for line in _on_archive(download.left_out):
+            say(line)
+        folder = downloads.inside(download.folder)
+        if downloads.system_of(folder):
+            parts = downloads.parts(folder, request.assignment)
+            rows, left = taken_in.sorted_out(parts, Matching(opened.students), lab, moment)
+            counts = kept_attempts.of_download(opened, lab, rows, copy, request.tier, now)
+            for line in _on_rows(rows, left, lab, now, into_gradebook=True):
+                say(line)
+            unmatched = len(left)
+        else:
+            counts, names = kept_attempts.of_folder(
+                opened, lab, [download.folder, folder], moment, request.tier, now, request.download
+            )
+            for name in names[:NAMED]:
+                say(f"Not matched: the folder or archive {readable.line(name, 80)}.")
+            if names:
+                say(f"{len(names)} could not be matched: mend the roster, and take in anew.")
+            unmatched = len(names)
+    say(
+        f"In the gradebook: {counts.new} new attempts, {counts.known} known already"
+        f"{f', {counts.timed} that have a time now' if counts.timed else ''}."
+    )
+    if counts.new:
+        say(f"Next: infralens grade --course {request.course_folder}")
+    return 1 if unmatched or download.left_out.count else 0
 
 
 def _moment(course: Course, text: str) -> datetime | None:
@@ -135,16 +188,21 @@ def _on_archive(left_out: LeftOut) -> Iterator[str]:
 
 
 def _on_rows(
-    rows: Sequence[TakenIn], left: Sequence[tuple[Part, Matched]], lab: Lab, now: datetime
+    rows: Sequence[TakenIn],
+    left: Sequence[tuple[Part, Matched]],
+    lab: Lab,
+    now: datetime,
+    into_gradebook: bool = False,
 ) -> Iterator[str]:
     taken = [one for one in rows if one.is_taken]
     systems = {part.system for part in (*(one.part for one in rows), *(part for part, _ in left))}
     count = "1 student" if len(taken) == 1 else f"{len(taken)} students"
     yield f"{count} of {' and '.join(sorted(systems)) or 'nobody'} taken in."
     yield from _on_times(rows)
-    yield from _first(list(attempts.several(rows)), "handed in more than once")
+    if not into_gradebook:  # which keeps every attempt, and says later which one counts
+        yield from _first(list(taken_in.several(rows)), "handed in more than once")
     yield from _first(
-        list(attempts.odd_ones(rows, [part for part, _ in left], now)), "have something odd"
+        list(taken_in.odd_ones(rows, [part for part, _ in left], now)), "have something odd"
     )
     if empty := [one.student.id for one in taken if not one.files]:
         more = f" and {len(empty) - NAMED} more" if len(empty) > NAMED else ""
@@ -162,7 +220,7 @@ def _on_times(rows: Sequence[TakenIn]) -> Iterator[str]:
             "Times are those of the last commits, by the clock of each student's own machine, "
             "which the student sets."
         )
-    given = [one for one in rows if one.at_from == attempts.BY_OPTION]
+    given = [one for one in rows if one.at_from == taken_in.BY_OPTION]
     if given:
         yield f"{len(given)} have no time in the download and get the one of --at."
     if unknown := sum(one.at is None for one in rows):
@@ -185,7 +243,7 @@ def _who(part: Part) -> str:
 # -- files ----------------------------------------------------------------------------------------
 
 
-def _copy(one: TakenIn, lab: Lab, folder: Path) -> None:
+def copy(one: TakenIn, lab: Lab, folder: Path) -> None:
     """Copy what is taken, one byte beyond the limit at most: grading refuses such a file, with its
     reason."""
     name = student_id(one.student.id)

@@ -101,10 +101,10 @@ class Desk:
         said: list[str] = []
         self.outs += 1
         out = self.folder / f"out{self.outs}"
-        code = intake_command.run(
-            ROOT, download, self.folder / "course", "lab09", out, assignment, said.append, now=NOW,
-            **options,
-        )  # fmt: skip
+        request = intake_command.IntakeRequest(
+            download, self.folder / "course", "lab09", out, assignment, **options
+        )
+        code = intake_command.run(ROOT, request, said.append, NOW)
         assert self.left() == []
         files = {
             str(path.relative_to(out)): path.read_text()
@@ -548,10 +548,10 @@ def test_a_student_s_archive_is_passed_on_and_graded(desk: Desk) -> None:
     inner = zipped({f"lab09/{FILE}": "x = 1\n"})
     told = desk.folder / "out1" / "submissions"
     desk.pack({"leeann_501_7001_work.zip": inner})
-    intake_command.run(
-        ROOT, desk.folder / "submissions.zip", desk.folder / "course", "lab09",
-        desk.folder / "out1", "", lambda _: None, now=NOW,
-    )  # fmt: skip
+    request = intake_command.IntakeRequest(
+        desk.folder / "submissions.zip", desk.folder / "course", "lab09", desk.folder / "out1"
+    )
+    intake_command.run(ROOT, request, lambda _: None, NOW)
     with ArchiveReader("process") as reader:
         everybody = Submissions(told, reader)
         assert everybody.take(everybody.students[0], LAB).files == {FILE: b"x = 1\n"}
@@ -563,10 +563,10 @@ def test_an_archive_in_a_student_s_archive_is_refused_with_its_reason(desk: Desk
         "leeann_501_7001_work.zip": zipped({"work/really.zip": innermost}),
         "vandijkbob_502_7002_work.zip": innermost,
     })  # fmt: skip
-    intake_command.run(
-        ROOT, desk.folder / "submissions.zip", desk.folder / "course", "lab09",
-        desk.folder / "out1", "", lambda _: None, now=NOW,
-    )  # fmt: skip
+    request = intake_command.IntakeRequest(
+        desk.folder / "submissions.zip", desk.folder / "course", "lab09", desk.folder / "out1"
+    )
+    intake_command.run(ROOT, request, lambda _: None, NOW)
     with ArchiveReader("process") as reader:
         everybody = Submissions(desk.folder / "out1" / "submissions", reader)
     assert everybody.skipped == [

@@ -93,9 +93,8 @@ def taken_in(
     """Exit status, what was said, the files that were made with their text, and the table."""
     said: list[str] = []
     out = course.parent / "out"
-    code = intake_command.run(
-        ROOT, download, course, "lab09", out, assignment, said.append, now=NOW, **options
-    )
+    request = intake_command.IntakeRequest(download, course, "lab09", out, assignment, **options)
+    code = intake_command.run(ROOT, request, said.append, NOW)
     made = {
         str(path.relative_to(out / "submissions")): path.read_text()
         for path in sorted((out / "submissions").rglob("*"))
