@@ -6,7 +6,10 @@ import base64
 import csv
 import io
 import json
+import os
 import re
+import shutil
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -227,6 +230,34 @@ def test_github_adds_up_the_tests() -> None:
     data = json.loads(base64.b64decode(unit_formats.github(result(message="x" * 10_000))))
     assert data["version"] == 3
     assert max(len(test["output"]) for test in data["tests"]) <= 500
+
+
+# A checkout of classroom-resources/autograding-grading-reporter after `npm install --omit=dev`.
+REPORTER = os.environ.get("INFRALENS_GITHUB_REPORTER", "")
+
+
+@pytest.mark.skipif(
+    not REPORTER or shutil.which("node") is None,
+    reason="INFRALENS_GITHUB_REPORTER names no checkout of GitHub's reporter, or node is missing",
+)
+@pytest.mark.parametrize("points", [(2.0, 1.5, 0.0), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0)])
+@pytest.mark.parametrize("message", ["it is wrong", HOSTILE, "x" * 10_000])
+def test_the_real_reporter_takes_it(points: tuple[float, ...], message: str) -> None:
+    """Oracle: GitHub Classroom's own script, under node, and `reported` beside it."""
+    encoded = unit_formats.github(result(points=points, message=message))
+    environment = {
+        "PATH": os.environ["PATH"], "INPUT_RUNNERS": "infralens", "INFRALENS_RESULTS": encoded,
+    }  # fmt: skip
+    done = subprocess.run(
+        ["node", "src/main.js"], cwd=REPORTER, env=environment, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    earned, most, success = reported(encoded)
+    assert f"Points {earned:g}/{most:g}" in done.stdout
+    assert f'"totalPoints":{earned:g},"maxPoints":{most:g}' in done.stdout
+    assert (done.returncode == 0) == success
+    for name in ("busy_time", "load_trace", "commands"):
+        assert name in done.stdout
 
 
 def test_prairielearn_takes_it() -> None:
