@@ -15,7 +15,12 @@ from grader.classroom.gradebook import attempts
 from grader.classroom.gradebook.attempts import AttemptCounts, NewAttempt
 from grader.classroom.intake.archive_reader import ArchiveReader
 from grader.classroom.intake.private_folder import private_folder
-from grader.classroom.intake.submissions import Submissions, Submitter, student_id
+from grader.classroom.intake.submissions import (
+    Submission,
+    Submissions,
+    Submitter,
+    student_id,
+)
 from grader.errors import CallError, Infrastructure, LabError
 from grader.lab.manifest import Lab
 
@@ -28,18 +33,24 @@ def of_download(
 ) -> AttemptCounts:
     """Keep every attempt of a download. copy: puts an attempt's files into a folder of
     submissions. Raises LabError where a student's archive cannot be read for a reason of ours."""
-    new: list[NewAttempt] = []
+    taken: dict[tuple[str, str], Submission] = {}
     with private_folder(PREFIX) as folder, _reader(opened, tier) as reader:
         for place in dict.fromkeys(row.place for row in rows):
-            mine = {student_id(row.student.id): row for row in rows if row.place == place}
-            for row in mine.values():
-                copy(row, lab, folder / place)
+            for row in rows:
+                if row.place == place:
+                    copy(row, lab, folder / place)
             handed_in = Submissions(folder / place, reader)
             for student in handed_in.students:
-                row = mine[student.id]
-                source = readable.line(f"{row.part.system}: {label(row.part)}", 200)
-                taken = handed_in.take(student, lab)
-                new.append(NewAttempt(row.student.id, taken, row.at, source))
+                taken[place, student.id] = handed_in.take(student, lab)
+    new = [  # in the order of time, which numbers a student's attempts
+        NewAttempt(
+            row.student.id,
+            taken[row.place, student_id(row.student.id)],
+            row.at,
+            readable.line(f"{row.part.system}: {label(row.part)}", 200),
+        )
+        for row in rows
+    ]
     with opened.database.writing() as connection:
         return attempts.add(connection, new, now)
 
