@@ -1,0 +1,131 @@
+"""How much two authors share, for all pairs at once, and how few others have it.
+
+Each fingerprint weighs `log2((authors + 1) / holders)`: one that all have weighs next to nothing,
+one that only two of sixty have weighs 4.9. A pair's score is the sum over what both have.
+Weights are whole sixty-fourths, so that the sum does not depend on its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from grader.classroom.similarity.fingerprints import FilePrint, Hashes
+
+Ids = npt.NDArray[np.int32]
+Scores = npt.NDArray[np.float64]
+Cover = npt.NDArray[np.bool_]
+NOBODY_ELSES, BOILERPLATE = -1, -2
+_WEIGHT_STEPS = 64
+_MATRIX_CELLS = 4_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class OwnFile:
+    """A file of an author, with the id of each of its fingerprints: which one it is of those that
+    several authors have, `NOBODY_ELSES` or `BOILERPLATE`."""
+
+    printed: FilePrint
+    ids: Ids
+
+    def covered(self, fingerprints: Cover) -> int:
+        """How many characters lie in these fingerprints, given as one flag each."""
+        starts = np.flatnonzero(fingerprints)
+        if not len(starts):
+            return 0
+        return int(np.minimum(np.diff(starts), self.printed.k).sum()) + self.printed.k
+
+    @property
+    def own_characters(self) -> int:
+        return self.covered(self.ids != BOILERPLATE)
+
+
+class Language:
+    """All files that one lexer reads, of all authors: a fingerprint is the same in each of them.
+    `files[a]`: those of author `a`, whose number is the same in every language. Of the authors, the
+    first `this_year` are compared with each other and with the rest."""
+
+    def __init__(
+        self,
+        lexer: str,
+        prints: Sequence[Sequence[FilePrint]],
+        this_year: int,
+        boilerplate: Hashes,
+    ) -> None:
+        self.lexer = lexer
+        self.this_year = this_year
+        mine = [
+            np.setdiff1d(np.unique(np.concatenate(hashes)), boilerplate, assume_unique=True)
+            if (hashes := [one.hashes for one in files])
+            else np.zeros(0, np.int64)
+            for files in prints
+        ]
+        known, counts = np.unique(np.concatenate(mine), return_counts=True)
+        self.holders = counts[counts > 1]
+        self.weights = np.round(
+            _WEIGHT_STEPS * np.log2((len(prints) + 1) / np.maximum(self.holders, 1))
+        )
+        shared = known[counts > 1]
+        self.files = [
+            [OwnFile(one, _ids(one.hashes, shared, boilerplate)) for one in files]
+            for files in prints
+        ]
+
+    @property
+    def names(self) -> list[str]:
+        return sorted({own.printed.name for files in self.files for own in files})
+
+    def ids(self, author: int, name: str = "") -> Ids:
+        """What an author has of the fingerprints that several have, in one file or in all."""
+        wanted = [own.ids for own in self.files[author] if name in ("", own.printed.name)]
+        found = np.unique(np.concatenate(wanted)) if wanted else np.zeros(0, np.int32)
+        return found[found >= 0]
+
+    def holds(self, author: int) -> Cover:
+        """For each fingerprint that several have, whether this author is one of them."""
+        flags = np.zeros(len(self.holders), np.bool_)
+        flags[self.ids(author)] = True
+        return flags
+
+    def scores(self, name: str = "") -> Scores:
+        """(this year's authors, all authors): the score of every pair, in a file of that name or
+        in all files."""
+        having = [self.ids(author, name) for author in range(len(self.files))]
+        total = np.zeros((self.this_year, len(having)))
+        step = max(_MATRIX_CELLS // max(len(having), 1), 1)
+        for first in range(0, len(self.holders), step):
+            flags = np.zeros((len(having), min(step, len(self.holders) - first)))
+            for row, ids in zip(flags, having, strict=True):
+                low, high = np.searchsorted(ids, (first, first + step))
+                row[ids[low:high] - first] = 1.0
+            weighted = flags[: self.this_year] * self.weights[first : first + step]
+            total += weighted @ flags.T
+        return total / _WEIGHT_STEPS
+
+
+def _ids(hashes: Hashes, shared: Hashes, boilerplate: Hashes) -> Ids:
+    ids = np.full(len(hashes), NOBODY_ELSES, np.int32)
+    if len(shared):
+        at = np.minimum(np.searchsorted(shared, hashes), len(shared) - 1)
+        ids = np.where(shared[at] == hashes, at, ids).astype(np.int32)
+    ids[np.isin(hashes, boilerplate)] = BOILERPLATE
+    return ids
+
+
+def by_language(
+    prints: Sequence[Sequence[FilePrint]], this_year: int, boilerplate: Mapping[str, Hashes]
+) -> list[Language]:
+    """The languages of all authors' files. `prints[a]`: the files of author `a`."""
+    lexers = sorted({one.lexer for files in prints for one in files})
+    return [
+        Language(
+            lexer,
+            [[one for one in files if one.lexer == lexer] for files in prints],
+            this_year,
+            boilerplate.get(lexer, np.zeros(0, np.int64)),
+        )
+        for lexer in lexers
+    ]
