@@ -663,5 +663,34 @@ def grade(
     raise typer.Exit(code)
 
 
+@app.command()
+def similarity(
+    submissions: Annotated[
+        Path, typer.Argument(help="folder of folders or archives, one a student")
+    ],
+    lab: Annotated[str, typer.Option(help="the lab to compare, as in lab07")],
+    out: Annotated[Path, typer.Option("--out", help="the HTML file to write")],
+    earlier: Annotated[
+        Optional[list[Path]],  # noqa: UP045
+        typer.Option(help="the submissions of an earlier year; again for each year"),
+    ] = None,
+    table: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--csv", help="a file for every pair"),
+    ] = None,
+    tier: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="where texts are read: sandbox (Linux; the default there) or process"),
+    ] = None,
+) -> None:
+    """Show which submissions of a lab are alike: a report for a person, never a mark."""
+    from grader.classroom.similarity import similarity_command
+
+    code = similarity_command.run(
+        find_root(), submissions, lab, out, earlier or [], table, tier, typer.echo
+    )
+    raise typer.Exit(code)
+
+
 if __name__ == "__main__":
     main()

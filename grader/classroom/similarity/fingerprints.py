@@ -57,6 +57,8 @@ def checked(name: str, lexer: str, data: bytes, answer: Any) -> FilePrint:
     k = source_text.k_of(lexer)
     if len(places) > len(text) + 1 or len(found) != max(len(places) - k + 1, 0):
         raise Malformed
-    if len(places) and (places[0] < 0 or places[-1] > text.count("\n") or np.any(np.diff(places) < 0)):
+    if len(places) and (
+        places[0] < 0 or places[-1] > text.count("\n") or np.any(np.diff(places) < 0)
+    ):
         raise Malformed
     return FilePrint(name, lexer, text, found, places)

@@ -1,14 +1,16 @@
 """How much two authors share, for all pairs at once, and how few others have it.
 
-Each fingerprint weighs `log2((authors + 1) / holders)`: one that all have weighs next to nothing,
-one that only two of sixty have weighs 4.9. A pair's score is the sum over what both have.
-Weights are whole sixty-fourths, so that the sum does not depend on its order.
+Each fingerprint weighs `log2((authors + 1) / holders) ** 2`: of sixty authors, one that all have
+weighs nothing, one that thirty have 1.0, and one that only two have 24.3. A pair's score is the sum
+over what both have. Weights are whole sixty-fourths, so that no sum depends on its order. (The
+square was chosen on invented classes; `benchmarks/similarity.py` measures what comes of it.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +40,7 @@ class OwnFile:
             return 0
         return int(np.minimum(np.diff(starts), self.printed.k).sum()) + self.printed.k
 
-    @property
+    @cached_property
     def own_characters(self) -> int:
         return self.covered(self.ids != BOILERPLATE)
 
@@ -65,9 +67,8 @@ class Language:
         ]
         known, counts = np.unique(np.concatenate(mine), return_counts=True)
         self.holders = counts[counts > 1]
-        self.weights = np.round(
-            _WEIGHT_STEPS * np.log2((len(prints) + 1) / np.maximum(self.holders, 1))
-        )
+        rarity = np.log2((len(prints) + 1) / self.holders)
+        self._weights = np.round(_WEIGHT_STEPS * rarity**2)
         shared = known[counts > 1]
         self.files = [
             [OwnFile(one, _ids(one.hashes, shared, boilerplate)) for one in files]
@@ -90,6 +91,18 @@ class Language:
         flags[self.ids(author)] = True
         return flags
 
+    def score(self, fingerprints: Ids) -> float:
+        return float(self._weights[fingerprints].sum()) / _WEIGHT_STEPS
+
+    def share(self, author: int, held: Cover, name: str = "") -> float:
+        """Of the characters that are an author's own, in one file or in all, the share that lies in
+        fingerprints which are `held`."""
+        files = [own for own in self.files[author] if name in ("", own.printed.name)]
+        own_characters = sum(own.own_characters for own in files)
+        if not own_characters or not len(held):
+            return 0.0
+        return sum(own.covered((own.ids >= 0) & held[own.ids]) for own in files) / own_characters
+
     def scores(self, name: str = "") -> Scores:
         """(this year's authors, all authors): the score of every pair, in a file of that name or
         in all files."""
@@ -101,7 +114,7 @@ class Language:
             for row, ids in zip(flags, having, strict=True):
                 low, high = np.searchsorted(ids, (first, first + step))
                 row[ids[low:high] - first] = 1.0
-            weighted = flags[: self.this_year] * self.weights[first : first + step]
+            weighted = flags[: self.this_year] * self._weights[first : first + step]
             total += weighted @ flags.T
         return total / _WEIGHT_STEPS
 

@@ -58,6 +58,7 @@ class _Side:
     files: Sequence[OwnFile]
     ids: Ids
     at: _Positions
+    length: int
 
     def place(self, start: int) -> tuple[OwnFile, int]:
         for own in self.files:
@@ -76,7 +77,7 @@ class _Side:
 def passages(language: Language, left: int, right: int) -> list[Passage]:
     """The matching passages of two authors, by their places in the first one's files."""
     one, other = (_side(language.files[author]) for author in (left, right))
-    tiles = sorted(_tiles(one, other, len(language.holders)))
+    tiles = sorted(_tiles(one, other))
     found: list[tuple[Span, Span, list[Ids]]] = []
     for a, b, count in tiles:
         ids = one.ids[np.searchsorted(one.at, a) : np.searchsorted(one.at, a + count)]
@@ -91,12 +92,12 @@ def passages(language: Language, left: int, right: int) -> list[Passage]:
 
 def _passage(language: Language, left: Span, right: Span, ids: Sequence[Ids]) -> Passage:
     known = np.unique(np.concatenate(ids))
-    score = float(language.weights[known].sum()) / 64
-    return Passage(left, right, score, int(np.median(language.holders[known])))
+    return Passage(left, right, language.score(known), int(np.median(language.holders[known])))
 
 
 def _adjoin(before: Span, after: Span) -> bool:
-    return before.file == after.file and 0 <= after.first - before.last <= MAX_GAP_LINES + 1
+    reach = before.last + MAX_GAP_LINES + 1
+    return before.file == after.file and before.first <= after.first <= reach
 
 
 def _joined(before: Span, after: Span) -> Span:
@@ -110,39 +111,28 @@ def _side(files: Sequence[OwnFile]) -> _Side:
         ids.append(own.ids[here])
         at.append(here + start)
         start += len(own.ids) + 1
-    return _Side(files, np.concatenate(ids), np.concatenate(at))
+    return _Side(files, np.concatenate(ids), np.concatenate(at), start)
 
 
-def _tiles(one: _Side, other: _Side, known: int) -> Iterator[tuple[int, int, int]]:
+def _tiles(one: _Side, other: _Side) -> Iterator[tuple[int, int, int]]:
     """Runs that do not overlap, as (start in one, start in the other, how many fingerprints)."""
-    starts, ends, counts = _runs(*_matches(one, other, known))
-    order = np.lexsort((ends, starts, -counts))[:MAX_RUNS]
-    used_here: set[int] = set()
-    used_there: set[int] = set()
-    for run in order:
-        a, b, count = int(starts[run]), int(ends[run]), int(counts[run])
-        for offset, length in _free(a, b, count, used_here, used_there):
+    starts, opposite, counts = _runs(*_matches(one, other))
+    used_here, used_there = (np.zeros(side.length, np.bool_) for side in (one, other))
+    for run in np.lexsort((opposite, starts, -counts))[:MAX_RUNS]:
+        a, b, count = int(starts[run]), int(opposite[run]), int(counts[run])
+        here, there = used_here[a : a + count], used_there[b : b + count]
+        for offset, length in _stretches(~(here | there)):
             yield a + offset, b + offset, length
-            used_here.update(range(a + offset, a + offset + length))
-            used_there.update(range(b + offset, b + offset + length))
+        here[:] = there[:] = True
 
 
-def _free(
-    a: int, b: int, count: int, used_here: set[int], used_there: set[int]
-) -> list[tuple[int, int]]:
-    """The parts of a run that no longer one took, as (offset, length)."""
-    parts, start = [], -1
-    for offset in range(count + 1):
-        taken = offset == count or a + offset in used_here or b + offset in used_there
-        if taken and start >= 0:
-            parts.append((start, offset - start))
-            start = -1
-        elif not taken and start < 0:
-            start = offset
-    return parts
+def _stretches(free: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """The stretches of true flags, as (offset, length)."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], free, [False])).astype(np.int8)))
+    return [(int(first), int(end - first)) for first, end in edges.reshape(-1, 2)]
 
 
-def _matches(one: _Side, other: _Side, known: int) -> tuple[_Positions, _Positions]:
+def _matches(one: _Side, other: _Side) -> tuple[_Positions, _Positions]:
     """Every place of a fingerprint in one with every place of it in the other, up to a number."""
     order = np.argsort(other.ids, kind="stable")
     first = np.searchsorted(other.ids[order], one.ids, "left")
@@ -153,9 +143,7 @@ def _matches(one: _Side, other: _Side, known: int) -> tuple[_Positions, _Positio
     return here, there
 
 
-def _runs(
-    here: _Positions, there: _Positions
-) -> tuple[_Positions, _Positions, _Positions]:
+def _runs(here: _Positions, there: _Positions) -> tuple[_Positions, _Positions, _Positions]:
     """Matches that follow one another on both sides, as starts in both and counts."""
     order = np.lexsort((here, here - there))
     here, there = here[order], there[order]

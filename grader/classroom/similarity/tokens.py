@@ -85,7 +85,7 @@ def _filtered(text: str, lexer: str) -> tuple[str, Any]:
         following = removed[row + 1] if row + 1 < len(removed) else len(text)
         if not removed[row - 1] <= removed[row] <= following:
             removed[row] = removed[row - 1]
-    row = np.searchsorted(starts, at)
+    rows = np.searchsorted(starts, at)
     last = max(len(text) - len(filtered), 0)
-    places = at + np.append(removed, last)[row]
+    places = at + np.append(removed, last)[rows]
     return filtered, np.clip(np.maximum.accumulate(places), 0, max(len(text) - 1, 0))

@@ -1,0 +1,155 @@
+"""`infralens similarity`: the call, what it prints, and its exit status."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from grader import readable
+from grader.classroom.grading.grading_run import DEFAULT_TIER
+from grader.classroom.intake.archive_reader import ArchiveReader
+from grader.classroom.intake.submissions import Submission, Submissions
+from grader.classroom.similarity.comparison import ClassFiles, Comparison, compare
+from grader.classroom.similarity.fingerprint_reader import FingerprintReader
+from grader.classroom.similarity.fingerprints import Author
+from grader.classroom.similarity.pair_table import pair_table
+from grader.classroom.similarity.similarity_page import pair_names, rank_sentence, similarity_page
+from grader.durable import write_atomically
+from grader.errors import CallError, Infrastructure, LabError
+from grader.lab.manifest import Lab, load_lab
+
+TIERS = ("sandbox", "process")
+MAX_NAMED = 5
+Say = Callable[[str], None]
+LeftOut = dict[Author, list[str]]
+
+
+def run(
+    root: Path,
+    submissions: Path,
+    lab_id: str,
+    out: Path,
+    earlier: Sequence[Path],
+    table: Path | None,
+    tier: str | None,
+    say: Say,
+) -> int:
+    """Exit status: 0 done, 2 the call was wrong, 3 the kit or the machine failed."""
+    try:
+        found = _compared(root, submissions, lab_id, out, earlier, table, tier or DEFAULT_TIER)
+        _write(out, similarity_page(found))
+        if table is not None:
+            _write(table, pair_table(found))
+    except (CallError, LabError) as error:
+        print(f"infralens similarity: {error}", file=sys.stderr)
+        return 2
+    except Infrastructure as error:
+        print(f"infralens similarity: {error.reason}. Nothing was written.", file=sys.stderr)
+        return 3
+    _tell(found, out, table, say)
+    return 0
+
+
+def _compared(
+    root: Path,
+    submissions: Path,
+    lab_id: str,
+    out: Path,
+    earlier: Sequence[Path],
+    table: Path | None,
+    tier: str,
+) -> Comparison:
+    lab = load_lab(root, lab_id)
+    if tier not in TIERS:
+        raise CallError(f"--tier is {tier!r}; it may be {' or '.join(TIERS)}.")
+    folders = [submissions, *earlier]
+    _check_places(folders, [path for path in (out, table) if path is not None])
+    years = _year_names(earlier)
+    hidden = [root, *folders]
+    left_out: LeftOut = {}
+    with FingerprintReader(tier, hidden) as prints, ArchiveReader(tier, hidden) as archives:
+        this_year = _handed_in(submissions, "", lab, archives, left_out)
+        before = {
+            year: _handed_in(folder, year, lab, archives, left_out)
+            for year, folder in zip(years, earlier, strict=True)
+        }
+        found = compare(lab, this_year, before, prints)
+    for author, sentences in found.left_out.items():
+        left_out.setdefault(author, []).extend(sentences)
+    return found.with_left_out(dict(sorted(left_out.items())))
+
+
+def _handed_in(
+    folder: Path, year: str, lab: Lab, archives: ArchiveReader, left_out: LeftOut
+) -> ClassFiles:
+    """The files of one lab of everyone in a folder; who has none stands in `left_out`."""
+    submissions = Submissions(folder, archives)
+    found: dict[str, dict[str, bytes]] = {}
+    for student in submissions.students:
+        taken = submissions.take(student, lab)
+        if sentences := _missing(taken, lab):
+            left_out[Author(year, student.id)] = sentences
+        if taken.files:
+            found[student.id] = taken.files
+    for number, sentence in enumerate(submissions.skipped):
+        if not any(sentence in one for said in left_out.values() for one in said):
+            left_out[Author(year, f"(folder, {number + 1})")] = [sentence]
+    return found
+
+
+def _missing(taken: Submission, lab: Lab) -> list[str]:
+    if taken.missing == frozenset(lab.edit):
+        return [f"Nothing was handed in for {lab.id}."]
+    return list(dict.fromkeys(taken.refused.values()))
+
+
+def _year_names(earlier: Sequence[Path]) -> list[str]:
+    """A name for each earlier folder: its last part, with what is above it where two are equal."""
+    names = [path.resolve().name for path in earlier]
+    return [
+        name if names.count(name) == 1 else "/".join(path.resolve().parts[-2:])
+        for name, path in zip(names, earlier, strict=True)
+    ]
+
+
+def _check_places(folders: Sequence[Path], outputs: Sequence[Path]) -> None:
+    places = [folder.resolve() for folder in folders]
+    for folder, place in zip(folders, places, strict=True):
+        if places.count(place) > 1:
+            raise CallError(f"{folder} is given twice: name each folder once.")
+    if len({path.resolve() for path in outputs}) < len(outputs):
+        raise CallError(f"--out and --csv are both {outputs[0]}: give two files.")
+    for path in outputs:
+        if path.is_dir():
+            raise CallError(f"{path} is a folder: give the name of a file.")
+        if not path.resolve().parent.is_dir():
+            raise CallError(f"{path} cannot be written: there is no folder {path.parent}.")
+        if any(path.resolve().is_relative_to(place) for place in places):
+            raise CallError(f"{path} lies in the submissions: write it elsewhere.")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        raise CallError(f"{path} cannot be written: {error.strerror or error}.") from error
+
+
+def _tell(found: Comparison, out: Path, table: Path | None, say: Say) -> None:
+    outstanding = [pair for pair in found.pairs if pair.stands_out]
+    for pair in outstanding[:MAX_NAMED]:
+        one, other = (readable.line(name, 60) for name in pair_names(found, pair))
+        say(f"{one} and {other}: {rank_sentence(pair.whole.as_alike, len(found.pairs))}")
+    if len(outstanding) > MAX_NAMED:
+        say(f"And {len(outstanding) - MAX_NAMED} more pairs stand out.")
+    for author, sentences in list(found.left_out.items())[:MAX_NAMED]:
+        for sentence in sentences:
+            say(f"Not compared, {readable.line(author.student, 60)}: {readable.text(sentence)}")
+    if len(found.left_out) > MAX_NAMED:
+        say(f"Not compared, {len(found.left_out) - MAX_NAMED} more: the report lists them.")
+    csv = f" Every pair: {table}." if table else ""
+    say(
+        f"{len(found.authors)} submissions, {len(found.pairs):,} pairs, {len(outstanding)} stand "
+        f"out. A report for a person, never a mark: {out}.{csv}"
+    )
