@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from grader.classroom.similarity import boilerplate, source_text
+from grader.classroom.similarity import boilerplate
 from grader.classroom.similarity.fingerprint_reader import FingerprintReader
 from grader.classroom.similarity.fingerprints import Author, FilePrint
 from grader.classroom.similarity.pair_scores import Language, by_language
@@ -86,6 +86,20 @@ class Comparison:
 
     def with_left_out(self, left_out: Mapping[Author, Sequence[str]]) -> Comparison:
         return replace(self, left_out=left_out)
+
+    def ends(self, pair: AlikePair) -> tuple[Author, Author]:
+        return self.authors[pair.left], self.authors[pair.right]
+
+    def groups(self) -> list[list[Author]]:
+        """Three authors or more whom pairs that stand out connect, the largest group first."""
+        group = {author: {author} for author in range(len(self.authors))}
+        for pair in self.pairs:
+            if pair.stands_out and group[pair.left] is not group[pair.right]:
+                joined = group[pair.left] | group[pair.right]
+                group |= dict.fromkeys(joined, joined)
+        found = {min(one): sorted(one) for one in group.values() if len(one) > 2}
+        ordered = sorted(found.values(), key=lambda one: (-len(one), one))
+        return [[self.authors[author] for author in one] for one in ordered]
 
     def passages(self, pair: AlikePair) -> list[Passage]:
         """What matches, the most surprising first."""
@@ -259,10 +273,3 @@ def _robust_z(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None
         _TO_SIGMA * float(np.median(np.abs(distance))), _MIN_SPREAD
     )
     return z
-
-
-def lexer_words(lexer: str) -> str:
-    """What read a file, in words."""
-    if lexer == source_text.PLAIN:
-        return "as plain text, letters and signs without blanks"
-    return f"by Pygments' lexer `{lexer}`"

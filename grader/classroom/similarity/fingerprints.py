@@ -20,6 +20,11 @@ class Author(NamedTuple):
     folder: str
     student: str
 
+    @property
+    def name(self) -> str:
+        """As it came: not yet safe to print."""
+        return f"{self.student} ({self.folder})" if self.folder else self.student
+
 
 @dataclass(frozen=True, eq=False)
 class FilePrint:

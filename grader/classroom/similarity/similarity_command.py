@@ -14,7 +14,7 @@ from grader.classroom.similarity.comparison import ClassFiles, Comparison, compa
 from grader.classroom.similarity.fingerprint_reader import FingerprintReader
 from grader.classroom.similarity.fingerprints import Author
 from grader.classroom.similarity.pair_table import pair_table
-from grader.classroom.similarity.similarity_page import pair_names, rank_sentence, similarity_page
+from grader.classroom.similarity.similarity_page import rank_sentence, similarity_page
 from grader.durable import write_atomically
 from grader.errors import CallError, Infrastructure, LabError
 from grader.lab.manifest import Lab, load_lab
@@ -92,9 +92,9 @@ def _handed_in(
             left_out[Author(year, student.id)] = sentences
         if taken.files:
             found[student.id] = taken.files
-    for number, sentence in enumerate(submissions.skipped):
-        if not any(sentence in one for said in left_out.values() for one in said):
-            left_out[Author(year, f"(folder, {number + 1})")] = [sentence]
+    said = {sentence for sentences in left_out.values() for sentence in sentences}
+    if rest := [one for one in submissions.skipped if not any(one in each for each in said)]:
+        left_out[Author(year, "")] = rest
     return found
 
 
@@ -139,15 +139,19 @@ def _write(path: Path, text: str) -> None:
 def _tell(found: Comparison, out: Path, table: Path | None, say: Say) -> None:
     outstanding = [pair for pair in found.pairs if pair.stands_out]
     for pair in outstanding[:MAX_NAMED]:
-        one, other = (readable.line(name, 60) for name in pair_names(found, pair))
+        one, other = (readable.line(author.name, 60) for author in found.ends(pair))
         say(f"{one} and {other}: {rank_sentence(pair.whole.as_alike, len(found.pairs))}")
     if len(outstanding) > MAX_NAMED:
         say(f"And {len(outstanding) - MAX_NAMED} more pairs stand out.")
-    for author, sentences in list(found.left_out.items())[:MAX_NAMED]:
-        for sentence in sentences:
-            say(f"Not compared, {readable.line(author.student, 60)}: {readable.text(sentence)}")
-    if len(found.left_out) > MAX_NAMED:
-        say(f"Not compared, {len(found.left_out) - MAX_NAMED} more: the report lists them.")
+    left_out = [
+        f"{readable.line(author.name, 60)}: {readable.text(sentence)}".removeprefix(": ")
+        for author, sentences in found.left_out.items()
+        for sentence in sentences
+    ]
+    for sentence in left_out[:MAX_NAMED]:
+        say(f"Not compared: {sentence}")
+    if len(left_out) > MAX_NAMED:
+        say(f"Not compared: {len(left_out) - MAX_NAMED} more, which the report lists.")
     csv = f" Every pair: {table}." if table else ""
     say(
         f"{len(found.authors)} submissions, {len(found.pairs):,} pairs, {len(outstanding)} stand "

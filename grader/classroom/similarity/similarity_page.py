@@ -15,6 +15,7 @@ from grader import readable
 from grader.classroom.similarity import comparison as comparing
 from grader.classroom.similarity import source_text
 from grader.classroom.similarity.comparison import AlikePair, Comparison, SharedPart
+from grader.classroom.similarity.fingerprints import Author
 from grader.classroom.similarity.passages import Passage, Span
 
 MAX_PAIRS_SHOWN = 100
@@ -23,6 +24,7 @@ MAX_PASSAGE_LINES = 60
 MAX_LINE_CHARACTERS = 160
 MAX_NAME = 60
 MAX_LEFT_OUT = 200
+MAX_GROUP = 40
 MAX_PAGE_BYTES = 8 * 2**20
 _BARS, _BAR_HIGH = 40, 90
 _STYLE = """
@@ -42,7 +44,7 @@ outline-offset:2px}
 .soft{color:var(--soft);font-size:.9rem}.out{color:var(--mark);font-weight:600}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 .list th,.list td{padding:.3rem .9rem .3rem 0;border-bottom:1px solid var(--faint);text-align:left;
-vertical-align:top;overflow-wrap:normal}.list td.name{min-width:11rem;overflow-wrap:anywhere}
+vertical-align:top;overflow-wrap:normal}.list td.name{min-width:9rem;overflow-wrap:anywhere}
 .list .num{text-align:right;white-space:nowrap}
 .list thead th{font-size:.85rem;color:var(--soft);font-weight:600}
 article{border-top:2px solid var(--faint);padding:1.1rem 0;margin-top:1.1rem}
@@ -110,12 +112,6 @@ def similarity_page(found: Comparison) -> str:
 # -- words ----------------------------------------------------------------------------------------
 
 
-def pair_names(found: Comparison, pair: AlikePair) -> tuple[str, str]:
-    """The names of both authors, an earlier year's with its folder; not yet made safe."""
-    one, other = (found.authors[author] for author in (pair.left, pair.right))
-    return one.student, f"{other.student} ({other.folder})" if other.folder else other.student
-
-
 def rank_sentence(as_alike: int, total: int) -> str:
     """Where a pair stands among all."""
     if total == 1:
@@ -129,12 +125,12 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _name(text: str) -> str:
-    return f"<bdi>{readable.html(readable.line(text, MAX_NAME))}</bdi>"
+def _name(author: Author) -> str:
+    return f"<bdi>{readable.html(readable.line(author.name, MAX_NAME))}</bdi>"
 
 
 def _names(found: Comparison, pair: AlikePair) -> str:
-    return " and ".join(map(_name, pair_names(found, pair)))
+    return " and ".join(map(_name, found.ends(pair)))
 
 
 def _count(number: int, one: str, many: str) -> str:
@@ -149,7 +145,7 @@ def _summary(found: Comparison, shown: Sequence[_Shown]) -> str:
     earlier = len(found.authors) - found.this_year
     beside = (
         f" and {_count(earlier, 'submission', 'submissions')} of earlier years "
-        f"({', '.join(map(_name, years))}), which were compared with this year's only"
+        f"({', '.join(map(readable.html, years))}), which were compared with this year's only"
         if earlier
         else ""
     )
@@ -180,7 +176,7 @@ def _expected(found: Comparison) -> str:
     rows = "\n".join(
         f'<tr><td class="name">{readable.html(one.name)}</td><td class="num">{one.authors:,}</td>'
         f'<td class="num">{_percent(one.middle_share)}</td>'
-        f"<td>{readable.html(comparing.lexer_words(one.lexer))}</td></tr>"
+        f"<td>{_lexer_words(one.lexer)}</td></tr>"
         for one in found.files
     )
     return f"""<h2>What is expected here</h2>
@@ -190,11 +186,17 @@ shares). What the kit itself ships does not count, and what many have counts lit
 {_distribution(found)}
 <div class="wide" tabindex="0" role="region" aria-label="Files">
 <table class="list"><thead><tr><th>file</th><th class="num">submissions</th>
-<th class="num">shared by the middle pair</th><th>read</th></tr></thead>
+<th class="num">middle pair shares</th><th>read</th></tr></thead>
 <tbody>
 {rows}
 </tbody></table>
 </div>"""
+
+
+def _lexer_words(lexer: str) -> str:
+    if lexer == source_text.PLAIN:
+        return "as plain text: letters and signs, without blanks"
+    return f"by Pygments' lexer <code>{readable.html(lexer)}</code>"
 
 
 def _distribution(found: Comparison) -> str:
@@ -226,32 +228,58 @@ pair can be seen.</p>"""
 
 
 def _overview(found: Comparison, shown: Sequence[_Shown]) -> str:
-    rows = "\n".join(_overview_row(found, one) for one in shown)
     rest = sum(pair.score > 0 for pair in found.pairs) - len(shown)
     more = f"<p>{_count(rest, 'pair', 'pairs')} more: see the CSV (--csv).</p>" if rest else ""
     if not shown:
         return "<h2>Pairs</h2>\n<p>No pair shares anything that the kit does not ship.</p>"
-    return f"""<h2>Pairs</h2>
-<div class="wide" tabindex="0" role="region" aria-label="Pairs">
+    first = [one for one in shown if one.pair.stands_out]
+    others = [one for one in shown if not one.pair.stands_out]
+    listed = _overview_table(found, first, "Pairs that stand out") if first else ""
+    if others:
+        table = _overview_table(found, others, "Other pairs")
+        what = f"{_count(len(others), 'pair', 'pairs')} that {_do(len(others))} not stand out"
+        opened = "" if first else " open"
+        listed += f"\n<details{opened}><summary>{what}</summary>\n{table}\n</details>"
+    return f'<h2 id="pairs">Pairs</h2>\n{_groups(found)}{listed}\n{more}'
+
+
+def _groups(found: Comparison) -> str:
+    """Those whom pairs that stand out connect: one source of many is seen as one."""
+    rows = [
+        f"<li>{', '.join(map(_name, group[:MAX_GROUP]))}"
+        f"{f' and {len(group) - MAX_GROUP} more' if len(group) > MAX_GROUP else ''}</li>"
+        for group in found.groups()
+    ]
+    if not rows:
+        return ""
+    return (
+        "<p>Pairs that stand out connect these. They may have one source in common, or a member "
+        f"that two others are like:</p>\n<ul>{''.join(rows)}</ul>\n"
+    )
+
+
+def _do(number: int) -> str:
+    return "does" if number == 1 else "do"
+
+
+def _overview_table(found: Comparison, shown: Sequence[_Shown], label: str) -> str:
+    rows = "\n".join(_overview_row(found, one) for one in shown)
+    return f"""<div class="wide" tabindex="0" role="region" aria-label="{label}">
 <table class="list"><thead><tr><th class="num">place</th><th>pair</th>
-<th class="num">as alike</th><th class="num">share of the first</th>
-<th class="num">of the second</th><th class="num">longest passage</th><th></th></tr></thead>
+<th class="num">shared</th><th class="num">longest passage</th></tr></thead>
 <tbody>
 {rows}
 </tbody></table>
-</div>
-{more}"""
+</div>"""
 
 
 def _overview_row(found: Comparison, one: _Shown) -> str:
     whole = one.pair.whole
-    mark = '<span class="out">stands out</span>' if one.pair.stands_out else ""
     return (
         f'<tr><td class="num">{one.place}</td>'
         f'<td class="name"><a href="#pair-{one.place}">{_names(found, one.pair)}</a></td>'
-        f'<td class="num">{whole.as_alike:,} of {len(found.pairs):,}</td>'
-        f'<td class="num">{_percent(whole.left)}</td><td class="num">{_percent(whole.right)}</td>'
-        f'<td class="num">{_count(one.longest, "line", "lines")}</td><td>{mark}</td></tr>'
+        f'<td class="num">{_percent(whole.left)} / {_percent(whole.right)}</td>'
+        f'<td class="num">{_count(one.longest, "line", "lines")}</td></tr>'
     )
 
 
@@ -274,7 +302,7 @@ def _articles(found: Comparison, shown: Sequence[_Shown], room: int) -> str:
 
 def _article(found: Comparison, one: _Shown) -> str:
     pair = one.pair
-    first, second = map(_name, pair_names(found, pair))
+    first, second = map(_name, found.ends(pair))
     mark = ' <span class="out">stands out</span>' if pair.stands_out else ""
     return f"""<article id="pair-{one.place}">
 <h3>{one.place}. {_names(found, pair)}{mark}</h3>
@@ -286,11 +314,12 @@ Of {first}'s own text {_percent(pair.whole.left)} also stands in {second}'s file
 <details{" open" if one.place <= 3 else ""}><summary>{_passage_count(one)}</summary>
 {"".join(_passage(found, pair, passage) for passage in one.passages[:MAX_PASSAGES])}
 </details>
+<p><a href="#pairs">All pairs</a></p>
 </article>"""
 
 
 def _same_person(found: Comparison, pair: AlikePair) -> str:
-    one, other = (found.authors[author] for author in (pair.left, pair.right))
+    one, other = found.ends(pair)
     if one.student != other.student:
         return ""
     return "Both have the same name: it may be one person who takes the course again."
@@ -332,16 +361,11 @@ def _passage(found: Comparison, pair: AlikePair, passage: Passage) -> str:
     who = (
         "in nobody else's files"
         if others <= 0
-        else f"the most of it also in {_count(others, 'other submission', 'other submissions')}"
+        else f"most of it also in {_count(others, 'other submission', 'other submissions')}"
     )
     sides = "".join(
-        _side(found, author, span, name)
-        for author, span, name in zip(
-            (pair.left, pair.right),
-            (passage.left, passage.right),
-            pair_names(found, pair),
-            strict=True,
-        )
+        _side(found, author, span)
+        for author, span in ((pair.left, passage.left), (pair.right, passage.right))
     )
     lines = _count(passage.lines, "line", "lines")
     return f"""<h4>{lines}, {who}</h4>
@@ -349,7 +373,7 @@ def _passage(found: Comparison, pair: AlikePair, passage: Passage) -> str:
 """
 
 
-def _side(found: Comparison, author: int, span: Span, name: str) -> str:
+def _side(found: Comparison, author: int, span: Span) -> str:
     lines = found.lines(author, span.file)
     last = min(span.last, span.first + MAX_PASSAGE_LINES - 1)
     rows = "".join(
@@ -359,20 +383,31 @@ def _side(found: Comparison, author: int, span: Span, name: str) -> str:
     cut = span.last - last
     more = f'<p class="soft">{_count(cut, "more line", "more lines")} match.</p>' if cut else ""
     place = f"{readable.html(span.file)}, lines {span.first + 1} to {span.last + 1}"
-    where = _definition(lines, span.first) if span.file.endswith(".py") else ""
-    inside = f", in <code>{readable.html(where, MAX_NAME)}</code>" if where else ""
+    where = _definitions(lines, span) if span.file.endswith(".py") else []
+    named = ", ".join(f"<code>{readable.html(name, MAX_NAME)}</code>" for name in where[:4])
+    rest = f" and {len(where) - 4} more" if len(where) > 4 else ""
+    inside = f", in {named}{rest}" if where else ""
     return (
-        f'<div class="side"><p>{_name(name)}: {place}{inside}</p>'
+        f'<div class="side"><p>{_name(found.authors[author])}: {place}{inside}</p>'
         f'<div class="code"><table>{rows}</table></div>{more}</div>'
     )
 
 
-def _definition(lines: Sequence[str], at: int) -> str:
-    """The name of the function or class at the margin in which a line stands."""
-    for line in reversed(lines[: at + 1]):
-        for word in ("def ", "class ", "async def "):
-            if line.startswith(word):
-                return line[len(word) : len(word) + MAX_NAME].split("(")[0].split(":")[0].strip()
+def _definitions(lines: Sequence[str], span: Span) -> list[str]:
+    """The names of the functions and classes at the margin in which these lines stand."""
+    found: list[str] = []
+    for at in range(span.last, -1, -1):
+        if name := _defined(lines[at][: 4 * MAX_NAME]):
+            found.append(name)
+            if at <= span.first:
+                break
+    return list(dict.fromkeys(reversed(found)))
+
+
+def _defined(line: str) -> str:
+    for word in ("def ", "class ", "async def "):
+        if line.startswith(word):
+            return line.removeprefix(word).split("(")[0].split(":")[0].strip()
     return ""
 
 
@@ -387,9 +422,9 @@ def _left_out(found: Comparison) -> str:
 
 def _left_out_rows(found: Comparison) -> Iterator[str]:
     for author, sentences in found.left_out.items():
-        year = f" ({author.folder})" if author.folder else ""
+        name = f"{_name(author)}: " if author.student else ""
         for sentence in sentences:
-            yield f"<li>{_name(author.student + year)}: {readable.html(sentence, 400)}</li>"
+            yield f"<li>{name}{readable.html(sentence, 400)}</li>"
 
 
 def _how(found: Comparison) -> str:
