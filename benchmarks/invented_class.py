@@ -1,10 +1,13 @@
-"""A class that was invented, for `similarity.py`: how its honest submissions and its copies are made.
+"""An invented class, for `similarity.py`: how its honest submissions and its copies are made.
 
-No real submissions are here, so this is what stands in for them. A student has a way of writing (how
-often a loop is a `while`, an intermediate result has a name, a function asks for what it needs, ...)
-and takes each task from one of the lab's variants, which different designs made. Every statement is
-rewritten after the student's way, and some tasks are left open. Some students follow the reference
-with a known mistake in it. The files are syntactically right; they were never run.
+No real submissions are here, so this is what stands in for them. A student has a way of writing:
+how often a loop is a `while`, an intermediate result has a name, a new function gives a value, and
+so on. Each task comes from one of the lab's variants, which are right answers of other designs.
+Every statement is rewritten after the student's way, and some tasks are left open. One student in
+ten follows the reference, with known mistakes in it. The files parse; they were never run.
+
+Two honest students may have taken a task from the same variant: of five or six there are, sixty
+students share each. So honest pairs are more alike here than those of independent authors.
 
 A copy is another student's file, changed as copies are: names, order, comments, or one half of it.
 """
@@ -24,7 +27,11 @@ from grader.lab.manifest import Lab
 from grader.suite import splice
 
 Class = dict[str, dict[str, bytes]]
-_NAMES = "part total piece width left count inner outer rows cols held seen step level base".split()
+_NAMES = ["part", "total", "piece", "width", "left", "count", "inner", "outer", "rows", "cols"]
+_HABITS = [
+    *("augmented", "loops", "listed", "named", "returned", "inverted"),
+    *("swapped", "methods", "ternary", "asserts", "helpers", "order"),
+]
 
 
 @dataclass(frozen=True)
@@ -164,8 +171,7 @@ class Way(ast.NodeTransformer):
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
-        habits = "augmented loops listed named returned inverted swapped methods ternary asserts helpers order"
-        self.habits = {habit: rng.choice((0.15, 0.4, 0.8)) for habit in habits.split()}
+        self.habits = {habit: rng.choice((0.15, 0.4, 0.8)) for habit in _HABITS}
         self.names = rng.sample(_NAMES, len(_NAMES))
         self.new: list[ast.stmt] = []
         self.made = 0

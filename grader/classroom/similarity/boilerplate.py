@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ def kit_files(lab: Lab) -> list[Path]:
     return [path for path in found if path.is_file()]
 
 
-def boilerplate(files: list[Path], reader: FingerprintReader) -> Mapping[str, Hashes]:
+def boilerplate(files: Sequence[Path], reader: FingerprintReader) -> Mapping[str, Hashes]:
     """The fingerprints of the kit's files, by lexer, sorted. A file that is larger than a
     submission's may be is left out."""
     found: dict[str, list[Hashes]] = {}

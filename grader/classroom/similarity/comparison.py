@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from grader.classroom.similarity import boilerplate
 from grader.classroom.similarity.fingerprint_reader import FingerprintReader
 from grader.classroom.similarity.fingerprints import Author, FilePrint
-from grader.classroom.similarity.pair_scores import Language, by_language
+from grader.classroom.similarity.pair_scores import Language, by_language, has_own
 from grader.classroom.similarity.passages import Passage, passages
 from grader.errors import CallError
 from grader.lab.manifest import Lab
@@ -24,10 +25,12 @@ STANDS_OUT = 3.0
 MIN_PAIRS = 10
 """With fewer there is no distribution to stand out of."""
 _MIN_SPREAD = 10.0
+_NOTHING_OWN = "There is nothing beyond what the kit ships, its reference and variants included."
 _TO_SIGMA = 1.4826  # of a normal distribution, from its median absolute deviation
 
 Files = Mapping[str, bytes]
 ClassFiles = Mapping[str, Files]
+Numbers = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class AlikePair:
 @dataclass(frozen=True)
 class ComparedFile:
     """A file's name, how many authors' were compared, the lexer that read it, and what the middle
-    pair shares of it (the larger of both shares)."""
+    one shares of the pairs that share any of it (the larger of both shares)."""
 
     name: str
     authors: int
@@ -124,10 +127,12 @@ def compare(
     this_year: ClassFiles,
     earlier: Mapping[str, ClassFiles],
     reader: FingerprintReader,
+    shipped: Sequence[Path] | None = None,
 ) -> Comparison:
     """Compare the files of one lab: this year's submissions with each other, and with those of
     earlier years, which are not compared with each other. `this_year`: by student, then by file;
-    `earlier`: the same by the name of the year."""
+    `earlier`: the same by the name of the year; `shipped`: the files that are boilerplate, by
+    default all that the kit has of the lab."""
     files = {Author("", student): found for student, found in sorted(this_year.items())}
     for year, submissions in sorted(earlier.items()):
         files |= {Author(year, student): found for student, found in sorted(submissions.items())}
@@ -144,11 +149,15 @@ def compare(
             left_out[author] = sentences
         if taken:
             prints[author] = taken
+    shipped = boilerplate.kit_files(lab) if shipped is None else shipped
+    known = boilerplate.boilerplate(shipped, reader)
+    for author in [author for author, taken in prints.items() if not has_own(taken, known)]:
+        del prints[author]
+        left_out.setdefault(author, []).append(_NOTHING_OWN)
     authors = list(prints)
     count = sum(not author.folder for author in authors)
     _check_count(count, len(authors) - count)
-    shipped = boilerplate.kit_files(lab)
-    languages = by_language(list(prints.values()), count, boilerplate.boilerplate(shipped, reader))
+    languages = by_language(list(prints.values()), count, known)
     table = _Table(languages, authors, count)
     return Comparison(
         lab=lab,
@@ -156,7 +165,7 @@ def compare(
         this_year=count,
         pairs=table.pairs(),
         files=table.compared_files(),
-        middle_share=float(np.median(table.shares[""].max(axis=0))),
+        middle_share=_middle(table.shares[""]),
         left_out=left_out,
         kit_files=len(shipped),
         has_reference=lab.has_solution,
@@ -253,23 +262,29 @@ class _Table:
                 name,
                 sum(any(own.printed.name == name for own in files) for files in language.files),
                 language.lexer,
-                float(np.median(self.shares[name].max(axis=0))),
+                _middle(self.shares[name]),
             )
             for name, language in self.names.items()
         ]
 
 
-def _as_alike(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+def _as_alike(scores: Numbers) -> npt.NDArray[np.int64]:
     """For each pair, how many pairs have its score or a higher one."""
     return len(scores) - np.searchsorted(np.sort(scores), scores, "left")
 
 
-def _robust_z(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
-    if len(scores) < MIN_PAIRS:
+def _robust_z(scores: Numbers) -> Numbers | None:
+    """By the pairs that share anything: many who did little would make all others stand out."""
+    if np.count_nonzero(scores) < MIN_PAIRS:
         return None
     roots = np.sqrt(scores)
-    distance = roots - np.median(roots)
-    z: npt.NDArray[np.float64] = distance / max(
-        _TO_SIGMA * float(np.median(np.abs(distance))), _MIN_SPREAD
-    )
+    middle = np.median(roots[scores > 0])
+    spread = _TO_SIGMA * float(np.median(np.abs(roots[scores > 0] - middle)))
+    z: Numbers = (roots - middle) / max(spread, _MIN_SPREAD)
     return z
+
+
+def _middle(shares: Numbers) -> float:
+    """What the middle one shares of the pairs that share anything: the larger of both shares."""
+    larger = shares.max(axis=0)
+    return float(np.median(larger[larger > 0])) if larger.any() else 0.0

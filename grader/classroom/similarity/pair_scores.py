@@ -128,6 +128,14 @@ def _ids(hashes: Hashes, shared: Hashes, boilerplate: Hashes) -> Ids:
     return ids
 
 
+def has_own(files: Sequence[FilePrint], boilerplate: Mapping[str, Hashes]) -> bool:
+    """Whether any fingerprint in an author's files is not boilerplate."""
+    return any(
+        not np.isin(one.hashes, boilerplate.get(one.lexer, np.zeros(0, np.int64))).all()
+        for one in files
+    )
+
+
 def by_language(
     prints: Sequence[Sequence[FilePrint]], this_year: int, boilerplate: Mapping[str, Hashes]
 ) -> list[Language]:

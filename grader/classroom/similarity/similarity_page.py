@@ -46,6 +46,7 @@ outline-offset:2px}
 .list th,.list td{padding:.3rem .9rem .3rem 0;border-bottom:1px solid var(--faint);text-align:left;
 vertical-align:top;overflow-wrap:normal}.list td.name{min-width:9rem;overflow-wrap:anywhere}
 .list .num{text-align:right;white-space:nowrap}
+.list td:last-child{min-width:8rem}.list td.num:last-child{min-width:0}
 .list thead th{font-size:.85rem;color:var(--soft);font-weight:600}
 article{border-top:2px solid var(--faint);padding:1.1rem 0;margin-top:1.1rem}
 summary{cursor:pointer;padding:.4rem 0}
@@ -180,9 +181,9 @@ def _expected(found: Comparison) -> str:
         for one in found.files
     )
     return f"""<h2>What is expected here</h2>
-<p>Honest answers to a short task look alike. So each pair is held against all pairs of this class:
-the middle pair shares {_percent(found.middle_share)} of its own text (the larger of both
-shares). What the kit itself ships does not count, and what many have counts little.</p>
+<p>Honest answers to a short task look alike. So each pair is held against all pairs of this class.
+Of those that share anything, the middle pair shares {_percent(found.middle_share)} (the larger of
+both shares). What the kit itself ships does not count, and what many have counts little.</p>
 {_distribution(found)}
 <div class="wide" tabindex="0" role="region" aria-label="Files">
 <table class="list"><thead><tr><th>file</th><th class="num">submissions</th>
