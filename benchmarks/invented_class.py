@@ -27,6 +27,9 @@ from grader.lab.manifest import Lab
 from grader.suite import splice
 
 Class = dict[str, dict[str, bytes]]
+Taken = dict[str, tuple[int, int]]
+"""By task: which of the sources it is from, and how many lines it has there."""
+Designs = dict[str, Taken]
 _NAMES = ["part", "total", "piece", "width", "left", "count", "inner", "outer", "rows", "cols"]
 _HABITS = [
     *("augmented", "loops", "listed", "named", "returned", "inverted"),
@@ -43,14 +46,19 @@ class Copy:
     how: str
 
 
-def invented_class(lab: Lab, students: int, seed: int) -> tuple[Class, list[Copy]]:
-    """`students` submissions of a lab, six of them copies of six others."""
+def invented_class(
+    lab: Lab, students: int, seed: int, designs: Designs | None = None
+) -> tuple[Class, list[Copy]]:
+    """`students` submissions of a lab, six of them copies of six others. Into `designs` goes where
+    each student took the tasks from."""
     rng = random.Random(f"{lab.id} {seed}")
     sources = _sources(lab)
-    found = {
-        f"student{number:02}": _submission(lab, sources, random.Random(rng.random()))
-        for number in range(1, students + 1)
-    }
+    designs = {} if designs is None else designs
+    found: Class = {}
+    for number in range(1, students + 1):
+        name = f"student{number:02}"
+        taken = designs[name] = {}
+        found[name] = _submission(lab, sources, random.Random(rng.random()), taken)
     names = rng.sample(sorted(found), 12)
     ways: list[tuple[str, Callable[..., bytes]]] = [
         ("names changed", renamed),
@@ -88,12 +96,14 @@ def _sources(lab: Lab) -> dict[str, list[ast.Module]]:
 
 
 def _submission(
-    lab: Lab, sources: dict[str, list[ast.Module]], rng: random.Random
+    lab: Lab, sources: dict[str, list[ast.Module]], rng: random.Random, taken: Taken
 ) -> dict[str, bytes]:
     way = Way(rng)
     mistaken = rng.random() < 0.1
     return {
-        name: way.written(_mistaken(lab, name, rng) if mistaken else _mixed(lab, name, trees, rng))
+        name: way.written(
+            _mistaken(lab, name, rng) if mistaken else _mixed(lab, name, trees, rng, taken)
+        )
         for name, trees in sources.items()
     }
 
@@ -116,7 +126,9 @@ def _mistaken(lab: Lab, name: str, rng: random.Random) -> ast.Module:
     return ast.parse(text)
 
 
-def _mixed(lab: Lab, name: str, trees: list[ast.Module], rng: random.Random) -> ast.Module:
+def _mixed(
+    lab: Lab, name: str, trees: list[ast.Module], rng: random.Random, taken: Taken
+) -> ast.Module:
     """The skeleton with each task from one of the sources, and what that task needs of it."""
     skeleton = ast.parse((lab.exercise / name).read_text())
     tasks = {task.id for task in lab.tasks_of(name)}
@@ -130,6 +142,9 @@ def _mixed(lab: Lab, name: str, trees: list[ast.Module], rng: random.Random) -> 
             written.add(defined)
             continue
         tree = rng.choice([one for one in trees if defined in _defined(one)] or [skeleton])
+        if tree in trees:
+            lines = len(ast.unparse(_defined(tree)[defined]).splitlines())
+            taken[defined] = trees.index(tree), lines
         for needed in _needed(tree, defined, tasks):
             if needed not in written:
                 body.append(_defined(tree)[needed])

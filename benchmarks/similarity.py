@@ -4,9 +4,9 @@
 
 Each class is invented (`invented_class.py` says how). Six pairs of it are copies: two with other
 names, two with functions or statements in another order, two of which one half is copied. Each
-class is compared twice. As shipped, the lab's variants are boilerplate; since the honest submissions
-are made from them, much of the honest work is not counted, as that of a student is who writes what
-a variant says. Without the variants as boilerplate, all of it counts.
+class is compared twice. As shipped, the lab's variants are boilerplate. The honest submissions are
+made from them, so much of their work does not count, as with a student who writes what a variant
+says. Without the variants as boilerplate, all of it counts.
 
 `--write` puts the page into `benchmarks/results/similarity.md`. Exit status 1: as shipped, a copy
 stood at no place of the report's hundred.
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import results_page
-from invented_class import Copy, invented_class
+from invented_class import Copy, Taken, invented_class
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "similarity.md"
@@ -44,7 +44,8 @@ AS_SHIPPED, WITHOUT_VARIANTS = "as shipped", "without variants"
 
 @dataclass(frozen=True)
 class Outcome:
-    """One class, compared one way. `places`: of the copies, in the order they were planted."""
+    """One class, compared one way. `places`: of the copies, in the order they were planted;
+    `common`: of each honest pair, the share of lines that both took from one variant."""
 
     lab: str
     boilerplate: str
@@ -53,6 +54,7 @@ class Outcome:
     places: Sequence[int]
     copies: Sequence[AlikePair]
     honest: Sequence[AlikePair]
+    common: Sequence[float]
     longest_honest: int
     seconds: float
     page_bytes: int
@@ -71,7 +73,8 @@ class Outcome:
 
 
 def outcome(lab: Lab, how: str, students: int, seed: int, reader: FingerprintReader) -> Outcome:
-    found, planted = invented_class(lab, students, seed)
+    designs: dict[str, Taken] = {}
+    found, planted = invented_class(lab, students, seed, designs)
     shipped = boilerplate.kit_files(lab)
     if how == WITHOUT_VARIANTS:
         shipped = [path for path in shipped if "variants" not in path.parts]
@@ -82,6 +85,7 @@ def outcome(lab: Lab, how: str, students: int, seed: int, reader: FingerprintRea
     ends = [_ends(compared, pair) for pair in compared.pairs]
     places = [1 + ends.index(frozenset((one.original, one.copy))) for one in planted]
     honest = [pair for at, pair in enumerate(compared.pairs, 1) if at not in places]
+    common = [_in_common(*(designs[one.student] for one in compared.ends(pair))) for pair in honest]
     return Outcome(
         lab.id,
         how,
@@ -90,10 +94,19 @@ def outcome(lab: Lab, how: str, students: int, seed: int, reader: FingerprintRea
         places,
         [compared.pairs[place - 1] for place in places],
         honest,
+        common,
         max(one.lines for pair in honest[:20] for one in compared.passages(pair)),
         seconds,
         len(page.encode()),
     )
+
+
+def _in_common(one: Taken, other: Taken) -> float:
+    """Of what two students took from variants, by lines, the share from the same one."""
+    both = one.keys() & other.keys()
+    same = sum(one[task][1] for task in both if one[task][0] == other[task][0])
+    lines = [sum(lines for _, lines in taken.values()) for taken in (one, other)]
+    return same / max(*lines, 1)
 
 
 def _ends(compared: Comparison, pair: AlikePair) -> frozenset[str]:
@@ -176,23 +189,29 @@ def main() -> int:
             for seed in range(1, args.seeds + 1)
         ]
     total = sum(len(one.places) for one in outcomes)
-    false_alarms = sum(one.false_alarms for one in outcomes)
-    honest = sum(len(one.honest) for one in outcomes)
+    marked, shown = sum(one.marked for one in outcomes), sum(one.shown for one in outcomes)
+    common = [share for one in outcomes for share in one.common]
+    alarms = [
+        share
+        for one in outcomes
+        for pair, share in zip(one.honest, one.common, strict=True)
+        if pair.stands_out
+    ]
     command = f"python benchmarks/similarity.py --labs {' '.join(args.labs)}"
     lines = [
         "# Copies found by `infralens similarity`",
         "",
         results_page.made(f"{command} --students {args.students} --seeds {args.seeds}")
-        + f" Texts were read at tier {DEFAULT_TIER}; seconds are from the files' bytes to the page.",
+        + f" Texts were read at tier {DEFAULT_TIER}. Seconds: from the files' bytes to the page.",
         "",
         "The classes are invented: `benchmarks/invented_class.py` says how. What stands here is "
         "whether planted copies are found beside such submissions, not how often real students "
         "copy, nor how alike real honest work is.",
         "",
-        f"Marked: {sum(one.marked for one in outcomes)} of {total} copies; among the report's first "
-        f"{MAX_PAIRS_SHOWN}: {sum(one.shown for one in outcomes)} of {total}. Honest pairs marked: "
-        f"{false_alarms} of {honest:,}. Those are pairs that took the same tasks from the same "
-        "variants.",
+        f"Marked: {marked} of {total} copies. Among the report's first {MAX_PAIRS_SHOWN}: {shown} "
+        f"of {total}. Honest pairs marked: {len(alarms)} of {len(common):,}. Those have "
+        f"{100 * statistics.mean(alarms or [0.0]):.0f} % of their lines from the same variant, all "
+        f"honest pairs {100 * statistics.mean(common):.0f} %.",
         "",
         *summary(outcomes),
         "",

@@ -34,15 +34,27 @@ class OwnFile:
     ids: Ids
 
     def covered(self, fingerprints: Cover) -> int:
-        """How many characters lie in these fingerprints, given as one flag each."""
-        starts = np.flatnonzero(fingerprints)
-        if not len(starts):
-            return 0
-        return int(np.minimum(np.diff(starts), self.printed.k).sum()) + self.printed.k
+        """How many of the author's own characters lie in these fingerprints, one flag each."""
+        return int(np.count_nonzero(self._characters(fingerprints) & self._own))
 
     @cached_property
     def own_characters(self) -> int:
-        return self.covered(self.ids != BOILERPLATE)
+        return int(np.count_nonzero(self._own))
+
+    @cached_property
+    def _own(self) -> Cover:
+        """For each character, whether it lies in no boilerplate. (A fingerprint may begin in what
+        the kit ships and end behind it.)"""
+        own = self._characters(self.ids != BOILERPLATE)
+        return own & ~self._characters(self.ids == BOILERPLATE)
+
+    def _characters(self, fingerprints: Cover) -> Cover:
+        """For each filtered character, whether it lies in one of these fingerprints."""
+        steps = np.zeros(len(self.printed.lines) + 1, np.int32)
+        starts = np.flatnonzero(fingerprints)
+        steps[starts] += 1
+        steps[starts + self.printed.k] -= 1
+        return np.cumsum(steps)[:-1] > 0
 
 
 class Language:
