@@ -25,7 +25,10 @@ STANDS_OUT = 3.0
 MIN_PAIRS = 10
 """With fewer there is no distribution to stand out of."""
 _MIN_SPREAD = 10.0
-_NOTHING_OWN = "There is nothing beyond what the kit ships, its reference and variants included."
+_NOTHING_OWN = (
+    "There is nothing to compare but comments, strings and what the kit ships, its reference and "
+    "variants included."
+)
 _TO_SIGMA = 1.4826  # of a normal distribution, from its median absolute deviation
 
 Files = Mapping[str, bytes]

@@ -45,7 +45,11 @@ def run(
         print(f"infralens similarity: {error}", file=sys.stderr)
         return 2
     except Infrastructure as error:
-        print(f"infralens similarity: {error.reason}. Nothing was written.", file=sys.stderr)
+        more = " A machine without a sandbox has `--tier process`." if tier != "process" else ""
+        print(f"infralens similarity: {error.reason}.{more}", file=sys.stderr)
+        return 3
+    except OSError as error:
+        print(f"infralens similarity: {error}. Nothing was written.", file=sys.stderr)
         return 3
     _tell(found, out, table, say)
     return 0
