@@ -8,8 +8,8 @@ class is compared twice. As shipped, the lab's variants are boilerplate. The hon
 made from them, so much of their work does not count, as with a student who writes what a variant
 says. Without the variants as boilerplate, all of it counts.
 
-`--write` puts the page into `benchmarks/results/similarity.md`. Exit status 1: as shipped, a copy
-stood at no place of the report's hundred.
+`--write` puts the page into `benchmarks/results/similarity.md`. Exit status 1: a copy of
+whole files did not stand among the report's first hundred pairs.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import argparse
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import results_page
-from invented_class import Copy, Taken, invented_class
+from invented_class import Copy, Designs, invented_class
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "similarity.md"
@@ -39,13 +40,14 @@ from grader.classroom.similarity.similarity_page import (  # noqa: E402
 )
 from grader.lab.manifest import Lab, load_lab  # noqa: E402
 
+WHOLE = 4  # so many of the planted copies are of whole files
 AS_SHIPPED, WITHOUT_VARIANTS = "as shipped", "without variants"
 
 
 @dataclass(frozen=True)
 class Outcome:
     """One class, compared one way. `places`: of the copies, in the order they were planted;
-    `common`: of each honest pair, the share of lines that both took from one variant."""
+    `alarms`: who they are, of each honest pair that stands out."""
 
     lab: str
     boilerplate: str
@@ -54,7 +56,7 @@ class Outcome:
     places: Sequence[int]
     copies: Sequence[AlikePair]
     honest: Sequence[AlikePair]
-    common: Sequence[float]
+    alarms: Sequence[str]
     longest_honest: int
     seconds: float
     page_bytes: int
@@ -67,13 +69,9 @@ class Outcome:
     def shown(self) -> int:
         return sum(place <= MAX_PAIRS_SHOWN for place in self.places)
 
-    @property
-    def false_alarms(self) -> int:
-        return sum(pair.stands_out for pair in self.honest)
-
 
 def outcome(lab: Lab, how: str, students: int, seed: int, reader: FingerprintReader) -> Outcome:
-    designs: dict[str, Taken] = {}
+    designs: Designs = {}
     found, planted = invented_class(lab, students, seed, designs)
     shipped = boilerplate.kit_files(lab)
     if how == WITHOUT_VARIANTS:
@@ -85,7 +83,11 @@ def outcome(lab: Lab, how: str, students: int, seed: int, reader: FingerprintRea
     ends = [_ends(compared, pair) for pair in compared.pairs]
     places = [1 + ends.index(frozenset((one.original, one.copy))) for one in planted]
     honest = [pair for at, pair in enumerate(compared.pairs, 1) if at not in places]
-    common = [_in_common(*(designs[one.student] for one in compared.ends(pair))) for pair in honest]
+    alarms = [
+        _alarm([author.student for author in compared.ends(pair)], designs, planted)
+        for pair in honest
+        if pair.stands_out
+    ]
     return Outcome(
         lab.id,
         how,
@@ -94,19 +96,20 @@ def outcome(lab: Lab, how: str, students: int, seed: int, reader: FingerprintRea
         places,
         [compared.pairs[place - 1] for place in places],
         honest,
-        common,
+        alarms,
         max(one.lines for pair in honest[:20] for one in compared.passages(pair)),
         seconds,
         len(page.encode()),
     )
 
 
-def _in_common(one: Taken, other: Taken) -> float:
-    """Of what two students took from variants, by lines, the share from the same one."""
-    both = one.keys() & other.keys()
-    same = sum(one[task][1] for task in both if one[task][0] == other[task][0])
-    lines = [sum(lines for _, lines in taken.values()) for taken in (one, other)]
-    return same / max(*lines, 1)
+def _alarm(students: Sequence[str], designs: Designs, planted: Sequence[Copy]) -> str:
+    """Who the two of an honest pair are that stands out."""
+    if not any(designs[student] for student in students):
+        return "both follow the reference"
+    if {*students} & {student for one in planted for student in (one.original, one.copy)}:
+        return "one is of a planted pair"
+    return "both follow variants or one the reference"
 
 
 def _ends(compared: Comparison, pair: AlikePair) -> frozenset[str]:
@@ -123,10 +126,22 @@ def summary(outcomes: Sequence[Outcome]) -> list[str]:
         lines.append(
             f"| {one.lab} | {one.boilerplate} | {one.seed} | {one.marked} of {len(one.places)} "
             f"| {one.shown} of {len(one.places)} | {', '.join(map(str, sorted(one.places)))} "
-            f"| {one.false_alarms} | {len(one.honest):,} | {one.seconds:.1f} "
+            f"| {len(one.alarms)} | {len(one.honest):,} | {one.seconds:.1f} "
             f"| {one.page_bytes / 1e6:.1f} |"
         )
     return lines
+
+
+def missed(outcomes: Sequence[Outcome]) -> list[str]:
+    """The copies that were not marked, one a line."""
+    return [
+        f"- {one.lab}, {one.boilerplate}, seed {one.seed}, {copy.how}: place {place}, "
+        f"z {pair.z or 0.0:.1f}, shares {100 * pair.whole.left:.0f} % and "
+        f"{100 * pair.whole.right:.0f} %"
+        for one in outcomes
+        for copy, place, pair in zip(one.planted, one.places, one.copies, strict=True)
+        if not pair.stands_out
+    ]
 
 
 def by_kind(outcomes: Sequence[Outcome]) -> list[str]:
@@ -190,13 +205,9 @@ def main() -> int:
         ]
     total = sum(len(one.places) for one in outcomes)
     marked, shown = sum(one.marked for one in outcomes), sum(one.shown for one in outcomes)
-    common = [share for one in outcomes for share in one.common]
-    alarms = [
-        share
-        for one in outcomes
-        for pair, share in zip(one.honest, one.common, strict=True)
-        if pair.stands_out
-    ]
+    alarms = Counter(alarm for one in outcomes for alarm in one.alarms)
+    kinds = "; ".join(f"{count} times {what}" for what, count in alarms.most_common())
+    honest = sum(len(one.honest) for one in outcomes)
     command = f"python benchmarks/similarity.py --labs {' '.join(args.labs)}"
     lines = [
         "# Copies found by `infralens similarity`",
@@ -209,10 +220,12 @@ def main() -> int:
         "copy, nor how alike real honest work is.",
         "",
         f"Marked: {marked} of {total} copies. Among the report's first {MAX_PAIRS_SHOWN}: {shown} "
-        f"of {total}. Honest pairs marked: {len(alarms)} of {len(common):,}. Those have "
-        f"{100 * statistics.mean(alarms or [0.0]):.0f} % of their lines from the same variant, all "
-        f"honest pairs {100 * statistics.mean(common):.0f} %.",
+        f"of {total}. Honest pairs marked: {alarms.total()} of {honest:,}: {kinds}.",
         "",
+        "The reference is boilerplate, so little but the way of writing is left of those who follow "
+        "it. Two of them may look alike for that; on the page such students stand as a group.",
+        "",
+        *(["Not marked:", "", *missed(outcomes), ""] if marked < total else []),
         *summary(outcomes),
         "",
         "## By kind of copy",
@@ -226,9 +239,9 @@ def main() -> int:
         *honest_pairs(outcomes),
     ]
     faults = [
-        f"{one.lab}, seed {one.seed}: a copy at place {max(one.places)}"
+        f"{one.lab}, seed {one.seed}: a whole copy at place {max(one.places[:WHOLE])}"
         for one in outcomes
-        if one.boilerplate == AS_SHIPPED and one.shown < len(one.places)
+        if max(one.places[:WHOLE]) > MAX_PAIRS_SHOWN
     ]
     return results_page.told(lines, faults, RESULTS if args.write else None)
 

@@ -23,7 +23,7 @@ _Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Span:
+class LineRange:
     """Lines `first` to `last` of a file, from 0, both included."""
 
     file: str
@@ -40,8 +40,8 @@ class Passage:
     """Lines of one author that match lines of another. `holders`: how many authors have the
     fingerprints in it, in the middle (median); `score`: of its fingerprints, as a pair's."""
 
-    left: Span
-    right: Span
+    left: LineRange
+    right: LineRange
     score: float
     holders: int
 
@@ -67,18 +67,18 @@ class _Side:
             start -= len(own.ids) + 1
         raise AssertionError
 
-    def span(self, start: int, count: int) -> Span:
+    def span(self, start: int, count: int) -> LineRange:
         own, first = self.place(start)
         lines = own.printed.lines
         last = first + count - 1 + own.printed.k - 1
-        return Span(own.printed.name, int(lines[first]), int(lines[last]))
+        return LineRange(own.printed.name, int(lines[first]), int(lines[last]))
 
 
 def passages(language: Language, left: int, right: int) -> list[Passage]:
     """The matching passages of two authors, by their places in the first one's files."""
     one, other = (_side(language.files[author]) for author in (left, right))
     tiles = sorted(_tiles(one, other))
-    found: list[tuple[Span, Span, list[Ids]]] = []
+    found: list[tuple[LineRange, LineRange, list[Ids]]] = []
     for a, b, count in tiles:
         ids = one.ids[np.searchsorted(one.at, a) : np.searchsorted(one.at, a + count)]
         here, there = one.span(a, count), other.span(b, count)
@@ -90,18 +90,18 @@ def passages(language: Language, left: int, right: int) -> list[Passage]:
     return [_passage(language, here, there, ids) for here, there, ids in found]
 
 
-def _passage(language: Language, left: Span, right: Span, ids: Sequence[Ids]) -> Passage:
+def _passage(language: Language, left: LineRange, right: LineRange, ids: Sequence[Ids]) -> Passage:
     known = np.unique(np.concatenate(ids))
     return Passage(left, right, language.score(known), int(np.median(language.holders[known])))
 
 
-def _adjoin(before: Span, after: Span) -> bool:
+def _adjoin(before: LineRange, after: LineRange) -> bool:
     reach = before.last + MAX_GAP_LINES + 1
     return before.file == after.file and before.first <= after.first <= reach
 
 
-def _joined(before: Span, after: Span) -> Span:
-    return Span(before.file, before.first, max(before.last, after.last))
+def _joined(before: LineRange, after: LineRange) -> LineRange:
+    return LineRange(before.file, before.first, max(before.last, after.last))
 
 
 def _side(files: Sequence[OwnFile]) -> _Side:

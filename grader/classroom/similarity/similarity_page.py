@@ -16,7 +16,7 @@ from grader.classroom.similarity import comparison as comparing
 from grader.classroom.similarity import source_text
 from grader.classroom.similarity.comparison import AlikePair, Comparison, SharedPart
 from grader.classroom.similarity.fingerprints import Author
-from grader.classroom.similarity.passages import Passage, Span
+from grader.classroom.similarity.passages import LineRange, Passage
 
 MAX_PAIRS_SHOWN = 100
 MAX_PASSAGES = 8
@@ -374,7 +374,7 @@ def _passage(found: Comparison, pair: AlikePair, passage: Passage) -> str:
 """
 
 
-def _side(found: Comparison, author: int, span: Span) -> str:
+def _side(found: Comparison, author: int, span: LineRange) -> str:
     lines = found.lines(author, span.file)
     last = min(span.last, span.first + MAX_PASSAGE_LINES - 1)
     rows = "".join(
@@ -394,7 +394,7 @@ def _side(found: Comparison, author: int, span: Span) -> str:
     )
 
 
-def _definitions(lines: Sequence[str], span: Span) -> list[str]:
+def _definitions(lines: Sequence[str], span: LineRange) -> list[str]:
     """The names of the functions and classes at the margin in which these lines stand."""
     found: list[str] = []
     for at in range(span.last, -1, -1):

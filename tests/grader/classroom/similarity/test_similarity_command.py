@@ -108,7 +108,7 @@ def test_a_hostile_folder_gives_a_page_that_holds(
     hand_in(folder, "deep", b"(" * 60_000 + b")" * 60_000)
     hand_in(folder, "latin", OWN.encode() + b"# \xe9\xff\n")
     hand_in(folder, "skeleton", kit.main.read_bytes())
-    hand_in(folder, "all-string", f"exec('''{OWN}''')\n")
+    hand_in(folder, "comments", "# " + OWN.replace("\n", "\n# "))
     hand_in(folder, "misnamed", OWN, "mean.py")
     (folder / "broken.zip").write_bytes(b"PK\3\4 and no more")
     (folder / "notes.txt").write_text("not a submission")
@@ -130,7 +130,7 @@ def test_a_hostile_folder_gives_a_page_that_holds(
         ("ten-megabytes", "is larger than 1 MiB"),
         ("one-line", "at most 128 KiB are compared"),
         ("skeleton", "nothing to compare but comments, strings and what the kit ships"),
-        ("all-string", "nothing to compare but comments, strings"),
+        ("comments", "nothing to compare but comments, strings"),
         ("misnamed", "Nothing was handed in for lab90"),
         ("broken", "broken.zip is not a zip"),
     ):
