@@ -222,8 +222,9 @@ def main() -> int:
         f"Marked: {marked} of {total} copies. Among the report's first {MAX_PAIRS_SHOWN}: {shown} "
         f"of {total}. Honest pairs marked: {alarms.total()} of {honest:,}: {kinds}.",
         "",
-        "The reference is boilerplate, so little but the way of writing is left of those who follow "
-        "it. Two of them may look alike for that; on the page such students stand as a group.",
+        "The reference is boilerplate, so little but the way of writing is left of those who "
+        "follow it. Two of them may look alike for that; on the page such students stand as a "
+        "group.",
         "",
         *(["Not marked:", "", *missed(outcomes), ""] if marked < total else []),
         *summary(outcomes),

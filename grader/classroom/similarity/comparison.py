@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from grader import readable
 from grader.classroom.similarity import boilerplate
 from grader.classroom.similarity.fingerprint_reader import FingerprintReader
 from grader.classroom.similarity.fingerprints import Author, FilePrint
@@ -25,6 +26,7 @@ STANDS_OUT = 3.0
 MIN_PAIRS = 10
 """With fewer there is no distribution to stand out of."""
 _MIN_SPREAD = 10.0
+_MAX_NAME = 60
 _NOTHING_OWN = (
     "There is nothing to compare but comments, strings and what the kit ships, its reference and "
     "variants included."
@@ -139,7 +141,7 @@ def compare(
     files = {Author("", student): found for student, found in sorted(this_year.items())}
     for year, submissions in sorted(earlier.items()):
         files |= {Author(year, student): found for student, found in sorted(submissions.items())}
-    _check_count(len(this_year), len(files) - len(this_year))
+    _check_count(lab, len(this_year), len(files) - len(this_year))
     prints: dict[Author, list[FilePrint]] = {}
     left_out: dict[Author, list[str]] = {}
     for author, contents in files.items():
@@ -159,7 +161,7 @@ def compare(
         left_out.setdefault(author, []).append(_NOTHING_OWN)
     authors = list(prints)
     count = sum(not author.folder for author in authors)
-    _check_count(count, len(authors) - count)
+    _check_count(lab, count, len(authors) - count, left_out)
     languages = by_language(list(prints.values()), count, known)
     table = _Table(languages, authors, count)
     return Comparison(
@@ -176,11 +178,18 @@ def compare(
     )
 
 
-def _check_count(this_year: int, earlier: int) -> None:
+def _check_count(
+    lab: Lab, this_year: int, earlier: int, left_out: Mapping[Author, Sequence[str]] | None = None
+) -> None:
     if this_year + earlier < 2 or not this_year:
+        first = [
+            f" {readable.line(author.name, _MAX_NAME)}: {readable.line(sentences[0])}"
+            for author, sentences in list((left_out or {}).items())[:3]
+        ]
         raise CallError(
-            f"Two submissions are needed to compare, and {this_year + earlier} can be: "
-            "hand over a folder with more, or earlier years' with --earlier."
+            f"Two submissions of {lab.id} are needed, one of them of this year: there are "
+            f"{this_year} of this year that can be compared, and {earlier} of earlier ones."
+            + "".join(first)
         )
     pairs = this_year * (this_year - 1) // 2 + this_year * earlier
     if pairs > MAX_PAIRS:

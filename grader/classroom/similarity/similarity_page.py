@@ -51,7 +51,8 @@ vertical-align:top;overflow-wrap:normal}.list td.name{min-width:9rem;overflow-wr
 article{border-top:2px solid var(--faint);padding:1.1rem 0;margin-top:1.1rem}
 summary{cursor:pointer;padding:.4rem 0}
 .sides{display:grid;grid-template-columns:1fr 1fr;gap:.75rem}
-@media (max-width:46rem){.sides{grid-template-columns:1fr}}
+@media (max-width:46rem){.sides{grid-template-columns:1fr}body{padding:.75rem}
+.list th,.list td{padding-right:.5rem}.list td.name{min-width:6rem}}
 .side{min-width:0}.side>p{margin:.2rem 0;font-size:.85rem;color:var(--soft)}
 .code{background:var(--off);border-radius:6px;padding:.4rem 0}
 .code table{width:100%;table-layout:fixed;font:12.5px/1.5 ui-monospace,Menlo,Consolas,monospace}

@@ -254,8 +254,8 @@ the_loop_ends_early = lines(
 the_rank_of_the_wrong_shell = lines(
     """In double quotes the shell that starts torchrun puts in $LOCAL_RANK, where it is empty; the
     text must reach each rank's own shell as it stands, in single quotes.""",
-    ('bash -c \'\n    if [ "$LOCAL_RANK" = 0 ]', 'bash -c "\n    if [ $LOCAL_RANK = 0 ]'),
-    ("    fi'", '    fi"'),
+    ("bash -c '\n    if [ \"$LOCAL_RANK\" = 0 ]", "bash -c \"\n    if [ $LOCAL_RANK = 0 ]"),
+    ("    fi'", "    fi\""),
 )
 
 single_words = lines(

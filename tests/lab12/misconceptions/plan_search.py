@@ -74,7 +74,8 @@ the_network_is_as_fast_as_nvlink = lines(
     layer on the 50 GB/s link, nine times slower.""",
     (
         "seconds = step_time(plan, model, cluster).total_s",
-        "seconds = step_time(plan, model, replace(cluster, inter_Bps=cluster.intra_Bps)).total_s",
+        "seconds = step_time(plan, model, "
+        "replace(cluster, inter_Bps=cluster.intra_Bps)).total_s",
     ),
 )
 

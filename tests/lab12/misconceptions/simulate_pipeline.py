@@ -59,6 +59,7 @@ slots_come_by_time = lines(
     the order of its work, then all of rank 1, and so on.""",
     (
         "every = tuple(slot for row in slots for slot in row)",
-        "every = tuple(sorted((slot for row in slots for slot in row), key=lambda one: one.start))",
+        "every = tuple(sorted((slot for row in slots for slot in row), "
+        "key=lambda one: one.start))",
     ),
 )

@@ -142,7 +142,6 @@ def model_offload_moves_the_denoiser(text):
     denoiser does."""
     return _cells(text, "of", model_offload="denoiser", sequential_offload="denoiser")
 
-
 @misconception(file="memory_optimization.md")
 def fp8_storage_shrinks_scores(text):
     """fp8 storage was said to shrink activations as well. Weights alone are stored in fp8; they are

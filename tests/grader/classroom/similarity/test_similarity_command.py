@@ -161,7 +161,7 @@ def test_a_hostile_folder_gives_a_page_that_holds(
             ["--lab", "lab90", "--out", "r.html", "--csv", "r.html"],
             "--out and --csv are both",
         ),
-        ("alone", ["--lab", "lab90", "--out", "r.html"], "Two submissions are needed"),
+        ("alone", ["--lab", "lab90", "--out", "r.html"], "Two submissions of lab90 are needed"),
         ("empty", ["--lab", "lab90", "--out", "r.html"], "holds no student's folder or archive"),
         ("same", ["--lab", "lab90", "--out", "r.html"], "is given twice"),
         ("inside", ["--lab", "lab90"], "lies in the submissions: write it elsewhere"),
