@@ -781,5 +781,40 @@ def regrade(
     raise typer.Exit(code)
 
 
+@app.command()
+def similarity(
+    lab: Annotated[str, typer.Option(help="the lab to compare, as in lab07")],
+    out: Annotated[Path, typer.Option("--out", help="the HTML file to write")],
+    submissions: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Argument(help="folder of folders or archives, one a student"),
+    ] = None,
+    course: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="instead: a course's folder; each student's last attempt"),
+    ] = None,
+    earlier: Annotated[
+        Optional[list[Path]],  # noqa: UP045
+        typer.Option(help="the submissions of an earlier year; again for each year"),
+    ] = None,
+    table: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--csv", help="a file for every pair"),
+    ] = None,
+    tier: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="where texts are read: sandbox (Linux; the default there) or process"),
+    ] = None,
+) -> None:
+    """Show which submissions of a lab are alike: a report for a person, never a mark."""
+    from grader.classroom.grading.coordinator import DEFAULT_TIER
+    from grader.classroom.similarity import similarity_command
+
+    request = similarity_command.SimilarityRequest(
+        lab, out, submissions, course, earlier or [], table, tier or DEFAULT_TIER
+    )
+    raise typer.Exit(similarity_command.run(find_root(), request, typer.echo))
+
+
 if __name__ == "__main__":
     main()

@@ -211,6 +211,10 @@ def test_from_an_empty_folder_to_handed_back(desk: Desk, url: str) -> None:
 
     exports(desk, course)
     handed_back(desk)
+    said = desk.type(
+        f"similarity {course} --lab lab90 --out {desk.folder / 'alike.html'} --tier process"
+    )
+    assert "12 submissions, 66 pairs" in said
 
 
 def begin(desk: Desk, url: str) -> None:
