@@ -17,7 +17,7 @@ from grader.classroom.gradebook import tables
 from grader.errors import LabError
 
 LOCK_SECONDS = 10
-_OURS = {table.name for table in tables.metadata.sorted_tables}
+MIGRATIONS = Path(__file__).parent / "migrations"
 _MIGRATING = 0x1F4A_1AB5  # the advisory lock of PostgreSQL that one migrating program holds
 
 
@@ -162,7 +162,7 @@ def _revision(connection: Connection, where: str) -> str:
     """The form of a gradebook; "" for an empty database."""
     names = set(sa.inspect(connection).get_table_names())
     if "alembic_version" not in names:
-        if names & _OURS or names:
+        if names:
             raise GradebookFault(
                 f"{where} holds other tables ({', '.join(sorted(names)[:3])}): give the gradebook "
                 "a database of its own."
@@ -179,8 +179,8 @@ def _revision(connection: Connection, where: str) -> str:
 
 
 def _revisions() -> set[str]:
-    folder = Path(__file__).parent / "migrations" / "versions"
-    return {path.stem.removeprefix("revision_") for path in folder.glob("revision_*.py")}
+    files = (MIGRATIONS / "versions").glob("revision_*.py")
+    return {path.stem.removeprefix("revision_") for path in files}
 
 
 def _migrate(connection: Connection) -> None:
@@ -188,7 +188,7 @@ def _migrate(connection: Connection) -> None:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(MIGRATIONS))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
 

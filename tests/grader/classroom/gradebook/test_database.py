@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import threading
@@ -15,13 +16,10 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-import grader
 from benchmarks.postgres_server import PostgresServer
 from grader.classroom.gradebook import database as opening
 from grader.classroom.gradebook import tables
 from grader.classroom.gradebook.database import GradebookFault, open_database
-
-MIGRATIONS = Path(grader.__file__).parent / "classroom" / "gradebook" / "migrations"
 
 
 def names(url: str) -> list[str]:
@@ -55,7 +53,7 @@ def test_the_steps_lead_to_the_tables_that_the_code_knows(url: str) -> None:
 
 def test_the_newest_revision_is_the_one_that_the_code_knows() -> None:
     config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("script_location", str(opening.MIGRATIONS))
     scripts = ScriptDirectory.from_config(config)
     assert scripts.get_heads() == [tables.REVISION]
     assert {script.revision for script in scripts.walk_revisions()} == opening._revisions()
@@ -94,6 +92,40 @@ def test_one_of_a_newer_kit_is_refused_and_stays_as_it_is(url: str) -> None:
     with engine.begin() as connection:
         assert connection.scalars(sa.text("select id from student")).all() == ["u1"]
     engine.dispose()
+
+
+NEXT = """
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision = "9998", "0001"
+
+
+def upgrade():
+    op.add_column("student", sa.Column("seat", sa.Text, nullable=False, server_default="none"))
+    {then}
+"""
+
+
+@pytest.mark.parametrize("then", ["pass", "raise OSError('the power is gone')"])
+def test_an_older_one_is_brought_forward_whole_or_not_at_all(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    add_student(url)
+    steps = tmp_path / "migrations"
+    shutil.copytree(opening.MIGRATIONS, steps)
+    (steps / "versions" / "revision_9998.py").write_text(NEXT.format(then=then))
+    with monkeypatch.context() as newer:
+        newer.setattr(opening, "MIGRATIONS", steps)
+        newer.setattr(tables, "REVISION", "9998")
+        if then == "pass":
+            with open_database(url).reading() as connection:
+                rows = connection.execute(sa.text("select id, seat from student")).all()
+            assert rows == [("u1", "none")]
+            return
+        with pytest.raises(GradebookFault, match="the power is gone"):
+            open_database(url)
+    assert ids(url) == ["u1"]  # and this kit, which knows the old form, opens it
 
 
 def test_a_foreign_database_is_refused_and_stays_as_it_is(url: str) -> None:
