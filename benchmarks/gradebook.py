@@ -44,7 +44,7 @@ ROOT = find_root()
 RESULTS = ROOT / "benchmarks" / "results" / "gradebook.md"
 NOW = datetime(2027, 6, 1, tzinfo=UTC)
 FIRST = datetime(2027, 3, 1, 23, 59, tzinfo=UTC)
-GOALS = {"present marks of everyone": 1.0, "all exports": 10.0}
+GOALS = {"present marks of everyone": 1.0, "export all": 10.0}
 
 
 def made_up(lab: Lab, outcomes: int, share: float, random_: random.Random) -> UnitResult:
@@ -144,14 +144,12 @@ def measured(folder: Path, url: str, options: argparse.Namespace) -> dict[str, f
     found["infralens status"] = seconds(
         lambda: status_command.run(ROOT, folder, "", NOW, lambda _: None, lambda _: None)
     )
-    whole = 0.0
-    for kind in (*export_command.TABLES, *export_command.UNITS):
-        out = folder / kind if kind in export_command.UNITS else folder / f"{kind}.csv"
+    for kind in (*export_command.TABLES, *export_command.UNITS, export_command.ALL):
+        out = folder / f"{kind}.csv" if kind in export_command.TABLES else folder / kind
         request = export_command.ExportRequest(kind, out, course_folder=folder)
-        taken = seconds(lambda: export_command.run(ROOT, request, lambda _: None))  # noqa: B023
-        found[f"export {kind}"] = taken
-        whole += taken
-    found["all exports"] = whole
+        found[f"export {kind}"] = seconds(
+            lambda: export_command.run(ROOT, request, lambda _: None)  # noqa: B023
+        )
     return found
 
 

@@ -614,7 +614,7 @@ def export(
     kind: Annotated[
         str,
         typer.Argument(
-            help="csv, canvas or moodle (a table); gradescope, github, junit, prairielearn"
+            help="csv, canvas or moodle (a table); gradescope, github, junit, prairielearn; all"
         ),
     ],
     out: Annotated[Path, typer.Option("--out", help="a file; a folder for one file a result")],

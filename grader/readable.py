@@ -41,6 +41,7 @@ _MOST_MARKS = 4  # on one letter: Vietnamese and Hebrew need three; more climb o
 _MARKDOWN = re.compile(r"[\\`*<>\[\]|~&$]|(?<![^\W_])_|_(?![^\W_])")
 _MARKDOWN_START = re.compile(r"^(\s*)(?:([#+=-])|(\d+)([.)]))")
 _FORMULA = "=+-@\t\r\n"
+_WITHOUT = {kept: dict.fromkeys(map(ord, kept)) for kept in ("", "\n\t")}
 _NOT_ASCII = re.compile("[^\x00-\x7f]")
 
 
@@ -102,7 +103,7 @@ def _json_escape(char: str) -> str:
 
 
 def _drawn(raw: str, kept: str) -> str:
-    if raw.isascii() and raw.isprintable():
+    if raw.isascii() and (raw.isprintable() or raw.translate(_WITHOUT[kept]).isprintable()):
         return raw
     shown: list[str] = []
     marks = 0

@@ -116,13 +116,14 @@ def run_course(
             f"No result for {unit.lab} of {readable.line(unit.student)}: "
             f"{readable.text(unit.reason)}. This is not a grade; the same command tries again."
         )
+    pages = folder / "feedback"
     if not summary.planned:
         print("Every attempt has a result; `infralens status` shows the marks.")
     else:
         print(
             f"{summary.planned} attempts: {summary.graded} graded now, {summary.known} known "
             f"already, {summary.planned - len(summary.records)} without a result. "
-            f"Reasons for every lost point: {folder / 'feedback'}."
+            f"Reasons for every lost point: {pages}."
         )
     if summary.interrupted:
         print("Interrupted; what is graded is kept. The same command goes on from there.")

@@ -71,5 +71,5 @@ def _points(text: str, lab: Lab) -> float:
         )
     whole = sum(task.points for task in lab.tasks)
     if abs(number) > whole:
-        raise LabError(f"{text} is more than the {whole:g} points of {lab.id}.")
+        raise LabError(f"{number:+g} is more than the {whole:g} points of {lab.id}.")
     return number

@@ -78,7 +78,7 @@ def of_folder(
                 left.append(student.folder)
                 continue
             taken = handed_in.take(student, lab)
-            new.append(NewAttempt(matched.id, taken, at, f"folder: {student.id}"))
+            new.append(NewAttempt(matched.id, taken, at, readable.line(f"folder: {student.id}")))
     with opened.database.writing() as connection:
         return attempts.add(connection, new, now), left
 
@@ -115,5 +115,5 @@ def _reader(opened: OpenCourse, tier: str) -> Iterator[ArchiveReader]:
     except Infrastructure as error:
         raise LabError(
             f"Students' archives cannot be read at the {tier} tier on this machine "
-            f"({error.reason}), and nothing was taken in: `infralens probe` says what is missing."
+            f"({readable.text(error.reason)}), and nothing was taken in: `infralens probe` says what is missing."
         ) from error

@@ -128,4 +128,5 @@ def _say_what_is_left(
         more = f" and {len(strangers) - NAMED} more" if len(strangers) > NAMED else ""
         say(f"In the gradebook, and not in the roster any more: {shown}{more}.")
     if waiting := sum(row.present is None for row in rows):
-        say(f"Next: infralens grade --course {opened.course.folder} ({waiting} to grade)")
+        place = opened.course.folder
+        say(f"Next: infralens grade --course {place} ({waiting} to grade)")

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grader import readable
 from grader.classroom.course import course_file, handed_in, roster, text_file
 from grader.classroom.course.course_file import Course
-from grader.classroom.export import changed_columns, mark_sheet, mark_tables, unit_formats
+from grader.classroom.export import (
+    changed_columns,
+    mark_sheet,
+    mark_tables,
+    shares,
+    unit_formats,
+)
 from grader.classroom.export.mark_sheet import MarkSheet
 from grader.classroom.gradebook.folder_store import FolderGradebook
 from grader.durable import write_atomically
@@ -28,7 +34,9 @@ UNITS = {
     "junit": (unit_formats.junit, "xml"),
     "prairielearn": (unit_formats.prairielearn, "json"),
 }
+ALL = "all"
 NAMED = 5
+MOST_ALONE = 1000  # results that one process writes; of more, each processor takes a share
 
 
 @dataclass(frozen=True)
@@ -60,10 +68,19 @@ def run(root: Path, request: ExportRequest, say: Callable[[str], None]) -> int:
     else:
         sheet, faults = _of_run(root, request, request.run_folder, labs, say)
     left: list[str] = []
-    if request.kind in UNITS:
-        count = _write_units(sheet, request.kind, request.out)
+    if request.kind == ALL:
+        for kind, made in TABLES.items():
+            _write(request.out / f"{kind}.csv", made(sheet))
+    if request.kind in (*UNITS, ALL):
+        kinds = UNITS if request.kind == ALL else {request.kind: request.out}
+        places = {
+            kind: request.out / kind if request.kind == ALL else request.out for kind in kinds
+        }
+        count = _write_units(sheet, places)
         as_graded = "" if request.run_folder else ", as graded: without lateness and adjustments"
         say(f"{count} results are in {request.out}{as_graded}.")
+        if request.kind == ALL:
+            say(f"The tables {', '.join(TABLES)} are there, too.")
     else:
         if request.changed_since is not None:
             sheet = changed_columns.since(request.changed_since, sheet, TABLES[request.kind])
@@ -83,11 +100,12 @@ def run(root: Path, request: ExportRequest, say: Callable[[str], None]) -> int:
 
 def _check(request: ExportRequest) -> None:
     kind = request.kind
-    if kind not in (*TABLES, *UNITS):
-        raise LabError(f"{kind!r} is not a format; there are {', '.join((*TABLES, *UNITS))}.")
+    if kind not in (*TABLES, *UNITS, ALL):
+        known = ", ".join((*TABLES, *UNITS, ALL))
+        raise LabError(f"{kind!r} is not a format; there are {known}.")
     if request.worksheet is not None and (kind != "moodle" or not request.lab):
         raise LabError("--worksheet goes with moodle and --lab: a worksheet is of one assignment.")
-    if request.changed_since is not None and (kind in UNITS or request.worksheet is not None):
+    if request.changed_since is not None and (kind not in TABLES or request.worksheet is not None):
         raise LabError(f"--changed-since goes with {', '.join(TABLES)}, and not with --worksheet.")
     if request.run_folder is None and request.course_folder is None:
         raise LabError("Name a run's folder, or the course whose gradebook is exported: --course.")
@@ -106,7 +124,7 @@ def _of_gradebook(root: Path, request: ExportRequest, labs: Sequence[Lab]) -> Ma
         if request.lab:
             opened.lab(request.lab)
         # of the tables Moodle's alone has more than points
-        with_records = request.kind in UNITS or request.kind == "moodle"
+        with_records = request.kind not in TABLES or request.kind == "moodle"
         return gradebook_sheet.build(opened, labs, with_records)
 
 
@@ -140,7 +158,7 @@ def _with_penalties(
     points = {key: result.score for key, result in sheet.results.items()}
     students = [student.id for student in sheet.students]
     found = handed_in.penalties(course, students, times, points)
-    without = [f"{student} {lab}" for student, lab in points if (student, lab) not in found]
+    without = [f"{who} {lab}" for who, lab in points if (who, lab) not in found]
     _say_who(say, "without a time or a deadline, and so without a penalty", without)
     return replace(sheet, penalties=found)
 
@@ -157,21 +175,28 @@ def _table(sheet: MarkSheet, kind: str, worksheet: Path | None) -> tuple[str, li
         raise LabError(f"{worksheet}: {error}") from None
 
 
-def _write_units(sheet: MarkSheet, kind: str, out: Path) -> int:
-    """A file a result. None is synchronized for itself: the same call writes them again."""
-    made, ending = UNITS[kind]
-    count = 0
-    for (student, lab), result in sheet.results.items():
+def _write_units(sheet: MarkSheet, places: Mapping[str, Path]) -> int:
+    """A file a result and kind, below the place of that kind. None is synchronized for itself: the
+    same call writes them again."""
+    keys = list(sheet.results)
+    for student, _ in keys:
         if student in (".", "..") or "/" in student or "\0" in student:
             raise LabError(
-                f"{student!r} cannot be the name of a folder: mend the id in the roster."
+                f"{readable.line(student, 80)!r} cannot be the name of a folder: mend the id in the roster."
             )
-        path = out / student / f"{lab}.{ending}"
-        with _writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(made(result), encoding="utf-8")
-        count += 1
-    return count
+
+    def write(part: Sequence[tuple[str, str]]) -> None:
+        for student, lab in part:
+            result = sheet.results[student, lab]
+            for kind, place in places.items():
+                made, ending = UNITS[kind]
+                path = place / student / f"{lab}.{ending}"
+                with _writing(path):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(made(result), encoding="utf-8")
+
+    shares.carry_out(write, keys, MOST_ALONE)
+    return len(keys)
 
 
 def _write(path: Path, text: str) -> None:

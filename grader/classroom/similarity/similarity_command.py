@@ -54,7 +54,7 @@ def run(root: Path, request: SimilarityRequest, say: Say) -> int:
     except Infrastructure as error:
         more = " A machine without a sandbox has `--tier process`."
         instead = more if request.tier != "process" else ""
-        print(f"infralens similarity: {error.reason}.{instead}", file=sys.stderr)
+        print(f"infralens similarity: {readable.text(error.reason)}.{instead}", file=sys.stderr)
         return 3
     except OSError as error:
         print(f"infralens similarity: {error}. Nothing was written.", file=sys.stderr)
@@ -151,9 +151,9 @@ def _year_names(earlier: Sequence[Path]) -> list[str]:
 
 def _check_places(folders: Sequence[Path], outputs: Sequence[Path]) -> None:
     places = [folder.resolve() for folder in folders]
-    for folder, place in zip(folders, places, strict=True):
+    for given, place in zip(folders, places, strict=True):
         if places.count(place) > 1:
-            raise CallError(f"{folder} is given twice: name each folder once.")
+            raise CallError(f"{given} is given twice: name each folder once.")
     if len({path.resolve() for path in outputs}) < len(outputs):
         raise CallError(f"--out and --csv are both {outputs[0]}: give two files.")
     for path in outputs:

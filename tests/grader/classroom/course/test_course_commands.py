@@ -243,7 +243,7 @@ CANNOT_BE = [
     ("u1", LAB, "nan", "w", "'nan' is not a number of points"),
     ("u1", LAB, "0", "w", "'0' is not a number of points"),
     ("u1", LAB, "one", "w", "'one' is not a number of points"),
-    ("u1", LAB, "1e9", "w", "1e9 is more than the 2 points of lab90"),
+    ("u1", LAB, "1e9", "w", "+1e+09 is more than the 2 points of lab90"),
     ("u1", "lab01", "+1", "w", "there is not a [lab.lab01]; there are lab90"),
     ("u1", f"{LAB}.merge", "+1", "w", "lab90 has no task 'merge'; it has running_mean"),
     ("ann", LAB, "+1", "w", "no student is called 'ann'; nearest: u1"),

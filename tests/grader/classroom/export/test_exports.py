@@ -515,5 +515,5 @@ def test_a_student_whose_name_leads_elsewhere(run_folder: Path, tmp_path: Path) 
     students = [RosterRow("../../up", "Ann", "", "u1"), RosterRow("zoe", "Zoe")]
     found = mark_sheet.build([result("u1")], [load_lab(ROOT, "lab09")], students)
     with pytest.raises(LabError, match="cannot be the name of a folder"):
-        export_command._write_units(found, "junit", tmp_path / "out")
+        export_command._write_units(found, {"junit": tmp_path / "out"})
     assert not (tmp_path / "up").exists()

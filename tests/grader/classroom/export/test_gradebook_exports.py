@@ -143,6 +143,44 @@ def test_a_file_for_each_result_that_counts(folder: Path, tmp_path: Path, kind: 
         assert json.loads((tmp_path / "out" / "u1" / "lab09.json").read_text())["score"] == 6.0
 
 
+def test_all_at_once_are_the_same_files(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where processes share the work."""
+    fill(folder, ROWS)
+    adjust(folder, "u1", "lab09", -0.5)
+    for kind in export_command.TABLES:
+        exported(folder, kind, tmp_path / "one" / f"{kind}.csv")
+    for kind in export_command.UNITS:
+        exported(folder, kind, tmp_path / "one" / kind)
+    for name, alone in (("together", 1000), ("shared", 0)):
+        monkeypatch.setattr(export_command, "MOST_ALONE", alone)
+        code, said = exported(folder, "all", tmp_path / name)
+        assert code == 0
+        assert "3 results are in" in said
+        assert files(tmp_path / name) == files(tmp_path / "one")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("alone", [1000, 0])
+def test_a_place_that_cannot_be_written(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: int
+) -> None:
+    fill(folder, ROWS)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "u1").write_text("a file")
+    monkeypatch.setattr(export_command, "MOST_ALONE", alone)
+    with pytest.raises(LabError, match=r"u1.* cannot be written: (Not a directory|File exists)"):
+        exported(folder, "junit", tmp_path / "out")
+
+
 @pytest.mark.parametrize("kind", export_command.TABLES)
 def test_only_what_changed_since_the_last_export(folder: Path, tmp_path: Path, kind: str) -> None:
     fill(folder, ROWS)
