@@ -1,0 +1,201 @@
+"""What of a lab may not be handed out: the lines of its reference's blocks, of its misconceptions,
+and of the tests that are not public.
+
+Lines are compared as words and signs, so that neither indentation nor a comment behind them hides
+one. `tests/labNN/not_secret.toml` lists the lines that may stand in a file all the same, each group
+with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grader.errors import LabError
+from grader.lab import skeleton, toml_file
+from grader.lab.manifest import Lab
+from grader.suite.reachable import PUBLISHED, Closure
+
+SHORTEST = 20  # characters of a line, without what stands around it
+ALLOWED = "not_secret.toml"
+REFERENCE, MISCONCEPTION, TEST, VALUE = "reference", "misconception", "hidden test", "expected value"
+_WORDS = re.compile(r"\w+|[^\w\s]")
+_RULE = re.compile(r"(#|//) *[-=]{2,}")
+_TRAILING = {"#": re.compile(r"\s+#\s.*$"), "//": re.compile(r"\s+//\s.*$")}
+_FEWEST_DIGITS = 7  # of a published figure: a shorter one stands in pages by chance
+
+Words = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SecretLine:
+    """A line that may not be handed out, and where it stands in the kit."""
+
+    lab: str
+    kind: str
+    text: str
+    place: str
+    words: Words
+
+
+def words_of(text: str) -> Words:
+    """A text as words and signs, without the white space between them."""
+    return tuple(_WORDS.findall(text))
+
+
+def of_reference(lab: Lab) -> Iterator[SecretLine]:
+    """The lines of the marked blocks."""
+    for name in lab.edit:
+        path = lab.solution / name
+        rows = path.read_text(encoding="utf-8").split("\n")
+        for block in skeleton.blocks(path):
+            numbers = range(block.first + 1, block.last)
+            yield from _secrets(lab, REFERENCE, path, rows, numbers)
+
+
+def of_misconceptions(lab: Lab, sentences_too: bool) -> Iterator[SecretLine]:
+    """The lines of wrong answers; with their sentences, unless these are handed out."""
+    for path in sorted((lab.suite / "misconceptions").glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        rows = text.split("\n")
+        said = set() if sentences_too else set(_lines_of_sentences(ast.parse(text)))
+        numbers = [n for n in range(1, len(rows) + 1) if n not in said]
+        yield from _secrets(lab, MISCONCEPTION, path, rows, numbers)
+
+
+def _lines_of_sentences(tree: ast.Module) -> Iterator[int]:
+    for node in ast.walk(tree):
+        first: ast.AST | None = None
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module) and node.body:
+            body = node.body[0]
+            first = body.value if isinstance(body, ast.Expr) else None
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.func, ast.Name):
+            first = node.args[0] if node.func.id in ("lines", "block") else None
+        if isinstance(first, ast.Constant) and isinstance(first.value, str):
+            yield from range(first.lineno, (first.end_lineno or first.lineno) + 1)
+
+
+def of_hidden_tests(lab: Lab, handed_out: Closure) -> Iterator[SecretLine]:
+    """The lines of a suite that are not handed out, unless the same line is; and the figures that
+    hidden tests expect."""
+    shown = _Phrases(words_of(text) for text in handed_out.texts().values())
+    for name, module in handed_out.modules.items():
+        reached = handed_out.lines_of(name)
+        imports = _lines_of_imports(ast.parse(module.text))
+        rows = module.lines
+        numbers = [
+            n
+            for n in range(1, len(rows) + 1)
+            if n not in reached | imports and not _RULE.match(rows[n - 1].strip())
+        ]
+        for secret in _secrets(lab, TEST, module.path, rows, numbers):
+            if secret.words not in shown:
+                yield secret
+    yield from _hidden_values(lab, handed_out)
+
+
+def _lines_of_imports(tree: ast.Module) -> set[int]:
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return found
+
+
+def _phrase(words: Words) -> str:
+    return "\0" + "\0".join(words) + "\0"
+
+
+class _Phrases:
+    """Texts, asked whether a line stands in one of them."""
+
+    def __init__(self, texts: Iterator[Words]) -> None:
+        self.text = "\n".join(_phrase(words) for words in texts)
+
+    def __contains__(self, words: Words) -> bool:
+        return _phrase(words) in self.text
+
+
+def _hidden_values(lab: Lab, handed_out: Closure) -> Iterator[SecretLine]:
+    path = lab.suite / PUBLISHED
+    if not path.is_file():
+        return
+    shown = {row["id"] for row in json.loads(handed_out.published())}
+    for row in json.loads(path.read_text(encoding="utf-8")):
+        for value in _numbers(row["expected"]) if row["id"] not in shown else ():
+            place = f"tests/{lab.id}/{PUBLISHED} ({row['id']})"
+            yield SecretLine(lab.id, VALUE, value, place, (value,))
+
+
+def _numbers(value: Any) -> Iterator[str]:
+    if isinstance(value, list):
+        for each in value:
+            yield from _numbers(each)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _numbers(each)
+    elif isinstance(value, int) and len(str(abs(value)).rstrip("0")) >= _FEWEST_DIGITS:
+        yield str(abs(value))
+
+
+def _secrets(
+    lab: Lab, kind: str, path: Path, rows: list[str], numbers: range | list[int]
+) -> Iterator[SecretLine]:
+    for number in numbers:
+        text = rows[number - 1].strip()
+        place = f"{path.relative_to(lab.root).as_posix()}:{number}"
+        for form in dict.fromkeys([text, _without_comment(text, path.suffix)]):
+            if len(form) >= SHORTEST and (words := words_of(form)):
+                yield SecretLine(lab.id, kind, text, place, words)
+
+
+def _without_comment(text: str, suffix: str) -> str:
+    if suffix == ".py":
+        try:
+            tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+        except (tokenize.TokenError, SyntaxError):
+            return _TRAILING["#"].sub("", text) if text.count('"') % 2 == 0 else text
+        at = next((token.start[1] for token in tokens if token.type == tokenize.COMMENT), None)
+        return text if not at else text[:at].rstrip()
+    sign = "//" if suffix == ".cu" else "#"
+    return _TRAILING[sign].sub("", text) if suffix in (".cu", ".sh", ".yaml") else text
+
+
+# -- what may stand in a file all the same ----------------------------------------------------------
+
+
+class NotSecret:
+    """The lines of `not_secret.toml`: each with the files that it may stand in."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.path = lab.suite / ALLOWED
+        self.places: dict[Words, set[str]] = defaultdict(set)
+        self.lines: dict[Words, str] = {}
+        rows = toml_file.read(self.path).get("shown", []) if self.path.is_file() else []
+        for row in rows:
+            self._add(row)
+
+    def _add(self, row: dict[str, Any]) -> None:
+        for key in ("why", "in", "lines"):
+            if not row.get(key):
+                raise LabError(f"{self.path}: a [[shown]] has no `{key}`; write it.")
+        if unknown := sorted(set(row) - {"why", "in", "lines"}):
+            raise LabError(f"{self.path}: a [[shown]] has unknown keys {unknown}.")
+        for line in row["lines"]:
+            words = words_of(line)
+            self.places[words].update(row["in"])
+            self.lines[words] = line
+
+    def allows(self, words: Words, file: str) -> bool:
+        return any(
+            file == place or (place.endswith("/") and file.startswith(place))
+            for place in self.places.get(words, ())
+        )
