@@ -14,7 +14,7 @@ import json
 import re
 import tokenize
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,15 @@ from typing import Any
 from grader.errors import LabError
 from grader.lab import skeleton, toml_file
 from grader.lab.manifest import Lab
+from grader.suite.line_index import LineIndex, Words, words_of
 from grader.suite.reachable import PUBLISHED, Closure
 
 SHORTEST = 20  # characters of a line, without what stands around it
 ALLOWED = "not_secret.toml"
 REFERENCE, MISCONCEPTION, TEST, VALUE = "reference", "misconception", "hidden test", "expected value"
-_WORDS = re.compile(r"\w+|[^\w\s]")
 _RULE = re.compile(r"(#|//) *[-=]{2,}")
 _TRAILING = {"#": re.compile(r"\s+#\s.*$"), "//": re.compile(r"\s+//\s.*$")}
 _FEWEST_DIGITS = 7  # of a published figure: a shorter one stands in pages by chance
-
-Words = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -44,11 +42,6 @@ class SecretLine:
     text: str
     place: str
     words: Words
-
-
-def words_of(text: str) -> Words:
-    """A text as words and signs, without the white space between them."""
-    return tuple(_WORDS.findall(text))
 
 
 def of_reference(lab: Lab) -> Iterator[SecretLine]:
@@ -84,9 +77,7 @@ def _lines_of_sentences(tree: ast.Module) -> Iterator[int]:
 
 
 def of_hidden_tests(lab: Lab, handed_out: Closure) -> Iterator[SecretLine]:
-    """The lines of a suite that are not handed out, unless the same line is; and the figures that
-    hidden tests expect."""
-    shown = _Phrases(words_of(text) for text in handed_out.texts().values())
+    """The lines of a suite that are not handed out, and the figures that hidden tests expect."""
     for name, module in handed_out.modules.items():
         reached = handed_out.lines_of(name)
         imports = _lines_of_imports(ast.parse(module.text))
@@ -96,10 +87,16 @@ def of_hidden_tests(lab: Lab, handed_out: Closure) -> Iterator[SecretLine]:
             for n in range(1, len(rows) + 1)
             if n not in reached | imports and not _RULE.match(rows[n - 1].strip())
         ]
-        for secret in _secrets(lab, TEST, module.path, rows, numbers):
-            if secret.words not in shown:
-                yield secret
+        yield from _secrets(lab, TEST, module.path, rows, numbers)
     yield from _hidden_values(lab, handed_out)
+
+
+def not_shown(secrets: Sequence[SecretLine], texts: Iterable[str]) -> list[SecretLine]:
+    """The secrets without those lines of tests and misconceptions that stand in the parts of suites
+    that are handed out: the manifests say that these are public."""
+    index = LineIndex((each.words, each) for each in secrets if each.kind in (TEST, MISCONCEPTION))
+    shown = {secret.words for text in texts for secret, _ in index.found_in(text)}
+    return [each for each in secrets if each.words not in shown or each.kind == REFERENCE]
 
 
 def _lines_of_imports(tree: ast.Module) -> set[int]:
@@ -108,20 +105,6 @@ def _lines_of_imports(tree: ast.Module) -> set[int]:
         if isinstance(node, ast.Import | ast.ImportFrom):
             found.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return found
-
-
-def _phrase(words: Words) -> str:
-    return "\0" + "\0".join(words) + "\0"
-
-
-class _Phrases:
-    """Texts, asked whether a line stands in one of them."""
-
-    def __init__(self, texts: Iterator[Words]) -> None:
-        self.text = "\n".join(_phrase(words) for words in texts)
-
-    def __contains__(self, words: Words) -> bool:
-        return _phrase(words) in self.text
 
 
 def _hidden_values(lab: Lab, handed_out: Closure) -> Iterator[SecretLine]:
@@ -169,6 +152,40 @@ def _without_comment(text: str, suffix: str) -> str:
     return _TRAILING[sign].sub("", text) if suffix in (".cu", ".sh", ".yaml") else text
 
 
+def not_common(root: Path, labs: Sequence[Lab], secrets: Sequence[SecretLine]) -> list[SecretLine]:
+    """The secrets without those lines of tests and misconceptions that were also written elsewhere
+    for another end: in another lab's suite, in a file that learners get, in the package `grader`.
+    They give nothing away; a line of a reference still may."""
+    index = LineIndex((each.words, each) for each in secrets if each.kind in (TEST, MISCONCEPTION))
+    common: set[tuple[str, Words]] = set()
+    for lab in labs:
+        others = [each.id for each in labs if each.id != lab.id]
+        common |= _found(index, sorted(lab.suite.rglob("*.py")), others)
+    for paths in _written_for_learners(root, labs):
+        common |= _found(index, paths, [each.id for each in labs])
+    return [
+        each for each in secrets if each.kind == REFERENCE or (each.lab, each.words) not in common
+    ]
+
+
+def _written_for_learners(root: Path, labs: Sequence[Lab]) -> Iterator[list[Path]]:
+    yield sorted((root / "grader").rglob("*.py"))
+    for lab in labs:
+        code = [name for name in (*lab.edit, *lab.given) if name.endswith((".py", ".cu"))]
+        yield [lab.exercise / name for name in code]
+
+
+def _found(
+    index: LineIndex[SecretLine], paths: Iterable[Path], of_labs: Iterable[str]
+) -> set[tuple[str, Words]]:
+    """The lines that stand in some files, for each of the labs that they are common for."""
+    words: set[Words] = set()
+    for path in paths:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        words.update(secret.words for secret, _ in index.found_in(text))
+    return {(lab, each) for lab in of_labs for each in words}
+
+
 # -- what may stand in a file all the same ----------------------------------------------------------
 
 
@@ -178,7 +195,6 @@ class NotSecret:
     def __init__(self, lab: Lab) -> None:
         self.path = lab.suite / ALLOWED
         self.places: dict[Words, set[str]] = defaultdict(set)
-        self.lines: dict[Words, str] = {}
         rows = toml_file.read(self.path).get("shown", []) if self.path.is_file() else []
         for row in rows:
             self._add(row)
@@ -190,9 +206,8 @@ class NotSecret:
         if unknown := sorted(set(row) - {"why", "in", "lines"}):
             raise LabError(f"{self.path}: a [[shown]] has unknown keys {unknown}.")
         for line in row["lines"]:
-            words = words_of(line)
-            self.places[words].update(row["in"])
-            self.lines[words] = line
+            for form in (line, *(sign.sub("", line) for sign in _TRAILING.values())):
+                self.places[words_of(form)].update(row["in"])
 
     def allows(self, words: Words, file: str) -> bool:
         return any(

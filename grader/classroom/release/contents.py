@@ -114,6 +114,11 @@ def handed_out_tests(lab: Lab, tests: Tests) -> Closure:
     return Closure(lab, wanted)
 
 
+def suite_texts(lab: Lab, tests: Tests) -> list[str]:
+    """The texts of a lab's suite that go along."""
+    return [data.decode("utf-8", "replace") for _, data in _suite(lab, tests)]
+
+
 def _suite(lab: Lab, tests: Tests) -> Iterator[tuple[str, bytes]]:
     if tests == "none":
         return

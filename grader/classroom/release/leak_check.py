@@ -4,8 +4,7 @@ archives and in byte code, for every line that must not be there."""
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +12,12 @@ from grader.classroom.release import nested_files
 from grader.classroom.release.byte_code import KnownCode, is_byte_code
 from grader.classroom.release.nested_files import CannotLookInside
 from grader.lab import handed_out
-from grader.suite.secret_lines import VALUE, NotSecret, SecretLine, Words
+from grader.suite.line_index import LineIndex, Words
+from grader.suite.secret_lines import VALUE, NotSecret, SecretLine
 
-_WORD = re.compile(r"\w+|[^\w\s]")
 _FIGURE = re.compile(r"\d[\d,_]*")
 _ESCAPED = re.compile(r"\\[\"'nrt\\]")
 _ESCAPES = {"n": "\n", "r": "\n", "t": "\t"}
-_FIRST = 3  # words by which lines are looked up
 
 
 @dataclass(frozen=True)
@@ -39,18 +37,11 @@ class LeakCheck:
     """Secret lines, ready to be looked for in many files."""
 
     def __init__(
-        self, secrets: Iterable[SecretLine], allowed: Mapping[str, NotSecret], codes: KnownCode
+        self, secrets: Sequence[SecretLine], allowed: Mapping[str, NotSecret], codes: KnownCode
     ) -> None:
-        self._by_start: dict[Words, dict[Words, SecretLine]] = defaultdict(dict)
-        self._figures: dict[str, SecretLine] = {}
-        self.number = 0
-        for secret in secrets:
-            self.number += 1
-            if secret.kind == VALUE:
-                self._figures.setdefault(secret.text, secret)
-            else:
-                start = secret.words[:_FIRST]
-                self._by_start[start].setdefault(secret.words, secret)
+        self.number = len(secrets)
+        self._lines = LineIndex((each.words, each) for each in secrets if each.kind != VALUE)
+        self._figures = {each.text: each for each in secrets if each.kind == VALUE}
         self._allowed = allowed
         self._codes = codes
 
@@ -85,14 +76,8 @@ class LeakCheck:
         return known is not None and known.allows(secret.words, file)
 
     def _in_text(self, text: str) -> Iterator[tuple[SecretLine, int]]:
-        found = list(_WORD.finditer(text))
-        words = [match[0] for match in found]
-        for index in range(len(words)):
-            for count in range(1, _FIRST + 1):
-                candidates = self._by_start.get(tuple(words[index : index + count]))
-                for wanted, secret in (candidates or {}).items():
-                    if tuple(words[index : index + len(wanted)]) == wanted:
-                        yield secret, text.count("\n", 0, found[index].start()) + 1
+        for secret, at in self._lines.found_in(text):
+            yield secret, text.count("\n", 0, at) + 1
         if self._figures:
             yield from self._figures_in(text)
 
