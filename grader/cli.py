@@ -398,6 +398,7 @@ def sync(
     from grader.learner.pictures import page_pictures
 
     root = find_root()
+    syncing.refuse_a_release(root)
     misplaced = syncing.misplaced(root)
     for text in misplaced:
         typer.echo(text)

@@ -51,7 +51,8 @@ def run(
         if number is not None and number < least:
             raise LabError(f"{option} is {number}; give at least {least}.")
     for lab_id in labs:
-        load_lab(root, lab_id)
+        if not (lab := load_lab(root, lab_id)).has_solution:
+            raise LabError(f"{lab.solution} is missing, and every check is held against it.")
     reports = _reports(root, labs, plan, jobs)
     if plan.everything:
         path = root / "benchmarks" / "results" / "lint-all.md"

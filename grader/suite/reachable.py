@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -152,7 +153,15 @@ class Closure:
             for index, test in module.tests if name.startswith("test_") else ():
                 if test in tests or (not test[0] and test[1] in {each for _, each in tests}):
                     self._keep(name, index)
+        if tests and lab.pictures:
+            self._keep_probes_of(lab.given_source(lab.pictures))
         self._follow()
+
+    def _keep_probes_of(self, pictures: Path) -> None:
+        """`infralens show` draws what probes measure."""
+        for node in ast.walk(ast.parse(pictures.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute):
+                self._follow_attribute(node, {})
 
     def _keep(self, module: str, index: int) -> None:
         if index in self.kept[module]:
@@ -314,8 +323,26 @@ class Closure:
         """The rows of `published.json` whose ids what is reached names, as JSON."""
         rows = json.loads((self.lab.suite / PUBLISHED).read_text(encoding="utf-8"))
         named = self._strings()
-        kept = [row for row in rows if row["id"] in named]
+        made = [re.compile(pattern) for pattern in self._made_strings()]
+        kept = [
+            row
+            for row in rows
+            if row["id"] in named
+            or any((m := each.fullmatch(row["id"])) and set(m.groups()) <= named for each in made)
+        ]
         return json.dumps(kept, indent=2, ensure_ascii=False) + "\n"
+
+    def _made_strings(self) -> Iterator[str]:
+        """A pattern for each f"p_{name}" in what is reached."""
+        for text in self.texts().values():
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.JoinedStr):
+                    fixed = [v.value for v in node.values if isinstance(v, ast.Constant)]
+                    if any(str(each).strip() for each in fixed):
+                        yield "".join(
+                            re.escape(str(part.value)) if isinstance(part, ast.Constant) else "(.+)"
+                            for part in node.values
+                        )
 
     def _strings(self) -> set[str]:
         """The texts that stand in what is reached, apart from docstrings."""
