@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from grader import durable
+from grader.author import public_tests
 from grader.author.clauses import check_clauses
 from grader.author.lint_report import LintReport, Thoroughness, line, messages_table, table
 from grader.author.lint_runs import VARIANT, SuiteCheck
@@ -227,6 +228,7 @@ def begin(root: Path, lab_id: str, plan: Thoroughness) -> Begun:
         suite = load_suite(lab)
         clauses = check_clauses(suite)
         report.clauses, report.faults = clauses.number, report.faults + clauses.faults
+        report.faults += list(public_tests.faults(suite))
         if any("cxx" in task.needs for task in lab.tasks):
             # The first compilation on a machine takes seconds, which no call's deadline should pay.
             from grader import kernels

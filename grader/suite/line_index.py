@@ -23,9 +23,12 @@ class LineIndex(Generic[T]):
     """Lines, each with what is known of it; of two equal lines the first one counts."""
 
     def __init__(self, lines: Iterable[tuple[Words, T]] = ()) -> None:
-        self._by_start: dict[Words, dict[Words, T]] = defaultdict(dict)
+        self._values: dict[Words, T] = {}
+        lengths: dict[Words, set[int]] = defaultdict(set)
         for words, value in lines:
-            self._by_start[words[:_FIRST]].setdefault(words, value)
+            self._values.setdefault(words, value)
+            lengths[words[:_FIRST]].add(len(words))
+        self._lengths = {start: sorted(found) for start, found in lengths.items()}
 
     def found_in(self, text: str) -> Iterator[tuple[T, int]]:
         """Every line of the index that stands in a text, and the position where it begins."""
@@ -33,7 +36,7 @@ class LineIndex(Generic[T]):
         words = tuple(match[0] for match in found)
         for index in range(len(words)):
             for count in range(1, _FIRST + 1):
-                candidates = self._by_start.get(words[index : index + count])
-                for wanted, value in (candidates or {}).items():
-                    if words[index : index + len(wanted)] == wanted:
-                        yield value, found[index].start()
+                for length in self._lengths.get(words[index : index + count], ()):
+                    line = words[index : index + length]
+                    if line in self._values:
+                        yield self._values[line], found[index].start()

@@ -328,7 +328,7 @@ class Closure:
             row
             for row in rows
             if row["id"] in named
-            or any((m := each.fullmatch(row["id"])) and set(m.groups()) <= named for each in made)
+            or any(_fits(each.fullmatch(row["id"]), named) for each in made)
         ]
         return json.dumps(kept, indent=2, ensure_ascii=False) + "\n"
 
@@ -354,6 +354,11 @@ class Closure:
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):
                     found.update({node.value} if id(node) not in docs else ())
         return found
+
+
+def _fits(match: re.Match[str] | None, named: set[str]) -> bool:
+    """Whether what an f-string was filled with is among the texts that are named, or a number."""
+    return match is not None and all(g in named or g.isdigit() for g in match.groups())
 
 
 def _is_import(node: ast.AST) -> bool:
