@@ -71,7 +71,8 @@ class TestStatus(_Status):
 
 class TaskStatus(_Status):
     """What a task came to. Only `DONE` and `PARTIAL` have points; those of `NOT_VERIFIED` stand
-    apart; `PUBLIC_ONLY` is of a release that holds no other tests; `NOT_RUN` is never in a result."""
+    apart; `PUBLIC_ONLY` is of a release that holds no other tests; `NOT_RUN` is never in a
+    result."""
 
     DONE = ("done", "done", "+")
     PUBLIC_ONLY = ("public_only", "passes the public tests", "+")  # hidden ones decide the points

@@ -1,5 +1,5 @@
-"""`infralens lint` on the tests that a lab's manifest calls public: learners get these, and all that
-they reach."""
+"""`infralens lint` on the tests that a lab's manifest calls public: learners get these, and all
+that they reach."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _of_task(
             if name not in public[other]:
                 yield f"{where}: {name} is a test of `{other}` as well; call it public there, too."
     if not any(test.gate and test.scored for test in found):
-        yield f"{where} has no public gate: list one in `public`, which shows a right answer's form."
+        yield f"{where} has no public gate: list one in `public` that shows a right answer's form."
 
 
 def _of_closure(suite: Suite) -> Iterator[str]:
@@ -49,10 +49,10 @@ def _of_closure(suite: Suite) -> Iterator[str]:
             if index in closure.kept[name] and test[1] not in lab.public:
                 yield f"tests/{lab.id}/{name}.py: a public test reaches the hidden {test[1]}."
     allowed = NotSecret(lab)
-    index = LineIndex((each.words, each) for each in secret_lines.of_reference(lab))
+    lines = LineIndex((each.words, each) for each in secret_lines.of_reference(lab))
     for name, text in closure.texts().items():
         file = f"tests/{lab.id}/{name}"
-        for secret, at in index.found_in(text):
+        for secret, at in lines.found_in(text):
             if not allowed.allows(secret.words, file):
                 line = text.count("\n", 0, at) + 1
                 yield (

@@ -1,5 +1,5 @@
-"""What a copy of the kit was handed out with. `infralens release` writes a note of it; the kit's own
-checkout has none, and holds everything."""
+"""What a copy of the kit was handed out with. `infralens release` writes a note of it; the kit's
+own checkout has none, and holds everything."""
 
 from __future__ import annotations
 

@@ -243,9 +243,7 @@ class Closure:
                         found[name] = source
         return found
 
-    def _sources(
-        self, node: ast.Import | ast.ImportFrom, name: str
-    ) -> Iterator[tuple[str, str]]:
+    def _sources(self, node: ast.Import | ast.ImportFrom, name: str) -> Iterator[tuple[str, str]]:
         """The module of the suite, and the name in it, that an import binds to `name`; the name is
         empty where it is the module itself."""
         for alias in node.names:
@@ -327,8 +325,7 @@ class Closure:
         kept = [
             row
             for row in rows
-            if row["id"] in named
-            or any(_fits(each.fullmatch(row["id"]), named) for each in made)
+            if row["id"] in named or any(_fits(each.fullmatch(row["id"]), named) for each in made)
         ]
         return json.dumps(kept, indent=2, ensure_ascii=False) + "\n"
 
@@ -346,7 +343,7 @@ class Closure:
 
     def _strings(self) -> set[str]:
         """The texts that stand in what is reached, apart from docstrings."""
-        found = set()
+        found: set[str] = set()
         for text in self.texts().values():
             tree = ast.parse(text)
             docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}

@@ -27,7 +27,12 @@ from grader.suite.reachable import PUBLISHED, Closure
 
 SHORTEST = 20  # characters of a line, without what stands around it
 ALLOWED = "not_secret.toml"
-REFERENCE, MISCONCEPTION, TEST, VALUE = "reference", "misconception", "hidden test", "expected value"
+REFERENCE, MISCONCEPTION, TEST, VALUE = (
+    "reference",
+    "misconception",
+    "hidden test",
+    "expected value",
+)
 _RULE = re.compile(r"(#|//) *[-=]{2,}")
 _TRAILING = {"#": re.compile(r"\s+#\s.*$"), "//": re.compile(r"\s+//\s.*$")}
 _FEWEST_DIGITS = 7  # of a published figure: a shorter one stands in pages by chance
@@ -186,7 +191,7 @@ def _found(
     return {(lab, each) for lab in of_labs for each in words}
 
 
-# -- what may stand in a file all the same ----------------------------------------------------------
+# -- what may stand in a file all the same ---------------------------------------------------------
 
 
 class NotSecret:

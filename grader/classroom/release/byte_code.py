@@ -1,5 +1,5 @@
-"""Python's byte code in a file: by the sign at its beginning, and by the code of functions that must
-not be handed out. Nothing is unmarshalled, for that is not safe on data from elsewhere."""
+"""Python's byte code in a file: by the sign at its beginning, and by the code of functions that
+must not be handed out. Nothing is unmarshalled, for that is not safe on data from elsewhere."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from grader.suite.reachable import PUBLISHED, Closure, all_tests, public_tests
 
 KNOWN_MISTAKES = "known-mistakes.md"
 _PACKAGE_FILES = (".py", ".h", ".cpp")
+_TEXTS = (".py", ".md", ".toml", ".cu", ".sh", ".yaml", ".json", ".svg")
 _FROM_THE_ROOT = ("conftest.py", "LICENSE", ".gitignore")
 _TEST_PATHS = re.compile(r"^testpaths = .*$", re.MULTILINE)
 _LAB_ROW = re.compile(r"^\| \[(lab\d\d)\]\(lab\d\d/README\.md\).*\n", re.MULTILINE)
@@ -55,6 +56,13 @@ def _text(path: Path) -> bytes:
             f"{path} is not UTF-8 (byte {error.start}); save it as UTF-8, then release again."
         ) from None
     return data
+
+
+def refuse_what_is_not_text(folder: Path) -> None:
+    """LabError for a source, a page or a table below a folder that is not UTF-8."""
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in _TEXTS and path.is_file() and "__pycache__" not in path.parts:
+            _text(path)
 
 
 def _refuse_links(path: Path) -> None:
@@ -110,8 +118,9 @@ def _exercise(lab: Lab) -> Iterator[tuple[str, bytes]]:
 
 def handed_out_tests(lab: Lab, tests: Tests) -> Closure:
     """What of a lab's suite goes along."""
-    wanted = {"all": all_tests, "public": public_tests, "none": lambda _: []}[tests](lab)
-    return Closure(lab, wanted)
+    if tests == "none":
+        return Closure(lab, [])
+    return Closure(lab, public_tests(lab) if tests == "public" else all_tests(lab))
 
 
 def suite_texts(lab: Lab, tests: Tests) -> list[str]:

@@ -43,6 +43,7 @@ def write_zip(target: Path, files: dict[str, bytes]) -> None:
             info.create_system = 3  # Unix, wherever it is made
             info.external_attr = (0o100000 | _FILE_MODE) << 16
             archive.writestr(info, data)
+    target.chmod(_FILE_MODE)
 
 
 def write_git(target: Path, files: dict[str, bytes]) -> None:
@@ -79,6 +80,7 @@ def _git(folder: Path, *words: str) -> None:
             capture_output=True,
             text=True,
             check=False,
+            umask=0o022,
         )
     except FileNotFoundError:
         raise LabError("git is not installed; install it, or leave out --git.") from None

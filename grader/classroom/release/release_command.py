@@ -1,5 +1,5 @@
-"""`infralens release OUT`: writes what learners get, looks for leaks in it, and leaves nothing behind
-if there is one."""
+"""`infralens release OUT`: writes what learners get, looks for leaks in it, and leaves nothing
+behind if there is one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast, get_args
 
@@ -90,10 +91,13 @@ def _is_empty_folder(path: Path) -> bool:
 def _refuse_what_cannot_be_released(root: Path, labs: Sequence[Lab]) -> None:
     if handed_out.tests(root) != "all" or (root / handed_out.FILE).exists():
         raise LabError(f"{root} is itself a release; only the kit with its references makes one.")
+    for lab in all_labs(root):
+        for folder in (lab.exercise, lab.solution, lab.suite):
+            contents.refuse_what_is_not_text(folder)
     for lab in labs:
         if not lab.has_solution:
             raise LabError(
-                f"{lab.solution} is missing: without the reference nothing can tell whether it leaks."
+                f"{lab.solution} is missing: without the reference no leak can be found."
             )
         for text in skeleton.misplaced(lab):
             raise LabError(text)
@@ -127,21 +131,17 @@ def _known_code(labs: Sequence[Lab]) -> KnownCode:
     return references.without(KnownCode(lab.exercise / name for lab, name in python))
 
 
-class _staging_beside:
-    """A folder beside the target for what is being written; it is removed whatever happens."""
-
-    def __init__(self, target: Path) -> None:
-        self.target = target
-
-    def __enter__(self) -> Path:
-        try:
-            self.folder = Path(tempfile.mkdtemp(prefix=".release-", dir=self.target.parent))
-        except OSError as error:
-            raise LabError(f"{self.target.parent} takes no files: {error.strerror}.") from None
-        return self.folder / self.target.name
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+@contextmanager
+def _staging_beside(target: Path) -> Iterator[Path]:
+    """A place beside the target for what is being written; it is removed whatever happens."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=".release-", dir=target.parent))
+    except OSError as error:
+        raise LabError(f"{target.parent} takes no files: {error.strerror}.") from None
+    try:
+        yield folder / target.name
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _written(staged: Path, files: dict[str, bytes], kind: str, target: Path) -> None:

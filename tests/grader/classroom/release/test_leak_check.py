@@ -83,7 +83,17 @@ def test_a_file_without_a_secret_has_no_leak(check: LeakCheck) -> None:
         f"| a | `{LONG}` |",
         f"<pre>{LONG}</pre>",
     ],
-    ids=["as it is", "indented", "crlf", "comment", "closed up", "wrapped", "diff", "table", "html"],
+    ids=[
+        "as it is",
+        "indented",
+        "crlf",
+        "comment",
+        "closed up",
+        "wrapped",
+        "diff",
+        "table",
+        "html",
+    ],
 )
 def test_a_line_is_found_whatever_stands_around_it(check: LeakCheck, text: str) -> None:
     (found,) = said(check, "exercises/lab90/README.md", f"# Page\n\n{text}\n".encode())
