@@ -75,7 +75,7 @@ class TaskStatus(_Status):
     result."""
 
     DONE = ("done", "done", "+")
-    PUBLIC_ONLY = ("public_only", "passes the public tests", "+")  # hidden ones decide the points
+    PUBLIC_ONLY = ("public_only", "passes the public tests", "p")  # hidden ones decide the points
     PARTIAL = ("partial", "partly", "~")  # every gate passes, not every step
     WRONG = ("wrong", "wrong", "x")
     NOT_STARTED = _NOT_STARTED

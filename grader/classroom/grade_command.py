@@ -14,6 +14,8 @@ from grader import readable
 from grader.classroom.feedback import table, write_pages
 from grader.classroom.grading.grading_run import DEFAULT_TIER, GradeSummary, GradingRun
 from grader.errors import CallError, LabError
+from grader.lab import handed_out
+from grader.lab.manifest import find_root
 from grader.sandbox import host_check as probing
 
 MIN_KEY_BYTES = 16
@@ -32,6 +34,7 @@ def run(
     """Grade and print. Exit status: 0 done, 2 the call was wrong, 3 some units have no result
     because the kit or the machine failed, 130 interrupted."""
     try:
+        _refuse_a_release(root or find_root())
         key = _course_key(course_key_file)
         ids = None if labs is None else [name.strip() for name in labs.split(",") if name.strip()]
         with _Bar() as bar:
@@ -63,6 +66,15 @@ def run(
         return 3
     _say(summary, out, tier, key)
     return summary.exit_code
+
+
+def _refuse_a_release(root: Path) -> None:
+    """Public tests decide no mark."""
+    if handed_out.tests(root) != "all":
+        raise CallError(
+            f"{root} is a release without the hidden tests, which decide the marks; "
+            "grade with the kit itself."
+        )
 
 
 def show_probe() -> int:

@@ -331,7 +331,12 @@ def test_commands_work_without_a_reference(session: Callable[..., str]) -> None:
     assert "holds no reference" in session("public", "grader.cli", "compare", "lab01.audit")
     session("public", "grader.cli", "reset", "lab01", solve=True)
     assert "not started" in session("public", "pytest", "exercises/lab01", "-q")
-    for words in (["lint", "lab01"], ["sync"], ["wrong-answers", "out", "lab01"]):
+    for words in (
+        ["lint", "lab01"],
+        ["sync"],
+        ["wrong-answers", "out", "lab01"],
+        ["grade", "exercises", "--out", "run"],
+    ):
         assert "status 2" in session("public", "grader.cli", *words)
 
 
