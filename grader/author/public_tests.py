@@ -48,7 +48,7 @@ def _of_closure(suite: Suite) -> Iterator[str]:
         for index, test in module.tests:
             if index in closure.kept[name] and test[1] not in lab.public:
                 yield f"tests/{lab.id}/{name}.py: a public test reaches the hidden {test[1]}."
-    allowed = NotSecret(lab)
+    allowed = NotSecret(lab, "public")
     lines = LineIndex((each.words, each) for each in secret_lines.of_reference(lab))
     for name, text in closure.texts().items():
         file = f"tests/{lab.id}/{name}"

@@ -21,6 +21,7 @@ from typing import Any
 
 from grader.errors import LabError
 from grader.lab import skeleton, toml_file
+from grader.lab.handed_out import Tests
 from grader.lab.manifest import Lab
 from grader.suite.line_index import LineIndex, Words, words_of
 from grader.suite.reachable import PUBLISHED, Closure
@@ -195,20 +196,22 @@ def _found(
 
 
 class NotSecret:
-    """The lines of `not_secret.toml`: each with the files that it may stand in."""
+    """The lines of `not_secret.toml`: each with the files that it may stand in. A group with
+    `tests = "all"` counts only where whole suites are handed out."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: Lab, tests: Tests) -> None:
         self.path = lab.suite / ALLOWED
         self.places: dict[Words, set[str]] = defaultdict(set)
         rows = toml_file.read(self.path).get("shown", []) if self.path.is_file() else []
         for row in rows:
-            self._add(row)
+            if row.get("tests", tests) == tests:
+                self._add(row)
 
     def _add(self, row: dict[str, Any]) -> None:
         for key in ("why", "in", "lines"):
             if not row.get(key):
                 raise LabError(f"{self.path}: a [[shown]] has no `{key}`; write it.")
-        if unknown := sorted(set(row) - {"why", "in", "lines"}):
+        if unknown := sorted(set(row) - {"why", "in", "lines", "tests"}):
             raise LabError(f"{self.path}: a [[shown]] has unknown keys {unknown}.")
         for line in row["lines"]:
             for form in (line, *(sign.sub("", line) for sign in _TRAILING.values())):

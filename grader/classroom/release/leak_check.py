@@ -3,6 +3,9 @@ archives and in byte code, for every line that must not be there."""
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import html
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +19,7 @@ from grader.suite.line_index import LineIndex, Words
 from grader.suite.secret_lines import VALUE, NotSecret, SecretLine
 
 _FIGURE = re.compile(r"\d[\d,_]*")
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{40,}\s*)+[A-Za-z0-9+/]*={0,2}")
 _ESCAPED = re.compile(r"\\[\"'nrt\\]")
 _ESCAPES = {"n": "\n", "r": "\n", "t": "\t"}
 
@@ -95,7 +99,7 @@ def _of(secret: SecretLine) -> str:
 
 
 def _texts(data: bytes) -> Iterator[str]:
-    """A file's text, and the text inside of its quotes where it escapes any (a notebook, JSON)."""
+    """A file's text, and what it says where it escapes signs (HTML, a notebook) or is in base64."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         text = data.decode("utf-16", "replace")
     elif data[:4000].count(b"\0") > len(data[:4000]) // 4:
@@ -106,5 +110,10 @@ def _texts(data: bytes) -> Iterator[str]:
         except UnicodeDecodeError:
             text = data.decode("latin-1")
     yield text
+    if "&" in text and (plain := html.unescape(text)) != text:
+        yield plain
+    for match in _BASE64.finditer(text):
+        with contextlib.suppress(ValueError):
+            yield base64.b64decode("".join(match[0].split())).decode("latin-1")
     if _ESCAPED.search(text):
         yield _ESCAPED.sub(lambda match: _ESCAPES.get(match[0][1], match[0][1]), text)

@@ -20,6 +20,7 @@ from grader.lab import handed_out, skeleton
 from grader.lab.handed_out import Tests
 from grader.lab.manifest import Lab, all_labs, load_lab
 from grader.suite import secret_lines
+from grader.suite.reachable import all_tests
 from grader.suite.secret_lines import NotSecret, SecretLine
 
 Say = Callable[[str], None]
@@ -38,6 +39,8 @@ def run(root: Path, out: Path, labs: str, tests: str, kind: str, say: Say) -> in
     chosen = _chosen(root, labs)
     target = _free_place(root, out, kind)
     _refuse_what_cannot_be_released(root, chosen)
+    if which == "public":
+        _refuse_without_public_tests(chosen)
     files = contents.build(root, chosen, which)
     check = leak_check(root, which)
     with _staging_beside(target) as staged:
@@ -48,8 +51,9 @@ def run(root: Path, out: Path, labs: str, tests: str, kind: str, say: Say) -> in
                 say(line)
             return 1
         _put(staged, target)
-    say(f"{len(chosen)} labs, {len(files)} files, tests: {which}. {check.number:,} secret lines")
-    say(f"were looked for, and none is in {out}.")
+    labs_said = "1 lab" if len(chosen) == 1 else f"{len(chosen)} labs"
+    say(f"{out}: {labs_said}, {len(files)} files, tests: {which}.")
+    say(f"{check.number:,} secret lines were looked for, and none is in it.")
     return 0
 
 
@@ -108,10 +112,23 @@ def _refuse_what_cannot_be_released(root: Path, labs: Sequence[Lab]) -> None:
             )
 
 
+def _refuse_without_public_tests(labs: Sequence[Lab]) -> None:
+    for lab in labs:
+        known = set(all_tests(lab))
+        for task in lab.tasks:
+            missing = [name for name in task.public if not known & {(task.id, name), ("", name)}]
+            if missing or not task.public:
+                what = f"{missing[0]}, which no suite has" if missing else "nothing"
+                raise LabError(
+                    f"exercises/{lab.id}/lab.toml: `public` of the task `{task.id}` lists {what}; "
+                    f"`infralens lint {lab.id}` says what it needs."
+                )
+
+
 def leak_check(root: Path, tests: Tests) -> LeakCheck:
     """Looks for the lines of all labs of the kit, whichever labs are handed out."""
     labs = [lab for lab in all_labs(root) if lab.has_solution]
-    allowed = {lab.id: NotSecret(lab) for lab in labs}
+    allowed = {lab.id: NotSecret(lab, tests) for lab in labs}
     found = [secret for lab in labs for secret in _secrets(lab, tests)]
     handed = [text for lab in labs for text in contents.suite_texts(lab, tests)]
     secrets = secret_lines.not_shown(secret_lines.not_common(root, labs, found), handed)

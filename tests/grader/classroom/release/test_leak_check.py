@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import bz2
 import gzip
 import io
@@ -43,7 +44,7 @@ def check(kit: MiniKit) -> LeakCheck:
     reference.write_text(SOURCE)
     lab = load_lab(kit.root, "lab90")
     secrets = list(secret_lines.of_reference(lab))
-    return LeakCheck(secrets, {"lab90": NotSecret(lab)}, KnownCode(iter([reference])))
+    return LeakCheck(secrets, {"lab90": NotSecret(lab, "public")}, KnownCode(iter([reference])))
 
 
 def said(check: LeakCheck, name: str, data: bytes) -> list[str]:
@@ -99,6 +100,12 @@ def test_a_line_is_found_whatever_stands_around_it(check: LeakCheck, text: str) 
     (found,) = said(check, "exercises/lab90/README.md", f"# Page\n\n{text}\n".encode())
     assert found.startswith("exercises/lab90/README.md:3: 'means.append(total / (index + 1))' is")
     assert found.endswith("the reference's line (solutions/lab90/running_mean.py:15)")
+
+
+def test_a_line_in_base64_or_in_entities_is_found(check: LeakCheck) -> None:
+    whole = f"x = 1\n    {LONG}\n" * 3
+    assert len(said(check, "a.txt", base64.encodebytes(whole.encode()))) == 1
+    assert len(said(check, "a.html", LONG.replace("(", "&#40;").encode())) == 1
 
 
 def test_a_line_in_a_notebook_is_found(check: LeakCheck) -> None:
@@ -200,7 +207,9 @@ def test_a_line_may_stand_where_a_reason_is_given(kit: MiniKit) -> None:
     (kit.suite / ALLOWED).write_text(f"{row}lines = ['{LONG}']\n")
     lab = load_lab(kit.root, "lab90")
     check = LeakCheck(
-        list(secret_lines.of_reference(lab)), {"lab90": NotSecret(lab)}, KnownCode(iter([]))
+        list(secret_lines.of_reference(lab)),
+        {"lab90": NotSecret(lab, "public")},
+        KnownCode(iter([])),
     )
     assert said(check, "exercises/lab90/README.md", LONG.encode()) == []
     assert len(said(check, "exercises/lab91/README.md", LONG.encode())) == 1
