@@ -12,6 +12,7 @@ from typing import Annotated, Optional
 import typer
 
 from grader.errors import CallError, LabError
+from grader.lab import handed_out
 from grader.lab.manifest import all_labs, find_root, lab_ids, load_lab
 from grader.status import points_text
 
@@ -63,8 +64,11 @@ def board(context: typer.Context) -> None:
         for row in rows if ran else []:
             state = (row.status or TaskStatus.NOT_RUN).words
             changed = ", edited since" if row.changed else ""
-            worth = f"{points_text(row.points)}/{row.task.points:g}"
+            passes = state == TaskStatus.PUBLIC_ONLY.words
+            worth = f"{'-' if passes else points_text(row.points)}/{row.task.points:g}"
             typer.echo(f"    {row.task.id:<26} {row.task.tier:<8} {worth:>7}  {state}{changed}")
+    if handed_out.tests(root) == "public":
+        typer.echo(handed_out.PUBLIC_TESTS_SAID)
     _say_next(root)
 
 
@@ -391,6 +395,7 @@ def sync(
     from grader.learner.pictures import page_pictures
 
     root = find_root()
+    syncing.refuse_a_release(root)
     misplaced = syncing.misplaced(root)
     for text in misplaced:
         typer.echo(text)
@@ -569,6 +574,23 @@ def course_check(
 
     for line in course_command.check(folder, find_root(), _now()):
         typer.echo(line)
+
+
+@app.command()
+def release(
+    out: Annotated[Path, typer.Argument(help="a new folder; with --zip a new file")],
+    labs: Annotated[str, typer.Option(help="only these, as in lab01,lab07; default: all")] = "",
+    tests: Annotated[str, typer.Option(help="public, all or none")] = "public",
+    as_zip: Annotated[bool, typer.Option("--zip", help="as one zip")] = False,
+    as_git: Annotated[bool, typer.Option("--git", help="as a git repository, one commit")] = False,
+) -> None:
+    """Write the labs as learners get them, without an answer in them."""
+    from grader.classroom.release import release_command
+
+    if as_zip and as_git:
+        raise LabError("--zip and --git are two forms of a release; give one of them.")
+    kind = "zip" if as_zip else "git" if as_git else "folder"
+    raise typer.Exit(release_command.run(find_root(), out, labs, tests, kind, typer.echo))
 
 
 @app.command()

@@ -71,9 +71,11 @@ class TestStatus(_Status):
 
 class TaskStatus(_Status):
     """What a task came to. Only `DONE` and `PARTIAL` have points; those of `NOT_VERIFIED` stand
-    apart; `NOT_RUN` is never in a result."""
+    apart; `PUBLIC_ONLY` is of a release that holds no other tests; `NOT_RUN` is never in a
+    result."""
 
     DONE = ("done", "done", "+")
+    PUBLIC_ONLY = ("public_only", "passes the public tests", "p")  # hidden ones decide the points
     PARTIAL = ("partial", "partly", "~")  # every gate passes, not every step
     WRONG = ("wrong", "wrong", "x")
     NOT_STARTED = _NOT_STARTED
@@ -84,7 +86,7 @@ class TaskStatus(_Status):
     @property
     def asks_for_work(self) -> bool:
         """Whether the learner can still get points here."""
-        return self not in (TaskStatus.DONE, TaskStatus.NOT_VERIFIED)
+        return self not in (TaskStatus.DONE, TaskStatus.PUBLIC_ONLY, TaskStatus.NOT_VERIFIED)
 
 
 def points_text(value: float) -> str:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from grader import durable
+from grader.author import public_tests
 from grader.author.clauses import check_clauses
 from grader.author.lint_report import LintReport, Thoroughness, line, messages_table, table
 from grader.author.lint_runs import VARIANT, SuiteCheck
@@ -51,7 +52,8 @@ def run(
         if number is not None and number < least:
             raise LabError(f"{option} is {number}; give at least {least}.")
     for lab_id in labs:
-        load_lab(root, lab_id)
+        if not (lab := load_lab(root, lab_id)).has_solution:
+            raise LabError(f"{lab.solution} is missing, and every check is held against it.")
     reports = _reports(root, labs, plan, jobs)
     if plan.everything:
         path = root / "benchmarks" / "results" / "lint-all.md"
@@ -226,6 +228,7 @@ def begin(root: Path, lab_id: str, plan: Thoroughness) -> Begun:
         suite = load_suite(lab)
         clauses = check_clauses(suite)
         report.clauses, report.faults = clauses.number, report.faults + clauses.faults
+        report.faults += list(public_tests.faults(suite))
         if any("cxx" in task.needs for task in lab.tasks):
             # The first compilation on a machine takes seconds, which no call's deadline should pay.
             from grader import kernels

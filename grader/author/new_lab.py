@@ -48,6 +48,7 @@ tier = "core"
 points = 2
 minutes = 10
 file = "running_mean.py"
+public = ["test_every_prefix_has_its_mean"]
 needs = []
 """
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from grader.lab import notes, skeleton
+from grader.errors import LabError
+from grader.lab import handed_out, notes, skeleton
 from grader.lab.manifest import Lab, all_labs
 from grader.lab.reset import committed, reset
 
@@ -13,6 +14,14 @@ def differing(root: Path) -> list[tuple[Lab, list[str]]]:
     """Labs with generated files that are missing or differ, and those files' names."""
     found = [(lab, skeleton.stale(lab)) for lab in all_labs(root) if lab.has_solution]
     return [(lab, names) for lab, names in found if names]
+
+
+def refuse_a_release(root: Path) -> None:
+    """Raises LabError for a copy of the kit that has no references to make anything from."""
+    if (root / handed_out.FILE).is_file():
+        raise LabError(
+            f"{root} is a release without references; only the kit itself makes its skeletons anew."
+        )
 
 
 def misplaced(root: Path) -> list[str]:

@@ -16,6 +16,8 @@ from grader.classroom.feedback import table, write_pages
 from grader.classroom.grading.coordinator import DEFAULT_TIER, GradeSummary
 from grader.classroom.grading.grading_run import GradingRun
 from grader.errors import CallError, LabError
+from grader.lab import handed_out
+from grader.lab.manifest import find_root
 from grader.sandbox import host_check as probing
 
 MIN_KEY_BYTES = 16
@@ -34,6 +36,7 @@ def run(
     """Grade and print. Exit status: 0 done, 2 the call was wrong, 3 some units have no result
     because the kit or the machine failed, 130 interrupted."""
     try:
+        refuse_a_release(root or find_root())
         key = _course_key(course_key_file)
         ids = None if labs is None else [name.strip() for name in labs.split(",") if name.strip()]
         with ProgressBar() as bar:
@@ -84,6 +87,7 @@ def run_course(
 
     ids = None if labs is None else [name.strip() for name in labs.split(",") if name.strip()]
     try:
+        refuse_a_release(root)
         with open_course(folder, root) as opened:
             with ProgressBar() as bar:
                 grading = CourseRun(
@@ -128,6 +132,15 @@ def run_course(
     if summary.interrupted:
         print("Interrupted; what is graded is kept. The same command goes on from there.")
     return summary.exit_code
+
+
+def refuse_a_release(root: Path) -> None:
+    """Public tests decide no mark."""
+    if handed_out.tests(root) != "all":
+        raise CallError(
+            f"{root} is a release without the hidden tests, which decide the marks; "
+            "grade with the kit itself."
+        )
 
 
 def show_probe() -> int:

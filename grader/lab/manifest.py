@@ -39,6 +39,7 @@ _TASK_KEYS = {
     "mutates",
     "returns_new",
     "forbids",
+    "public",
 }
 
 Tier = Literal["core", "hard", "stretch"]
@@ -59,6 +60,7 @@ class Task:
     mutates: tuple[str, ...] = ()  # `function.parameter` or `Class.method.parameter`
     new: tuple[str, ...] = ()  # functions whose result shares nothing with their arguments
     forbids: tuple[str, ...] = ()  # of libraries, what the task asks to write; where it is defined
+    public: tuple[str, ...] = ()  # names of the tests that a release may show to learners
 
     @property
     def name(self) -> str:
@@ -137,6 +139,11 @@ class Lab:
     def new(self) -> tuple[str, ...]:
         """The functions whose results the contracts of its tasks call new."""
         return tuple(row for task in self.tasks for row in task.new)
+
+    @property
+    def public(self) -> tuple[str, ...]:
+        """The tests of all its tasks that a release may show to learners."""
+        return tuple(dict.fromkeys(name for task in self.tasks for name in task.public))
 
     @property
     def forbids(self) -> tuple[str, ...]:
@@ -286,6 +293,7 @@ class _ManifestReader:
             mutates=self.mutates(where, name, row.get("mutates", [])),
             new=self.new(where, name, row.get("returns_new", False)),
             forbids=self.forbids(where, row.get("forbids", [])),
+            public=self.public(where, row.get("public", [])),
         )
 
     def mutates(self, where: str, task: str, rows: object) -> tuple[str, ...]:
@@ -317,6 +325,18 @@ class _ManifestReader:
                 'where they are defined, as in ["torch.optim.adamw"].'
             )
         return tuple(rows)
+
+    def public(self, where: str, rows: object) -> tuple[str, ...]:
+        """The tests that a learner may have; whether the suite has them, `infralens lint` says."""
+        names = isinstance(rows, list) and all(
+            isinstance(row, str) and row.isidentifier() and row.startswith("test_") for row in rows
+        )
+        if not names or len(set(cast(list[str], rows))) < len(cast(list[str], rows)):
+            raise self.fail(
+                f"{where}: public is {rows!r}; list names of tests, each once, as in "
+                '["test_rows_sum_to_one"].'
+            )
+        return tuple(cast(list[str], rows))
 
     def keys(self, where: str, data: dict[str, Any], allowed: set[str]) -> None:
         if unknown := sorted(set(data) - allowed):

@@ -16,7 +16,7 @@ from grader.lab.manifest import Lab
 def reset(lab: Lab) -> tuple[list[str], Path | None]:
     """Put the lab's files back as they were shipped. Returns the names that changed and the folder
     that their former versions were copied to (None if nothing was lost)."""
-    if not lab.has_solution:
+    if not skeleton.can_be_made(lab):
         raise LabError(f"{lab.solution} is missing, and a reset makes {lab.id}'s files from it.")
     names = skeleton.stale(lab)
     existing = [name for name in names if (lab.exercise / name).is_file()]

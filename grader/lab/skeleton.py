@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.errors import LabError
+from grader.lab import handed_out
 from grader.lab.manifest import Lab, Task
 
 BEGIN = re.compile(r"^(?P<indent>[ \t]*)(?P<open>#|//|<!--)[ \t]*BEGIN SOLUTION (?P<task>\w+)\b.*$")
@@ -121,9 +122,22 @@ def placeholder(lab: Lab, task_id: str, suffix: str, indent: str) -> list[str]:
     ]
 
 
+def handed_out_copy(lab: Lab, name: str) -> Path:
+    """Where a release keeps the text of a skeleton that its learner may have written into."""
+    return lab.root / handed_out.SKELETONS / lab.id / name
+
+
+def can_be_made(lab: Lab) -> bool:
+    """Whether its skeletons are known: from its references, or as a release brought them."""
+    return lab.has_solution or all(handed_out_copy(lab, name).is_file() for name in lab.edit)
+
+
 def skeleton(lab: Lab, name: str) -> str:
-    """Text of `exercises/<lab>/<name>` as the reference file demands it."""
+    """Text of `exercises/<lab>/<name>` as the reference file demands it, or as it was handed out
+    where there is no reference."""
     path = lab.solution / name
+    if not lab.has_solution:
+        return handed_out_copy(lab, name).read_text(encoding="utf-8")
     try:
         return undone(lab, name, path.read_text(encoding="utf-8"))
     except LabError as error:
@@ -152,8 +166,9 @@ def undone(lab: Lab, name: str, text: str, tasks: Collection[str] | None = None)
 def wanted(lab: Lab) -> dict[str, str]:
     """Every generated file of a lab: name to text."""
     for name in lab.edit:
-        if not (lab.solution / name).is_file():
-            raise LabError(f"{lab.solution / name} is missing, but {lab.id}'s manifest lists it.")
+        path = lab.solution / name if lab.has_solution else handed_out_copy(lab, name)
+        if not path.is_file():
+            raise LabError(f"{path} is missing, but {lab.id}'s manifest lists it.")
     return {name: skeleton(lab, name) for name in lab.edit}
 
 

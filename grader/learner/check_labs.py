@@ -10,6 +10,7 @@ from pathlib import Path
 
 import typer
 
+from grader.lab import handed_out
 from grader.lab.manifest import Lab, lab_ids, load_lab
 from grader.learner import paint
 from grader.learner.watch import files
@@ -87,7 +88,10 @@ def run(root: Path, names: list[str], jobs: int | None, plain: bool) -> int:
     points, most_points = sum(row.score for row in rows), sum(row.max_score for row in rows)
     apart = sum(row.not_verified for row in rows)
     more = f", {points_text(apart)} not verified here" if apart else ""
-    typer.echo(f"       {points_text(points)} of {most_points:g} points{more}")
+    if any(handed_out.tests(lab.root) == "public" for lab in labs):
+        typer.echo(f"       {handed_out.PUBLIC_TESTS_SAID}")
+    else:
+        typer.echo(f"       {points_text(points)} of {most_points:g} points{more}")
     done = all(_is_done(each) for each in ended.values())
     return 0 if done else 1
 

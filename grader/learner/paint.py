@@ -12,6 +12,7 @@ from grader.status import TaskStatus
 _CODES = {"green": "32", "yellow": "33", "red": "31", "magenta": "35", "dim": "2", "bold": "1"}
 COLOUR_OF = {
     TaskStatus.DONE: "green",
+    TaskStatus.PUBLIC_ONLY: "green",
     TaskStatus.PARTIAL: "yellow",
     TaskStatus.WRONG: "red",
     TaskStatus.DISTURBED: "magenta",

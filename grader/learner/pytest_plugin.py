@@ -20,7 +20,7 @@ import pytest
 from _pytest.assertion.rewrite import AssertionRewritingHook
 
 from grader.errors import LabError
-from grader.lab import notes
+from grader.lab import handed_out, notes
 from grader.lab.manifest import LAB_ID, TRACKS, Lab, Task, load_lab
 from grader.learner import history, progress, summary
 from grader.learner.ahead import BreakpointReached, EarlyOutcome, QuietRuns
@@ -60,6 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
         try:
             _refuse_wrong_target(path)
             _refuse_missing_files(path)
+            _refuse_missing_tests(path)
         except LabError as error:
             raise pytest.UsageError(str(error)) from None
 
@@ -109,6 +110,16 @@ def _refuse_missing_files(path: Path) -> None:
             if not lab.given_source(name).exists():
                 shown = f"exercises/{lab.id}/{name}"
                 raise pytest.UsageError(f"{shown} is missing; {lab.how_to_restore_given(name)}")
+
+
+def _refuse_missing_tests(path: Path) -> None:
+    """Refuse, with one sentence, what a release without tests cannot run."""
+    folders = sorted(path.glob("lab*")) if path.name in TRACKS else [path, path.parent]
+    for folder in folders:
+        found = lab_folder(folder / "lab.toml")
+        if found is None or handed_out.tests(found[0]) != "none":
+            continue
+        raise pytest.UsageError(handed_out.no_suite(*found))
 
 
 def lab_folder(path: Path) -> tuple[Path, str] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grader.lab import capabilities
+from grader.lab import capabilities, handed_out
 from grader.lab.manifest import Lab
 from grader.status import TaskStatus, TestStatus, points_text
 from grader.suite import messages
@@ -69,6 +69,21 @@ class View:
             return [*out, *self._welcome(start)]
         return [*out, *self.next_lines(start)]
 
+    @property
+    def reached(self) -> str:
+        """The points, or how many tasks pass where only public tests are here."""
+        if handed_out.tests(self.lab.root) == "public":
+            passed = sum(row.status == TaskStatus.PUBLIC_ONLY for row in self.score.tasks)
+            return f"{passed} of {len(self.score.tasks)} tasks pass the public tests"
+        return f"{points_text(self.score.score)} of {self.score.max_score:g} points"
+
+    @property
+    def all_done(self) -> str:
+        """What to say where nothing asks for work."""
+        if handed_out.tests(self.lab.root) == "public":
+            return "Every task that can be verified here passes its public tests: hand it in."
+        return "Every task that can be verified here is done."
+
     def row_line(self, row: TaskScore) -> str:
         state = row.status.words
         if self._timed_out(row.task.id) and row.status == TaskStatus.WRONG:
@@ -82,7 +97,8 @@ class View:
         ran = row.status not in (TaskStatus.NOT_RUN, TaskStatus.NOT_VERIFIED)
         if self._missing[row.task.id] and ran:
             part = f"{part}, not all ran".removeprefix(", ")
-        points = f"{points_text(row.points)}/{row.task.points:g}"
+        reached = "-" if row.status == TaskStatus.PUBLIC_ONLY else points_text(row.points)
+        points = f"{reached}/{row.task.points:g}"
         return f" {row.status.mark} {row.task.id:<24} {row.task.tier:<8}{points:>7}  {state}" + (
             f"  ({part})" if part else ""
         )
@@ -90,10 +106,9 @@ class View:
     def _totals(self, shown: str) -> list[str]:
         if not self.complete:
             return []
-        lines = [
-            f"   {shown}: {points_text(self.score.score)} of {self.score.max_score:g} points "
-            "(self-check)"
-        ]
+        lines = [f"   {shown}: {self.reached} (self-check)"]
+        if handed_out.tests(self.lab.root) == "public":
+            lines.append(f"   {handed_out.PUBLIC_TESTS_SAID}")
         if self.score.not_verified:
             rows = [row for row in self.score.tasks if row.status == TaskStatus.NOT_VERIFIED]
             why = dict.fromkeys(capabilities.first_missing(row.task.needs) for row in rows)
@@ -133,7 +148,7 @@ class View:
             if row.status.asks_for_work and failing is not None:
                 return ["", *self.lines_of(failing, start)]
         if self.complete and not self.asks_for_work():
-            return ["", "Every task that can be verified here is done."]
+            return ["", self.all_done]
         return []
 
     def asks_for_work(self) -> bool:

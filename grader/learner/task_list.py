@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.errors import LabError
+from grader.lab import handed_out
 from grader.lab.manifest import NEEDS, TOPICS, Lab, all_labs
 from grader.learner import history, paint, progress
 from grader.learner.progress import TaskProgress
 from grader.status import TaskStatus, points_text
+
+_DONE = (TaskStatus.DONE, TaskStatus.PUBLIC_ONLY)
 
 
 @dataclass(frozen=True)
@@ -71,17 +74,21 @@ def lines(
     for row in rows:
         task = row.row.task
         tier = "" if hide_difficulty else f"{task.tier:<8}{task.minutes:>3} min "
-        points = f"{points_text(row.row.points)}/{task.points:g}"
+        reached = row.row.points if row.status is not TaskStatus.PUBLIC_ONLY else None
+        points = f"{'-' if reached is None else points_text(reached)}/{task.points:g}"
         head = f" {row.status.mark} {task.name:<{name_width}}  {tier}{points:>7}  "
         text = f"{head}{row.said}"
         if len(head) + 28 + len(task.title) <= width:
             text = f"{head}{row.said:<26}  {task.title}"
         found.append(paint.painted(text, paint.COLOUR_OF[row.status], colours))
-    done = sum(row.status is TaskStatus.DONE for row in rows)
+    done = sum(row.status in _DONE for row in rows)
     reached, most = sum(row.row.points for row in rows), sum(row.row.task.points for row in rows)
-    left = sum(row.row.task.minutes for row in rows if row.status is not TaskStatus.DONE)
+    left = sum(row.row.task.minutes for row in rows if row.status not in _DONE)
     minutes = "" if hide_difficulty else f", about {left} minutes of work left"
     said = f"   {done} of {len(rows)} tasks done, {points_text(reached)} of {most:g} points"
+    if handed_out.tests(rows[0].lab.root) == "public":
+        said = f"   {done} of {len(rows)} tasks pass the public tests"
+        return [*found, said + minutes, f"   {handed_out.PUBLIC_TESTS_SAID}"]
     return [*found, said + minutes]
 
 

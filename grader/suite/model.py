@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from grader.errors import LabError
+from grader.lab import handed_out
 from grader.lab.manifest import Lab
 from grader.sandbox.backends import Limits
 from grader.sandbox.modules import FolderModules
@@ -271,7 +272,7 @@ def load_suite(lab: Lab) -> Suite:
     if known and known[0] == stamp:
         return known[1]
     if not lab.suite.is_dir():
-        raise LabError(f"{lab.id} has no suite: {lab.suite} is missing.")
+        raise LabError(handed_out.no_suite(lab.root, lab.id))
     package = f"labsuite_{stamp[:12]}"
     for name in [name for name in sys.modules if name.startswith(f"{package}.")]:
         del sys.modules[name]

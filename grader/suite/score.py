@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from grader.lab import capabilities
+from grader.lab import capabilities, handed_out
 from grader.lab.manifest import Lab, Task
 from grader.status import TaskStatus, TestStatus
 from grader.suite.model import CaseTable
@@ -101,4 +101,14 @@ def score_task(task: Task, rows: list[Verdict]) -> TaskScore:
 
 def score_lab(suite: CaseTable, outcomes: Iterable[Outcome]) -> LabScore:
     rows = verdicts(suite, outcomes)
-    return LabScore(suite.lab, tuple(score_task(task, rows) for task in suite.lab.tasks))
+    scores = tuple(score_task(task, rows) for task in suite.lab.tasks)
+    if handed_out.tests(suite.lab.root) == "public":
+        scores = tuple(map(_without_hidden_tests, scores))
+    return LabScore(suite.lab, scores)
+
+
+def _without_hidden_tests(score: TaskScore) -> TaskScore:
+    """What public tests alone can say: not that a task has points."""
+    if score.status in (TaskStatus.DONE, TaskStatus.PARTIAL):
+        return replace(score, points=0.0, status=TaskStatus.PUBLIC_ONLY)
+    return score

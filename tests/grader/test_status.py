@@ -9,6 +9,7 @@ from grader.classroom.gradebook import records
 from grader.classroom.gradebook.records import TaskRow, UnitResult
 from grader.status import TaskStatus, TestStatus
 
+NEVER = (TaskStatus.NOT_RUN, TaskStatus.PUBLIC_ONLY)
 RECORD = UnitResult(
     schema=records.SCHEMA,
     student="alice",
@@ -22,16 +23,27 @@ RECORD = UnitResult(
     seed="public",
     files={},
     tests=[records.TestRow(f"lab90/mean/{s}", "mean", True, s, "", "", 0.0) for s in TestStatus],
-    tasks=[TaskRow("mean", 2.0, 2.0, s) for s in TaskStatus if s != TaskStatus.NOT_RUN],
+    tasks=[TaskRow("mean", 2.0, 2.0, s) for s in TaskStatus if s not in NEVER],
 )
 
 
 def test_the_values_are_those_of_results() -> None:
     tests = ["passed", "failed", "error", "timeout", "not_started", "not_run", "not_verified"]
-    tasks = ["done", "partial", "wrong", "not_started", "not_verified", "disturbed", "not_run"]
+    tasks = [
+        "done",
+        "public_only",
+        "partial",
+        "wrong",
+        "not_started",
+        "not_verified",
+        "disturbed",
+        "not_run",
+    ]
     plain = msgspec.json.decode(records.encode(RECORD))
     assert [row["status"] for row in plain["tests"]] == tests
-    assert [row["status"] for row in plain["tasks"]] == tasks[:-1]
+    assert [row["status"] for row in plain["tasks"]] == [
+        each for each in tasks if each not in NEVER
+    ]
     assert [status.value for status in TaskStatus] == tasks
 
 
@@ -50,9 +62,10 @@ def test_an_unknown_status_is_refused(old: str, new: str) -> None:
         records.decode(records.encode(RECORD).replace(f'"{old}"'.encode(), f'"{new}"'.encode()))
 
 
-def test_a_task_that_was_not_run_is_never_a_result() -> None:
+@pytest.mark.parametrize("status", NEVER)
+def test_what_decides_no_mark_is_never_a_result(status: TaskStatus) -> None:
     with pytest.raises(records.InvalidResult, match="unknown task status"):
-        records.decode(records.encode(RECORD).replace(b'"done"', b'"not_run"'))
+        records.decode(records.encode(RECORD).replace(b'"done"', f'"{status}"'.encode()))
 
 
 def test_what_asks_for_work() -> None:
@@ -60,7 +73,11 @@ def test_what_asks_for_work() -> None:
         "passed",
         "not_verified",
     }
-    assert {status for status in TaskStatus if not status.asks_for_work} == {"done", "not_verified"}
+    assert {status for status in TaskStatus if not status.asks_for_work} == {
+        "done",
+        "public_only",
+        "not_verified",
+    }
 
 
 def test_no_two_marks_of_the_board_are_alike() -> None:

@@ -10,6 +10,7 @@ import pickle
 import random
 import tempfile
 import time
+import types
 import warnings
 import weakref
 from pathlib import Path
@@ -943,6 +944,21 @@ def state_file_bytes(student, hidden, width):
         read = torch.load(path, weights_only=True)
         same = torch.equal(read["model"]["0.weight"], model[0].weight)
         return sum(p.numel() for p in model.parameters()), path.stat().st_size, same
+
+
+def saved_layer(student):
+    """What save_state writes of one linear layer, an optimizer and a sampler."""
+    layer = torch.nn.Linear(2, 1)
+    opt = torch.optim.SGD(layer.parameters(), lr=0.1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "layer.state"
+        student.save_state(path, layer, opt, None, types.SimpleNamespace(epoch=2, cursor=5))
+        read = torch.load(path, weights_only=True)
+    return {
+        "keys": sorted(read),
+        "model": sorted(read["model"]),
+        "sampler": {name: int(read["sampler"][name]) for name in ("epoch", "cursor")},
+    }
 
 
 # --- CheckpointFunction --------------------------------------------------------------------------

@@ -325,3 +325,13 @@ def test_a_gpus_allocator_sees_inputs_only(student):
         kept, ends + (64 << 10), because="a segment's input each", what="kept", unit="bytes"
     )
     expect.close(got, right, because=RERUN, n=4096, dtype="float32", what="gradient of x")
+
+
+@task("save_state", holds=("keys", "sampler_keys"))
+def test_what_a_file_holds_of_a_single_layer(student):
+    """A linear layer of two weights and a bias, before its first step.   Oracle: the contract."""
+    got = student.probe.saved_layer()
+    want = ["model", "opt", "rng", "sampler", "scaler"]
+    expect.equal(got["keys"], want, because="another tool can read the file", what="keys")
+    expect.equal(got["model"], ["bias", "weight"], because="all parameters", what="under model")
+    expect.equal(got["sampler"], {"epoch": 2, "cursor": 5}, because="where the sampler stands")

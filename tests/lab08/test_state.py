@@ -950,3 +950,16 @@ def test_a_group_has_a_master_of_its_own(student, rng):
     data = [[], [rows[0]], [], [rows[1]]]
     found = expect.returned(student.probe.mastered(data, members=[1, 3]))
     _expect_mastered(found, 0, want, [1, 3])
+
+
+@task("reshard", holds=("flat", "size", "step"))
+def test_six_elements_for_two_ranks_by_hand(student):
+    """Two parameters of four and two elements: three for each rank.   Oracle: counted by hand."""
+    names = {"w": torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "b": torch.tensor([5.0, 6.0])}
+    twice = {name: 2 * tensor for name, tensor in names.items()}
+    moments = {"step": 7, "exp_avg": names, "exp_avg_sq": twice}
+    shard = student.reshard({"model": twice, "optimizer": moments}, 1, 2)
+    because = "rank 1 has the second half of the flat buffer, w and then b"
+    expect.equal(shard["exp_avg"].tolist(), [4.0, 5.0, 6.0], because, "exp_avg of rank 1")
+    expect.equal(shard["param"].tolist(), [8.0, 10.0, 12.0], because, "param of rank 1")
+    expect.equal(shard["step"], 7, because="bias correction goes on from it", what="step")

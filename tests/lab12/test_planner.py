@@ -588,3 +588,29 @@ def test_a_plan_for_another_number_of_gpus_is_refused(student):
     layout = Plan(8, 8, 1, 1, 1, 8, layout=(10,) * 8)
     with expect.raises(ValueError, "a split by hand has a language of its own"):
         student.emit(layout, LLAMA3_70B, H100_64)
+
+
+# -- by hand --------------------------------------------------------------------------------------
+
+
+@task("plan_search", holds=("product", "once"))
+def test_every_plan_takes_all_gpus(student):
+    """Llama-3-8B on one node of eight, 16 sequences a step.   Oracle: the contract, by hand."""
+    plans = _plans(student.plan_search(LLAMA3_8B, Cluster(nodes=1), 16))
+    expect.at_least(len(plans), 1, "8B fits eight GPUs of 80 GB", "plans", None)
+    for plan in plans:
+        ranks = plan.tp * plan.pp * plan.cp * plan.dp
+        expect.equal(ranks, 8, "tp * pp * cp * dp is the number of GPUs", "ranks of a plan")
+        expect.equal(plan.gbs, 16, "the sequences of a step are given", "gbs of a plan")
+    expect.equal(len(set(plans)), len(plans), "each plan is returned once", "different plans")
+
+
+@task("emit", holds=("words", "torchrun", "sizes"))
+def test_a_command_read_by_hand(student):
+    """Llama-3-70B with TP 4, PP 4 and CP 2 on 64 GPUs.   Oracle: the contract, by hand."""
+    words = list(student.emit(Plan(4, 4, 2, 2, 1, 128), LLAMA3_70B, H100_64))
+    because = "torchrun starts the script on each GPU of each node"
+    expect.equal(words[:1], ["torchrun"], because, "the first word")
+    for option, value in [("--nnodes", "8"), ("--tensor-model-parallel-size", "4")]:
+        behind = [after for word, after in itertools.pairwise(words) if word == option]
+        expect.equal(behind, [value], "each value is a word behind its option", option)

@@ -138,8 +138,8 @@ def _moment(course: Course, text: str) -> datetime | None:
 
 def _not_a_time(text: str) -> datetime:
     raise LabError(
-        f"--at {readable.line(text, 40)!r}: write a time on the course's clock, as in 2027-03-12T22:00, or with its "
-        "zone, as in 2027-03-12T22:00+01:00."
+        f"--at {readable.line(text, 40)!r}: write a time on the course's clock, as in "
+        "2027-03-12T22:00, or with its zone, as in 2027-03-12T22:00+01:00."
     )
 
 

@@ -115,5 +115,6 @@ def _reader(opened: OpenCourse, tier: str) -> Iterator[ArchiveReader]:
     except Infrastructure as error:
         raise LabError(
             f"Students' archives cannot be read at the {tier} tier on this machine "
-            f"({readable.text(error.reason)}), and nothing was taken in: `infralens probe` says what is missing."
+            f"({readable.text(error.reason)}), and nothing was taken in: `infralens probe` says "
+            "what is missing."
         ) from error

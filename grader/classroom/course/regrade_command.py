@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection
 from grader import readable
 from grader.classroom.course import hand_back
 from grader.classroom.course.open_course import OpenCourse, open_course, reason
-from grader.classroom.grade_command import ProgressBar
+from grader.classroom.grade_command import ProgressBar, refuse_a_release
 from grader.classroom.gradebook import marks, results, tables
 from grader.classroom.gradebook.attempts import chunks
 from grader.classroom.gradebook.folder_store import user
@@ -71,6 +71,7 @@ def run(
     confirm: Callable[[str], bool],
 ) -> int:
     """The command; its exit status: 3 where an attempt has no result, 130 interrupted."""
+    refuse_a_release(root)
     why = reason(options.why)
     with open_course(folder, root) as opened:
         opened.lab(lab)

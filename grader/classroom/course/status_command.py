@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ from grader import readable
 from grader.classroom.course import hand_back
 from grader.classroom.course.open_course import OpenCourse, open_course
 from grader.classroom.gradebook import attempts, marks
-from grader.classroom.gradebook.attempts import StoredAttempt
+from grader.classroom.gradebook.attempts import AttemptCount, StoredAttempt
 from grader.classroom.gradebook.marks import Mark
 from grader.lab.manifest import Lab, load_lab
 from grader.status import points_text
@@ -37,21 +36,22 @@ def run(
         course = opened.course
         labs = [opened.lab(lab)] if lab else list(course.labs)
         with opened.database.reading() as connection:
-            rows = attempts.of_lab(connection, labs)
+            counts = attempts.counts(connection, labs)
+            rows = attempts.of_lab(connection, labs) if lab else []
             present = marks.present(connection, course)
         kit = {id: load_lab(root, id) for id in labs}
         if lab:
             show(_of_students(opened, kit[lab], rows, present))
         else:
-            show(_of_labs(opened, kit, rows, present, now))
-        _say_what_is_left(opened, rows, say)
+            show(_of_labs(opened, kit, counts, present, now))
+        _say_what_is_left(opened, counts, say)
     return 0
 
 
 def _of_labs(
     opened: OpenCourse,
     kit: Mapping[str, Lab],
-    rows: Sequence[StoredAttempt],
+    counts: Sequence[AttemptCount],
     present: Marks,
     now: datetime,
 ) -> Table:
@@ -61,7 +61,7 @@ def _of_labs(
         table.add_column(title, justify="left" if title in ("lab", "due") else "right")
     everyone = len(opened.students)
     for id, lab in opened.course.labs.items():
-        mine = [row for row in rows if row.lab == id and row.student in opened.ids]
+        mine = [row for row in counts if row.lab == id and row.student in opened.ids]
         found = [mark for (who, of), mark in present.items() if of == id and who in opened.ids]
         whole = sum(task.points for task in kit[id].tasks)
         middle = statistics.median(mark.points for mark in found) if found else None
@@ -69,9 +69,9 @@ def _of_labs(
         table.add_row(
             id,
             due if lab.due >= now else f"{due}, past",
-            f"{len({row.student for row in mine})} of {everyone}",
-            str(len(mine)),
-            str(sum(row.present is None for row in mine)),
+            f"{len(mine)} of {everyone}",
+            str(sum(row.attempts for row in mine)),
+            str(sum(row.pending for row in mine)),
             "" if middle is None else f"{points_text(middle)}/{whole:g}",
             str(sum(mark.late is not None and mark.late.late_days > 0 for mark in found)),
         )
@@ -114,19 +114,20 @@ def _of_students(
 
 
 def _say_what_is_left(
-    opened: OpenCourse, rows: Sequence[StoredAttempt], say: Callable[[str], None]
+    opened: OpenCourse, counts: Sequence[AttemptCount], say: Callable[[str], None]
 ) -> None:
-    if untimed := Counter(row.lab for row in rows if row.at is None):
-        count = sum(untimed.values())
+    if untimed := [row for row in counts if row.untimed]:
+        count = sum(row.untimed for row in untimed)
+        labs = sorted({row.lab for row in untimed})
         say(
-            f"{count} attempt{'s' if count > 1 else ''} without a time ({', '.join(untimed)}): "
+            f"{count} attempt{'s' if count > 1 else ''} without a time ({', '.join(labs)}): "
             "each counts as handed in at the deadline."
         )
-    strangers = sorted({row.student for row in rows} - set(opened.ids))
+    strangers = sorted({row.student for row in counts} - set(opened.ids))
     if strangers:
         shown = ", ".join(readable.line(name, 60) for name in strangers[:NAMED])
         more = f" and {len(strangers) - NAMED} more" if len(strangers) > NAMED else ""
         say(f"In the gradebook, and not in the roster any more: {shown}{more}.")
-    if waiting := sum(row.present is None for row in rows):
+    if waiting := sum(row.pending for row in counts):
         place = opened.course.folder
         say(f"Next: infralens grade --course {place} ({waiting} to grade)")

@@ -182,7 +182,8 @@ def _write_units(sheet: MarkSheet, places: Mapping[str, Path]) -> int:
     for student, _ in keys:
         if student in (".", "..") or "/" in student or "\0" in student:
             raise LabError(
-                f"{readable.line(student, 80)!r} cannot be the name of a folder: mend the id in the roster."
+                f"{readable.line(student, 80)!r} cannot be the name of a folder: mend the id in "
+                "the roster."
             )
 
     def write(part: Sequence[tuple[str, str]]) -> None:

@@ -237,6 +237,36 @@ def of_lab(
     ]  # fmt: skip
 
 
+@dataclass(frozen=True)
+class AttemptCount:
+    """How many attempts one student has at a lab, in all, without a result that counts, and
+    without a moment."""
+
+    student: str
+    lab: str
+    attempts: int
+    pending: int
+    untimed: int
+
+
+def counts(connection: Connection, labs: Iterable[str]) -> list[AttemptCount]:
+    """A row for each student and lab with an attempt."""
+    table, people = tables.attempt, tables.student
+    rows = (
+        sa.select(
+            people.c.id,
+            table.c.lab,
+            sa.func.count(),
+            sa.func.sum(sa.case((table.c.present.is_(None), 1), else_=0)),
+            sa.func.sum(sa.case((table.c.at.is_(None), 1), else_=0)),
+        )
+        .join(people, people.c.number == table.c.student)
+        .where(table.c.lab.in_(list(labs)))
+        .group_by(people.c.id, table.c.lab)
+    )
+    return [AttemptCount(*row) for row in connection.execute(rows)]
+
+
 def submissions(connection: Connection, wanted: Sequence[StoredAttempt]) -> dict[int, Submission]:
     """The files of attempts as they were handed in, by the attempt's number."""
     table = tables.attempt

@@ -17,7 +17,7 @@ from grader.learner import paint
 from grader.learner.watch.files import Saves, fault
 from grader.learner.watch.link import Link
 from grader.learner.watch.watched_lab import WatchedLab, case_table
-from grader.status import TestStatus, points_text
+from grader.status import TestStatus
 
 MOST_PRINTED_LINES = 40
 
@@ -161,8 +161,8 @@ class Plain:
             if failing:
                 self._say_message(failing)
             elif not view.asks_for_work():
-                self.say("Every task that can be verified here is done.")
-        points = f"{points_text(view.score.score)} of {view.score.max_score:g} points"
+                self.say(view.all_done)
+        points = view.reached
         changed = f"; {text}" if (text := self.live.difference()) else ""
         self.say(f"   {self.lab.id}: {points}{changed} ({self.live.seconds:.1f} s)")
         self.say(not_kept)

@@ -31,7 +31,7 @@ from grader.learner import compare, hints, history_view, paint, task_list
 from grader.learner.watch.files import Saves, fault
 from grader.learner.watch.link import Link
 from grader.learner.watch.watched_lab import WatchedLab, case_table
-from grader.status import TaskStatus, points_text
+from grader.status import TaskStatus
 from grader.suite import messages
 
 HANG_UP_SECONDS = 3.0
@@ -275,9 +275,7 @@ class WatchScreen(App[int]):
                 line = view.row_line(row)
                 text = Text(line, _STYLE[paint.COLOUR_OF[row.status]], no_wrap=True)
             tasks.replace_option_prompt(task.id, text)
-        points = ""
-        if view:
-            points = f"{points_text(view.score.score)} of {view.score.max_score:g} points"
+        points = view.reached if view else ""
         at = self.live.at.split("/", 1)[-1] if self.live and self.live.running else ""
         top = Text(f" {self.title}   {points}   {at}", "bold", no_wrap=True, overflow="ellipsis")
         base.query_one("#top", Static).update(top)
@@ -297,7 +295,7 @@ class WatchScreen(App[int]):
             found += self.live.view().lines_of(row, Path.cwd())
             if text := self.live.printed.get(row["case"], ""):
                 found += ["", "   it printed", *self._quoted(text)]
-        elif self.live.state_of(task.id) is TaskStatus.DONE:
+        elif self.live.state_of(task.id) in (TaskStatus.DONE, TaskStatus.PUBLIC_ONLY):
             found.append(f"{task.id} is done. c shows other right ways to write it.")
         else:
             found.append(f"{task.id}: {self.live.state_of(task.id).words}")

@@ -1,0 +1,1 @@
+"""`infralens release`: the labs as learners get them, without an answer in them."""

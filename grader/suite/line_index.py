@@ -1,0 +1,42 @@
+"""Many lines, looked for in a text at once: as words and signs, whatever white space stands between
+them."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+Words = tuple[str, ...]
+_WORD = re.compile(r"\w+|[^\w\s]")
+_FIRST = 3  # words by which lines are looked up
+
+
+def words_of(text: str) -> Words:
+    """A text as words and signs, without the white space between them."""
+    return tuple(_WORD.findall(text))
+
+
+class LineIndex(Generic[T]):
+    """Lines, each with what is known of it; of two equal lines the first one counts."""
+
+    def __init__(self, lines: Iterable[tuple[Words, T]] = ()) -> None:
+        self._values: dict[Words, T] = {}
+        lengths: dict[Words, set[int]] = defaultdict(set)
+        for words, value in lines:
+            self._values.setdefault(words, value)
+            lengths[words[:_FIRST]].add(len(words))
+        self._lengths = {start: sorted(found) for start, found in lengths.items()}
+
+    def found_in(self, text: str) -> Iterator[tuple[T, int]]:
+        """Every line of the index that stands in a text, and the position where it begins."""
+        found = list(_WORD.finditer(text))
+        words = tuple(match[0] for match in found)
+        for index in range(len(words)):
+            for count in range(1, _FIRST + 1):
+                for length in self._lengths.get(words[index : index + count], ()):
+                    line = words[index : index + length]
+                    if line in self._values:
+                        yield self._values[line], found[index].start()
