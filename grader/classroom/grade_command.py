@@ -105,7 +105,7 @@ def run_course(
                 summary = grading.grade()
             # of everything, also where nothing was left to grade: a run that was killed may have
             # stored its last results and written no page of them
-            hand_back.write_pages(opened, root, grading.wanted)
+            fault = hand_back.write_pages(opened, root, grading.wanted)
     except GradebookFault as error:
         print(f"infralens grade: {error} The same command goes on from there.", file=sys.stderr)
         return 3
@@ -129,9 +129,11 @@ def run_course(
             f"already, {summary.planned - len(summary.records)} without a result. "
             f"Reasons for every lost point: {pages}."
         )
+    if fault:
+        print(fault)
     if summary.interrupted:
         print("Interrupted; what is graded is kept. The same command goes on from there.")
-    return summary.exit_code
+    return summary.exit_code or int(bool(fault))
 
 
 def refuse_a_release(root: Path) -> None:

@@ -34,13 +34,12 @@ def run(
         who = opened.student(student)
         lab = load_lab(root, opened.lab(lab_id))
         _check_task(lab, task)
-        number = _points(points, lab)
+        number = _points(points, lab, task)
         key = who.id, lab_id
         with opened.database.writing() as connection:
             before = marks.present(connection, opened.course, who.id).get(key)
             adjustments.add(connection, who.id, lab_id, task, number, who=user(), why=text, now=now)
             after = marks.present(connection, opened.course, who.id)[key]
-        hand_back.write_pages(opened, root, [lab_id], who.id)
         old = points_text(before.points) if before else "no mark"
         say(
             readable.line(f"{lab_id} of {who.id} ({who.name})")
@@ -51,7 +50,10 @@ def run(
             say(f"That is more than the lab's {whole:g}.")
         if number < 0 and before is not None and before.points + number < 0:
             say("A mark is never below 0.")
-    return 0
+        fault = hand_back.write_pages(opened, root, [lab_id], who.id)
+    if fault:
+        say(fault)
+    return 1 if fault else 0
 
 
 def _check_task(lab: Lab, task: str) -> None:
@@ -60,7 +62,7 @@ def _check_task(lab: Lab, task: str) -> None:
         raise LabError(f"{lab.id} has no task {readable.line(task, 60)!r}; it has {known}.")
 
 
-def _points(text: str, lab: Lab) -> float:
+def _points(text: str, lab: Lab, task: str) -> float:
     try:
         number = float(text)
     except ValueError:
@@ -69,7 +71,8 @@ def _points(text: str, lab: Lab) -> float:
         raise LabError(
             f"{readable.line(text, 40)!r} is not a number of points: write +1, 0.5 or -2."
         )
-    whole = sum(task.points for task in lab.tasks)
+    whole = sum(row.points for row in lab.tasks if task in ("", row.id))
     if abs(number) > whole:
-        raise LabError(f"{number:+g} is more than the {whole:g} points of {lab.id}.")
+        where = f"{lab.id}.{task}" if task else lab.id
+        raise LabError(f"{number:+g} is more than the {whole:g} points of {where}.")
     return number

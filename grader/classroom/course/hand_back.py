@@ -14,9 +14,9 @@ from grader.lab.manifest import load_lab
 from grader.status import points_text
 
 
-def write_pages(opened: OpenCourse, root: Path, labs: Iterable[str], student: str = "") -> None:
+def write_pages(opened: OpenCourse, root: Path, labs: Iterable[str], student: str = "") -> str:
     """`feedback/<student>/<lab>.md` in the course's folder, of the attempt that counts; for
-    everyone, or for one student."""
+    everyone, or for one student. Returns a sentence where a page cannot be written."""
     wanted = set(labs)
     with opened.database.reading() as connection:
         present = marks.present(connection, opened.course, student or None)
@@ -38,7 +38,16 @@ def write_pages(opened: OpenCourse, root: Path, labs: Iterable[str], student: st
         said = [*lateness(mark), *reasons.get(key, [])]
         if said:
             said.append(f"That makes {points_text(mark.points)} points.")
-        feedback.write_page(opened.course.folder, record, feedback.page(record, kit[key[1]], said))
+        text = feedback.page(record, kit[key[1]], said)
+        try:
+            (opened.course.folder / "feedback").mkdir(mode=0o700, exist_ok=True)
+            feedback.write_page(opened.course.folder, record, text)
+        except OSError as error:
+            return (
+                f"What counts is stored, and the page {error.filename or key} cannot be written "
+                f"({error.strerror}): mend that, and `infralens grade` writes it."
+            )
+    return ""
 
 
 def lateness(mark: Mark) -> list[str]:

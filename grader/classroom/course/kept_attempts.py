@@ -14,6 +14,7 @@ from grader.classroom.course.taken_in import TakenIn, label
 from grader.classroom.gradebook import attempts
 from grader.classroom.gradebook.attempts import AttemptCounts, NewAttempt
 from grader.classroom.intake.archive_reader import ArchiveReader
+from grader.classroom.intake.archives import suffix_of
 from grader.classroom.intake.private_folder import private_folder
 from grader.classroom.intake.submissions import (
     Submission,
@@ -41,7 +42,7 @@ def of_download(
                     copy(row, lab, folder / place)
             handed_in = Submissions(folder / place, reader)
             for student in handed_in.students:
-                taken[place, student.id] = handed_in.take(student, lab)
+                taken[place, _name(student)] = handed_in.take(student, lab)
     new = [  # in the order of time, which numbers a student's attempts
         NewAttempt(
             row.student.id,
@@ -73,7 +74,7 @@ def of_folder(
     with _reader(opened, tier) as reader:
         handed_in, there = _first_with(lab, places, reader, name)
         for student in there:
-            matched = matching.called(student.id)
+            matched = matching.called(_name(student)) or matching.called(student.id)
             if matched is None:
                 left.append(student.folder)
                 continue
@@ -81,6 +82,12 @@ def of_folder(
             new.append(NewAttempt(matched.id, taken, at, readable.line(f"folder: {student.id}")))
     with opened.database.writing() as connection:
         return attempts.add(connection, new, now), left
+
+
+def _name(student: Submitter) -> str:
+    """What a folder or archive is called, as it stands."""
+    suffix = suffix_of(student.folder) if student.is_archive else ""
+    return student.folder.removesuffix(suffix)
 
 
 def _first_with(

@@ -21,7 +21,7 @@ from grader import readable
 from grader.classroom.course import hand_back
 from grader.classroom.course.open_course import OpenCourse, open_course, reason
 from grader.classroom.grade_command import ProgressBar, refuse_a_release
-from grader.classroom.gradebook import marks, results, tables
+from grader.classroom.gradebook import attempts, marks, results, tables
 from grader.classroom.gradebook.attempts import chunks
 from grader.classroom.gradebook.folder_store import user
 from grader.classroom.gradebook.marks import Mark
@@ -54,6 +54,7 @@ class Changed:
     """A mark that changes. tests: what changed in the attempt that counts, in words."""
 
     student: str
+    lab: str
     old: Mark | None
     new: Mark
     tests: tuple[str, ...]
@@ -111,10 +112,13 @@ def run(
         adoptions = _adoptions(opened, summary.results, options.never_lower)
         changed = _would_change(opened, lab, adoptions, why, now)
         if changed:
-            show(_table(lab, changed))
+            show(_table(changed))
             for line in _by_test(changed):
                 say(line)
-        say(f"{len(changed)} of {_count(opened, lab)} marks change.")
+        mine = [row for row in changed if row.lab == lab]
+        say(f"{len(mine)} of {_count(opened, lab)} marks of {lab} change.")
+        if others := len(changed) - len(mine):
+            say(f"{others} of other labs change with them: free days are spent elsewhere.")
         if options.dry_run or not adoptions:
             say("Nothing was written." if adoptions else "Every result counts already.")
             return 0
@@ -123,9 +127,11 @@ def run(
             return 0
         with opened.database.writing() as connection:
             count = results.adopt(connection, adoptions, What.REGRADED, user(), why, now)
-        hand_back.write_pages(opened, root, [lab])
         say(f"{count} results count now; `infralens history STUDENT {lab}` says why.")
-    return 0
+        fault = hand_back.write_pages(opened, root, opened.course.labs)
+    if fault:
+        say(fault)
+    return 1 if fault else 0
 
 
 def _adoptions(opened: OpenCourse, new: Mapping[int, int], never_lower: bool) -> list[Adoption]:
@@ -143,11 +149,11 @@ def _adoptions(opened: OpenCourse, new: Mapping[int, int], never_lower: bool) ->
 
 
 def _present(
-    connection: Connection, attempts: Sequence[int]
+    connection: Connection, numbers: Sequence[int]
 ) -> tuple[dict[int, int | None], dict[int, float]]:
     table = tables.attempt
     found: dict[int, int | None] = {}
-    for part in chunks(attempts):
+    for part in chunks(numbers):
         rows = sa.select(table.c.number, table.c.present).where(table.c.number.in_(part))
         found.update((row.number, row.present) for row in connection.execute(rows))
     return found, _scores(connection, [number for number in found.values() if number is not None])
@@ -185,8 +191,8 @@ def _would_change(
             stored = StoredRecords(connection, [number for number in numbers if number])
             for (student, of), (old, new) in both.items():
                 # free days that one lab no longer takes may change the mark of another, too
-                tests = tuple(_tests(stored, old, new)) if of == lab else (f"{of}: free days",)
-                found.append(Changed(student, old, new, tests))
+                tests = tuple(_tests(stored, old, new)) if of == lab else ("free days",)
+                found.append(Changed(student, of, old, new, tests))
             raise _LookedAt
     except _LookedAt:
         return found
@@ -211,17 +217,19 @@ def _outcomes(record: UnitResult) -> dict[str, str]:
 
 def _count(opened: OpenCourse, lab: str) -> int:
     with opened.database.reading() as connection:
-        return sum(of == lab for _, of in marks.present(connection, opened.course))
+        there = attempts.counts(connection, [lab])
+    return sum(row.student in opened.ids for row in there)
 
 
-def _table(lab: str, changed: Sequence[Changed]) -> Table:
+def _table(changed: Sequence[Changed]) -> Table:
     table = Table(show_lines=False)
-    for title in ("student", f"{lab} was", "would be", "because of"):
+    for title in ("student", "lab", "was", "would be", "because of"):
         table.add_column(title, overflow="fold")
     for row in changed[:MOST_SHOWN]:
         more = f" and {len(row.tests) - MOST_TESTS} more" if len(row.tests) > MOST_TESTS else ""
         cells = [
             readable.line(row.student),
+            row.lab,
             points_text(row.old.points) if row.old else "no mark",
             points_text(row.new.points),
             readable.line("; ".join(row.tests[:MOST_TESTS]) + more, 600),

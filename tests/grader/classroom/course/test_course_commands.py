@@ -272,7 +272,7 @@ def test_a_regrade_shows_first_and_writes_when_told(room: Room) -> None:
     file.write_text(right + STRICTER)
 
     assert room.regrade(dry_run=True) == 0
-    assert "1 of 2 marks change." in room.text
+    assert "1 of 2 marks of lab90 change." in room.text
     assert "running_mean/test_a_tuple_has_means: failed, now passed" in room.text
     assert room.said[-1] == "Nothing was written."
     assert room.marks() == {"u1": 0.0, "u2": 0.0}
@@ -300,7 +300,7 @@ def test_a_regrade_may_lower_nobody(room: Room) -> None:
     room.stricter()
     assert room.regrade(yes=True, never_lower=True) == 0
     assert room.marks() == {"u1": 2.0}
-    assert "0 of 1 marks change." in room.text
+    assert "0 of 1 marks of lab90 change." in room.text
     assert room.regrade(yes=True) == 0
     assert room.marks() == {"u1": 0.0}
 
@@ -361,7 +361,7 @@ def test_by_typed_lines(room: Room) -> None:
     assert "0.5/2" in infralens(room, "status", "--lab", LAB)
     assert "Now: 0.5 of 2 points." in infralens(room, "history", "u1", LAB)
     said = infralens(room, "regrade", "--lab", LAB, "--why", "w", "--dry-run", "--tier", "process")
-    assert "0 of 1 marks change." in said
+    assert "0 of 1 marks of lab90 change." in said
     assert "there is not a [lab.lab01]" in infralens(room, "status", "--lab", "lab01", code=2)
     assert "--course goes without" in infralens(room, "grade", "somewhere", "--out", "else", code=2)
 

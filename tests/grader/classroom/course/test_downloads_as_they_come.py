@@ -604,15 +604,18 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
     return bytes(found)
 
 
+CHANGES = int(os.environ.get("INFRALENS_CHANGES", "150"))
+
+
 @pytest.mark.parametrize("system", ["gradescope", "canvas", "moodle"])
-def test_500_random_changes_end_in_sentences(desk: Desk, system: str) -> None:
+def test_random_changes_end_in_sentences(desk: Desk, system: str) -> None:
     entries = {"gradescope": GRADESCOPE, "canvas": CANVAS, "moodle": MOODLE}[system]
     good = desk.pack(dict(entries)).read_bytes()
     rng = random.Random(system)
     path = desk.folder / "mutated.zip"
     codes = {0: 0, 1: 0, 2: 0}
     longest = 0.0
-    for _ in range(500):
+    for _ in range(CHANGES):
         path.write_bytes(mutated(good, rng))
         start = time.monotonic()
         try:
@@ -625,7 +628,7 @@ def test_500_random_changes_end_in_sentences(desk: Desk, system: str) -> None:
         longest = max(longest, time.monotonic() - start)
         assert said.endswith(("lab09", ".")), said
         assert desk.left() == []
-    assert sum(codes.values()) == 500
+    assert sum(codes.values()) == CHANGES
     assert all(codes.values()), f"the changes reach every end: {codes}"
     assert longest < 20.0
     outside = {"course", "temporary", "submissions.zip", "mutated.zip"}

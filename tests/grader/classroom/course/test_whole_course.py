@@ -194,7 +194,7 @@ def test_from_an_empty_folder_to_handed_back(desk: Desk, url: str) -> None:
     suite.write_text(right + TOO_STRICT.format(second="2.0"))
     regrade = f"regrade --lab lab90 --why corrected {course} --tier process --jobs 2"
     said = desk.type(f"{regrade} --dry-run")
-    assert "11 of 12 marks change." in said
+    assert "11 of 12 marks of lab90 change." in said
     assert "11 of these: running_mean/test_a_tuple_has_means: failed, now passed" in said
     desk.type(f"export csv {course} --out {desk.folder / 'before.csv'}")
     assert {row["lab90"] for row in desk.marks("before.csv").values()} == {"0"}
