@@ -695,7 +695,10 @@ def grade(
         Optional[Path],  # noqa: UP045
         typer.Option(help="file with the secret behind the tests' seeds"),
     ] = None,
-    feedback: Annotated[str, typer.Option(help="full, diagnosis or names")] = "full",
+    feedback: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="full, diagnosis or names; without it full, or the course's level"),
+    ] = None,
 ) -> None:
     """Grade a folder of submissions, or a course's new attempts; run again to go on after an
     interruption."""
@@ -722,7 +725,7 @@ def grade(
             jobs=jobs,
             tier=tier,
             course_key_file=course_key_file,
-            feedback=feedback,
+            feedback=feedback or "full",
         )
     raise typer.Exit(code)
 
@@ -778,14 +781,19 @@ def regrade(
     why: Why,
     course: CourseFolder = Path(),
     dry_run: Annotated[bool, typer.Option(help="show what would change, and stop")] = False,
-    never_lower: Annotated[bool, typer.Option(help="keep better results that count now")] = False,
+    never_lower: Annotated[
+        bool, typer.Option(help="an attempt keeps a better result that it has")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="write without asking")] = False,
     jobs: Annotated[int, typer.Option(help="units graded at a time")] = 1,
     tier: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(help="the wall: sandbox (Linux; the default there) or process"),
     ] = None,
-    feedback: Annotated[str, typer.Option(help="full, diagnosis or names")] = "full",
+    feedback: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="full, diagnosis or names; without it full, or the course's level"),
+    ] = None,
 ) -> None:
     """Grade a lab's attempts by the tests as they are now, and show every mark that changes."""
     from rich.console import Console

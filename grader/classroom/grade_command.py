@@ -77,7 +77,7 @@ def run_course(
     labs: str | None = None,
     jobs: int = 1,
     tier: str = DEFAULT_TIER,
-    feedback: str = "full",
+    feedback: str | None = None,
 ) -> int:
     """Grade what a course's gradebook holds without a result. Exit status as of `run`."""
     from grader.classroom.course import hand_back
@@ -98,7 +98,7 @@ def run_course(
                     ids,
                     jobs=jobs,
                     tier=tier,
-                    feedback=feedback,
+                    feedback=feedback or opened.course.feedback,
                     root=root,
                     watch=bar.show,
                 )

@@ -27,13 +27,17 @@ database = "sqlite:///gradebook.sqlite"
 key_file = "course.key"
 # "attempt": each submission has inputs of its own. "lab": the same secret ones for everybody.
 seed = "attempt"
+# What students read of a lost point: "full" (values, too), "diagnosis" or "names" (of tests).
+feedback = "full"
 
 [late]
 grace_minutes = 10    # after a deadline that cost nothing
 percent_a_day = 10    # of the points, for each day that has begun
-days_budget = 0       # days late without loss, for each student over the whole course
+# Days late without loss, for each student over the whole course. The attempt that counts takes
+# them, lab by lab in the order of deadlines.
+days_budget = 0
 hard_stop_days = 7    # later than that a submission earns nothing; false: never
-never_below = 0       # percent of the points that stay, however late
+never_below = 0       # percent of the points that stay, however late before the hard stop
 {labs}
 # More time for one student:
 # [[extension]]

@@ -21,8 +21,20 @@ from grader.lab.manifest import lab_ids
 FILE = "course.toml"
 ATTEMPTS = ("best", "last")
 SEEDS = ("attempt", "lab")
+FEEDBACK = ("full", "diagnosis", "names")
 DATABASES = ("sqlite", "postgresql+psycopg")
-_KEYS = {"name", "timezone", "roster", "database", "key_file", "seed", "late", "lab", "extension"}
+_KEYS = {
+    "name",
+    "timezone",
+    "roster",
+    "database",
+    "key_file",
+    "seed",
+    "feedback",
+    "late",
+    "lab",
+    "extension",
+}
 _LATE = {"grace_minutes", "percent_a_day", "days_budget", "hard_stop_days", "never_below"}
 _LAB = {"due", "weight", "attempts", "canvas"}
 _EXTENSION = {"student", "lab", "until", "why"}
@@ -78,6 +90,7 @@ class Course:
     late: LatePolicy
     labs: Mapping[str, CourseLab]
     extensions: tuple[Extension, ...] = field(default=())
+    feedback: str = "full"
 
     def due(self, lab: str, student: str) -> datetime:
         """The deadline of one student: the lab's, or the latest that an extension gives."""
@@ -88,6 +101,8 @@ class Course:
 def load(folder: Path, root: Path) -> Course:
     """Read a course's file; `root` is the kit's folder, whose labs it may name. Raises LabError."""
     path = folder / FILE
+    if folder.is_file():
+        raise LabError(f"{folder} is a file: name the course's folder, which holds {FILE}.")
     data = toml_file.read(path, f"{path} is missing: `infralens course init {folder}` writes one.")
     return _CourseReader(path, lab_ids(root)).course(folder, data)
 
@@ -142,7 +157,13 @@ class _CourseReader:
             self._late(self._table("late", data.get("late", {}))),
             found,
             tuple(self._extension(row, found) for row in extensions),
+            self._feedback(data.get("feedback", "full")),
         )
+
+    def _feedback(self, level: object) -> str:
+        if level not in FEEDBACK:
+            raise self.fail(f"feedback is {level!r}, not one of {', '.join(FEEDBACK)}.")
+        return str(level)
 
     def _zone(self, name: object) -> ZoneInfo:
         zone = zone_of(name) if isinstance(name, str) else None

@@ -11,7 +11,7 @@ from grader.classroom.course import hand_back
 from grader.classroom.course.lateness import days_late
 from grader.classroom.course.open_course import OpenCourse, open_course
 from grader.classroom.gradebook import mark_history, marks
-from grader.classroom.gradebook.mark_history import AdjustmentStep, AttemptStep, Step
+from grader.classroom.gradebook.mark_history import AdjustmentStep, AttemptStep, Step, TimeStep
 from grader.classroom.gradebook.marks import Mark
 from grader.classroom.gradebook.results import What
 from grader.lab.manifest import load_lab
@@ -53,6 +53,8 @@ def _told(opened: OpenCourse, student: str, lab: str, step: Step) -> str:
         source = readable.line(step.source, 80)
         return f"attempt {step.number} taken in from {source}: handed in {when}"
     by = f"by {readable.line(step.who, 40)}"
+    if isinstance(step, TimeStep):
+        return f"attempt {step.number} taken in again {by}: {readable.line(step.text)}"
     why = readable.line(step.why, 500)
     if isinstance(step, AdjustmentStep):
         return f"{step.points:+g} for {step.task or 'the lab'} {by}: {why}"

@@ -198,7 +198,7 @@ def _on_rows(
     systems = {part.system for part in (*(one.part for one in rows), *(part for part, _ in left))}
     count = "1 student" if len(taken) == 1 else f"{len(taken)} students"
     yield f"{count} of {' and '.join(sorted(systems)) or 'nobody'} taken in."
-    yield from _on_times(rows)
+    yield from _on_times(rows, into_gradebook)
     if not into_gradebook:  # which keeps every attempt, and says later which one counts
         yield from _first(list(taken_in.several(rows)), "handed in more than once")
     yield from _first(
@@ -214,7 +214,7 @@ def _on_rows(
         yield f"{len(left)} could not be matched: mend the roster, and take in anew."
 
 
-def _on_times(rows: Sequence[TakenIn]) -> Iterator[str]:
+def _on_times(rows: Sequence[TakenIn], into_gradebook: bool) -> Iterator[str]:
     if any(one.at_from == downloads.BY_COMMIT for one in rows):
         yield (
             "Times are those of the last commits, by the clock of each student's own machine, "
@@ -224,9 +224,12 @@ def _on_times(rows: Sequence[TakenIn]) -> Iterator[str]:
     if given:
         yield f"{len(given)} have no time in the download and get the one of --at."
     if unknown := sum(one.at is None for one in rows):
-        yield f"{unknown} have no time: --at TIME gives them one, or write it into handed-in.csv."
-    if late := sum(one.part.late for one in given):
-        yield f"Of these, the system marks {late} as late: see whether --at says so, too."
+        instead = "or write it into handed-in.csv"
+        if into_gradebook:
+            instead = "until then they count as handed in at the deadline"
+        yield f"{unknown} have no time in the download: --at TIME gives them one, {instead}."
+    if late := sum(one.part.late for one in rows if one.at is None or one in given):
+        yield f"The system marks {late} of these as late, and does not say how late."
 
 
 def _first(sentences: Sequence[str], what: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from grader import readable
 from grader.classroom.course.matching import Matching
 from grader.classroom.course.open_course import OpenCourse
-from grader.classroom.course.taken_in import TakenIn, label
+from grader.classroom.course.taken_in import BY_OPTION, TakenIn, label
 from grader.classroom.gradebook import attempts
 from grader.classroom.gradebook.attempts import AttemptCounts, NewAttempt
 from grader.classroom.intake.archive_reader import ArchiveReader
@@ -49,6 +49,7 @@ def of_download(
             taken[row.place, student_id(row.student.id)],
             row.at,
             readable.line(f"{row.part.system}: {label(row.part)}", 200),
+            is_given=row.at_from == BY_OPTION,
         )
         for row in rows
     ]
@@ -79,7 +80,8 @@ def of_folder(
                 left.append(student.folder)
                 continue
             taken = handed_in.take(student, lab)
-            new.append(NewAttempt(matched.id, taken, at, readable.line(f"folder: {student.id}")))
+            source = readable.line(f"folder: {student.id}")
+            new.append(NewAttempt(matched.id, taken, at, source, is_given=True))
     with opened.database.writing() as connection:
         return attempts.add(connection, new, now), left
 

@@ -4,6 +4,7 @@ together."""
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,9 @@ from grader.classroom.course.roster import RosterRow
 from grader.errors import LabError
 
 try:
+    import sqlalchemy as sa
+
+    from grader.classroom.gradebook import tables
     from grader.classroom.gradebook.database import Database, open_database
 except ImportError as error:  # SQLAlchemy or Alembic
     raise LabError(
@@ -42,6 +46,8 @@ class OpenCourse:
         """A student by id, login or e-mail address; LabError with the nearest ones."""
         matching = Matching(self.students)
         found = matching.called(name)
+        if found is None and self._has_attempts(name):
+            return RosterRow(name, "not in the roster any more")
         if found is None:
             near = ", ".join(row.id for row in matching.nearest_to(name)) or "none is near"
             raise LabError(
@@ -49,6 +55,11 @@ class OpenCourse:
                 f"nearest: {near}."
             )
         return found
+
+    def _has_attempts(self, id: str) -> bool:
+        people = tables.student.c.id
+        with self.database.reading() as connection:
+            return connection.scalar(sa.select(people).where(people == id)) is not None
 
     def lab(self, id: str) -> str:
         """The id of a lab of the course; LabError for another."""
@@ -77,9 +88,31 @@ def open_course(folder: Path, root: Path, create: bool = False) -> Iterator[Open
     students = roster.read(course.roster)
     database = open_database(course.database, create)
     try:
+        _check_owner(course, database, create)
         yield OpenCourse(course, students, database)
     finally:
         database.close()
+
+
+def _check_owner(course: Course, database: Database, create: bool) -> None:
+    """Raises LabError where a gradebook belongs to a course with another key: two courses in one
+    database would share students, and with another key one student's attempts would meet inputs of
+    another kind. A key that is missing is for `key()` to say."""
+    try:
+        data = course.key_file.read_bytes().strip()
+    except OSError:
+        return
+    mark = hashlib.sha256(b"course key: " + data).hexdigest()
+    with database.reading() as connection:
+        owner = connection.scalar(sa.select(tables.about.c.value))
+    if owner is None and create and data:
+        with database.writing() as connection:
+            connection.execute(sa.insert(tables.about).values(name="key", value=mark))
+    elif owner is not None and owner != mark:
+        raise LabError(
+            f"The gradebook {database.where} began with another key than {course.key_file}: "
+            "restore that file, or give each course a database of its own."
+        )
 
 
 def reason(why: str) -> str:

@@ -38,7 +38,7 @@ MOST_SHOWN = 200
 @dataclass(frozen=True)
 class Options:
     """dry_run: show and change nothing. never_lower: an attempt keeps a better score that it has.
-    yes: do not ask."""
+    yes: do not ask. feedback: None is the course's level."""
 
     why: str
     dry_run: bool = False
@@ -46,7 +46,7 @@ class Options:
     yes: bool = False
     jobs: int = 1
     tier: str = DEFAULT_TIER
-    feedback: str = "full"
+    feedback: str | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def run(
                 again=True,
                 jobs=options.jobs,
                 tier=options.tier,
-                feedback=options.feedback,
+                feedback=options.feedback or opened.course.feedback,
                 root=root,
                 watch=bar.show,
             )

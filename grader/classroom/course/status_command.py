@@ -128,6 +128,13 @@ def _say_what_is_left(
         shown = ", ".join(readable.line(name, 60) for name in strangers[:NAMED])
         more = f" and {len(strangers) - NAMED} more" if len(strangers) > NAMED else ""
         say(f"In the gradebook, and not in the roster any more: {shown}{more}.")
+    with opened.database.reading() as connection:
+        gone = attempts.labs(connection) - set(opened.course.labs)
+    if gone:
+        say(
+            f"In the gradebook, and not in course.toml any more: {', '.join(sorted(gone))}. "
+            "Their marks count nowhere."
+        )
     if waiting := sum(row.pending for row in counts):
         place = opened.course.folder
         say(f"Next: infralens grade --course {place} ({waiting} to grade)")

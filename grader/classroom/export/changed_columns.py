@@ -23,14 +23,16 @@ def since(path: Path, sheet: MarkSheet, made: Callable[[MarkSheet], str]) -> Mar
     `made` wrote earlier. Raises LabError for a file that is not such a table."""
     before = _columns(text_file.read(path, MOST_BYTES), str(path))
     fixed = set(_columns(made(replace(sheet, labs=())), "the table"))
-    if not fixed - {"percent"} <= set(before):
+    fixed -= {"percent"}
+    if not fixed <= set(before):
         raise LabError(f"{path} is not an export of the same kind: it has other columns.")
     labs = []
     for lab in sheet.labs:
         now = _columns(made(replace(sheet, labs=(lab,))), "the table")
-        if any(before.get(name) != cells for name, cells in now.items() if name not in fixed):
+        mine = {name: cells for name, cells in now.items() if name not in {*fixed, "percent"}}
+        if any(before.get(name) != cells for name, cells in mine.items()):
             labs.append(lab)
-    return replace(sheet, labs=tuple(labs))
+    return replace(sheet, labs=tuple(labs), is_part=True)
 
 
 def _columns(text: str, where: str) -> Columns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,6 +60,7 @@ class ExportRequest:
 def run(root: Path, request: ExportRequest, say: Callable[[str], None]) -> int:
     """The command; its exit status: 1 where somebody could not be matched."""
     _check(request)
+    _check_place(root, request)
     labs = [each for each in all_labs(root) if not request.lab or each.id == request.lab]
     if not labs:
         raise LabError(f"{request.lab!r} is not a lab of this kit.")
@@ -68,6 +70,7 @@ def run(root: Path, request: ExportRequest, say: Callable[[str], None]) -> int:
     else:
         sheet, faults = _of_run(root, request, request.run_folder, labs, say)
     left: list[str] = []
+    absent: list[str] = []
     if request.kind == ALL:
         for kind, made in TABLES.items():
             _write(request.out / f"{kind}.csv", made(sheet))
@@ -87,7 +90,7 @@ def run(root: Path, request: ExportRequest, say: Callable[[str], None]) -> int:
             if not sheet.labs:
                 say(f"Nothing differs from {request.changed_since}: nothing was written.")
                 return 0
-        text, left = _table(sheet, request.kind, request.worksheet)
+        text, left, absent = _table(sheet, request.kind, request.worksheet)
         _write(request.out, text)
         say(f"{len(sheet.students)} students x {len(sheet.labs)} labs are in {request.out}.")
     for fault in faults:
@@ -95,7 +98,8 @@ def run(root: Path, request: ExportRequest, say: Callable[[str], None]) -> int:
     where = "run" if request.run_folder is not None else "gradebook"
     _say_who(say, f"in the {where}, and not in the roster", sheet.strangers)
     _say_who(say, "in the worksheet, and not in the roster", left)
-    return 1 if left or sheet.strangers or faults else 0
+    _say_who(say, "with points, and not in the worksheet", absent)
+    return 1 if left or absent or sheet.strangers or faults else 0
 
 
 def _check(request: ExportRequest) -> None:
@@ -115,6 +119,21 @@ def _check(request: ExportRequest) -> None:
         raise LabError("--handed-in goes with --course: deadlines and the late policy stand there.")
 
 
+def _check_place(root: Path, request: ExportRequest) -> None:
+    """Raises LabError where the export would take the place of something else."""
+    out = request.out.resolve()
+    for given in (request.changed_since, request.worksheet, *request.handed_in):
+        if given is not None and given.resolve() == out:
+            raise LabError(f"--out is {given}, which is read: name another file.")
+    if request.course_folder is not None:
+        course = course_file.load(request.course_folder, root)
+        book = Path(course.database.removeprefix("sqlite:///"))
+        kept = [request.course_folder / course_file.FILE, course.roster, course.key_file]
+        kept += [book.with_name(book.name + end) for end in ("", "-wal", "-shm")]
+        if out in [path.resolve() for path in kept]:
+            raise LabError(f"--out is {request.out}, a file of the course: name another one.")
+
+
 def _of_gradebook(root: Path, request: ExportRequest, labs: Sequence[Lab]) -> MarkSheet:
     from grader.classroom.course.open_course import open_course
     from grader.classroom.export import gradebook_sheet
@@ -125,7 +144,8 @@ def _of_gradebook(root: Path, request: ExportRequest, labs: Sequence[Lab]) -> Ma
             opened.lab(request.lab)
         # of the tables Moodle's alone has more than points
         with_records = request.kind not in TABLES or request.kind == "moodle"
-        return gradebook_sheet.build(opened, labs, with_records)
+        sheet = gradebook_sheet.build(opened, labs, with_records)
+        return replace(sheet, is_part=bool(request.lab))
 
 
 def _of_run(
@@ -144,6 +164,7 @@ def _of_run(
     students = roster.read(course.roster) if course else None
     kept = [row for row in results if row.lab in {each.id for each in labs}]
     sheet = mark_sheet.build(kept, labs, students, course)
+    sheet = replace(sheet, is_part=bool(request.lab))
     if course and request.handed_in:
         sheet = _with_penalties(sheet, course, request.handed_in, say)
     return sheet, store.faults
@@ -163,16 +184,18 @@ def _with_penalties(
     return replace(sheet, penalties=found)
 
 
-def _table(sheet: MarkSheet, kind: str, worksheet: Path | None) -> tuple[str, list[str]]:
+def _table(sheet: MarkSheet, kind: str, worksheet: Path | None) -> tuple[str, list[str], list[str]]:
+    """The table; of a worksheet the rows that are nobody's, and who has points and no row."""
     if worksheet is None:
-        return TABLES[kind](sheet), []
+        return TABLES[kind](sheet), [], []
     text = text_file.read(worksheet, mark_tables.MOST_WORKSHEET)
     if not sheet.labs:
         raise LabError("Nobody has a result of that lab.")
     try:
-        return mark_tables.in_worksheet(text, sheet, sheet.labs[0])
+        filled, left = mark_tables.in_worksheet(text, sheet, sheet.labs[0])
     except LabError as error:
         raise LabError(f"{worksheet}: {error}") from None
+    return filled, left, mark_tables.not_in_worksheet(text, sheet, sheet.labs[0])
 
 
 def _write_units(sheet: MarkSheet, places: Mapping[str, Path]) -> int:
@@ -193,11 +216,16 @@ def _write_units(sheet: MarkSheet, places: Mapping[str, Path]) -> int:
                 made, ending = UNITS[kind]
                 path = place / student / f"{lab}.{ending}"
                 with _writing(path):
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_text(made(result), encoding="utf-8")
+                    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    with open(path, "w", encoding="utf-8", opener=_for_me_alone) as file:
+                        file.write(made(result))
 
     shares.carry_out(write, keys, MOST_ALONE)
     return len(keys)
+
+
+def _for_me_alone(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _write(path: Path, text: str) -> None:

@@ -29,7 +29,8 @@ class LabColumn:
 class MarkSheet:
     """results: by the student's id in the roster, and the lab. strangers: of the run's students,
     those that are in no row of the roster. penalties: what lateness leaves, where a time is known.
-    adjusted: points that were given or taken by hand.
+    adjusted: points that were given or taken by hand. is_part: not all labs are here, so that a
+    percentage of the whole would be another.
     """
 
     students: tuple[RosterRow, ...]
@@ -38,6 +39,7 @@ class MarkSheet:
     strangers: tuple[str, ...] = ()
     penalties: Mapping[tuple[str, str], Penalised] = field(default_factory=dict)
     adjusted: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    is_part: bool = False
 
     def points(self, student: str, lab: str) -> float | None:
         """Points after lateness and adjustments, 0 at least; None where nothing was graded and
@@ -71,7 +73,10 @@ class MarkSheet:
         return f"{days}{free}: {100 * row.factor:g} % of the points"
 
     def whole(self, student: str) -> float | None:
-        """Percent of all weighted labs, those not handed in counted as 0; None without a weight."""
+        """Percent of all weighted labs, those not handed in counted as 0; None without a weight,
+        or of a part."""
+        if self.is_part:
+            return None
         weights = sum(lab.weight for lab in self.labs)
         if not weights:
             return None

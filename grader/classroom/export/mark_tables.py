@@ -28,14 +28,15 @@ def as_csv(sheet: MarkSheet) -> str:
     lateness cost where times are known, and the percent of the whole."""
     shown = ("", " of", " late") if sheet.penalties else ("", " of")
     labs = [f"{lab.id}{what}" for lab in sheet.labs for what in shown]
-    rows: list[list[str]] = [["id", "name", "email", "section", *labs, "percent"]]
+    percent = [] if sheet.is_part else ["percent"]
+    rows: list[list[str]] = [["id", "name", "email", "section", *labs, *percent]]
     for student in sheet.students:
         whole = sheet.whole(student.id)
         cells = [student.id, student.name, student.email, student.section]
         for lab in sheet.labs:
             cells += [_points(sheet, student.id, lab), _number(lab.max_points)]
             cells += [sheet.late(student.id, lab.id)] if sheet.penalties else []
-        rows.append([*cells, "" if whole is None else f"{whole:.2f}"])
+        rows.append([*cells, *("" if whole is None else f"{whole:.2f}" for _ in percent)])
     return _written(rows)
 
 
@@ -101,6 +102,8 @@ def in_worksheet(text: str, sheet: MarkSheet, lab: LabColumn) -> tuple[str, list
             "(Grading action, Download grading worksheet)."
         )
     at = {name: header.index(name) for name in header}
+    if "Maximum Grade" in at:  # as newer versions of Moodle write it
+        at["Maximum grade"] = at["Maximum Grade"]
     known = _by_column(sheet)
     left: list[str] = []
     for number, row in enumerate(rows[1:], start=2):
@@ -121,6 +124,21 @@ def in_worksheet(text: str, sheet: MarkSheet, lab: LabColumn) -> tuple[str, list
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue(), left
+
+
+def not_in_worksheet(text: str, sheet: MarkSheet, lab: LabColumn) -> list[str]:
+    """The students with points for a lab and no row in a worksheet that `in_worksheet` took."""
+    known = _by_column(sheet)
+    rows = csv.DictReader(io.StringIO(text.removeprefix("\ufeff")), strict=True)
+    there = set()
+    for row in rows:
+        keys = [(name, (row.get(name) or "").strip().casefold()) for name in _MATCHED]
+        there.add(next((known[key].id for key in keys if key in known), ""))
+    return [
+        student.id
+        for student in sheet.students
+        if student.id not in there and sheet.points(student.id, lab.id) is not None
+    ]
 
 
 _MATCHED = ("ID number", "Email address", "Username", "Full name")

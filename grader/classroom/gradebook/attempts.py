@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
@@ -14,22 +14,26 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from grader.classroom.gradebook import moments, tables
+from grader.classroom.gradebook.folder_store import user
 from grader.classroom.intake.submissions import Submission, student_id
 
 ROWS = 500
 """How many values one statement names: a tenth of what SQLite's older versions allow."""
+TIMED = "timed"  # an event: a moment was corrected
 _Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
 class NewAttempt:
     """What is to be kept. student: an id of the roster. at: when it was handed in, with its zone;
-    None where nobody said. source: where it comes from, in words."""
+    None where nobody said. source: where it comes from, in words. is_given: the one who takes it in
+    gave the moment, and may correct it by taking it in again."""
 
     student: str
     submission: Submission
     at: datetime | None
     source: str
+    is_given: bool = False
 
 
 @dataclass
@@ -92,28 +96,32 @@ def add(connection: Connection, new: Sequence[NewAttempt], now: datetime) -> Att
     moments_ = [None if row.at is None else moments.stored(row.at) for row in new]
     known = _known(connection, keys)
     counts = AttemptCounts()
-    fresh: dict[tuple[_Key, int | None], NewAttempt] = {}
-    timed: dict[int, int] = {}
+    fresh: list[tuple[_Key, _Known, NewAttempt]] = []
+    timed: list[tuple[int, _Moment, _Moment]] = []
+    chosen: list[_Known] = []
     for row, key, at in zip(new, keys, moments_, strict=True):
-        before = known.setdefault(key, {})
-        if at in before or (at is None and before):
+        before = known.setdefault(key, [])
+        moment = _Moment(at, row.is_given)
+        same = [one for one in before if at is None or one.moment.at == at]
+        fixed = [one for one in before if not one.moment.may_change]
+        changing = [one for one in before if one.moment.may_change]
+        if same or (row.is_given and fixed):
+            chosen.append((same or fixed)[0])
             counts.known += 1
-        elif None in before and at is not None:
-            before[at] = before.pop(None)
+        elif changing:
+            chosen.append(changing[0])
+            if changing[0].number:
+                timed.append((changing[0].number, changing[0].moment, moment))
+            changing[0].moment = moment
             counts.timed += 1
-            if (key, None) in fresh:
-                fresh[key, at] = fresh.pop((key, None))
-            else:
-                timed[before[at]] = at
         else:
-            before[at] = 0
-            fresh[key, at] = row
+            chosen.append(_Known(moment))
+            before.append(chosen[-1])
+            fresh.append((key, chosen[-1], row))
             counts.new += 1
-    _set_moments(connection, timed)
-    _insert(connection, fresh, known, now)
-    for key, at in zip(keys, moments_, strict=True):
-        before = known[key]
-        counts.numbers.append(before[at] if at in before else min(before.values()))
+    _set_moments(connection, timed, now)
+    _insert(connection, fresh, now)
+    counts.numbers = [one.number for one in chosen]
     return counts
 
 
@@ -125,58 +133,105 @@ class _Key(NamedTuple):
     digest: str
 
 
-def _known(connection: Connection, keys: Sequence[_Key]) -> dict[_Key, dict[int | None, int]]:
-    """The numbers of the attempts with these keys, by moment."""
+class _Moment(NamedTuple):
+    at: int | None
+    is_given: bool
+
+    @property
+    def may_change(self) -> bool:
+        """A moment that is unknown, or that a person gave; a system's is its own."""
+        return self.at is None or self.is_given
+
+    def __str__(self) -> str:
+        if self.at is None:
+            return "at an unknown time"
+        return moments.read(self.at).isoformat(timespec="seconds")
+
+
+@dataclass
+class _Known:
+    """An attempt. number: 0 before it is stored."""
+
+    moment: _Moment
+    number: int = 0
+
+
+def _known(connection: Connection, keys: Sequence[_Key]) -> dict[_Key, list[_Known]]:
+    """The attempts with these keys, in the order in which they were taken in."""
     table = tables.attempt
     wanted = set(keys)
-    found: dict[_Key, dict[int | None, int]] = {}
+    found: dict[_Key, list[_Known]] = {}
     for part in chunks(sorted({key.digest for key in keys})):
         rows = sa.select(
-            table.c.student, table.c.lab, table.c.digest, table.c.at, table.c.number
-        ).where(table.c.digest.in_(part))
-        for row in connection.execute(rows.order_by(table.c.number.desc())):
+            table.c.student, table.c.lab, table.c.digest, table.c.at, table.c.is_given,
+            table.c.number,
+        ).where(table.c.digest.in_(part))  # fmt: skip
+        for row in connection.execute(rows.order_by(table.c.number)):
             key = _Key(row.student, row.lab, row.digest)
             if key in wanted:
-                found.setdefault(key, {})[row.at] = row.number
+                one = _Known(_Moment(row.at, row.is_given), row.number)
+                found.setdefault(key, []).append(one)
     return found
 
 
-def _set_moments(connection: Connection, timed: Mapping[int, int]) -> None:
+def _set_moments(
+    connection: Connection, timed: Sequence[tuple[int, _Moment, _Moment]], now: datetime
+) -> None:
+    """Change moments, and note what each was before."""
     table = tables.attempt
-    if timed:
-        connection.execute(
-            sa.update(table)
-            .where(table.c.number == sa.bindparam("of"))
-            .values(at=sa.bindparam("moment")),
-            [{"of": number, "moment": at} for number, at in timed.items()],
-        )
+    if not timed:
+        return
+    connection.execute(
+        sa.update(table)
+        .where(table.c.number == sa.bindparam("of"))
+        .values(at=sa.bindparam("moment"), is_given=sa.bindparam("given")),
+        [{"of": number, "moment": new.at, "given": new.is_given} for number, _, new in timed],
+    )
+    owners = sa.select(table.c.number, table.c.student, table.c.lab)
+    rows: dict[int, Any] = {}
+    for part in chunks([number for number, _, _ in timed]):
+        for row in connection.execute(owners.where(table.c.number.in_(part))):
+            rows[row.number] = row
+    connection.execute(
+        sa.insert(tables.event),
+        [
+            {
+                "at": moments.stored(now),
+                "who": user(),
+                "what": TIMED,
+                "student": rows[number].student,
+                "lab": rows[number].lab,
+                "attempt": number,
+                "why": f"handed in {old} became {new}",
+            }
+            for number, old, new in timed
+        ],
+    )
 
 
 def _insert(
-    connection: Connection,
-    fresh: Mapping[tuple[_Key, int | None], NewAttempt],
-    known: dict[_Key, dict[int | None, int]],
-    now: datetime,
+    connection: Connection, fresh: Sequence[tuple[_Key, _Known, NewAttempt]], now: datetime
 ) -> None:
-    """Keep new attempts, and put their numbers into `known`."""
+    """Keep new attempts, and note their numbers."""
     rows = [
         {
             "student": key.student,
             "lab": key.lab,
-            "at": at,
+            "at": one.moment.at,
+            "is_given": one.moment.is_given,
             "digest": key.digest,
             "files": _stored(row.submission),
             "source": row.source,
             "taken_in": moments.stored(now),
         }
-        for (key, at), row in fresh.items()
+        for key, one, row in fresh
     ]
     if rows:
         made = sa.insert(tables.attempt).returning(
             tables.attempt.c.number, sort_by_parameter_order=True
         )
-        for (key, at), number in zip(fresh, connection.scalars(made, rows), strict=True):
-            known[key][at] = number
+        for (_, one, _), number in zip(fresh, connection.scalars(made, rows), strict=True):
+            one.number = number
 
 
 def _keep_contents(connection: Connection, new: Iterable[NewAttempt]) -> None:
@@ -265,6 +320,11 @@ def counts(connection: Connection, labs: Iterable[str]) -> list[AttemptCount]:
         .group_by(people.c.id, table.c.lab)
     )
     return [AttemptCount(*row) for row in connection.execute(rows)]
+
+
+def labs(connection: Connection) -> set[str]:
+    """The labs with an attempt."""
+    return set(connection.scalars(sa.select(tables.attempt.c.lab).distinct()))
 
 
 def submissions(connection: Connection, wanted: Sequence[StoredAttempt]) -> dict[int, Submission]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,6 +93,10 @@ def open_database(url: str, create: bool = True) -> Database:
             )
         if not file.parent.is_dir():
             raise GradebookFault(f"{file} cannot be opened: {file.parent} is not a folder.")
+        if not create and file.exists() and file.stat().st_size == 0:
+            raise GradebookFault(f"{file} is empty: restore it from a copy.")
+        with contextlib.suppress(OSError):  # marks and work are nobody else's to read
+            os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     try:
         database = Database(_engine(address), where)
     except ImportError as error:
@@ -223,7 +228,7 @@ def _sentence(error: Exception, where: str) -> str:
     cause = error.orig if isinstance(error, exc.DBAPIError) else error
     said = readable.line(" ".join(str(cause).split()), 200)
     advice = next((what for sign, what in _WHAT_TO_DO if sign in said.casefold()), "")
-    kept = "What was stored before is kept."
+    kept = "" if "restore" in advice else "What was stored before is kept."
     if advice:
         return f"The gradebook {where}: {advice}. {kept} (It said: {said})"
     kind = type(cause).__name__ if isinstance(cause, sqlite3.Error) else "fault"

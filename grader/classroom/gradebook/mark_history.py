@@ -48,7 +48,17 @@ class AdjustmentStep:
     why: str
 
 
-Step = AttemptStep | ResultStep | AdjustmentStep
+@dataclass(frozen=True)
+class TimeStep:
+    """The moment of an attempt was corrected. text: from which to which."""
+
+    when: datetime
+    number: int
+    who: str
+    text: str
+
+
+Step = TimeStep | AttemptStep | ResultStep | AdjustmentStep
 
 
 def of_lab(connection: Connection, student: str, lab: str) -> list[Step]:
@@ -59,13 +69,30 @@ def of_lab(connection: Connection, student: str, lab: str) -> list[Step]:
         numbers[row.number] = len(numbers) + 1
         found.append(AttemptStep(row.taken_in, numbers[row.number], row.at, row.source))
     found += _graded(connection, student, lab, numbers)
+    found += _timed(connection, student, lab, numbers)
     found += [
         AdjustmentStep(moments.read(row.at), row.task, row.points, row.who, row.why)
         for row in adjustments.of_lab(connection, student, lab)
     ]
-    order = {AttemptStep: 0, ResultStep: 1, AdjustmentStep: 2}
+    order = {AttemptStep: 0, TimeStep: 1, ResultStep: 2, AdjustmentStep: 3}
     found.sort(key=lambda step: (step.when, order[type(step)]))
     return found
+
+
+def _timed(
+    connection: Connection, student: str, lab: str, numbers: dict[int, int]
+) -> list[TimeStep]:
+    table, people = tables.event, tables.student
+    rows = (
+        sa.select(table.c.at, table.c.who, table.c.why, table.c.attempt)
+        .join(people, people.c.number == table.c.student)
+        .where(people.c.id == student, table.c.lab == lab, table.c.what == attempts.TIMED)
+        .order_by(table.c.number)
+    )
+    return [
+        TimeStep(moments.read(row.at), numbers[row.attempt], row.who, row.why)
+        for row in connection.execute(rows)
+    ]
 
 
 def _graded(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Float,
     ForeignKey,
@@ -35,6 +36,13 @@ metadata = MetaData(
     }
 )
 
+about = Table(
+    "about",
+    metadata,
+    Column("name", String(40), primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
 student = Table(
     "student",
     metadata,
@@ -56,6 +64,7 @@ attempt = Table(
     Column("student", ForeignKey("student.number"), nullable=False),
     Column("lab", Text, nullable=False),
     Column("at", BigInteger),  # when it was handed in; NULL where nobody said
+    Column("is_given", Boolean, nullable=False),  # by the one who took it in, not by a system
     Column("digest", _DIGEST, nullable=False),  # of the lab's files: the same files again, or not
     Column("files", Text, nullable=False),  # JSON: attempts.Stored
     Column("source", Text, nullable=False),  # where it was taken in from

@@ -261,7 +261,7 @@ def run_folder(out: Path, names: Sequence[str]) -> Iterator[Path]:
     one. What a killed run left in temporary folders is removed."""
     try:
         for name in names:
-            (out / name).mkdir(parents=True, exist_ok=True)
+            (out / name).mkdir(mode=0o700, parents=True, exist_ok=True)  # marks
         # Closing it gives the lock back; jobs close their copy when they start or end.
         lock = (out / ".lock").open("a+", encoding="utf-8")
         tempfile.TemporaryFile(dir=out / names[0]).close()

@@ -118,7 +118,13 @@ def parts(folder: Path, assignment: str = "") -> list[Part]:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """YAML without aliases: a few of them make any size out of a small text."""
+    """YAML without aliases: a few of them make any size out of a small text. A plain word is a text
+    or a time: `0010` is an id, and not the number 8."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012  # PyYAML's own form
+        first: [row for row in rows if row[0].rpartition(":")[2] in ("timestamp", "null", "merge")]
+        for first, rows in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):

@@ -395,3 +395,57 @@ def test_without_the_extra_a_command_says_what_to_install(
         assert done.returncode == code, done.stderr
         needs = "pip install 'infralens-labs[classroom]'" in done.stderr
         assert needs == ("--course" in arguments), (arguments, done.stderr)
+
+
+def test_the_story_of_one_who_left_and_of_a_lab_that_left(room: Room) -> None:
+    room.hand_in("u1")
+    room.grade()
+    (room.folder / "roster.csv").write_text(ROSTER.replace("u1,Ann Lee,ann@x.org,ann-x\n", ""))
+    assert "graded by" in "\n".join(room.history("u1"))
+    text = (room.folder / "course.toml").read_text()
+    (room.folder / "course.toml").write_text(text.partition(f"[lab.{LAB}]")[0])
+    assert f"not in course.toml any more: {LAB}" in room.status()
+
+
+def test_the_course_says_how_much_students_read(room: Room) -> None:
+    file = room.folder / "course.toml"
+    file.write_text(f'feedback = "names"\n{file.read_text()}')
+    room.hand_in("u1", WRONG)
+    room.grade()
+    before = room.page("u1")
+    assert "got" not in before
+    room.stricter()
+    room.regrade(yes=True)
+    assert "got" not in room.page("u1")
+
+
+def test_a_page_that_cannot_be_written_costs_no_adjustment(room: Room) -> None:
+    room.hand_in("u1")
+    (room.folder / "feedback").write_text("a file in its place")
+    said = room.adjust("u1", "+0.5")
+    assert f"{LAB} of u1 (Ann Lee): no mark became 0.5 points." in said
+    room.adjust("u1", "-0.5")
+    (room.folder / "feedback").unlink()
+    room.grade()
+    (room.folder / "feedback" / "u1" / f"{LAB}.md").unlink()
+    (room.folder / "feedback" / "u1").rmdir()
+    (room.folder / "feedback" / "u1").write_text("a file in its place")
+    assert "What counts is stored, and the page" in room.adjust("u1", "+0.5")
+    assert room.marks() == {"u1": 2.5}
+
+
+def test_another_key_is_another_course(room: Room, tmp_path: Path) -> None:
+    room.hand_in("u1")
+    (room.folder / "course.key").write_text("the key of somebody else's course\n")
+    with pytest.raises(LabError, match="began with another key than"):
+        room.status()
+    with pytest.raises(LabError, match="give each course a database of its own"):
+        room.hand_in("u2")
+
+
+def test_a_gradebook_is_nobody_else_s_to_read(room: Room) -> None:
+    room.hand_in("u1")
+    room.grade()
+    book = room.folder / "gradebook.sqlite"
+    paths = [room.folder / "feedback", *([book] if book.exists() else [])]
+    assert all(path.stat().st_mode & 0o077 == 0 for path in paths)

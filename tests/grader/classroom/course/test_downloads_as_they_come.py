@@ -166,7 +166,7 @@ def test_canvas(desk: Desk) -> None:
         f"submissions/u1/lab09/{FILE}": "ann\n",
         f"submissions/u2/lab09/{FILE}": "bob\n",
     }
-    assert "2 have no time: --at TIME gives them one" in told.said
+    assert "2 have no time in the download: --at TIME gives them one" in told.said
     assert [(row["handed in"], row["days late"]) for row in told.rows] == [("", ""), ("", "late")]
 
 

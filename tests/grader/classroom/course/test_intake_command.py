@@ -514,7 +514,7 @@ def test_a_time_for_all_that_have_none(
     assert (ann["days late"], ann["time from"]) == (days, "option --at")
     assert zoe["days late"] == ("late" if days == "0" else days), "the system's mark is not lost"
     assert "2 have no time in the download and get the one of --at." in said
-    assert "the system marks 1 as late: see whether --at says so, too." in said
+    assert "The system marks 1 of these as late, and does not say how late." in said
 
 
 def test_a_time_that_is_there_stays(download: Path, course: Path) -> None:

@@ -233,3 +233,27 @@ def test_a_damaged_download_changes_nothing(office: Office) -> None:
     with pytest.raises(LabError, match=r"broken\.zip"):
         office.take_in(office.folder / "broken.zip")
     assert office.rows() == before
+
+
+ODD_IDS = ("S12345/2026", "u:1", ".x", "-x", "a*", "a%b", "u\\v", "=1", "a.zip", "x" * 200, "0010")
+
+
+def test_ids_of_every_kind(office: Office) -> None:
+    roster = office.folder / "course" / "roster.csv"
+    rows = [f"{id},Name {n},n{n}@x.org,g{n},{600 + n}," for n, id in enumerate(ODD_IDS)]
+    roster.write_text("id,name,email,github,canvas_id,moodle_id\n" + "\n".join(rows) + "\n")
+    files = {f"n_{600 + n}_{8000 + n}_{FILE}": f"# {n}\n" for n in range(len(ODD_IDS))}
+    kept = office.take_in(office.download("submissions.zip", files))
+    assert {row[0]: row[2] for row in kept.rows} == {
+        id: {FILE: f"# {n}\n"} for n, id in enumerate(ODD_IDS)
+    }
+
+
+def test_an_id_in_gradescope_s_list_is_no_number(office: Office) -> None:
+    roster = office.folder / "course" / "roster.csv"
+    roster.write_text("id,name\n8,Eight\n0010,Ten\n")
+    listed = GRADESCOPE.partition("submission_12")[0].replace(":sid: u1", ":sid: 0010")
+    path = office.download("e.zip", {
+        "submission_metadata.yml": listed, f"submission_11/{FILE}": "x = 1\n",
+    })  # fmt: skip
+    assert [row[0] for row in office.take_in(path).rows] == ["0010"]

@@ -23,6 +23,7 @@ from grader.classroom.gradebook.records import TaskRow, UnitResult
 from grader.classroom.gradebook.results import Adoption, Graded, What
 from grader.classroom.intake.submissions import Submission
 from grader.errors import LabError
+from grader.lab.manifest import load_lab
 from grader.status import TaskStatus, TestStatus
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -246,3 +247,44 @@ def test_marks_are_those_of_the_records(folder: Path) -> None:
     with open_course(folder, ROOT) as opened, opened.database.reading() as connection:
         stored = results.StoredRecords(connection, [1])
     assert msgspec.json.encode(stored[1]) == msgspec.json.encode(graded("lab09", 6.0, "k0"))
+
+
+@pytest.mark.parametrize(
+    "name", ["course.toml", "roster.csv", "course.key", "gradebook.sqlite-wal"]
+)
+def test_a_file_of_the_course_is_not_written_over(tmp_path: Path, name: str) -> None:
+    made = tmp_path / "course"
+    made.mkdir()
+    (made / course_file.FILE).write_text(COURSE % "sqlite:///gradebook.sqlite")
+    (made / "roster.csv").write_text("id,name,email\nu1,Ann,ann@x.org\n")
+    fill(made, ROWS[:1])
+    before = files(made)
+    with pytest.raises(LabError, match="a file of the course: name another one"):
+        exported(made, "csv", made / ".." / "course" / name)
+    assert files(made) == before
+
+
+def test_a_part_has_no_percent(folder: Path, tmp_path: Path) -> None:
+    fill(folder, ROWS)
+    exported(folder, "csv", tmp_path / "a.csv")
+    exported(folder, "csv", tmp_path / "b.csv", lab="lab09")
+    assert "percent" in table(tmp_path / "a.csv")[0]
+    assert "percent" not in table(tmp_path / "b.csv")[0]
+    with pytest.raises(LabError, match="which is read: name another file"):
+        exported(folder, "csv", tmp_path / "a.csv", changed_since=tmp_path / "a.csv")
+
+
+def test_who_is_missing_in_a_worksheet_is_said(folder: Path, tmp_path: Path) -> None:
+    fill(folder, ROWS)
+    (tmp_path / "w.csv").write_text(
+        "Identifier,Email address,Grade,Maximum Grade,Last modified (grade)\n"
+        "Participant 1,ann@x.org,,100.00,-\n"
+    )
+    code, said = exported(
+        folder, "moodle", tmp_path / "out.csv", lab="lab09", worksheet=tmp_path / "w.csv"
+    )
+    assert code == 1
+    assert "1 with points, and not in the worksheet: 'u2'" in said
+    (row,) = table(tmp_path / "out.csv")
+    whole = sum(task.points for task in load_lab(ROOT, "lab09").tasks)
+    assert float(row["Grade"]) == pytest.approx(100 * 4.8 / whole, abs=1e-3)

@@ -10,7 +10,14 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from grader.classroom.gradebook import attempts, moments, records, results, tables
+from grader.classroom.gradebook import (
+    attempts,
+    mark_history,
+    moments,
+    records,
+    results,
+    tables,
+)
 from grader.classroom.gradebook.attempts import NewAttempt
 from grader.classroom.gradebook.database import Database, open_database
 from grader.classroom.gradebook.records import TaskRow, UnitResult
@@ -18,6 +25,7 @@ from grader.classroom.gradebook.results import Adoption, Graded, StoredRecords, 
 from grader.classroom.intake.submissions import Submission
 from grader.status import TaskStatus, TestStatus
 
+NEVER = (TaskStatus.NOT_RUN, TaskStatus.PUBLIC_ONLY)  # in a result
 NOW = datetime(2027, 3, 1, 12, tzinfo=UTC)
 FIRST = datetime(2027, 2, 1, 9, 30, 0, 123456, tzinfo=UTC)
 
@@ -55,7 +63,7 @@ def result(score: float = 5.0, key: str = "k1", message: str = "no") -> UnitResu
     tasks = [
         TaskRow(status.value, score / 3, 10.0, status)
         for status in TaskStatus
-        if status is not TaskStatus.NOT_RUN
+        if status not in NEVER
     ]
     return UnitResult(
         1, "u1", "lab07", score, 60.0, 1.0, "sandbox", ["userns"], key, "seed", {"a.py": "0"},
@@ -108,6 +116,28 @@ def test_a_moment_that_becomes_known_is_noted(database: Database) -> None:
         assert [row.at for row in attempts.of_lab(connection, ["lab07"])] == [FIRST]
 
 
+def test_a_moment_that_a_person_gave_is_corrected_and_noted(database: Database) -> None:
+    def given(at: datetime) -> NewAttempt:
+        return replace(handed_in(at=at), is_given=True)
+
+    later = FIRST + timedelta(days=1)
+    assert keep(database, given(FIRST)).new == 1
+    assert keep(database, given(FIRST)).known == 1
+    assert keep(database, given(later)).timed == 1
+    assert keep(database, handed_in(at=FIRST)).timed == 1  # the system's own
+    assert keep(database, given(later)).known == 1, "a system's time is not for a person to change"
+    with database.reading() as connection:
+        (row,) = attempts.of_lab(connection, ["lab07"])
+        steps = [
+            step.text
+            for step in mark_history.of_lab(connection, "u1", "lab07")
+            if isinstance(step, mark_history.TimeStep)
+        ]
+    assert row.at == FIRST
+    assert len(steps) == 2
+    assert "2027-02-01T09:30:00+00:00 became 2027-02-02T09:30:00+00:00" in steps[0]
+
+
 def test_a_thousand_at_once(database: Database) -> None:
     """More than one statement names."""
     many = [handed_in(f"u{number}", text=f"x = {number}") for number in range(1100)]
@@ -147,7 +177,7 @@ def test_a_result_comes_back_whole(database: Database) -> None:
     assert [stored[number] for number in numbers] == found
     assert results.outcomes(rows[0].outcomes) == list(TestStatus)
     assert results.points(rows[0].points) == [
-        (5.0 / 3, status) for status in TaskStatus if status is not TaskStatus.NOT_RUN
+        (5.0 / 3, status) for status in TaskStatus if status not in NEVER
     ]
     assert layouts == 2
 

@@ -13,6 +13,12 @@ _DIGEST = sa.String(64)
 
 def upgrade() -> None:
     op.create_table(
+        "about",
+        sa.Column("name", sa.String(40), nullable=False),
+        sa.Column("value", sa.Text, nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_about"),
+    )
+    op.create_table(
         "student",
         sa.Column("number", sa.Integer, nullable=False),
         sa.Column("id", sa.Text, nullable=False),
@@ -40,6 +46,7 @@ def upgrade() -> None:
         sa.Column("student", sa.Integer, nullable=False),
         sa.Column("lab", sa.Text, nullable=False),
         sa.Column("at", sa.BigInteger),
+        sa.Column("is_given", sa.Boolean, nullable=False),
         sa.Column("digest", _DIGEST, nullable=False),
         sa.Column("files", sa.Text, nullable=False),
         sa.Column("source", sa.Text, nullable=False),
