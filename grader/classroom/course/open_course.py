@@ -104,7 +104,9 @@ def _check_owner(course: Course, database: Database, create: bool) -> None:
         return
     mark = hashlib.sha256(b"course key: " + data).hexdigest()
     with database.reading() as connection:
-        owner = connection.scalar(sa.select(tables.about.c.value))
+        owner = connection.scalar(
+            sa.select(tables.about.c.value).where(tables.about.c.name == "key")
+        )
     if owner is None and create and data:
         with database.writing() as connection:
             connection.execute(sa.insert(tables.about).values(name="key", value=mark))

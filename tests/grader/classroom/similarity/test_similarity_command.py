@@ -21,6 +21,7 @@ from grader.classroom.similarity import fingerprint_reader
 from grader.classroom.similarity.fingerprint_reader import FingerprintReader
 from grader.classroom.similarity.fingerprints import FilePrint
 from grader.classroom.similarity.source_text import NotCompared
+from grader.sandbox.host_check import check_host
 
 from ...conftest import MiniKit, needs_sandbox
 
@@ -90,7 +91,7 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-@pytest.mark.parametrize("tier", [pytest.param("sandbox", marks=needs_sandbox), "process"])
+@pytest.mark.parametrize("tier", ["sandbox" if check_host().tier == "sandbox" else "process"])
 def test_a_hostile_folder_gives_a_page_that_holds(
     kit: MiniKit, folder: Path, tmp_path: Path, tier: str
 ) -> None:
