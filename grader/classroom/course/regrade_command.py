@@ -12,17 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-import sqlalchemy as sa
 from rich.table import Table
 from rich.text import Text
-from sqlalchemy.engine import Connection
 
 from grader import readable
 from grader.classroom.course import hand_back
 from grader.classroom.course.open_course import OpenCourse, open_course, reason
 from grader.classroom.grade_command import ProgressBar, refuse_a_release
-from grader.classroom.gradebook import attempts, marks, results, tables
-from grader.classroom.gradebook.attempts import chunks
+from grader.classroom.gradebook import attempts, marks, results
 from grader.classroom.gradebook.folder_store import user
 from grader.classroom.gradebook.marks import Mark
 from grader.classroom.gradebook.records import UnitResult
@@ -137,34 +134,15 @@ def run(
 def _adoptions(opened: OpenCourse, new: Mapping[int, int], never_lower: bool) -> list[Adoption]:
     """The results that would begin to count."""
     with opened.database.reading() as connection:
-        present, scores = _present(connection, list(new))
-        scores |= _scores(connection, list(new.values()))
+        present = attempts.present(connection, list(new))
+        numbers = [number for number in (*present.values(), *new.values()) if number is not None]
+        scores = results.scores(connection, numbers)
     found = []
     for attempt, number in new.items():
         old = present[attempt]
         lower = old is not None and scores[number] < scores[old]
         if old != number and not (never_lower and lower):
             found.append(Adoption(attempt, number))
-    return found
-
-
-def _present(
-    connection: Connection, numbers: Sequence[int]
-) -> tuple[dict[int, int | None], dict[int, float]]:
-    table = tables.attempt
-    found: dict[int, int | None] = {}
-    for part in chunks(numbers):
-        rows = sa.select(table.c.number, table.c.present).where(table.c.number.in_(part))
-        found.update((row.number, row.present) for row in connection.execute(rows))
-    return found, _scores(connection, [number for number in found.values() if number is not None])
-
-
-def _scores(connection: Connection, numbers: Sequence[int]) -> dict[int, float]:
-    table = tables.result
-    found: dict[int, float] = {}
-    for part in chunks(numbers):
-        rows = sa.select(table.c.number, table.c.score).where(table.c.number.in_(part))
-        found.update((row.number, row.score) for row in connection.execute(rows))
     return found
 
 

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -20,7 +20,6 @@ from grader.classroom.intake.submissions import Submission, student_id
 ROWS = 500
 """How many values one statement names: a tenth of what SQLite's older versions allow."""
 TIMED = "timed"  # an event: a moment was corrected
-_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,13 @@ class StoredAttempt:
     present: int | None
 
 
-def chunks(items: Sequence[_Item], size: int = ROWS) -> Iterator[Sequence[_Item]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+def rows_among(
+    connection: Connection, rows: sa.Select[Any], column: sa.Column[Any], values: Sequence[Any]
+) -> Iterator[sa.Row[Any]]:
+    """The rows of a query in which a column has one of many values, in as many statements as these
+    need."""
+    for start in range(0, len(values), ROWS):
+        yield from connection.execute(rows.where(column.in_(values[start : start + ROWS])))
 
 
 def student_numbers(connection: Connection, ids: Iterable[str]) -> dict[str, int]:
@@ -79,11 +82,8 @@ def student_numbers(connection: Connection, ids: Iterable[str]) -> dict[str, int
 
 def _numbers(connection: Connection, ids: Sequence[str]) -> dict[str, int]:
     table = tables.student
-    found: dict[str, int] = {}
-    for part in chunks(ids):
-        rows = connection.execute(sa.select(table.c.id, table.c.number).where(table.c.id.in_(part)))
-        found.update((row.id, row.number) for row in rows)
-    return found
+    rows = sa.select(table.c.id, table.c.number)
+    return {row.id: row.number for row in rows_among(connection, rows, table.c.id, ids)}
 
 
 def add(connection: Connection, new: Sequence[NewAttempt], now: datetime) -> AttemptCounts:
@@ -161,16 +161,15 @@ def _known(connection: Connection, keys: Sequence[_Key]) -> dict[_Key, list[_Kno
     table = tables.attempt
     wanted = set(keys)
     found: dict[_Key, list[_Known]] = {}
-    for part in chunks(sorted({key.digest for key in keys})):
-        rows = sa.select(
-            table.c.student, table.c.lab, table.c.digest, table.c.at, table.c.is_given,
-            table.c.number,
-        ).where(table.c.digest.in_(part))  # fmt: skip
-        for row in connection.execute(rows.order_by(table.c.number)):
-            key = _Key(row.student, row.lab, row.digest)
-            if key in wanted:
-                one = _Known(_Moment(row.at, row.is_given), row.number)
-                found.setdefault(key, []).append(one)
+    rows = sa.select(
+        table.c.student, table.c.lab, table.c.digest, table.c.at, table.c.is_given, table.c.number
+    ).order_by(table.c.number)
+    digests = sorted({key.digest for key in keys})
+    for row in rows_among(connection, rows, table.c.digest, digests):
+        key = _Key(row.student, row.lab, row.digest)
+        if key in wanted:
+            one = _Known(_Moment(row.at, row.is_given), row.number)
+            found.setdefault(key, []).append(one)
     return found
 
 
@@ -188,10 +187,8 @@ def _set_moments(
         [{"of": number, "moment": new.at, "given": new.is_given} for number, _, new in timed],
     )
     owners = sa.select(table.c.number, table.c.student, table.c.lab)
-    rows: dict[int, Any] = {}
-    for part in chunks([number for number, _, _ in timed]):
-        for row in connection.execute(owners.where(table.c.number.in_(part))):
-            rows[row.number] = row
+    numbers = [number for number, _, _ in timed]
+    rows = {row.number: row for row in rows_among(connection, owners, table.c.number, numbers)}
     connection.execute(
         sa.insert(tables.event),
         [
@@ -241,15 +238,11 @@ def _keep_contents(connection: Connection, new: Iterable[NewAttempt]) -> None:
         for data in row.submission.files.values()
     }
     table = tables.content
-    for part in chunks(sorted(found)):
-        there = set(connection.scalars(sa.select(table.c.digest).where(table.c.digest.in_(part))))
-        rows = [
-            {"digest": digest, "data": zlib.compress(found[digest])}
-            for digest in part
-            if digest not in there
-        ]
-        if rows:
-            connection.execute(sa.insert(table), rows)
+    there = rows_among(connection, sa.select(table.c.digest), table.c.digest, sorted(found))
+    missing = found.keys() - {row.digest for row in there}
+    rows = [{"digest": digest, "data": zlib.compress(found[digest])} for digest in sorted(missing)]
+    if rows:
+        connection.execute(sa.insert(table), rows)
 
 
 def _stored(submission: Submission) -> str:
@@ -322,6 +315,14 @@ def counts(connection: Connection, labs: Iterable[str]) -> list[AttemptCount]:
     return [AttemptCount(*row) for row in connection.execute(rows)]
 
 
+def present(connection: Connection, numbers: Sequence[int]) -> dict[int, int | None]:
+    """The result that counts for each of these attempts, by the attempt's number."""
+    table = tables.attempt
+    rows = sa.select(table.c.number, table.c.present)
+    found = rows_among(connection, rows, table.c.number, numbers)
+    return {row.number: row.present for row in found}
+
+
 def labs(connection: Connection) -> set[str]:
     """The labs with an attempt."""
     return set(connection.scalars(sa.select(tables.attempt.c.lab).distinct()))
@@ -330,36 +331,36 @@ def labs(connection: Connection) -> set[str]:
 def submissions(connection: Connection, wanted: Sequence[StoredAttempt]) -> dict[int, Submission]:
     """The files of attempts as they were handed in, by the attempt's number."""
     table = tables.attempt
-    stored: dict[int, dict[str, Any]] = {}
-    for part in chunks([attempt.number for attempt in wanted]):
-        rows = sa.select(table.c.number, table.c.files).where(table.c.number.in_(part))
-        stored.update((row.number, json.loads(row.files)) for row in connection.execute(rows))
-    digests = {
-        digest
-        for row in stored.values()
-        for name, digest in row["digests"].items()
-        if name not in row["refused"]
+    numbers = [attempt.number for attempt in wanted]
+    rows = sa.select(table.c.number, table.c.files)
+    stored = {
+        row.number: json.loads(row.files)
+        for row in rows_among(connection, rows, table.c.number, numbers)
     }
-    data = _contents(connection, sorted(digests))
-    found: dict[int, Submission] = {}
-    for attempt in wanted:
-        row = stored[attempt.number]
-        files = {
-            name: data[digest]
-            for name, digest in row["digests"].items()
-            if name not in row["refused"]
-        }
-        found[attempt.number] = Submission(
-            student_id(attempt.student), attempt.lab, files, row["refused"],
-            frozenset(row["missing"]), tuple(row["notes"]),
-        )  # fmt: skip
-    return found
+    digests = {number: _digests_of_files(row) for number, row in stored.items()}
+    data = _contents(connection, {each for mine in digests.values() for each in mine.values()})
+    return {
+        attempt.number: Submission(
+            student_id(attempt.student),
+            attempt.lab,
+            {name: data[digest] for name, digest in digests[attempt.number].items()},
+            stored[attempt.number]["refused"],
+            frozenset(stored[attempt.number]["missing"]),
+            tuple(stored[attempt.number]["notes"]),
+        )
+        for attempt in wanted
+    }
 
 
-def _contents(connection: Connection, digests: Sequence[str]) -> dict[str, bytes]:
+def _digests_of_files(stored: dict[str, Any]) -> dict[str, str]:
+    """Of what `_stored` wrote, the files that have contents."""
+    return {
+        name: digest for name, digest in stored["digests"].items() if name not in stored["refused"]
+    }
+
+
+def _contents(connection: Connection, digests: Iterable[str]) -> dict[str, bytes]:
     table = tables.content
-    found: dict[str, bytes] = {}
-    for part in chunks(digests):
-        rows = sa.select(table.c.digest, table.c.data).where(table.c.digest.in_(part))
-        found.update((row.digest, zlib.decompress(row.data)) for row in connection.execute(rows))
-    return found
+    rows = sa.select(table.c.digest, table.c.data)
+    found = rows_among(connection, rows, table.c.digest, sorted(digests))
+    return {row.digest: zlib.decompress(row.data) for row in found}

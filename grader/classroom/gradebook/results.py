@@ -9,14 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from grader.classroom.gradebook import moments, records, tables
-from grader.classroom.gradebook.attempts import chunks
+from grader.classroom.gradebook.attempts import rows_among
 from grader.classroom.gradebook.records import UnitResult
 from grader.status import TaskStatus, TestStatus
 
@@ -70,7 +69,7 @@ def put(connection: Connection, new: Sequence[Graded], now: datetime) -> list[in
     known = by_key(connection, sorted({attempt for attempt, _ in keys}))
     rows, data = [], []
     layouts = _layouts(connection, new)
-    for row, key in zip(new, keys, strict=True):
+    for row, key, layout in zip(new, keys, layouts, strict=True):
         if key in known:
             continue
         known[key] = 0
@@ -83,7 +82,7 @@ def put(connection: Connection, new: Sequence[Graded], now: datetime) -> list[in
                 "max_score": found.max_score,
                 "not_verified": found.not_verified,
                 "graded": moments.stored(now),
-                "layout": layouts[Layout.of(found)],
+                "layout": layout,
                 "outcomes": "".join(LETTERS[test.status] for test in found.tests),
                 "points": " ".join(f"{task.points!r}{task.status.mark}" for task in found.tasks),
             }
@@ -105,24 +104,27 @@ def put(connection: Connection, new: Sequence[Graded], now: datetime) -> list[in
     return [known[key] for key in keys]
 
 
-def _layouts(connection: Connection, new: Iterable[Graded]) -> dict[Layout, int]:
-    table = tables.layout
-    found: dict[Layout, int] = {}
+def _layouts(connection: Connection, new: Iterable[Graded]) -> list[int]:
+    """The number of each result's layout; one that is new is kept."""
+    known: dict[Layout, int] = {}
+    found = []
     for row in new:
-        made = Layout.of(row.result)
-        if made in found:
-            continue
-        names = json.dumps([made.tests, made.tasks])
-        digest = hashlib.sha256(names.encode()).hexdigest()
-        number = connection.scalar(sa.select(table.c.number).where(table.c.digest == digest))
-        if number is None:
-            number = connection.scalars(
-                sa.insert(table)
-                .returning(table.c.number)
-                .values(digest=digest, lab=row.result.lab, names=names)
-            ).one()
-        found[made] = number
+        layout = Layout.of(row.result)
+        if layout not in known:
+            known[layout] = _layout(connection, row.result.lab, layout)
+        found.append(known[layout])
     return found
+
+
+def _layout(connection: Connection, lab: str, layout: Layout) -> int:
+    table = tables.layout
+    names = json.dumps([layout.tests, layout.tasks])
+    digest = hashlib.sha256(names.encode()).hexdigest()
+    number = connection.scalar(sa.select(table.c.number).where(table.c.digest == digest))
+    if number is not None:
+        return int(number)
+    made = sa.insert(table).returning(table.c.number)
+    return int(connection.scalars(made.values(digest=digest, lab=lab, names=names)).one())
 
 
 @dataclass(frozen=True)
@@ -143,12 +145,9 @@ def adopt(
 ) -> int:
     """Have results count, and note it; returns how many did not before."""
     table = tables.attempt
-    before: dict[int, Any] = {}
-    for part in chunks([row.attempt for row in rows]):
-        found = sa.select(table.c.number, table.c.student, table.c.lab, table.c.present).where(
-            table.c.number.in_(part)
-        )
-        before.update((row.number, row) for row in connection.execute(found))
+    now_there = sa.select(table.c.number, table.c.student, table.c.lab, table.c.present)
+    numbers = [row.attempt for row in rows]
+    before = {row.number: row for row in rows_among(connection, now_there, table.c.number, numbers)}
     changed = [row for row in rows if before[row.attempt].present != row.new]
     if changed:
         connection.execute(
@@ -183,10 +182,9 @@ class StoredRecords(Mapping[int, UnitResult]):
 
     def __init__(self, connection: Connection, numbers: Sequence[int]) -> None:
         table = tables.record
-        self._data: dict[int, bytes] = {}
-        for part in chunks(numbers):
-            rows = sa.select(table.c.result, table.c.data).where(table.c.result.in_(part))
-            self._data.update((row.result, row.data) for row in connection.execute(rows))
+        rows = sa.select(table.c.result, table.c.data)
+        found = rows_among(connection, rows, table.c.result, numbers)
+        self._data: dict[int, bytes] = {row.result: row.data for row in found}
 
     def __getitem__(self, number: int) -> UnitResult:
         try:
@@ -205,13 +203,17 @@ class StoredRecords(Mapping[int, UnitResult]):
 def by_key(connection: Connection, attempts: Sequence[int]) -> dict[tuple[int, str], int]:
     """The results of attempts, by attempt and key."""
     table = tables.result
-    found: dict[tuple[int, str], int] = {}
-    for part in chunks(attempts):
-        rows = sa.select(table.c.attempt, table.c.key, table.c.number).where(
-            table.c.attempt.in_(part)
-        )
-        found.update(((row.attempt, row.key), row.number) for row in connection.execute(rows))
-    return found
+    rows = sa.select(table.c.attempt, table.c.key, table.c.number)
+    found = rows_among(connection, rows, table.c.attempt, attempts)
+    return {(row.attempt, row.key): row.number for row in found}
+
+
+def scores(connection: Connection, numbers: Sequence[int]) -> dict[int, float]:
+    """The scores of results, by their numbers."""
+    table = tables.result
+    rows = sa.select(table.c.number, table.c.score)
+    found = rows_among(connection, rows, table.c.number, numbers)
+    return {row.number: row.score for row in found}
 
 
 _MARKS = {status.mark: status for status in TaskStatus}
