@@ -113,6 +113,11 @@ class Lab:
         """A given file is not generated: only the kit's repository has it."""
         return f"`git checkout -- exercises/{self.id}/{name}` restores the kit's own"
 
+    @property
+    def points(self) -> float:
+        """What all its tasks are worth."""
+        return sum(task.points for task in self.tasks)
+
     def copy_to(self, folder: Path, instead: Path | None = None) -> None:
         """Put the reference's files into `folder`, which is made if need be. A file that the folder
         `instead` has is taken from there."""

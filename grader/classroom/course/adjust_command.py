@@ -45,7 +45,7 @@ def run(
             readable.line(f"{lab_id} of {who.id} ({who.name})")
             + f": {old} became {points_text(after.points)} points."
         )
-        whole = sum(task.points for task in lab.tasks)
+        whole = lab.points
         if after.points > whole:
             say(f"That is more than the lab's {whole:g}.")
         if number < 0 and before is not None and before.points + number < 0:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 from zoneinfo import ZoneInfo
 
+from grader.classroom.gradebook.records import FEEDBACK
 from grader.errors import LabError
 from grader.lab import toml_file
 from grader.lab.manifest import lab_ids
@@ -21,7 +22,6 @@ from grader.lab.manifest import lab_ids
 FILE = "course.toml"
 ATTEMPTS = ("best", "last")
 SEEDS = ("attempt", "lab")
-FEEDBACK = ("full", "diagnosis", "names")
 DATABASES = ("sqlite", "postgresql+psycopg")
 _KEYS = {
     "name",

@@ -55,8 +55,6 @@ def lateness(mark: Mark) -> list[str]:
     late = mark.late
     if late is None or not late.late_days:
         return []
-    days = f"{late.late_days} day{'s' if late.late_days > 1 else ''} late"
     if late.is_too_late:
-        return [f"Handed in {days}, which is too late to count."]
-    free = f", {late.free_days} of them free" if late.free_days else ""
-    return [f"Handed in {days}{free}: {100 * late.factor:g} % of the points count."]
+        return [f"Handed in {late.words}, which is too late to count."]
+    return [f"Handed in {late.words}: {late.percent} count."]

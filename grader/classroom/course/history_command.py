@@ -8,7 +8,7 @@ from pathlib import Path
 
 from grader import readable
 from grader.classroom.course import hand_back
-from grader.classroom.course.lateness import days_late
+from grader.classroom.course.lateness import days_late, days_words
 from grader.classroom.course.open_course import OpenCourse, open_course
 from grader.classroom.gradebook import mark_history, marks
 from grader.classroom.gradebook.mark_history import AdjustmentStep, AttemptStep, Step, TimeStep
@@ -26,7 +26,7 @@ def run(root: Path, folder: Path, student: str, lab: str, say: Callable[[str], N
         with opened.database.reading() as connection:
             steps = mark_history.of_lab(connection, who.id, lab)
             mark = marks.present(connection, opened.course, who.id).get((who.id, lab))
-        whole = sum(task.points for task in load_lab(root, lab).tasks)
+        whole = load_lab(root, lab).points
         say(readable.line(f"{lab} of {who.id} ({who.name})"))
         for step in steps:
             say(f"{_time(opened, step.when)}  {_told(opened, who.id, lab, step)}")
@@ -48,8 +48,7 @@ def _told(opened: OpenCourse, student: str, lab: str, step: Step) -> str:
             when = "at an unknown time"
         else:
             days = days_late(step.at, due, opened.course.late)
-            late = f", {days} day{'s' if days > 1 else ''} late" if days else ", in time"
-            when = f"{_time(opened, step.at)}{late}"
+            when = f"{_time(opened, step.at)}, {days_words(days) if days else 'in time'}"
         source = readable.line(step.source, 80)
         return f"attempt {step.number} taken in from {source}: handed in {when}"
     by = f"by {readable.line(step.who, 40)}"

@@ -14,7 +14,6 @@ from grader.classroom.course.taken_in import BY_OPTION, TakenIn, label
 from grader.classroom.gradebook import attempts
 from grader.classroom.gradebook.attempts import AttemptCounts, NewAttempt
 from grader.classroom.intake.archive_reader import ArchiveReader
-from grader.classroom.intake.archives import suffix_of
 from grader.classroom.intake.private_folder import private_folder
 from grader.classroom.intake.submissions import (
     Submission,
@@ -42,7 +41,7 @@ def of_download(
                     copy(row, lab, folder / place)
             handed_in = Submissions(folder / place, reader)
             for student in handed_in.students:
-                taken[place, _name(student)] = handed_in.take(student, lab)
+                taken[place, student.name] = handed_in.take(student, lab)
     new = [  # in the order of time, which numbers a student's attempts
         NewAttempt(
             row.student.id,
@@ -75,7 +74,7 @@ def of_folder(
     with _reader(opened, tier) as reader:
         handed_in, there = _first_with(lab, places, reader, name)
         for student in there:
-            matched = matching.called(_name(student)) or matching.called(student.id)
+            matched = matching.called(student.name) or matching.called(student.id)
             if matched is None:
                 left.append(student.folder)
                 continue
@@ -84,12 +83,6 @@ def of_folder(
             new.append(NewAttempt(matched.id, taken, at, source, is_given=True))
     with opened.database.writing() as connection:
         return attempts.add(connection, new, now), left
-
-
-def _name(student: Submitter) -> str:
-    """What a folder or archive is called, as it stands."""
-    suffix = suffix_of(student.folder) if student.is_archive else ""
-    return student.folder.removesuffix(suffix)
 
 
 def _first_with(

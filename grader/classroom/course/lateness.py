@@ -37,6 +37,27 @@ class Penalised:
     def points(self) -> float:
         return self.attempt.points * self.factor
 
+    @property
+    def words(self) -> str:
+        """How late it was, and how much of that is free."""
+        free = f", {self.free_days} of them free" if self.free_days else ""
+        return f"{days_words(self.late_days)}{free}"
+
+    @property
+    def percent(self) -> str:
+        """What is left of the points."""
+        return f"{100 * self.factor:g} % of the points"
+
+
+def days_words(days: int) -> str:
+    return f"{days} day{'s' if days > 1 else ''} late"
+
+
+def with_adjustments(earned: float, adjusted: float) -> float:
+    """What an attempt counts and what a person gave or took, together: 0 at least, to four
+    decimals."""
+    return max(0.0, round(earned + adjusted, 4))
+
 
 def days_late(at: datetime, due: datetime, policy: LatePolicy) -> int:
     """How many days have begun since the deadline; within the grace period none has. A day is 24

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import datetime
 from pathlib import Path
 
@@ -39,12 +39,13 @@ def run(
             counts = attempts.counts(connection, labs)
             rows = attempts.of_lab(connection, labs) if lab else []
             present = marks.present(connection, course)
+            gone = attempts.labs(connection) - set(course.labs)
         kit = {id: load_lab(root, id) for id in labs}
         if lab:
             show(_of_students(opened, kit[lab], rows, present))
         else:
             show(_of_labs(opened, kit, counts, present, now))
-        _say_what_is_left(opened, counts, say)
+        _say_what_is_left(opened, counts, gone, say)
     return 0
 
 
@@ -63,7 +64,7 @@ def _of_labs(
     for id, lab in opened.course.labs.items():
         mine = [row for row in counts if row.lab == id and row.student in opened.ids]
         found = [mark for (who, of), mark in present.items() if of == id and who in opened.ids]
-        whole = sum(task.points for task in kit[id].tasks)
+        whole = kit[id].points
         middle = statistics.median(mark.points for mark in found) if found else None
         due = f"{lab.due:%a %d %b %H:%M}"
         table.add_row(
@@ -88,7 +89,7 @@ def _of_students(
     mine: dict[str, list[StoredAttempt]] = {}
     for row in rows:
         mine.setdefault(row.student, []).append(row)
-    whole = sum(task.points for task in lab.tasks)
+    whole = lab.points
     for student in opened.students:
         tries = mine.get(student.id, [])
         mark = present.get((student.id, lab.id))
@@ -114,7 +115,10 @@ def _of_students(
 
 
 def _say_what_is_left(
-    opened: OpenCourse, counts: Sequence[AttemptCount], say: Callable[[str], None]
+    opened: OpenCourse,
+    counts: Sequence[AttemptCount],
+    gone: Set[str],
+    say: Callable[[str], None],
 ) -> None:
     if untimed := [row for row in counts if row.untimed]:
         count = sum(row.untimed for row in untimed)
@@ -128,8 +132,6 @@ def _say_what_is_left(
         shown = ", ".join(readable.line(name, 60) for name in strangers[:NAMED])
         more = f" and {len(strangers) - NAMED} more" if len(strangers) > NAMED else ""
         say(f"In the gradebook, and not in the roster any more: {shown}{more}.")
-    with opened.database.reading() as connection:
-        gone = attempts.labs(connection) - set(opened.course.labs)
     if gone:
         say(
             f"In the gradebook, and not in course.toml any more: {', '.join(sorted(gone))}. "

@@ -60,7 +60,7 @@ class ExportRequest:
 def run(root: Path, request: ExportRequest, say: Callable[[str], None]) -> int:
     """The command; its exit status: 1 where somebody could not be matched."""
     _check(request)
-    _check_place(root, request)
+    _check_place(request)
     labs = [each for each in all_labs(root) if not request.lab or each.id == request.lab]
     if not labs:
         raise LabError(f"{request.lab!r} is not a lab of this kit.")
@@ -75,10 +75,9 @@ def run(root: Path, request: ExportRequest, say: Callable[[str], None]) -> int:
         for kind, made in TABLES.items():
             _write(request.out / f"{kind}.csv", made(sheet))
     if request.kind in (*UNITS, ALL):
-        kinds = UNITS if request.kind == ALL else {request.kind: request.out}
-        places = {
-            kind: request.out / kind if request.kind == ALL else request.out for kind in kinds
-        }
+        places = {request.kind: request.out}
+        if request.kind == ALL:
+            places = {kind: request.out / kind for kind in UNITS}
         count = _write_units(sheet, places)
         as_graded = "" if request.run_folder else ", as graded: without lateness and adjustments"
         say(f"{count} results are in {request.out}{as_graded}.")
@@ -119,19 +118,20 @@ def _check(request: ExportRequest) -> None:
         raise LabError("--handed-in goes with --course: deadlines and the late policy stand there.")
 
 
-def _check_place(root: Path, request: ExportRequest) -> None:
-    """Raises LabError where the export would take the place of something else."""
-    out = request.out.resolve()
+def _check_place(request: ExportRequest) -> None:
+    """Raises LabError where the export would take the place of what it reads."""
     for given in (request.changed_since, request.worksheet, *request.handed_in):
-        if given is not None and given.resolve() == out:
+        if given is not None and given.resolve() == request.out.resolve():
             raise LabError(f"--out is {given}, which is read: name another file.")
-    if request.course_folder is not None:
-        course = course_file.load(request.course_folder, root)
-        book = Path(course.database.removeprefix("sqlite:///"))
-        kept = [request.course_folder / course_file.FILE, course.roster, course.key_file]
-        kept += [book.with_name(book.name + end) for end in ("", "-wal", "-shm")]
-        if out in [path.resolve() for path in kept]:
-            raise LabError(f"--out is {request.out}, a file of the course: name another one.")
+
+
+def _spare(course: Course, out: Path) -> None:
+    """Raises LabError where the export would take the place of a file of the course."""
+    book = Path(course.database.removeprefix("sqlite:///"))
+    kept = [course.folder / course_file.FILE, course.roster, course.key_file]
+    kept += [book.with_name(book.name + end) for end in ("", "-wal", "-shm")]
+    if out.resolve() in [path.resolve() for path in kept]:
+        raise LabError(f"--out is {out}, a file of the course: name another one.")
 
 
 def _of_gradebook(root: Path, request: ExportRequest, labs: Sequence[Lab]) -> MarkSheet:
@@ -140,6 +140,7 @@ def _of_gradebook(root: Path, request: ExportRequest, labs: Sequence[Lab]) -> Ma
 
     assert request.course_folder is not None
     with open_course(request.course_folder, root) as opened:
+        _spare(opened.course, request.out)
         if request.lab:
             opened.lab(request.lab)
         # of the tables Moodle's alone has more than points
@@ -161,6 +162,8 @@ def _of_run(
     store = FolderGradebook(run_folder)
     results = list(store.all())
     course = course_file.load(request.course_folder, root) if request.course_folder else None
+    if course:
+        _spare(course, request.out)
     students = roster.read(course.roster) if course else None
     kept = [row for row in results if row.lab in {each.id for each in labs}]
     sheet = mark_sheet.build(kept, labs, students, course)

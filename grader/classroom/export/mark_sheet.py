@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from grader.classroom.course.course_file import Course
-from grader.classroom.course.lateness import Penalised
+from grader.classroom.course.lateness import Penalised, with_adjustments
 from grader.classroom.course.matching import Matching
 from grader.classroom.course.roster import RosterRow
 from grader.classroom.gradebook.records import UnitResult
@@ -54,7 +54,7 @@ class MarkSheet:
             earned = None
         if earned is None and adjusted is None:
             return None
-        return max(0.0, round((earned or 0.0) + (adjusted or 0.0), 4))
+        return with_adjustments(earned or 0.0, adjusted or 0.0)
 
     def by_hand(self, student: str, lab: str) -> str:
         """What was adjusted, in words; "" if nothing."""
@@ -66,11 +66,7 @@ class MarkSheet:
         row = self.penalties.get((student, lab))
         if row is None or not row.late_days:
             return ""
-        days = f"{row.late_days} day{'s' if row.late_days > 1 else ''} late"
-        if row.is_too_late:
-            return f"{days}: too late to count"
-        free = f", {row.free_days} of them free" if row.free_days else ""
-        return f"{days}{free}: {100 * row.factor:g} % of the points"
+        return f"{row.words}: {'too late to count' if row.is_too_late else row.percent}"
 
     def whole(self, student: str) -> float | None:
         """Percent of all weighted labs, those not handed in counted as 0; None without a weight,
@@ -123,7 +119,7 @@ def columns(labs: Iterable[Lab], course: Course | None) -> tuple[LabColumn, ...]
         LabColumn(
             lab.id,
             lab.title,
-            sum(task.points for task in lab.tasks),
+            lab.points,
             course.labs[lab.id].weight if course and lab.id in course.labs else 1.0,
             course.labs[lab.id].canvas if course and lab.id in course.labs else None,
         )

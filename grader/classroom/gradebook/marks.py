@@ -15,7 +15,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from grader.classroom.course.course_file import Course, CourseLab
-from grader.classroom.course.lateness import DAY, HandedIn, Penalised, counted
+from grader.classroom.course.lateness import (
+    DAY,
+    HandedIn,
+    Penalised,
+    counted,
+    with_adjustments,
+)
 from grader.classroom.gradebook import moments, tables
 
 
@@ -32,12 +38,7 @@ class Mark:
     @property
     def points(self) -> float:
         """Points after lateness and adjustments, 0 at least."""
-        return points(self.late, self.adjusted)
-
-
-def points(late: Penalised | None, adjusted: float) -> float:
-    """What an attempt counts and what was adjusted, together: 0 at least, to four decimals."""
-    return max(0.0, round((late.points if late else 0.0) + adjusted, 4))
+        return with_adjustments(self.late.points if self.late else 0.0, self.adjusted)
 
 
 def present(

@@ -10,6 +10,7 @@ from grader import readable
 from grader.status import TaskStatus, TestStatus
 
 SCHEMA = 1
+FEEDBACK = ("full", "diagnosis", "names")  # how much a student reads of a lost point
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,16}\b")
 
 

@@ -23,11 +23,11 @@ from typing import IO, Protocol
 
 import msgspec
 
-from grader.classroom.gradebook.records import UnitResult
+from grader.classroom.gradebook.records import FEEDBACK, UnitResult
 from grader.classroom.grading import preload
 from grader.classroom.grading.executors import Executor, LocalExecutor, Stop
 from grader.classroom.grading.jobs import JobConfig, JobFailure
-from grader.classroom.grading.unit import DIAGNOSIS, FEEDBACK, Unit
+from grader.classroom.grading.unit import DIAGNOSIS, Unit
 from grader.classroom.grading.unit_run import MAX_ENDED
 from grader.errors import CallError, LabError, WallFailed
 from grader.lab.manifest import Lab

@@ -6,7 +6,6 @@ import msgspec
 
 from grader.classroom.intake.submissions import Submission
 
-FEEDBACK = ("full", "diagnosis", "names")
 DIAGNOSIS = "the diagnosis"
 """Where a process is that looks for the causes of failures, after the tests."""
 

@@ -57,6 +57,11 @@ class Submitter:
     folder: str
     is_archive: bool = False
 
+    @property
+    def name(self) -> str:
+        """The name as it stands, without an archive's suffix."""
+        return self.folder.removesuffix(suffix_of(self.folder)) if self.is_archive else self.folder
+
 
 @dataclass(frozen=True)
 class Submission:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,12 +107,20 @@ def _of_gradebook(
             rows.sort(key=lambda row: (row.at.timestamp() if row.at else 0.0, row.number))
             last = {row.student: row for row in rows}
             taken = attempts.submissions(connection, list(last.values()))
+    rows_of = ((student, taken[row.number]) for student, row in last.items())
+    return _kept(rows_of, "", lab, left_out)
+
+
+def _kept(
+    taken: Iterable[tuple[str, Submission]], year: str, lab: Lab, left_out: LeftOut
+) -> dict[str, dict[str, bytes]]:
+    """The files of everyone who has some; who lacks any of them stands in `left_out`."""
     found: dict[str, dict[str, bytes]] = {}
-    for student, row in last.items():
-        if sentences := _missing(taken[row.number], lab):
-            left_out[Author("", student)] = sentences
-        if taken[row.number].files:
-            found[student] = taken[row.number].files
+    for student, submission in taken:
+        if sentences := _missing(submission, lab):
+            left_out[Author(year, student)] = sentences
+        if submission.files:
+            found[student] = submission.files
     return found
 
 
@@ -121,13 +129,8 @@ def _handed_in(
 ) -> ClassFiles:
     """The files of one lab of everyone in a folder; who has none stands in `left_out`."""
     submissions = Submissions(folder, archives)
-    found: dict[str, dict[str, bytes]] = {}
-    for student in submissions.students:
-        taken = submissions.take(student, lab)
-        if sentences := _missing(taken, lab):
-            left_out[Author(year, student.id)] = sentences
-        if taken.files:
-            found[student.id] = taken.files
+    taken = ((student.id, submissions.take(student, lab)) for student in submissions.students)
+    found = _kept(taken, year, lab, left_out)
     said = {sentence for sentences in left_out.values() for sentence in sentences}
     if rest := [one for one in submissions.skipped if not any(one in each for each in said)]:
         left_out[Author(year, "")] = rest
