@@ -604,7 +604,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
     return bytes(found)
 
 
-CHANGES = int(os.environ.get("INFRALENS_CHANGES", "100"))
+CHANGES = int(os.environ.get("INFRALENS_CHANGES", "150"))
 
 
 @pytest.mark.parametrize("system", ["gradescope", "canvas", "moodle"])
