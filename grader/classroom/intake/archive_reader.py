@@ -9,9 +9,7 @@ If no process can be started, that is the kit's (`Infrastructure`).
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -30,6 +28,7 @@ from grader.classroom.intake.entries import (
     damaged,
 )
 from grader.classroom.intake.names import Parts
+from grader.classroom.intake.reading_processes import TRIES, ReadingProcesses
 from grader.errors import (
     Crashed,
     Infrastructure,
@@ -40,17 +39,11 @@ from grader.errors import (
     WallFailed,
 )
 from grader.lab.manifest import LAB_ID
-from grader.sandbox.backends import Backend, Limits, LocalBackend
-from grader.sandbox.codec import Side
-from grader.sandbox.container import ResourceLimits
-from grader.sandbox.fork_server import ForkServer, ForkServerClient, SandboxBackend
-from grader.sandbox.process import ProcessBackend
 from grader.sandbox.server import CodeSpec
 
 SECONDS = 60.0
 # The archive, what it unpacks to, the answer, and what `xz` takes; shared memory comes on top.
 MEMORY_BYTES = 384 * 2**20
-TRIES = 3
 MAX_PLACES = 5
 _AGAIN = "hand it in again"
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -64,7 +57,6 @@ def answer(_, *arguments):
     return archives.answer(*arguments)
 """
 _KIT = CodeSpec(Path(__file__).parent, (), (), probes=_INSIDE, probes_name="archives")
-_SIDE = Side({}, None, lambda *_: None)
 _Answer = TypeVar("_Answer", ArchiveIndex, ArchiveContents)
 
 
@@ -73,11 +65,15 @@ class ArchiveReader:
     `hidden`: paths that a reading process must not see, wherever they lie. A context manager."""
 
     def __init__(self, tier: str, hidden: Iterable[Path] = ()) -> None:
-        self.tier = tier
-        self.hidden = tuple(hidden)
-        self._folder: Path | None = None
-        self._fork_server: ForkServer | None = None
-        self._line: ForkServerClient | None = None
+        self._processes = ReadingProcesses(
+            tier,
+            "reads archives",
+            SECONDS,
+            MEMORY_BYTES,
+            preload=[archives.__name__],
+            shown=[Path(classroom.__file__), Path(__file__).parent],
+            hidden=hidden,
+        )
 
     def index(self, path: Path) -> ArchiveIndex:
         """Which labs an archive holds, in which folders. Raises `Unreadable`, and
@@ -104,13 +100,7 @@ class ArchiveReader:
         return found
 
     def close(self) -> None:
-        if self._line is not None:
-            self._line.close()
-        if self._fork_server is not None:
-            self._fork_server.close()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-        self._line = self._fork_server = self._folder = None
+        self._processes.close()
 
     def __enter__(self) -> ArchiveReader:
         return self
@@ -146,51 +136,11 @@ class ArchiveReader:
 
     def _answer(self, *arguments: object) -> object:
         """What a fresh process answers about an archive."""
-        backend = self._backend()
+        backend = self._processes.started(_KIT, 2 * SECONDS)
         try:
-            self._confine(backend)
-            return backend.request("probe", "answer", 0, (arguments, {}), _SIDE)
+            return self._processes.answer(backend, *arguments)
         finally:
             backend.close()
-
-    def _confine(self, backend: Backend) -> None:
-        """Nothing of the archive is there yet: a failure is the kit's."""
-        try:
-            backend.load()
-            if self.tier != "local":
-                limits = (MEMORY_BYTES, int(2 * SECONDS * Limits(SECONDS).patience) + 1)
-                backend.request("probe", "confine", 0, (limits, {}), _SIDE)
-        except RemoteError as error:
-            raise WallFailed(f"a process that reads archives did not start: {error}") from error
-
-    def _backend(self) -> Backend:
-        limits = Limits(SECONDS)
-        if self.tier == "sandbox":
-            return SandboxBackend(_KIT, limits, self._zygote())
-        return (
-            ProcessBackend(_KIT, limits) if self.tier == "process" else LocalBackend(_KIT, limits)
-        )
-
-    def _zygote(self) -> ForkServerClient:
-        if self._line is None:
-            self.close()
-            self._folder = Path(tempfile.mkdtemp(prefix="infralens-archives-"))
-            shown = [Path(classroom.__file__), Path(__file__).parent]
-            hidden = [*self.hidden, self._folder]
-            self._fork_server = ForkServer(self._folder, [archives.__name__], hidden, shown=shown)
-            self._fork_server.start()
-            self._fork_server.wait()
-            self._line = ForkServerClient(self._fork_server.address, _ALLOWANCE, ahead=True)
-        return self._line
-
-
-_ALLOWANCE = ResourceLimits(
-    memory_bytes=MEMORY_BYTES + 128 * 2**20,
-    processes=8,
-    file_bytes=2**16,
-    folder_bytes=2**20,
-    open_files=64,
-)
 
 
 # -- what came back -------------------------------------------------------------------------------

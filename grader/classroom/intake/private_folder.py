@@ -21,9 +21,9 @@ _ALL = (signal.SIGINT, *_ENDING)
 
 @contextlib.contextmanager
 def private_folder(prefix: str) -> Iterator[Path]:
-    """A new folder that nobody else can open, removed however the block ends: Ctrl-C, SIGTERM and
-    SIGHUP end it as an exception does, and what SIGKILL leaves the next one removes. On the main
-    thread; elsewhere the caller's signals stay."""
+    """A new folder that only its owner can open. It is removed when the block ends, also by Ctrl-C,
+    SIGTERM or SIGHUP; the next call removes what SIGKILL leaves. Signals are caught on the main
+    thread only; elsewhere the caller's handlers stay."""
     before = {}
     with contextlib.suppress(ValueError):
         before = {number: signal.signal(number, _leave) for number in _ENDING}

@@ -24,7 +24,7 @@ from grader.lab.manifest import Lab
 MAX_PAIRS = 1_000_000
 STANDS_OUT = 3.0
 MIN_PAIRS = 10
-"""With fewer there is no distribution to stand out of."""
+"""Fewer pairs do not make a distribution, so none of them is marked."""
 _MIN_SPREAD = 10.0
 _MAX_NAME = 60
 _NOTHING_OWN = (

@@ -8,14 +8,13 @@ no process can be started, that is the kit's fault (`Infrastructure`).
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
 from grader import classroom
 from grader.classroom.intake import archives
+from grader.classroom.intake.reading_processes import TRIES, ReadingProcesses
 from grader.classroom.similarity import fingerprints, source_text, tokens
 from grader.classroom.similarity.fingerprints import FilePrint
 from grader.classroom.similarity.source_text import NotCompared
@@ -29,16 +28,11 @@ from grader.errors import (
     Timeout,
     WallFailed,
 )
-from grader.sandbox.backends import Backend, Limits
-from grader.sandbox.codec import Side
-from grader.sandbox.container import ResourceLimits
-from grader.sandbox.fork_server import ForkServer, ForkServerClient, SandboxBackend
-from grader.sandbox.process import ProcessBackend
+from grader.sandbox.backends import Backend
 from grader.sandbox.server import CodeSpec
 
 SECONDS = 20.0
 MEMORY_BYTES = 512 * 2**20
-TRIES = 3
 _INSIDE = """
 from grader.classroom.intake import archives
 from grader.classroom.similarity import tokens
@@ -50,14 +44,6 @@ def answer(_, data, lexer):
     return tokens.answer(data, lexer)
 """
 _KIT = CodeSpec(Path(__file__).parent, (), (), probes=_INSIDE, probes_name="fingerprints")
-_SIDE = Side({}, None, lambda *_: None)
-_ALLOWANCE = ResourceLimits(
-    memory_bytes=MEMORY_BYTES + 128 * 2**20,
-    processes=8,
-    file_bytes=2**16,
-    folder_bytes=2**20,
-    open_files=64,
-)
 
 Prints = dict[str, FilePrint | NotCompared]
 
@@ -72,11 +58,19 @@ class FingerprintReader:
                 "copydetect, which makes the fingerprints, is not installed: "
                 "type pip install -e '.[classroom]'."
             )
-        self.tier = tier
-        self.hidden = tuple(hidden)
-        self._folder: Path | None = None
-        self._fork_server: ForkServer | None = None
-        self._line: ForkServerClient | None = None
+        self._processes = ReadingProcesses(
+            tier,
+            "makes fingerprints",
+            SECONDS,
+            MEMORY_BYTES,
+            preload=[archives.__name__, f"{tokens.__name__}:preload"],
+            shown=[
+                Path(classroom.__file__),
+                Path(archives.__file__).parent,
+                Path(__file__).parent,
+            ],
+            hidden=hidden,
+        )
 
     def read(self, files: Mapping[str, bytes]) -> Prints:
         """The fingerprints of one author's files, or why a file has none. Raises `Infrastructure`
@@ -89,7 +83,7 @@ class FingerprintReader:
                 try:
                     source_text.text_of(data)
                     backend = backend or self._confined(len(files))
-                    answer = backend.request("probe", "answer", 0, ((data, lexer), {}), _SIDE)
+                    answer = self._processes.answer(backend, data, lexer)
                     found[name] = fingerprints.checked(name, lexer, data, answer)
                 except NotCompared as error:
                     found[name] = error
@@ -104,13 +98,7 @@ class FingerprintReader:
         return found
 
     def close(self) -> None:
-        if self._line is not None:
-            self._line.close()
-        if self._fork_server is not None:
-            self._fork_server.close()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-        self._line = self._fork_server = self._folder = None
+        self._processes.close()
 
     def __enter__(self) -> FingerprintReader:
         return self
@@ -122,43 +110,12 @@ class FingerprintReader:
         """A process that holds nothing of any submission yet: a failure is the kit's."""
         for left in reversed(range(TRIES)):
             try:
-                backend = self._backend()
-                try:
-                    backend.load()
-                    seconds = int(files * SECONDS * Limits(SECONDS).patience) + 1
-                    limits = (MEMORY_BYTES, seconds)
-                    backend.request("probe", "confine", 0, (limits, {}), _SIDE)
-                except BaseException:
-                    backend.close()
-                    raise
-                return backend
-            except (WallFailed, RemoteError) as error:
+                return self._processes.started(_KIT, files * SECONDS)
+            except WallFailed as error:
                 self.close()
                 if not left:
-                    raise Infrastructure(
-                        f"a process that makes fingerprints did not start: {error}"
-                    ) from error
+                    raise Infrastructure(str(error)) from error
         raise AssertionError
-
-    def _backend(self) -> Backend:
-        limits = Limits(SECONDS)
-        if self.tier == "sandbox":
-            return SandboxBackend(_KIT, limits, self._zygote())
-        return ProcessBackend(_KIT, limits)
-
-    def _zygote(self) -> ForkServerClient:
-        if self._line is None:
-            self.close()
-            self._folder = Path(tempfile.mkdtemp(prefix="infralens-fingerprints-"))
-            packages = (classroom.__file__, archives.__file__, __file__)
-            shown = [Path(packages[0]), *(Path(name).parent for name in packages[1:])]
-            hidden = [*self.hidden, self._folder]
-            preload = [archives.__name__, f"{tokens.__name__}:preload"]
-            self._fork_server = ForkServer(self._folder, preload, hidden, shown=shown)
-            self._fork_server.start()
-            self._fork_server.wait()
-            self._line = ForkServerClient(self._fork_server.address, _ALLOWANCE, ahead=True)
-        return self._line
 
 
 def _fault(error: Exception) -> str:

@@ -1,4 +1,5 @@
-"""The databases that every test of the gradebook runs on: SQLite, and a real PostgreSQL."""
+"""What tests of courses share: the databases that each of them runs on, SQLite and a real
+PostgreSQL, and answers to hand in."""
 
 from __future__ import annotations
 
@@ -11,6 +12,16 @@ from benchmarks import postgres_server
 from benchmarks.postgres_server import PostgresServer
 
 MISSING = postgres_server.missing()
+# A right and a wrong answer to the mini kit's task.
+RIGHT = """
+def running_mean(values):
+    means, total = [], 0.0
+    for count, value in enumerate(values, start=1):
+        total += value
+        means.append(total / count)
+    return means
+"""
+WRONG = RIGHT.replace("total / count", "total / max(count - 1, 1)")
 
 
 @pytest.fixture(scope="session")

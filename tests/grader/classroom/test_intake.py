@@ -46,19 +46,13 @@ from grader.classroom.intake.submissions import Submission, Submissions, Submitt
 from grader.errors import CallError
 from grader.lab.manifest import load_lab
 from grader.sandbox.host_check import check_host
+from tests.grader.classroom.conftest import RIGHT as RIGHT_TEXT
 from tests.grader.conftest import needs_sandbox
 
 TIER = pytest.mark.parametrize("tier", ["process", pytest.param("sandbox", marks=needs_sandbox)])
 LAB, MEAN = "lab90", "running_mean.py"
 PATH = f"{LAB}/{MEAN}"
-RIGHT = b"""
-def running_mean(values):
-    means, total = [], 0.0
-    for count, value in enumerate(values, start=1):
-        total += value
-        means.append(total / count)
-    return means
-"""
+RIGHT = RIGHT_TEXT.encode()
 MIB = 2**20
 
 

@@ -29,6 +29,7 @@ from grader.classroom.gradebook.attempts import NewAttempt
 from grader.classroom.gradebook.results import StoredRecords
 from grader.classroom.intake.submissions import Submission
 from grader.errors import LabError
+from tests.grader.classroom.conftest import RIGHT, WRONG
 from tests.grader.conftest import MiniKit
 
 LAB = "lab90"
@@ -44,15 +45,6 @@ percent_a_day = 10
 due = 2027-03-12T23:59:00
 """
 ROSTER = "id,name,email,github\nu1,Ann Lee,ann@x.org,ann-x\nu2,Bob Dijk,bob@x.org,bobby\n"
-RIGHT = """
-def running_mean(values):
-    means, total = [], 0.0
-    for count, value in enumerate(values, start=1):
-        total += value
-        means.append(total / count)
-    return means
-"""
-WRONG = RIGHT.replace("total / count", "total / max(count - 1, 1)")
 STRICTER = '''
 
 @task("running_mean")

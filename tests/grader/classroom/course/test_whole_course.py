@@ -24,18 +24,10 @@ import pytest
 
 from grader import cli
 from grader.author.new_lab import new_lab
+from tests.grader.classroom.conftest import RIGHT, WRONG
 from tests.grader.conftest import MiniKit
 
 FILE = "running_mean.py"
-RIGHT = """
-def running_mean(values):
-    means, total = [], 0.0
-    for count, value in enumerate(values, start=1):
-        total += value
-        means.append(total / count)
-    return means
-"""
-WRONG = RIGHT.replace("total / count", "total / max(count - 1, 1)")
 # What a right answer must not have to do: the test that is corrected later.
 TOO_STRICT = '''
 
