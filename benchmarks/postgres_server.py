@@ -40,7 +40,7 @@ def _programs() -> Path | None:
 
 
 def _account() -> pwd.struct_passwd | None:
-    """Whom the server runs as; None is whoever runs this."""
+    """The account that the server runs under; None is that of this process."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):

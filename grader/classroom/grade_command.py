@@ -13,7 +13,7 @@ from rich.table import Table
 
 from grader import readable
 from grader.classroom.feedback import table, write_pages
-from grader.classroom.grading.coordinator import DEFAULT_TIER, GradeSummary
+from grader.classroom.grading.coordinator import DEFAULT_TIER, Failed, GradeSummary
 from grader.classroom.grading.grading_run import GradingRun
 from grader.errors import CallError, LabError
 from grader.lab import handed_out
@@ -38,12 +38,11 @@ def run(
     try:
         refuse_a_release(root or find_root())
         key = _course_key(course_key_file)
-        ids = None if labs is None else [name.strip() for name in labs.split(",") if name.strip()]
         with ProgressBar() as bar:
             grading = GradingRun(
                 submissions,
                 out,
-                ids,
+                _ids(labs),
                 jobs,
                 tier,
                 key,
@@ -85,24 +84,14 @@ def run_course(
     from grader.classroom.gradebook.database import GradebookFault
     from grader.classroom.grading.course_run import CourseRun
 
-    ids = None if labs is None else [name.strip() for name in labs.split(",") if name.strip()]
     try:
         refuse_a_release(root)
         with open_course(folder, root) as opened:
+            grading = CourseRun(
+                opened, root, now, _ids(labs), jobs=jobs, tier=tier, feedback=feedback
+            )
             with ProgressBar() as bar:
-                grading = CourseRun(
-                    opened.course,
-                    opened.database,
-                    now,
-                    opened.key(),
-                    ids,
-                    jobs=jobs,
-                    tier=tier,
-                    feedback=feedback or opened.course.feedback,
-                    root=root,
-                    watch=bar.show,
-                )
-                summary = grading.grade()
+                summary = grading.grade(bar.show)
             # of everything, also where nothing was left to grade: a run that was killed may have
             # stored its last results and written no page of them
             fault = hand_back.write_pages(opened, root, grading.wanted)
@@ -116,10 +105,7 @@ def run_course(
         print("Interrupted before anything was graded; nothing is lost.", file=sys.stderr)
         return 130
     for unit in summary.failed:
-        print(
-            f"No result for {unit.lab} of {readable.line(unit.student)}: "
-            f"{readable.text(unit.reason)}. This is not a grade; the same command tries again."
-        )
+        print(f"{without_result(unit)} This is not a grade; the same command tries again.")
     pages = folder / "feedback"
     if not summary.planned:
         print("Every attempt has a result; `infralens status` shows the marks.")
@@ -134,6 +120,17 @@ def run_course(
     if summary.interrupted:
         print("Interrupted; what is graded is kept. The same command goes on from there.")
     return summary.exit_code or int(bool(fault))
+
+
+def _ids(labs: str | None) -> list[str] | None:
+    """The labs of `--labs`; None where it was not given."""
+    return None if labs is None else [name.strip() for name in labs.split(",") if name.strip()]
+
+
+def without_result(unit: Failed) -> str:
+    """Why a unit has no result, as a sentence."""
+    who = f"{unit.lab} of {readable.line(unit.student)}"
+    return f"No result for {who}: {readable.text(unit.reason)}."
 
 
 def refuse_a_release(root: Path) -> None:
@@ -191,8 +188,7 @@ def _say(summary: GradeSummary, out: Path, tier: str, key: bytes | None) -> None
         print(readable.text(text))
     for unit in summary.failed:
         print(
-            f"No result for {unit.lab} of {readable.line(unit.student)}: "
-            f"{readable.text(unit.reason)}. This is not a grade; "
+            f"{without_result(unit)} This is not a grade; "
             f"the details are in {out / 'run.json'}, and the same command tries again."
         )
     print(

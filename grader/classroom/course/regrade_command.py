@@ -18,7 +18,7 @@ from rich.text import Text
 from grader import readable
 from grader.classroom.course import hand_back
 from grader.classroom.course.open_course import OpenCourse, open_course, reason
-from grader.classroom.grade_command import ProgressBar, refuse_a_release
+from grader.classroom.grade_command import ProgressBar, refuse_a_release, without_result
 from grader.classroom.gradebook import attempts, marks, results
 from grader.classroom.gradebook.folder_store import user
 from grader.classroom.gradebook.marks import Mark
@@ -73,30 +73,24 @@ def run(
     why = reason(options.why)
     with open_course(folder, root) as opened:
         opened.lab(lab)
+        grading = CourseRun(
+            opened,
+            root,
+            now,
+            [lab],
+            again=True,
+            jobs=options.jobs,
+            tier=options.tier,
+            feedback=options.feedback,
+        )
         with ProgressBar() as bar:
-            grading = CourseRun(
-                opened.course,
-                opened.database,
-                now,
-                opened.key(),
-                [lab],
-                again=True,
-                jobs=options.jobs,
-                tier=options.tier,
-                feedback=options.feedback or opened.course.feedback,
-                root=root,
-                watch=bar.show,
-            )
-            summary = grading.grade()
+            summary = grading.grade(bar.show)
         if summary.interrupted:
             say("Interrupted; no mark changed. The same command goes on from there.")
             return 130
         if summary.failed:
             for unit in summary.failed:
-                say(
-                    f"No result for {unit.lab} of {readable.line(unit.student)}: "
-                    f"{readable.text(unit.reason)}."
-                )
+                say(without_result(unit))
             say("No mark changed: the same command tries these again.")
             return 3
         if not summary.results:

@@ -95,7 +95,7 @@ def open_database(url: str, create: bool = True) -> Database:
             raise GradebookFault(f"{file} cannot be opened: {file.parent} is not a folder.")
         if not create and file.exists() and file.stat().st_size == 0:
             raise GradebookFault(f"{file} is empty: restore it from a copy.")
-        with contextlib.suppress(OSError):  # marks and work are nobody else's to read
+        with contextlib.suppress(OSError):  # only the owner may read marks and work
             os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     try:
         database = Database(_engine(address), where)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from sqlalchemy.engine import Connection
 
-from grader.classroom.course.course_file import Course
+from grader.classroom.course.open_course import OpenCourse
 from grader.classroom.gradebook import attempts, results
 from grader.classroom.gradebook.attempts import StoredAttempt
-from grader.classroom.gradebook.database import Database
 from grader.classroom.gradebook.folder_store import user
 from grader.classroom.gradebook.records import UnitResult
 from grader.classroom.gradebook.results import Adoption, Graded, StoredRecords, What
@@ -21,7 +20,7 @@ from grader.classroom.grading.coordinator import GradeSummary, UnitResults, Watc
 from grader.classroom.grading.unit import Unit
 from grader.classroom.intake.submissions import Submission
 from grader.errors import CallError
-from grader.lab.manifest import find_root, load_lab
+from grader.lab.manifest import load_lab
 from grader.suite.model import Suite
 
 FIRST = "first graded"
@@ -36,30 +35,31 @@ class CourseSummary(GradeSummary):
 
 @dataclass(frozen=True)
 class CourseRun:
-    """The attempts of a gradebook at some labs. labs: None is all of the course. again: every
-    attempt by the suites as they are now, and no result counts until somebody says so; otherwise
-    those alone that have none, whose results count at once. now: the moment that is noted."""
+    """The attempts of a course's gradebook at some labs. labs: None is all of the course. again:
+    every attempt by the suites as they are now, and no result counts until somebody says so;
+    otherwise those alone that have none, whose results count at once. now: the moment that is
+    noted. feedback: None is the course's level."""
 
-    course: Course
-    database: Database
+    opened: OpenCourse
+    root: Path
     now: datetime
-    course_key: bytes | None
     labs: list[str] | None = None
     again: bool = False
     jobs: int = 1
     tier: str = coordinator.DEFAULT_TIER
-    feedback: str = "full"
-    root: Path | None = None
-    watch: Watch = coordinator.unwatched
+    feedback: str | None = None
 
-    def grade(self) -> CourseSummary:
-        """Raises `CallError` for what cannot begin."""
-        coordinator.check_call(self.jobs, self.tier, self.feedback, self.course_key)
-        kit = (self.root or find_root()).resolve()
+    def grade(self, watch: Watch = coordinator.unwatched) -> CourseSummary:
+        """Raises `CallError` for what cannot begin, LabError for a course without its key."""
+        key = self.opened.key()
+        level = self.feedback or self.opened.course.feedback
+        coordinator.check_call(self.jobs, self.tier, level, key)
+        kit = self.root.resolve()
         wanted = self.wanted
-        unseen = [kit, self.course.folder, self.course.key_file, Path.home()]
-        with coordinator.run_folder(self.course.folder, ("feedback",)) as work:
-            with self.database.reading() as connection:
+        course = self.opened.course
+        unseen = [kit, course.folder, course.key_file, Path.home()]
+        with coordinator.run_folder(course.folder, ("feedback",)) as work:
+            with self.opened.database.reading() as connection:
                 rows = attempts.of_lab(connection, wanted, pending=not self.again)
                 there = attempts.submissions(connection, rows)
             busy = {row.lab for row in rows}
@@ -69,9 +69,9 @@ class CourseRun:
                 return summary
             with coordinator.fork_server(self.tier, work, labs, unseen) as zygote:
                 suites = [coordinator.loaded_suite(lab) for lab in labs]
-                units = self._units(rows, there, suites)
+                units = self._units(rows, there, suites, key, level)
                 book = _CourseBook(self, units)
-                found = UnitResults(book, summary, self.watch)
+                found = UnitResults(book, summary, watch)
                 pending = [unit for unit in units if not found.has(unit)]
                 book.adopt_known()
                 found.grade(pending, kit, work, self.jobs, zygote)
@@ -81,13 +81,14 @@ class CourseRun:
     @property
     def wanted(self) -> list[str]:
         """The labs of this call. Raises `CallError` for one that the course has not."""
+        labs = self.opened.course.labs
         if self.labs is None:
-            return list(self.course.labs)
+            return list(labs)
         if not self.labs:
             raise CallError("--labs names no lab: write it as in --labs lab01,lab07.")
         for lab in self.labs:
-            if lab not in self.course.labs:
-                known = ", ".join(self.course.labs) or "none"
+            if lab not in labs:
+                known = ", ".join(labs) or "none"
                 raise CallError(f"The course has no [lab.{lab}]; it has {known}.")
         return list(dict.fromkeys(self.labs))
 
@@ -96,13 +97,15 @@ class CourseRun:
         rows: Sequence[StoredAttempt],
         there: dict[int, Submission],
         suites: Sequence[Suite],
+        course_key: bytes,
+        level: str,
     ) -> list[Unit]:
         digests = {suite.lab.id: keys.suite_digest(suite) for suite in suites}
         units = []
         for row in rows:
             taken = there[row.number]
-            seed = keys.seed(self.course_key, taken, self.course.seed)
-            key = keys.unit_key(taken, digests[row.lab], seed, self.tier, self.feedback)
+            seed = keys.seed(course_key, taken, self.opened.course.seed)
+            key = keys.unit_key(taken, digests[row.lab], seed, self.tier, level)
             units.append(
                 Unit.of(
                     taken.student,
@@ -110,7 +113,7 @@ class CourseRun:
                     key=key,
                     seed=seed,
                     tier=self.tier,
-                    feedback=self.feedback,
+                    feedback=level,
                     attempt=row.number,
                 )
             )
@@ -124,7 +127,7 @@ class _CourseBook:
     def __init__(self, run: CourseRun, units: Sequence[Unit]) -> None:
         self.run = run
         self.results: dict[int, int] = {}
-        with run.database.reading() as connection:
+        with run.opened.database.reading() as connection:
             known = results.by_key(connection, [unit.attempt for unit in units])
             numbers = [
                 known[unit.attempt, unit.key] for unit in units if (unit.attempt, unit.key) in known
@@ -141,7 +144,7 @@ class _CourseBook:
 
     def put(self, found: Sequence[tuple[Unit, UnitResult]]) -> None:
         rows = [Graded(unit.attempt, record) for unit, record in found]
-        with self.run.database.writing() as connection:
+        with self.run.opened.database.writing() as connection:
             numbers = results.put(connection, rows, self.run.now)
             new = {row.attempt: number for row, number in zip(rows, numbers, strict=True)}
             if not self.run.again:
@@ -151,7 +154,7 @@ class _CourseBook:
     def adopt_known(self) -> None:
         """Have results count that another call made, which did not say that they do."""
         if self.results and not self.run.again:
-            with self.run.database.writing() as connection:
+            with self.run.opened.database.writing() as connection:
                 self._adopt(connection, self.results)
 
     def _adopt(self, connection: Connection, numbers: Mapping[int, int]) -> None:

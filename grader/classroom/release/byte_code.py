@@ -28,7 +28,7 @@ class KnownCode:
                     self.codes[code.co_code] = f"{path}:{code.co_firstlineno}"
 
     def without(self, other: KnownCode) -> KnownCode:
-        """The code that other sources do not have: what a skeleton shares is no secret."""
+        """The code that other sources do not have: what a skeleton shares is not a secret."""
         self.codes = {code: at for code, at in self.codes.items() if code not in other.codes}
         return self
 

@@ -80,7 +80,7 @@ def _free_place(root: Path, out: Path, kind: str) -> Path:
     if parent.resolve().is_relative_to(root.resolve()) or target.resolve() == root.resolve():
         raise LabError(f"{out} lies in the kit ({root}); give a place outside of it.")
     if not parent.is_dir():
-        raise LabError(f"{parent} is no folder; make it first, or give another place.")
+        raise LabError(f"{parent} is not a folder; make it first, or give another place.")
     if target.is_symlink() or (target.exists() and not _is_empty_folder(target)):
         raise LabError(f"{out} is there already; give a name that is not.")
     if target.is_dir() and kind == "zip":
@@ -198,6 +198,6 @@ def _said(leaks: Sequence[Leak], target: Path) -> Iterator[str]:
     if len(leaks) > MOST_SHOWN:
         yield f"  and {len(leaks) - MOST_SHOWN} more"
     yield (
-        "Take each one out. If a line is no secret, say so with the reason in the lab's "
+        "Take each one out. If a line is not a secret, say so with the reason in the lab's "
         f"tests/labNN/{secret_lines.ALLOWED}."
     )
