@@ -57,7 +57,6 @@ LONGEST = (
     "test_marks.py",
     "test_kept_attempts.py",
     "test_gradebook_exports.py",
-    "test_downloads_as_they_come.py",
     "test_meters.py",
     "test_container.py",
     "test_lint.py",
