@@ -14,8 +14,9 @@ FEEDBACK = ("full", "diagnosis", "names")  # how much a student reads of a lost 
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,16}\b")
 
 
-class TestRow(msgspec.Struct, frozen=True):
-    """One case. `message` is for the student, `detail` for the instructor."""
+class TestRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One case. `message` is for the student, `detail` for the instructor. `causes`: the sentence
+    of its likely cause, or of both if it is one of two; not in results of earlier versions."""
 
     id: str
     task: str
@@ -24,6 +25,7 @@ class TestRow(msgspec.Struct, frozen=True):
     message: str
     detail: str
     seconds: float
+    causes: list[str] = []
 
 
 class TaskRow(msgspec.Struct, frozen=True):

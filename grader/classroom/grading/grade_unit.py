@@ -169,6 +169,7 @@ def _test_row(outcome: Outcome, level: str, folders: tuple[str, ...]) -> TestRow
         message=records.plain(_for_student(outcome, full, level), *folders),
         detail=records.plain(_for_instructor(outcome, full), *folders),
         seconds=round(outcome.seconds, 3),
+        causes=[records.plain(cause, *folders) for cause in outcome.causes],
     )
 
 
