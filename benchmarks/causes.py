@@ -47,8 +47,9 @@ from given_answers import GivenAnswer, GivenLab, read  # noqa: E402
 from grader.errors import LabError  # noqa: E402
 from grader.sandbox.backends import LocalBackend  # noqa: E402
 from grader.status import TaskStatus  # noqa: E402
-from grader.suite.diagnose import Diagnoser, Replays  # noqa: E402
+from grader.suite.diagnose import Diagnoser  # noqa: E402
 from grader.suite.model import Case, Suite, load_suite  # noqa: E402
+from grader.suite.replays import Replays  # noqa: E402
 from grader.suite.run import Outcome  # noqa: E402
 from grader.suite.score import score_lab  # noqa: E402
 from grader.suite.splice import Misconception  # noqa: E402

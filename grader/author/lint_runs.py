@@ -20,8 +20,9 @@ from grader.lab.manifest import Lab, Task
 from grader.sandbox.backends import Backend, LocalBackend
 from grader.status import TaskStatus, TestStatus
 from grader.suite.causes import Extra, extra_of, is_failing
-from grader.suite.diagnose import Diagnoser, Replays
+from grader.suite.diagnose import Diagnoser
 from grader.suite.model import Case, Suite
+from grader.suite.replays import WholeReplays
 from grader.suite.run import Outcome, run_case, seed_of
 from grader.suite.score import score_lab
 from grader.suite.splice import Misconception
@@ -45,7 +46,7 @@ class SuiteCheck:
         self.plan = plan
         self.report = report
         self.cost = cost
-        self.replays = Replays(suite, slim=False)
+        self.replays = WholeReplays(suite)
 
     def fault(self, text: str) -> None:
         self.report.faults.append(text)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from grader.errors import LoadFailed, Missing
 from grader.sandbox.backends import Backend, LocalBackend
 from grader.suite import messages
-from grader.suite.diagnose import Diagnoser, Replays
+from grader.suite.diagnose import Diagnoser
 from grader.suite.model import Case, Suite
+from grader.suite.replays import Replays
 from grader.suite.run import Outcome
-from grader.suite.suite_run import SuiteRun
+from grader.suite.suite_run import PUBLIC_SEED, SuiteRun
 
 if TYPE_CHECKING:
     from grader.sandbox.process import ProcessBackend
@@ -36,7 +37,9 @@ class FolderCases:
         self.backend = LocalBackend(self.spec, self.limits, let_through=let_through)
         self._on_gpu: ProcessBackend | None = None
         is_reference = folder == suite.lab.solution
-        diagnoser = None if is_reference else Diagnoser(Replays(suite), DIAGNOSIS_SECONDS)
+        replays = Replays(suite, on_disk=True)
+        known = seed == PUBLIC_SEED
+        diagnoser = None if is_reference else Diagnoser(replays, DIAGNOSIS_SECONDS, kept=known)
         self.suite_run = SuiteRun(suite, folder, seed, diagnoser, let_through)
 
     def outcome(self, case: Case, tmp_path: Callable[[], Path] | None) -> Outcome:

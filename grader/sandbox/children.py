@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from grader.sandbox import linux
@@ -23,8 +24,9 @@ def bind_to(parent: int) -> None:
         os._exit(1)  # it ended before this process was bound to it
 
 
-def end_children(seconds: float = 2.0) -> int:
-    """Kill every child of this process and what they leave to it; how many were alive. Linux."""
+def end_children(but: Collection[int] = (), seconds: float = 2.0) -> int:
+    """Kill every child of this process, `but` those, and what they leave to it; how many were
+    alive. Linux."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -32,7 +34,7 @@ def end_children(seconds: float = 2.0) -> int:
     ended: set[int] = set()
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        left = _children()
+        left = {pid: state for pid, state in _children().items() if pid not in but}
         alive = {pid for pid, state in left.items() if state != "Z"}
         for pid in alive:
             with contextlib.suppress(OSError):

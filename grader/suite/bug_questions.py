@@ -23,8 +23,8 @@ from typing import Any
 from grader.errors import LabError
 from grader.lab import skeleton
 from grader.lab.manifest import Lab, Task
-from grader.suite.diagnose import Replays
 from grader.suite.model import Case, Suite
+from grader.suite.replays import WholeReplays
 from grader.suite.run import seed_of
 from grader.suite.splice import Misconception, parsed
 
@@ -76,7 +76,7 @@ class BugQuestions:
 
     def __init__(self, suite: Suite) -> None:
         self.suite = suite
-        self.replays = Replays(suite, slim=False)
+        self.replays = WholeReplays(suite)
         self._seen: dict[tuple[str, str], dict[str, bool]] = {}
         self._slow: set[str] = set()  # cases that took a second or more
 

@@ -22,6 +22,7 @@ from grader.classroom.intake.submissions import Submission
 from grader.errors import CallError
 from grader.lab.manifest import load_lab
 from grader.suite.model import Suite
+from grader.suite.suite_digest import suite_digest
 
 FIRST = "first graded"
 
@@ -100,7 +101,7 @@ class CourseRun:
         course_key: bytes,
         level: str,
     ) -> list[Unit]:
-        digests = {suite.lab.id: keys.suite_digest(suite) for suite in suites}
+        digests = {suite.lab.id: suite_digest(suite) for suite in suites}
         units = []
         for row in rows:
             taken = there[row.number]
@@ -115,6 +116,7 @@ class CourseRun:
                     tier=self.tier,
                     feedback=level,
                     attempt=row.number,
+                    shares_seed=self.opened.course.seed == "lab",
                 )
             )
         return units

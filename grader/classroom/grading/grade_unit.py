@@ -27,7 +27,7 @@ from grader.errors import Infrastructure, LoadFailed, Missing
 from grader.lab.manifest import Lab
 from grader.status import TaskStatus, TestStatus
 from grader.suite import messages, score
-from grader.suite.diagnose import Replays
+from grader.suite.replays import Replays
 from grader.suite.run import Outcome
 
 

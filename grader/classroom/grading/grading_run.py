@@ -21,6 +21,7 @@ from grader.durable import write_atomically
 from grader.errors import CallError, Infrastructure
 from grader.lab.manifest import Lab, find_root, lab_ids, load_lab
 from grader.suite.model import Suite
+from grader.suite.suite_digest import suite_digest
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class GradingRun:
     ) -> list[Unit]:
         """The units to grade; those whose key is in the gradebook are put among the results."""
         pending: list[Unit] = []
-        digests = {suite.lab.id: keys.suite_digest(suite) for suite in suites}
+        digests = {suite.lab.id: suite_digest(suite) for suite in suites}
         for student in handed_in.students:
             everything = self.labs is not None
             mine = [s for s in suites if everything or handed_in.has(student, s.lab.id)]
@@ -87,10 +88,18 @@ class GradingRun:
                     pending.append(unit)
         return pending
 
-    def _unit(self, student: str, taken: Submission, suite_digest: str) -> Unit:
+    def _unit(self, student: str, taken: Submission, digest: str) -> Unit:
         seed = keys.seed(self.course_key, taken)
-        key = keys.unit_key(taken, suite_digest, seed, self.tier, self.feedback)
-        return Unit.of(student, taken, key=key, seed=seed, tier=self.tier, feedback=self.feedback)
+        key = keys.unit_key(taken, digest, seed, self.tier, self.feedback)
+        return Unit.of(
+            student,
+            taken,
+            key=key,
+            seed=seed,
+            tier=self.tier,
+            feedback=self.feedback,
+            shares_seed=self.course_key is None,
+        )
 
     def _note(self, summary: GradeSummary) -> None:
         """`run.json`: what the last call did, with the units that have no result."""

@@ -28,8 +28,8 @@ from grader.lab.manifest import load_lab
 from grader.sandbox import children
 from grader.sandbox.backends import patience
 from grader.sandbox.fork_server import ForkServerClient
-from grader.suite.diagnose import Replays
 from grader.suite.model import load_suite
+from grader.suite.replays import Replays
 
 STOP_SECONDS = 2.0
 JOB_SECONDS = 900.0  # for a unit, which has a deadline of its own; beyond it the kit hangs
@@ -148,7 +148,10 @@ def _serve(line: Connection, config: JobConfig, parent: int, at: Any) -> None:
     os.environ.update(preload.settings(config.work))
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
-    replays = {lab: Replays(load_suite(load_lab(config.root, lab))) for lab in config.labs}
+    replays = {
+        lab: Replays(load_suite(load_lab(config.root, lab)), on_disk=True, apart=True)
+        for lab in config.labs
+    }
     zygote = None if config.zygote is None else ForkServerClient(config.zygote, ahead=True)
     wall = Wall(zygote, config.mechanisms, note_at)
     while True:
@@ -158,7 +161,8 @@ def _serve(line: Connection, config: JobConfig, parent: int, at: Any) -> None:
             return
         unit = msgspec.msgpack.decode(data, type=Unit)
         answer = _answer(unit, replays[unit.lab], config.work, wall)
-        left = children.end_children()
+        ours = [pid for each in replays.values() for pid in each.pids]
+        left = children.end_children(ours)
         if left and isinstance(answer, UnitResult):
             note = "For a person to look at: it left processes running, which were ended."
             answer = msgspec.structs.replace(answer, notes=[*answer.notes, note])

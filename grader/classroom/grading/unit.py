@@ -26,6 +26,8 @@ class Unit(msgspec.Struct, frozen=True):
     feedback: str
     attempt: int = 0
     """Of a student's attempts at the lab, the number in the gradebook; 0 without one."""
+    shares_seed: bool = True
+    """Whether others who hand in the lab have the same seed."""
     ended: tuple[str, ...] = ()
     """Where this unit's files ended a grading process at its last limit: tests, or `DIAGNOSIS`."""
 
@@ -40,6 +42,7 @@ class Unit(msgspec.Struct, frozen=True):
         tier: str,
         feedback: str,
         attempt: int = 0,
+        shares_seed: bool = True,
     ) -> Unit:
         return cls(
             student=student,
@@ -54,6 +57,7 @@ class Unit(msgspec.Struct, frozen=True):
             tier=tier,
             feedback=feedback,
             attempt=attempt,
+            shares_seed=shares_seed,
         )
 
     @property

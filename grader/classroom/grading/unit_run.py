@@ -23,9 +23,10 @@ from grader.classroom.grading.unit import DIAGNOSIS, Unit
 from grader.errors import Crashed, Infrastructure, RemoteError, SuiteFault
 from grader.lab.manifest import Lab
 from grader.status import TestStatus
-from grader.suite.diagnose import Diagnoser, Replays
+from grader.suite.diagnose import Diagnoser
 from grader.suite.expect import Failure
 from grader.suite.model import Case
+from grader.suite.replays import Replays
 from grader.suite.run import Outcome, reference_backend, run_case
 from grader.suite.suite_run import SuiteRun
 
@@ -75,7 +76,9 @@ class UnitRun:
         self.closed: dict[str, _Closed] = {}
         self.unexplained = _UNEXPLAINED if DIAGNOSIS in unit.ended else ""
         """Why no cause is looked for any more."""
-        diagnoser = Diagnoser(replays, DIAGNOSIS_SECONDS, UNIT_DIAGNOSIS_SECONDS, self._held)
+        diagnoser = Diagnoser(
+            replays, DIAGNOSIS_SECONDS, UNIT_DIAGNOSIS_SECONDS, self._held, unit.shares_seed
+        )
         self.suite_run = SuiteRun(self.tests, folder, unit.seed, diagnoser, (Infrastructure,))
         self.bad_loads = 0
         for name, sentence in unit.refused.items():

@@ -27,8 +27,8 @@ from grader.classroom.grading.coordinator import GradeSummary
 from grader.classroom.grading.grading_run import GradingRun
 from grader.lab.manifest import lab_ids, load_lab
 from grader.status import TaskStatus
-from grader.suite.diagnose import Replays
 from grader.suite.model import Suite
+from grader.suite.replays import Replays
 from tests.grader.conftest import needs_sandbox
 
 from .hostile_texts import ROOT, texts

@@ -17,8 +17,8 @@ from grader.author.clauses import contract, unquoted
 from grader.author.lint_report import ALL_SEEDS, LintReport, Thoroughness, line
 from grader.author.lint_sources import static_faults
 from grader.lab.manifest import load_lab
-from grader.suite.diagnose import Replays
 from grader.suite.model import Case
+from grader.suite.replays import Replays
 from grader.suite.run import Outcome
 from grader.suite.splice import Misconception
 

@@ -12,8 +12,8 @@ from grader.author import wrong_answers
 from grader.errors import LabError
 from grader.lab.manifest import lab_ids, load_lab
 from grader.sandbox.backends import LocalBackend
-from grader.suite.diagnose import Replays
 from grader.suite.model import Suite, load_suite
+from grader.suite.replays import Replays
 from grader.suite.run import run_case, seed_of
 
 from ..conftest import MiniKit

@@ -26,8 +26,8 @@ from grader.classroom.grading.unit import Unit
 from grader.lab import capabilities
 from grader.lab.manifest import load_lab
 from grader.sandbox.host_check import check_host
-from grader.suite.diagnose import Replays
 from grader.suite.model import load_suite
+from grader.suite.replays import Replays
 
 ROOT = Path(__file__).resolve().parents[3]
 FAKES = {

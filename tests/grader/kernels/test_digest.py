@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import grader
-from grader.classroom.grading import keys
+from grader.suite import suite_digest
 
 RUNTIME = ("runtime.cpp", "races.h", "shim.h")
 
@@ -23,8 +23,8 @@ def test_a_change_of_the_engine_is_another_grader(
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(grader.__file__).parent, package, ignore=ignore)
     monkeypatch.setattr(grader, "__file__", str(package / "__init__.py"))
-    before = keys.grader_digest.__wrapped__()
-    assert keys.grader_digest.__wrapped__() == before
+    before = suite_digest.grader_digest.__wrapped__()
+    assert suite_digest.grader_digest.__wrapped__() == before
     path = package / name
     path.write_text(path.read_text(encoding="utf-8") + "\n", encoding="utf-8")
-    assert keys.grader_digest.__wrapped__() != before
+    assert suite_digest.grader_digest.__wrapped__() != before

@@ -11,8 +11,8 @@ import pytest
 from grader.classroom.grading.grading_run import GradingRun
 from grader.lab import capabilities
 from grader.lab.manifest import load_lab
-from grader.suite.diagnose import Replays
 from grader.suite.model import load_suite
+from grader.suite.replays import Replays
 from tests.grader.conftest import HERE, needs_sandbox
 
 pytestmark = pytest.mark.skipif(bool(capabilities.missing("cxx")), reason="no C++ compiler here")

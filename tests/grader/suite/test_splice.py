@@ -11,9 +11,9 @@ import pytest
 
 from grader.errors import LabError
 from grader.lab.manifest import load_lab
-from grader.suite.diagnose import Replays
 from grader.suite.model import load_suite
 from grader.suite.pieces import Pieces
+from grader.suite.replays import Replays
 from grader.suite.splice import Misconception, SpliceError
 
 from ..conftest import MiniKit

@@ -1,0 +1,169 @@
+"""Known wrong answers, run again on the cases that a submission failed."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from pathlib import Path
+from types import CodeType
+
+from grader.sandbox.backends import LocalBackend
+from grader.sandbox.modules import compiled
+from grader.status import TestStatus
+from grader.suite.causes import Extra, OutOfTime
+from grader.suite.model import Case, Suite
+from grader.suite.pieces import Pieces
+from grader.suite.replay_process import ReplayProcess
+from grader.suite.replay_table import ReplayTable, table_of
+from grader.suite.replayed import Replayed, alike, same_place
+from grader.suite.run import Outcome, run_case, seed_of
+from grader.suite.splice import Misconception
+
+Held = Callable[[], AbstractContextManager[None]]
+
+
+class Replays:
+    """Runs a suite's cases on the reference with a misconception in it, and keeps what it saw: for
+    the inputs that many submissions get, in a table."""
+
+    def __init__(self, suite: Suite, on_disk: bool = False, apart: bool = False) -> None:
+        """on_disk: keep replays in the user's cache folder, for runs to come. apart: run them in a
+        process of their own, with limits (Linux)."""
+        self.suite = suite
+        self._on_disk = on_disk
+        self._process = ReplayProcess(self._packed) if apart else None
+        self.until = math.inf
+        """When replays in a process of their own end, in seconds of `time.monotonic`."""
+        self._pieces: dict[str, Pieces] = {}
+        self._wrong_backends: dict[tuple[str, str], LocalBackend] = {}
+        self._wrong_folders: tempfile.TemporaryDirectory[str] | None = None
+
+    @cached_property
+    def _table(self) -> ReplayTable:
+        return table_of(self.suite) if self._on_disk else ReplayTable(None)
+
+    def wrong_backend(self, wrong: Misconception) -> LocalBackend:
+        """The reference with one misconception spliced in. Trusted code: a local backend."""
+        key = (wrong.task, wrong.name)
+        if key not in self._wrong_backends:
+            kit = self.suite.code_spec(self.wrong_folder(wrong))
+            backend = self._wrong_backends[key] = LocalBackend(kit, self.suite.limits())
+            backend.server.files.codes = lambda path: self._codes(path, wrong)
+        return self._wrong_backends[key]
+
+    def _codes(self, path: Path, wrong: Misconception) -> Sequence[CodeType]:
+        """The code of a file that such a backend loads; the reference's is compiled once."""
+        lab = self.suite.lab
+        if path.name != wrong.file:
+            return [compiled(lab.solution / path.name if path.name in lab.edit else path)]
+        if path.name not in self._pieces:
+            self._pieces[path.name] = Pieces(lab.solution / path.name)
+        return self._pieces[path.name].changed(path, path.read_text(encoding="utf-8"))
+
+    def wrong_folder(self, wrong: Misconception) -> Path:
+        """The folder of that backend's files: a copy of the reference's with a wrong file."""
+        lab = self.suite.lab
+        if self._wrong_folders is None:  # made where a grading job has its temporary files
+            self._wrong_folders = tempfile.TemporaryDirectory(
+                prefix="infralens-wrong-", ignore_cleanup_errors=True
+            )
+        folder = Path(self._wrong_folders.name) / wrong.task / wrong.name / lab.id
+        if not folder.is_dir():
+            text = wrong.text((lab.solution / wrong.file).read_text(encoding="utf-8"))
+            lab.copy_to(folder)
+            (folder / wrong.file).write_text(text, encoding="utf-8")
+        return folder
+
+    @property
+    def pids(self) -> list[int]:
+        """The process that replays, if it runs."""
+        return [self._process.pid] if self._process and self._process.pid else []
+
+    def close(self) -> None:
+        """End that process."""
+        if self._process is not None:
+            self._process.end()
+
+    def run(self, wrong: Misconception, case: Case, seed: bytes) -> Outcome:
+        """The case again, on the reference with that misconception in it."""
+        return run_case(self.suite, case, self.wrong_backend(wrong), self.wrong_folder(wrong), seed)
+
+    def fails_like(
+        self,
+        wrong: Misconception,
+        outcome: Outcome,
+        seed: bytes,
+        held: Held = nullcontext,
+        kept: bool = True,
+    ) -> bool:
+        """Whether a misconception fails a case as `outcome` did. kept: many submissions get these
+        inputs, so that the replay is kept. Otherwise the public ones come first, whose replay is:
+        if that failed at another place, or passed, no other inputs are tried."""
+        case = outcome.case
+        found = self.seen(wrong, case, seed if kept else seed_of(case))
+        if not same_place(outcome, found):
+            return False
+        if not (kept and found.whole):
+            found = self._fresh(wrong, case, seed)
+        if not found.whole:  # not plain data
+            found = Replayed.of(self.run(wrong, case, seed))
+        with held():
+            return alike(outcome, found)
+
+    def extra(self, wrong: Misconception, case: Case, seed: bytes, kept: bool = True) -> Extra:
+        """What a misconception does in a case that the learner's code passes. If it failed with the
+        public inputs, that rules it out; that it is sound is asked of the same inputs."""
+        found = self.seen(wrong, case, seed if kept else seed_of(case))
+        if kept or found.extra is Extra.HARD:
+            return found.extra
+        return self._fresh(wrong, case, seed).extra
+
+    def seen(self, wrong: Misconception, case: Case, seed: bytes) -> Replayed:
+        """How a case goes with that misconception. It is replayed once."""
+        root, key = self.suite.lab.root, (f"{wrong.task}/{wrong.name}", case.id, seed)
+        if (data := self._table.get(*key)) is not None:
+            with contextlib.suppress(ValueError):  # a damaged row costs a replay
+                return Replayed.unpacked(data, root, self.suite.records)
+        found = self._fresh(wrong, case, seed)
+        self._table.put(*key, found.packed(root), found.is_lasting)
+        return found
+
+    def _fresh(self, wrong: Misconception, case: Case, seed: bytes) -> Replayed:
+        process = self._process
+        if process is None or not process.is_possible():
+            return Replayed.of(self.run(wrong, case, seed))
+        try:
+            data = process.ask([wrong.task, wrong.name, case.id, seed], self.until)
+        except TimeoutError:
+            raise OutOfTime from None
+        if data is None:
+            return Replayed(TestStatus.ERROR, ("", 0), None, 0.0, 0.0, Extra.NONE, whole=False)
+        return Replayed.unpacked(data, self.suite.lab.root, self.suite.records)
+
+    def _packed(self, task: str, name: str, case_id: str, seed: bytes) -> bytes:
+        """What the process of replays answers."""
+        wrong = next(w for w in self.suite.misconceptions_of(task) if w.name == name)
+        case = next(c for c in self.suite.cases if c.id == case_id)
+        return Replayed.of(self.run(wrong, case, seed)).packed(self.suite.lab.root, None)
+
+
+class WholeReplays(Replays):
+    """Keeps the whole outcome of each replay in memory, for those who read more of it than its
+    place: its lines, its error."""
+
+    def __init__(self, suite: Suite) -> None:
+        super().__init__(suite)
+        self._outcomes: dict[tuple[str, str, bytes], Outcome] = {}
+
+    def outcome(self, wrong: Misconception, case: Case, seed: bytes) -> Outcome:
+        key = (f"{wrong.task}/{wrong.name}", case.id, seed)
+        if key not in self._outcomes:
+            self._outcomes[key] = self.run(wrong, case, seed)
+        return self._outcomes[key]
+
+    def seen(self, wrong: Misconception, case: Case, seed: bytes) -> Replayed:
+        return Replayed.of(self.outcome(wrong, case, seed))
