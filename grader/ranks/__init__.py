@@ -15,14 +15,16 @@ A rank ends with its parent and ends the children in its process group. A proces
 into a session of its own outlives it; in the sandbox the pid namespace ends it.
 
 All forked ranks inherit the parent's random state, its modules and its arguments as they are at the
-call; their changes stay their own. Spawned ones get the random state and the arguments. torch
-checks collectives against each other (`TORCH_DISTRIBUTED_DEBUG=DETAIL`) unless the environment sets
-that variable. Each rank notes its calls, so that a failure can say who waits for whom (`deadlock`).
+call; their changes stay their own. Spawned ones get the random state and the arguments. Each rank
+notes its calls, so that a failure can say who waits for whom (`deadlock`). Where the notes of a run
+differ, or a rank fails or waits, the ranks run again, and torch checks their collectives against
+each other (`TORCH_DISTRIBUTED_DEBUG=DETAIL`). Where the environment sets that variable, it holds.
 
 Importing this package imports no torch.
 """
 
 from grader.ranks.launcher import outcome, run
+from grader.ranks.member import own_folder
 from grader.ranks.supervisor import RanksError, Results
 
-__all__ = ["RanksError", "Results", "outcome", "run"]
+__all__ = ["RanksError", "Results", "outcome", "own_folder", "run"]

@@ -99,10 +99,12 @@ class _Noted:
 
 @dataclass
 class Notes:
-    """What one rank wrote, and how it ended: "returned", "failed", or anything else."""
+    """What one rank wrote, and how it ended: "returned", "failed", or anything else. `whole`: its
+    file was read to the end; otherwise there are no calls here."""
 
     state: str
     calls: list[_Noted] = field(default_factory=list)
+    whole: bool = False
 
     @classmethod
     def read(cls, path: Path, state: str) -> Notes:
@@ -119,6 +121,7 @@ class Notes:
                     notes.calls[row.index].done = True
         except (OSError, ValueError, IndexError, RecursionError):
             return cls(state)
+        notes.whole = True
         return notes
 
     def instead(self) -> Instead:
@@ -136,6 +139,25 @@ def deadlocks(ranks: list[Notes]) -> list[Deadlock]:
     groups = dict.fromkeys(noted.call.group for notes in ranks for noted in notes.calls)
     found = [fault for group in groups for fault in _in_group(ranks, group)]
     return found or _between_two(ranks)
+
+
+def agree(ranks: list[Notes]) -> bool:
+    """Whether all that the ranks of each group called was the same, in the same order, with the
+    same shapes. Sends and receives are not compared. False where a rank's notes are not whole."""
+    if not all(notes.whole for notes in ranks):
+        return False
+    for group in dict.fromkeys(noted.call.group for notes in ranks for noted in notes.calls):
+        members = [rank for rank in group if rank < len(ranks)]
+        rows = [_collectives(ranks[rank], group) for rank in members]
+        if any(row != rows[0] for row in rows):
+            return False
+    return True
+
+
+def _collectives(notes: Notes, group: tuple[int, ...]) -> list[tuple[Any, ...]]:
+    calls = [noted.call for noted in notes.calls if noted.call.group == group]
+    collectives = (call for call in calls if call.operation not in _POINT_TO_POINT)
+    return [(call.operation, call.dtype, call.shapes) for call in collectives]
 
 
 def _in_group(ranks: list[Notes], group: tuple[int, ...]) -> list[Deadlock]:

@@ -27,7 +27,14 @@ from grader.ranks.member import (
     random_state,
 )
 from grader.ranks.rank_faults import plain
-from grader.ranks.supervisor import RankProcess, RanksError, Results, Supervisor
+from grader.ranks.supervisor import (
+    InDoubt,
+    RankProcess,
+    RanksError,
+    Results,
+    Supervisor,
+    UncheckedSupervisor,
+)
 from grader.sandbox.channel import Channel
 
 
@@ -45,10 +52,14 @@ def run(
     NumPy arrays, CPU tensors of any dtype, dataclasses. Collectives give up after 3/4 of
     `timeout_s`, everything ends at `timeout_s` (seconds).
 
-    `method`: "fork", "spawn", or "" for the one that is safe here. `checked=False`: without torch's
-    check of each collective. The check makes a collective wait, as it is issued, for all ranks to
-    issue theirs; that hides which rank could have gone on meanwhile, and adds about a kilobyte to
-    what is sent. Without it a wrong shape ends the process, which the sentences still explain.
+    `method`: "fork", "spawn", or "" for the one that is safe here. `checked`: torch compares each
+    collective across ranks. That makes a collective wait, as it is issued, for all ranks to issue
+    theirs, which hides which rank could have gone on meanwhile, adds about a kilobyte to what is
+    sent, and takes longer than the collective. So forked ranks first run without it, and what they
+    noted is compared at the end: only where a rank fails, waits or calls something else than the
+    others are all of them run again, checked. So `fn` may run twice, each time in fresh processes;
+    what ranks share on disk belongs into `own_folder()`. `checked=False`: a single run without the
+    check, in which a wrong shape ends the process.
 
     Raises RanksError with the traceback of every rank that raised, and the place where each rank
     hung, exited or crashed; ValueError for a world size below 1; RuntimeError where processes
@@ -59,20 +70,27 @@ def run(
     _require_fork_and_gloo()
     start = _spawn if _must_spawn(fn, args, method) else _fork
     state = random_state()
-    folder = Path(tempfile.mkdtemp(prefix="ranks-"))
-    ranks: list[RankProcess] = []
-    try:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        look_once()
-        for rank in range(world_size):
-            plan = RankPlan(fn, rank, world_size, args, folder, timeout_s, checked, state)
-            ranks.append(start(plan, ranks))
-        return Supervisor(ranks, folder, timeout_s, _records(fn)).results()
-    finally:
-        for child in ranks:
-            child.end()
-        shutil.rmtree(folder, ignore_errors=True)
+
+    def attempt(checked: bool, supervisor: type[Supervisor]) -> Results:
+        folder = Path(tempfile.mkdtemp(prefix="ranks-"))
+        ranks: list[RankProcess] = []
+        try:
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            look_once()
+            for rank in range(world_size):
+                plan = RankPlan(fn, rank, world_size, args, folder, timeout_s, checked, state)
+                ranks.append(start(plan, ranks))
+            return supervisor(ranks, folder, timeout_s, _records(fn)).results()
+        finally:
+            for child in ranks:
+                child.end()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    if checked and start is _fork and "TORCH_DISTRIBUTED_DEBUG" not in os.environ:
+        with suppress(InDoubt):
+            return attempt(False, UncheckedSupervisor)
+    return attempt(checked, Supervisor)
 
 
 def outcome(

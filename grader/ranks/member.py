@@ -80,9 +80,23 @@ def noting_placeholders(fn: Rank) -> Rank:
     return noting
 
 
+_own: list[Path] = []
+
+
+def own_folder() -> Path:
+    """In a rank: an empty folder that all ranks of this run share. A second run has another one.
+    RuntimeError elsewhere."""
+    if not _own:
+        raise RuntimeError("Only a rank has a folder of its own.")
+    return _own[0]
+
+
 def be_rank(plan: RankPlan, parent: int, channel: Channel) -> None:
     """All that the fresh process of a rank does."""
     _settle(parent, plan.rank, plan.folder)
+    folder = plan.folder / "own"
+    folder.mkdir(exist_ok=True)
+    _own[:] = [folder]
     _set_random_state(plan.random_state)  # Python itself seeds `random` anew after a fork
     _serve(plan, channel)
 

@@ -308,90 +308,89 @@ def trained(student, world_size, dataset, epochs, seed, batch_size, lr, runs=1):
     the same; of several runs in the same processes the last one is told, and it alone saves, over
     a file that is there."""
     train_ddp = student.train_ddp
-    with tempfile.TemporaryDirectory() as folder:
-        store = Path(folder, "store")
 
-        def rank_does(rank, size):
-            dist.destroy_process_group()  # train_ddp makes its own
-            disk = Path(folder, f"disk{rank}")
-            disk.mkdir()
-            made, seeds, wrapped, replicas = [], [], [], []
-            if rank == 0 and runs > 1:
-                torch.save(_Recorder(dataset[0].shape[1], 5).state_dict(), disk / "model.pt")
+    def rank_does(rank, size):
+        dist.destroy_process_group()  # train_ddp makes its own
+        store = Path(ranks.own_folder(), "store")
+        disk = Path(ranks.own_folder(), f"disk{rank}")
+        disk.mkdir()
+        made, seeds, wrapped, replicas = [], [], [], []
+        if rank == 0 and runs > 1:
+            torch.save(_Recorder(dataset[0].shape[1], 5).state_dict(), disk / "model.pt")
 
-            def wrap(model):
-                wrapped.append(bool(made) and model is made[-1])
-                replicas.append(_Counting(model))
-                return replicas[-1]
+        def wrap(model):
+            wrapped.append(bool(made) and model is made[-1])
+            replicas.append(_Counting(model))
+            return replicas[-1]
 
-            def build():
-                seeds.append(torch.initial_seed())
-                made.append(_Recorder(dataset[0].shape[1], 1000 * rank + 17))
-                made[-1].start = _state(made[-1].body)
-                return made[-1]
+        def build():
+            seeds.append(torch.initial_seed())
+            made.append(_Recorder(dataset[0].shape[1], 1000 * rank + 17))
+            made[-1].start = _state(made[-1].body)
+            return made[-1]
 
-            for number in range(runs):
-                made.clear()
-                seeds.clear()
-                wrapped.clear()
-                replicas.clear()
-                saves = {"checkpoint": str(disk / "model.pt")} if number == runs - 1 else {}
-                log = train_ddp(
-                    rank,
-                    size,
-                    f"{store}{number}",
-                    dataset,
-                    epochs,
-                    seed,
-                    batch_size=batch_size,
-                    lr=lr,
-                    build=build,
-                    wrap=wrap,
-                    **saves,
-                )
-            left = dist.is_initialized()
-            files = sorted(path.name for path in disk.iterdir())
-            saved = None
-            if "model.pt" in files:
-                saved = torch.load(disk / "model.pt", weights_only=True)
-                saved = dict(saved) if isinstance(saved, dict) else None
-            model = made[0] if made else None
-            return {
-                "losses": getattr(log, "losses", None),
-                "samples": getattr(log, "samples", None),
-                "left": left,
-                "files": files,
-                "saved": saved,
-                "seeds": seeds,
-                "wrapped": wrapped,
-                "forwards": sum(replica.forwards for replica in replicas),
-                "start": model and model.start,
-                "end": model and _state(model),
-                "batches": model and model.batches,
-            }
+        for number in range(runs):
+            made.clear()
+            seeds.clear()
+            wrapped.clear()
+            replicas.clear()
+            saves = {"checkpoint": str(disk / "model.pt")} if number == runs - 1 else {}
+            log = train_ddp(
+                rank,
+                size,
+                f"{store}{number}",
+                dataset,
+                epochs,
+                seed,
+                batch_size=batch_size,
+                lr=lr,
+                build=build,
+                wrap=wrap,
+                **saves,
+            )
+        left = dist.is_initialized()
+        files = sorted(path.name for path in disk.iterdir())
+        saved = None
+        if "model.pt" in files:
+            saved = torch.load(disk / "model.pt", weights_only=True)
+            saved = dict(saved) if isinstance(saved, dict) else None
+        model = made[0] if made else None
+        return {
+            "losses": getattr(log, "losses", None),
+            "samples": getattr(log, "samples", None),
+            "left": left,
+            "files": files,
+            "saved": saved,
+            "seeds": seeds,
+            "wrapped": wrapped,
+            "forwards": sum(replica.forwards for replica in replicas),
+            "start": model and model.start,
+            "end": model and _state(model),
+            "batches": model and model.batches,
+        }
 
-        return _run(rank_does, world_size)
+    return _run(rank_does, world_size)
 
 
 def torn_down_after_an_error(student, dataset):
     """Whether a group is left after train_ddp, on one rank, whose model cannot be built."""
     train_ddp = student.train_ddp
-    with tempfile.TemporaryDirectory() as folder:
 
-        def rank_does(rank, size):
-            dist.destroy_process_group()
+    def rank_does(rank, size):
+        dist.destroy_process_group()
+        folder = ranks.own_folder()
 
-            def build():
-                raise ArithmeticError("this model cannot be built")
+        def build():
+            raise ArithmeticError("this model cannot be built")
 
-            raised = ""
-            try:
-                train_ddp(rank, size, str(Path(folder, "s")), dataset, 1, 0, build=build)
-            except ArithmeticError as error:
-                raised = str(error)
-            return {"raised": raised, "left": dist.is_initialized()}
+        raised = ""
+        try:
+            train_ddp(rank, size, str(Path(folder, "s")), dataset, 1, 0, build=build)
+        except ArithmeticError as error:
+            raised = str(error)
+        return {"raised": raised, "left": dist.is_initialized()}
 
-        return _run(rank_does, 1)
+    return _run(rank_does, 1)
 
 
 # --- BucketedDDP ---------------------------------------------------------------------------------
@@ -750,8 +749,8 @@ def on_gpus(student, world_size, seed):
     def rank_does(rank, size):
         torch.cuda.set_device(rank)
         dist.destroy_process_group()
-        folder = os.environ["LAB03_STORE"]
-        dist.init_process_group("nccl", init_method=f"file://{folder}", rank=rank, world_size=size)
+        store = Path(ranks.own_folder(), "nccl").as_uri()
+        dist.init_process_group("nccl", init_method=store, rank=rank, world_size=size)
         torch.manual_seed(seed + rank)
         layers = [nn.Linear(2048, 2048) for _ in range(8)]
         ours = wrapper(nn.Sequential(*layers).cuda(), 8 << 20, 1 << 20)
@@ -768,9 +767,7 @@ def on_gpus(student, world_size, seed):
             if event.device_type == torch.autograd.DeviceType.CUDA
         ]
 
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["LAB03_STORE"] = str(Path(folder, "store"))
-        return _run(rank_does, world_size)
+    return _run(rank_does, world_size)
 
 
 def hook_in_bf16(student, seed):
