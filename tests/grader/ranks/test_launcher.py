@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from grader import meters, ranks
-from grader.ranks import launcher
+from grader.ranks import deadlock, launcher
 
 F32 = 4
 BIG = torch.randn(200, 200)
@@ -281,3 +282,113 @@ def test_distributed_data_parallel_runs_on_a_checked_group() -> None:
 def test_a_world_without_ranks_is_refused() -> None:
     with pytest.raises(ValueError, match="world_size is 0"):
         ranks.run(lambda rank, n: None, 0)
+
+
+# -- without torch's check first, and again where something is amiss -------------------------------
+
+
+def noted(folder: Path, fn: Any) -> Any:
+    """`fn`, and a file for each time that rank 0 runs it."""
+
+    def noting(rank: int, world_size: int) -> Any:
+        if rank == 0:
+            (folder / str(os.getpid())).touch()
+        return fn(rank, world_size)
+
+    return noting
+
+
+def runs_of(folder: Path) -> int:
+    return len(list(folder.iterdir()))
+
+
+def test_where_all_ranks_do_the_same_they_run_once_and_unchecked(tmp_path: Path) -> None:
+    def reduced(rank: int, world_size: int) -> Any:
+        t = torch.full((3,), float(rank))
+        dist.all_reduce(t)
+        return t.tolist(), dist.get_debug_level().name
+
+    assert ranks.run(noted(tmp_path, reduced), 2) == [([1.0] * 3, "OFF")] * 2
+    assert runs_of(tmp_path) == 1
+
+
+def test_a_shape_that_gloo_does_not_compare_is_still_refused(tmp_path: Path) -> None:
+    """gloo adds two tensors of six numbers, whatever their shapes; torch's check refuses them."""
+
+    def reduced(rank: int, world_size: int) -> Any:
+        dist.all_reduce(torch.ones(2, 3) if rank else torch.ones(6))
+        return "returned"
+
+    with pytest.raises(ranks.RanksError) as caught:
+        ranks.run(noted(tmp_path, reduced), 2, timeout_s=10)
+    assert [type(fault).__name__ for fault in caught.value.deadlocks] == ["Differs"]
+    assert runs_of(tmp_path) == 2
+
+
+def test_ranks_that_wait_are_run_again(tmp_path: Path) -> None:
+    def waits(rank: int, world_size: int) -> Any:
+        if rank == 0:
+            dist.all_reduce(torch.ones(2))
+        return "returned"
+
+    with pytest.raises(ranks.RanksError) as caught:
+        ranks.run(noted(tmp_path, waits), 2, timeout_s=8)
+    assert [type(fault).__name__ for fault in caught.value.deadlocks] == ["NeverJoined"]
+    assert runs_of(tmp_path) == 2
+
+
+def test_one_rank_that_fails_is_run_again_and_all_that_fail_alike_are_not(tmp_path: Path) -> None:
+    def fails(rank: int, world_size: int) -> Any:
+        raise ArithmeticError(f"rank {rank}")
+
+    def one_fails(rank: int, world_size: int) -> Any:
+        return fails(rank, world_size) if rank else "returned"
+
+    for number, fn in enumerate((fails, one_fails), start=1):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with pytest.raises(ranks.RanksError, match="ArithmeticError: rank 1"):
+            ranks.run(noted(folder, fn), 2, timeout_s=10)
+        assert runs_of(folder) == number
+
+
+def test_notes_that_are_not_whole_are_doubted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadlock, "_MOST_BYTES", 4096 + 500)
+
+    def reduced(rank: int, world_size: int) -> str:
+        for _ in range(20):
+            dist.all_reduce(torch.ones(2))
+        return dist.get_debug_level().name
+
+    assert ranks.run(noted(tmp_path, reduced), 2) == ["DETAIL"] * 2
+    assert runs_of(tmp_path) == 2
+
+
+def test_a_second_run_has_a_folder_of_its_own_and_prints_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def leaves(rank: int, world_size: int) -> Any:
+        dist.barrier()
+        there = sorted(path.name for path in ranks.own_folder().iterdir())
+        dist.barrier()
+        (ranks.own_folder() / f"left by {rank}").touch()
+        print(f"rank {rank} found {there}")
+        dist.all_reduce(torch.ones(1 + rank))
+
+    with pytest.raises(ranks.RanksError):
+        ranks.run(noted(tmp_path, leaves), 2, timeout_s=10)
+    assert runs_of(tmp_path) == 2
+    assert sorted(capsys.readouterr().out.splitlines()) == ["rank 0 found []", "rank 1 found []"]
+
+
+def test_only_a_rank_has_a_folder() -> None:
+    with pytest.raises(RuntimeError, match="Only a rank"):
+        ranks.own_folder()
+
+
+def test_the_environment_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
+    names = ranks.run(noted(tmp_path, lambda *_: dist.get_debug_level().name), 2)
+    assert (names, runs_of(tmp_path)) == (["DETAIL"] * 2, 1)
