@@ -29,14 +29,19 @@ class LineIndex(Generic[T]):
             self._values.setdefault(words, value)
             lengths[words[:_FIRST]].add(len(words))
         self._lengths = {start: sorted(found) for start, found in lengths.items()}
+        self._short = {start[0] for start in lengths if len(start) < _FIRST}
 
     def found_in(self, text: str) -> Iterator[tuple[T, int]]:
         """Every line of the index that stands in a text, and the position where it begins."""
         found = list(_WORD.finditer(text))
         words = tuple(match[0] for match in found)
-        for index in range(len(words)):
-            for count in range(1, _FIRST + 1):
-                for length in self._lengths.get(words[index : index + count], ()):
-                    line = words[index : index + length]
-                    if line in self._values:
-                        yield self._values[line], found[index].start()
+        padded = (*words, "", "")
+        for index, start in enumerate(zip(words, padded[1:], padded[2:], strict=False)):
+            lengths = self._lengths.get(start, [])
+            if start[0] in self._short:
+                for count in range(1, _FIRST):
+                    lengths = [*lengths, *self._lengths.get(start[:count], ())]
+            for length in lengths:
+                line = words[index : index + length]
+                if line in self._values:
+                    yield self._values[line], found[index].start()
