@@ -86,6 +86,8 @@ class ReplayProcess:
             os._exit(0)
 
     def _serve(self, channel: Channel) -> None:
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(1)  # more would hang after a fork
         gc.freeze()  # a collection would copy every page of the parent's objects
         for number in _OURS:
             signal.signal(number, signal.SIG_DFL)
