@@ -79,7 +79,7 @@ def _lab(lab: Lab, ability: np.ndarray, rng: np.random.Generator) -> LabOutcomes
         for name, case, gate in _tests_of(task, rng)
     ]
     count = len(tests)
-    difficulty = rng.normal(-0.9, 0.8, count)
+    difficulty = rng.normal(-2.0, 0.9, count)
     easier = np.array([{"core": -0.6, "hard": 0.0, "stretch": 0.6}[t.tier] for t in lab.tasks])
     task_of = np.array([[task.id for task in lab.tasks].index(task) for _, task, _ in tests])
     steep = rng.uniform(1, 2.2, count)
