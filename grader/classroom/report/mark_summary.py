@@ -13,7 +13,7 @@ from grader.classroom.report.class_report import LabReport
 from grader.status import points_text
 
 BINS = 10
-_WIDE, _HIGH, _LEFT, _TOP, _BASE = 320, 132, 8, 16, 104
+_WIDE, _HIGH, _LEFT, _TOP, _BASE = 320, 130, 8, 18, 104
 _BIN = (_WIDE - 2 * _LEFT) / BINS
 
 
@@ -57,7 +57,8 @@ def histogram(found: MarkSummary, title: str) -> Markup:
     """The distribution as an SVG element; its label says the numbers."""
     most = max(found.counts)
     bars = [_bar(place, count, most) for place, count in enumerate(found.counts) if count]
-    marks = [*_quartile_band(found), *bars, _axis(found), *_median_line(found)]
+    counts = [_count(place, count, most) for place, count in enumerate(found.counts) if count]
+    marks = [*bars, *_quartile_band(found), *_median_line(found), _axis(found), *counts]
     return Markup(
         f'<svg role="img" aria-label="{readable.html(_label(found, title))}" '
         f'viewBox="0 0 {_WIDE} {_HIGH}" width="{_WIDE}" height="{_HIGH}">{"".join(marks)}</svg>'
@@ -80,16 +81,22 @@ def _x(found: MarkSummary, mark: float) -> float:
 
 
 def _bar(place: int, count: int, most: int) -> str:
-    high = max(2.0, (_BASE - _TOP) * count / most)
-    x, y = _LEFT + place * _BIN, _BASE - high
-    return (
-        f'<rect class="bar" x="{x + 1.5:.1f}" y="{y:.1f}" width="{_BIN - 3:.1f}" '
-        f'height="{high:.1f}"/><text class="m" x="{x + _BIN / 2:.1f}" y="{y - 4:.1f}">{count}</text>'
-    )
+    x, high = _LEFT + place * _BIN + 1.5, _height(count, most)
+    size = f'width="{_BIN - 3:.1f}" height="{high:.1f}"'
+    return f'<rect class="bar" x="{x:.1f}" y="{_BASE - high:.1f}" {size}/>'
+
+
+def _count(place: int, count: int, most: int) -> str:
+    x, y = _LEFT + (place + 0.5) * _BIN, _BASE - _height(count, most) - 4
+    return f'<text class="m" x="{x:.1f}" y="{y:.1f}">{count}</text>'
+
+
+def _height(count: int, most: int) -> float:
+    return max(2.0, (_BASE - _TOP) * count / most)
 
 
 def _axis(found: MarkSummary) -> str:
-    y = _BASE + 16
+    y = _BASE + 21
     ticks: Sequence[tuple[float, str]] = ((0, ""), (0.5, "m"), (1, "r"))
     texts = "".join(
         f'<text class="{style}" x="{_LEFT + share * (_WIDE - 2 * _LEFT):.1f}" y="{y}">'

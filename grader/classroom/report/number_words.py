@@ -64,10 +64,10 @@ def percent(share: float) -> str:
     """A share in whole percent; one that is not 0 or 1 never reads as 0 or 100 %."""
     rounded = round(100 * share)
     if rounded <= 0 < share:
-        return "under 1 %"
+        return "under 1\N{NO-BREAK SPACE}%"
     if rounded >= 100 > 100 * share:
-        return "over 99 %"
-    return f"{rounded} %"
+        return "over 99\N{NO-BREAK SPACE}%"
+    return f"{rounded}\N{NO-BREAK SPACE}%"
 
 
 def signed(value: float) -> str:
@@ -140,19 +140,17 @@ def shares(found: ItemStatistics) -> list[str]:
 
 
 def _shares(found: ItemStatistics) -> Iterator[str]:
-    for share, what in (
-        (found.not_started, "not started it"),
-        (found.timed_out, "run into a time limit"),
-    ):
-        if share:
-            yield f"{_people(share, found.people)} had {what}."
+    if found.not_started:
+        yield f"{_people(found.not_started, found.people)} had not started it."
+    if found.timed_out:
+        yield f"{_people(found.timed_out, found.people)} ran into a time limit."
     if found.not_verified:
         who = _people(found.not_verified, found.people)
-        yield f"Of {who} it could not be verified on the machine that graded."
+        yield f"{who} have an answer that could not be verified where it was graded."
     if found.attempts_to_done is not None:
         count = found.attempts_to_done
         word = "attempt" if count == 1 else "attempts"
-        yield f"Who has it done needed {count:g} {word} (median)."
+        yield f"The median student who has it done needed {count:g} {word}."
 
 
 def _people(share: float, people: int) -> str:

@@ -58,7 +58,6 @@
     head.append(named(row.person));
     if (row.person[1]) head.append(make("span", row.person[0], "soft"));
     line.append(head);
-    if (hasSections) line.append(make("td", row.person[2]));
     line.append(make("td", row.mark === null ? "–" : String(row.mark), "num"));
     line.append(make("td", row.late ? `${row.late} d` : "", "num"));
     tasks.forEach((task, at) => {
@@ -79,16 +78,17 @@
       }
       line.append(box);
     });
+    if (hasSections) line.append(make("td", row.person[2], "section"));
     return line;
   };
 
   const hasSections = data.people.some((person) => person[2]);
   const columns = (lab) => [
     ["name", "Name", ""],
-    ...(hasSections ? [["section", "Section", ""]] : []),
     ["mark", `Mark of ${lab.max}`, "num"],
     ["late", "Late", "num"],
     ...lab.tasks.map(([id], at) => [at, id, "task"]),
+    ...(hasSections ? [["section", "Section", "section"]] : []),
   ];
 
   const key = (row) => {
