@@ -94,8 +94,7 @@ def student_page(report: ClassReport, place: int) -> str:
 
 @dataclass(frozen=True)
 class LessonShown:
-    """A lesson with its first people; `more` is the number of a list in the packed data, or None.
-    """
+    """A lesson with its first people. more: the number of a list in the packed data, or None."""
 
     lesson: Lesson
     lab_title: str

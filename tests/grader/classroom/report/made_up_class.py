@@ -20,15 +20,15 @@ from grader.lab.manifest import Lab, Task, all_labs
 from grader.status import TaskStatus, TestStatus
 
 ROOT = Path(__file__).resolve().parents[4]
-FIRST = (
-    "Ada Bashir Chloé Dmitri Elif Farah Gustavo Hana Ingrid Jomo Katarzyna Liam Mei Nguyễn Olu "
-    "Priya Quentin Rosa Søren Tariq Uma Viktor Wanjiru Ximena Yusuf Zoë محمد 山田 Ноа שרה"
-).split()
-LAST = (
-    "Abara Bianchi Castillo Dubois Eriksen Farouk García Horvat Ivanova Jensen Kowalska Lindqvist "
-    "Moreau Nakamura Okafor Petrović Quispe Rossi Schäfer Tanaka Ueda Vũ Wójcik Xu Yılmaz Zhang "
-    "Almeida Brandt Chukwu Demir Esposito Fischer Greco Haddad"
-).split()
+FIRST = """
+    Ada Bashir Chloé Dmitri Elif Farah Gustavo Hana Ingrid Jomo Katarzyna Liam Mei Nguyễn Olu
+    Priya Quentin Rosa Søren Tariq Uma Viktor Wanjiru Ximena Yusuf Zoë محمد 山田 Ноа שרה
+""".split()  # noqa: SIM905
+LAST = """
+    Abara Bianchi Castillo Dubois Eriksen Farouk García Horvat Ivanova Jensen Kowalska Lindqvist
+    Moreau Nakamura Okafor Petrović Quispe Rossi Schäfer Tanaka Ueda Vũ Wójcik Xu Yılmaz Zhang
+    Almeida Brandt Chukwu Demir Esposito Fischer Greco Haddad
+""".split()  # noqa: SIM905
 CAUSES = (
     "Only key/value heads are cached: with query heads Llama-3-8B's 8.0 GiB become 32.",
     "The cache holds K and V: without the factor 2, 8.0 GiB become 4.0.",
@@ -90,8 +90,10 @@ def _lab(lab: Lab, ability: np.ndarray, rng: np.random.Generator) -> LabOutcomes
             continue
         tries = 1 + rng.binomial(2, 0.25)
         for attempt in range(tries):
-            chance = 1 / (1 + np.exp(-steep * (level + 0.5 * attempt - difficulty - easier[task_of])))
-            passed = rng.random(count) < chance ** 0.5
+            chance = 1 / (
+                1 + np.exp(-steep * (level + 0.5 * attempt - difficulty - easier[task_of]))
+            )
+            passed = rng.random(count) < chance**0.5
             row = np.where(passed, PASSED, FAILED)
             row[~passed & (rng.random(count) < 0.03)] = TIMEOUT
             undone = rng.random(len(lab.tasks)) < 0.08 + 0.12 * (level < -0.5)
