@@ -53,7 +53,7 @@ class NumberInWords:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ItemVerdict:
     """One word or two on an item. tone: `good`, `plain` or `look`, for its colour."""
 
     words: str
@@ -157,20 +157,20 @@ def _people(share: float, people: int) -> str:
     return f"{round(share * people):,} of {people:,} students"
 
 
-def verdict(found: ItemStatistics, flagged: bool) -> Verdict:
+def verdict(found: ItemStatistics, flagged: bool) -> ItemVerdict:
     """On a task or a test. flagged: whether *What to look at* has a remark on it."""
     if flagged:
-        return Verdict("look at it", "look")
+        return ItemVerdict("look at it", "look")
     if found.facility is None:
-        return Verdict("no answers", "plain")
+        return ItemVerdict("no answers", "plain")
     if found.known < FEWEST:
-        return Verdict("too few to say", "plain")
+        return ItemVerdict("too few to say", "plain")
     if found.facility >= _FACILITY[0][0]:
-        return Verdict("almost all have it", "plain")
+        return ItemVerdict("almost all have it", "plain")
     if found.facility < _FACILITY[-2][0]:
-        return Verdict("almost nobody has it", "plain")
+        return ItemVerdict("almost nobody has it", "plain")
     if found.correlation is None:
-        return Verdict("says nothing", "plain")
+        return ItemVerdict("says nothing", "plain")
     if found.correlation >= 0.3:
-        return Verdict("works well", "good")
-    return Verdict("works" if found.correlation >= 0.2 else "says little", "plain")
+        return ItemVerdict("works well", "good")
+    return ItemVerdict("works" if found.correlation >= 0.2 else "says little", "plain")

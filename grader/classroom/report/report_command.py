@@ -54,7 +54,12 @@ def run(root: Path, request: ReportRequest, say: Callable[[str], None]) -> int:
     tables = _tables(request, report)
     for path, text in (pages | tables).items():
         _write(path, text)
-    _tell(report, pages, tables, say)
+    if not student:
+        _tell(report, say)
+    for path in pages:
+        say(f"{readable.line(str(path), 400)} can be read by you alone: it holds marks.")
+    if tables:
+        say(f"{', '.join(path.name for path in tables)} are in {request.tables}.")
     return 0
 
 
@@ -66,7 +71,10 @@ def _check(request: ReportRequest) -> None:
             "--student goes without --anonymous and --csv: a student's page has that student's "
             "name, and nothing of others."
         )
-    for path in _places(request):
+    places = [path.resolve() for _, path in _places(request)]
+    if len(set(places)) < len(places):
+        raise LabError(f"--out is one of the tables of --csv, {request.out}: name another file.")
+    for _, path in _places(request):
         for kept in ("results", "history") if request.run_folder else ():
             if path.resolve().is_relative_to((_folder(request) / kept).resolve()):
                 raise LabError(f"{path} lies in the run's {kept}: write it elsewhere.")
@@ -78,10 +86,12 @@ def _folder(request: ReportRequest) -> Path:
     return folder
 
 
-def _places(request: ReportRequest) -> list[Path]:
-    """Where the caller wants files."""
-    tables = [request.tables / name for name in TABLES] if request.tables else []
-    return [*([request.out] if request.out else []), *tables]
+def _places(request: ReportRequest) -> list[tuple[str, Path]]:
+    """Where the caller wants files, each with the option that says so."""
+    places = [] if request.out is None else [("--out", request.out)]
+    if request.tables is not None:
+        places += [("--csv", request.tables / name) for name in TABLES]
+    return places
 
 
 def _read(root: Path, request: ReportRequest, labs: Sequence[Lab]) -> tuple[ClassReport, str]:
@@ -103,8 +113,8 @@ def _of_course(
 ) -> tuple[ClassOutcomes, str]:
     assert request.course_folder is not None
     with open_course(request.course_folder, root) as opened:
-        for path in _places(request):
-            course_file.spare(opened.course, path, "--out" if path == request.out else "--csv")
+        for option, path in _places(request):
+            course_file.spare(opened.course, path, option)
         if request.lab:
             opened.lab(request.lab)
         student = opened.student(request.student).id if request.student else ""
@@ -119,15 +129,15 @@ def _in_run(student: str, people: Sequence[str]) -> str:
     return student
 
 
-def _page(request: ReportRequest, report: ClassReport, student: str) -> dict[Path, str]:
-    if not student:
+def _page(request: ReportRequest, report: ClassReport, who: str) -> dict[Path, str]:
+    if not who:
         return {request.out or _folder(request) / "report.html": report_page.page(report)}
-    places = [place for place, person in enumerate(report.people) if person.id == student]
+    places = [place for place, person in enumerate(report.people) if person.id == who]
     if not places:
-        raise LabError(f"{readable.line(student, 60)!r} is not in the roster, nor in the report.")
-    if "/" in student or "\0" in student:
-        raise LabError(f"{readable.line(student, 60)!r} cannot name a file: give --out.")
-    out = request.out or _folder(request) / f"report-{student}.html"
+        raise LabError(f"{readable.line(who, 60)!r} is not in the roster any more.")
+    if request.out is None and ("/" in who or "\0" in who):
+        raise LabError(f"{readable.line(who, 60)!r} cannot name a file: give --out.")
+    out = request.out or _folder(request) / f"report-{who}.html"
     return {out: report_page.student_page(report, places[0])}
 
 
@@ -152,12 +162,7 @@ def _writing(path: Path) -> Iterator[None]:
         raise LabError(f"{path} cannot be written: {error.strerror}.") from None
 
 
-def _tell(
-    report: ClassReport,
-    pages: dict[Path, str],
-    tables: dict[Path, str],
-    say: Callable[[str], None],
-) -> None:
+def _tell(report: ClassReport, say: Callable[[str], None]) -> None:
     for sentence in report.notes:
         say(readable.line(sentence, 1000))
     people, labs = len(report.people), len(report.labs)
@@ -165,7 +170,3 @@ def _tell(
         f"{people:,} student{'' if people == 1 else 's'}, {labs} lab{'' if labs == 1 else 's'}, "
         f"{len(report.lessons)} likely causes, {len(report.flags)} remarks on tasks and tests."
     )
-    for path in pages:
-        say(f"{path} can be read by you alone: it holds marks.")
-    if tables:
-        say(f"{', '.join(path.name for path in tables)} are in {next(iter(tables)).parent}.")

@@ -32,7 +32,7 @@ from grader.classroom.report.class_report import (
     TestItem,
 )  # fmt: skip
 from grader.classroom.report.mark_summary import MarkSummary
-from grader.classroom.report.number_words import NumberInWords, Verdict
+from grader.classroom.report.number_words import ItemVerdict, NumberInWords
 from grader.status import TaskStatus, points_text
 
 MOST_SENTENCE = 1000
@@ -115,7 +115,7 @@ class TestShown:
     facility: str
     correlation: str
     d27: str
-    verdict: Verdict
+    verdict: ItemVerdict
     remarks: Sequence[str]
 
 
@@ -125,7 +125,7 @@ class TaskShown:
 
     task: TaskItem
     anchor: str
-    verdict: Verdict
+    verdict: ItemVerdict
     numbers: Sequence[NumberInWords]
     shares: Sequence[str]
     flags: Sequence[Flag]

@@ -295,7 +295,7 @@ def hostile(report: ClassReport, text: str) -> ClassReport:
         replace(
             task,
             id=f"{text}{place}",
-            tests=[replace(test, id=text, same_as=(text,)) for test in task.tests],
+            tests=[replace(test, id=text, same_as=(text,)) for test in task.tests[:3]],
         )
         for place, task in enumerate(lab.tasks)
     ]
@@ -351,7 +351,7 @@ def test_a_students_page_of_a_small_class_says_nothing_of_it() -> None:
 
 
 def test_an_anonymous_page_holds_no_name() -> None:
-    outcomes = made_up_class.outcomes()
+    outcomes = made_up_class.outcomes(labs=[load_lab(ROOT, "lab07")])
     text = report_page.page(building.build(outcomes, anonymous=True))
     assert "student 7" in text
     for person in outcomes.people:
@@ -361,9 +361,9 @@ def test_an_anonymous_page_holds_no_name() -> None:
     assert "left out: eve" not in text
 
 
-def test_the_same_report_gives_the_same_bytes(report: ClassReport) -> None:
-    again = report_page.page(made_up_class.report())
-    assert again == report_page.page(report)
+def test_the_same_report_gives_the_same_bytes(one_lab: ClassReport) -> None:
+    again = made_up_class.report(labs=[load_lab(ROOT, "lab07")])
+    assert report_page.page(again) == report_page.page(one_lab)
 
 
 def test_nothing_but_the_style_and_the_script_may_act(page: Path, student: Path) -> None:
