@@ -14,6 +14,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -191,13 +192,17 @@ def _course_secret(opened: OpenCourse, omissions: list[Omission]) -> bytes:
 
 
 class _Caused(msgspec.Struct):
+    """Of a stored test no more than this: a result has a hundred, and a course 100,000 results."""
+
     task: str
-    status: TestStatus
     causes: list[str] = []
 
 
 class _CausedRecord(msgspec.Struct):
     tests: list[_Caused]
+
+
+_decoder = msgspec.json.Decoder(_CausedRecord)
 
 
 def _causes(
@@ -236,15 +241,18 @@ def _caused(packed: bytes) -> list[_Caused]:
         raise ValueError("it is cut short, or too large")
     if b'"causes"' not in data:  # most results have none, and are not decoded
         return []
-    return msgspec.json.decode(data, type=_CausedRecord).tests
+    return _decoder.decode(data).tests
 
 
 def _named(tests: Iterable[_Caused | TestRow]) -> list[tuple[str, tuple[str, ...]]]:
-    return [
-        (row.task, tuple(readable.line(cause, MOST_CAUSE) for cause in row.causes))
-        for row in tests
-        if row.causes and row.status is not TestStatus.PASSED
-    ]
+    """Each task with its causes, once."""
+    named = dict.fromkeys((row.task, tuple(row.causes)) for row in tests if row.causes)
+    return [(task, tuple(map(_shown, causes))) for task, causes in named]
+
+
+@lru_cache(maxsize=10_000)
+def _shown(cause: str) -> str:
+    return readable.line(cause, MOST_CAUSE)
 
 
 # -- a run's folder -------------------------------------------------------------------------------

@@ -353,10 +353,12 @@ class _Agreement:
     students who started both."""
 
     def __init__(self, passed: _Mask, started: _Mask) -> None:
-        right = (passed & started).astype(np.float32)  # counts below 2**24 are exact
-        wrong = (~passed & started).astype(np.float32)
-        self.both, self.neither = right.T @ right, wrong.T @ wrong
-        self.first, self.second = right.T @ wrong, wrong.T @ right
+        both = started.astype(np.float32)  # counts below 2**24 are exact
+        right = (passed & started).astype(np.float32)
+        self.n, self.both, right_of_n = both.T @ both, right.T @ right, right.T @ both
+        self.first = right_of_n - self.both
+        self.second = self.first.T
+        self.neither = self.n - self.both - self.first - self.second
 
     def groups(self) -> list[list[int]]:
         """Tests that are alike, each with another of its group; groups of two at least."""
@@ -371,7 +373,7 @@ class _Agreement:
         return [tests for tests in found.values() if len(tests) > 1]
 
     def _alike(self) -> _Mask:
-        n = self.both + self.neither + self.first + self.second
+        n = self.n
         with np.errstate(invalid="ignore", divide="ignore"):
             agree = (self.both + self.neither) / n
             one, other = (self.both + self.first) / n, (self.both + self.second) / n
@@ -386,11 +388,7 @@ class _Agreement:
         many."""
         first, *others = tests
         differ, n = max(
-            (int(self.first[first, other] + self.second[first, other]), int(self._n(first, other)))
+            (int(self.first[first, other] + self.second[first, other]), int(self.n[first, other]))
             for other in others
         )
         return differ, n
-
-    def _n(self, one: int, other: int) -> float:
-        tables = (self.both, self.neither, self.first, self.second)
-        return float(sum(table[one, other] for table in tables))
