@@ -7,6 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -66,7 +67,6 @@ def _order(outcomes: ClassOutcomes, anonymous: bool) -> list[int]:
 
 
 def _lab(lab: LabOutcomes, found: LabStatistics, order: Sequence[int]) -> LabReport:
-    row_of = {int(lab.people[row]): int(row) for row in np.flatnonzero(lab.counting)}
     marks = [mark for mark in lab.marks.points if mark is not None]
     return LabReport(
         lab.lab.id,
@@ -74,19 +74,23 @@ def _lab(lab: LabOutcomes, found: LabStatistics, order: Sequence[int]) -> LabRep
         lab.lab.points,
         [lab.marks.points[person] for person in order],
         [lab.marks.late_days[person] for person in order],
-        [_cells(lab, row_of[person]) if person in row_of else () for person in order],
+        _cells(lab, order),
         _tasks(lab, found),
-        len(row_of),
+        int(lab.counting.sum()),
         statistics.median(marks) if marks else None,
     )
 
 
-def _cells(lab: LabOutcomes, row: int) -> tuple[TaskCell, ...]:
-    points = np.nan_to_num(lab.points[row]).tolist()
-    statuses = lab.statuses[row].tolist()
-    return tuple(
-        TaskCell(earned, STATUS_OF[mark]) for earned, mark in zip(points, statuses, strict=True)
-    )
+def _cells(lab: LabOutcomes, order: Sequence[int]) -> list[tuple[TaskCell, ...]]:
+    """By place in the report. Equal cells are one object: a large course has half a million."""
+    cell = lru_cache(maxsize=None)(TaskCell)
+    points = np.nan_to_num(lab.points[lab.counting]).tolist()
+    statuses = lab.statuses[lab.counting].tolist()
+    found = {
+        person: tuple(cell(earned, STATUS_OF[mark]) for earned, mark in zip(*row, strict=True))
+        for person, *row in zip(lab.people[lab.counting].tolist(), points, statuses, strict=True)
+    }
+    return [found.get(person, ()) for person in order]
 
 
 def _tasks(lab: LabOutcomes, found: LabStatistics) -> list[TaskItem]:

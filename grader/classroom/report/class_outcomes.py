@@ -14,6 +14,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -73,39 +74,55 @@ def of_course(opened: OpenCourse, labs: Sequence[Lab]) -> ClassOutcomes:
     """The roster's students in those of these labs that have a deadline in the course. Raises
     LabError for a gradebook that cannot be read, or with more than MOST_ATTEMPTS attempts."""
     shown = [lab for lab in labs if lab.id in opened.course.labs]
-    places = {row.id: place for place, row in enumerate(opened.students)}
-    omissions: list[Omission] = []
-    found: list[LabOutcomes] = []
-    newest = 0
     with opened.database.reading() as connection:
         _check_size(connection, opened.database.where)
-        present = marks.present(connection, opened.course)
-        counting = {mark.result for mark in present.values() if mark.result is not None}
-        layouts = _layouts(connection)
-        for lab in shown:
-            rows = _rows(connection, opened.course, lab.id)
-            mine = [row for row in rows if row.student in places]
-            graded = (row.graded for row in mine if row.number in counting)
-            newest = max(newest, max(graded, default=0))
-            causes, unread = _causes(connection, mine, counting, places)
-            omissions += _unread_records(lab, unread)
-            answers = [
-                AttemptRow(
-                    places[row.student], row.layout, row.outcomes, row.points,
-                    row.number in counting,
-                )
-                for row in mine
-            ]  # fmt: skip
-            lab_marks = _marks(opened, lab, present)
-            outcomes, left_out = assemble(lab, layouts, answers, lab_marks, causes)
-            omissions += _left_out(lab, [(opened.students[row.person].id, why)
-                                         for row, why in left_out])  # fmt: skip
-            found.append(outcomes)
-    omissions += _strangers(present, places)
+        reader = _CourseReader(connection, opened)
+        outcomes = tuple(map(reader.lab, shown))
+    omissions = [*reader.omissions, *_strangers(reader.present, reader.places)]
     people = tuple(Person(row.id, row.name, row.section) for row in opened.students)
     secret = _course_secret(opened, omissions)
+    newest = reader.newest
     when = moments.read(newest).isoformat(timespec="seconds") if newest else ""
-    return ClassOutcomes(opened.course.name, when, people, tuple(found), tuple(omissions), secret)
+    return ClassOutcomes(opened.course.name, when, people, outcomes, tuple(omissions), secret)
+
+
+class _CourseReader:
+    """Reads lab after lab. newest: the moment of the newest result that counts, 0 without one."""
+
+    def __init__(self, connection: Connection, opened: OpenCourse) -> None:
+        self.connection = connection
+        self.opened = opened
+        self.places = {row.id: place for place, row in enumerate(opened.students)}
+        self.present = marks.present(connection, opened.course)
+        self.counting = {mark.result for mark in self.present.values()}
+        self.layouts = _layouts(connection)
+        self.omissions: list[Omission] = []
+        self.newest = 0
+
+    def lab(self, lab: Lab) -> LabOutcomes:
+        rows = _rows(self.connection, self.opened.course, lab.id)
+        mine = [row for row in rows if row.student in self.places]
+        counting = [row for row in mine if row.number in self.counting]
+        self.newest = max([self.newest, *(row.graded for row in counting)])
+        causes, unread = _causes(self.connection, counting, self.places)
+        self.omissions += _unread_records(lab, unread)
+        found, left_out = assemble(
+            lab, self.layouts, list(map(self._attempt, mine)), self._marks(lab), causes
+        )
+        students = self.opened.students
+        self.omissions += _left_out(lab, [(students[row.person].id, why) for row, why in left_out])
+        return found
+
+    def _attempt(self, row: _Row) -> AttemptRow:
+        counts = row.number in self.counting
+        return AttemptRow(self.places[row.student], row.layout, row.outcomes, row.points, counts)
+
+    def _marks(self, lab: Lab) -> LabMarks:
+        mine = [self.present.get((row.id, lab.id)) for row in self.opened.students]
+        return LabMarks(
+            [mark.points if mark else None for mark in mine],
+            [mark.late.late_days if mark and mark.late else 0 for mark in mine],
+        )
 
 
 class _Row(Protocol):
@@ -168,14 +185,6 @@ def _layouts(connection: Connection) -> dict[int, Layout]:
 _Names = tuple[tuple[tuple[str, str, bool], ...], tuple[tuple[str, float], ...]]
 
 
-def _marks(opened: OpenCourse, lab: Lab, present: Mapping[tuple[str, str], Mark]) -> LabMarks:
-    mine = [present.get((row.id, lab.id)) for row in opened.students]
-    return LabMarks(
-        [mark.points if mark else None for mark in mine],
-        [mark.late.late_days if mark and mark.late else 0 for mark in mine],
-    )
-
-
 def _course_secret(opened: OpenCourse, omissions: list[Omission]) -> bytes:
     try:
         return opened.key()
@@ -191,8 +200,9 @@ def _course_secret(opened: OpenCourse, omissions: list[Omission]) -> bytes:
 
 
 class _Caused(msgspec.Struct):
+    """Of a stored test no more than this: a result has a hundred, and a course 100,000 results."""
+
     task: str
-    status: TestStatus
     causes: list[str] = []
 
 
@@ -200,17 +210,15 @@ class _CausedRecord(msgspec.Struct):
     tests: list[_Caused]
 
 
+_decoder = msgspec.json.Decoder(_CausedRecord)
+
+
 def _causes(
-    connection: Connection,
-    rows: Iterable[_Row],
-    counting: set[int],
-    places: Mapping[str, int],
+    connection: Connection, counting: Iterable[_Row], places: Mapping[str, int]
 ) -> tuple[_Found, list[str]]:
     """The causes by student's place, and the students whose records cannot be read."""
     owners = {
-        row.number: row.student
-        for row in rows
-        if row.number in counting and not _DIAGNOSED.isdisjoint(row.outcomes)
+        row.number: row.student for row in counting if not _DIAGNOSED.isdisjoint(row.outcomes)
     }
     table = tables.record
     found: _Found = {}
@@ -236,15 +244,18 @@ def _caused(packed: bytes) -> list[_Caused]:
         raise ValueError("it is cut short, or too large")
     if b'"causes"' not in data:  # most results have none, and are not decoded
         return []
-    return msgspec.json.decode(data, type=_CausedRecord).tests
+    return _decoder.decode(data).tests
 
 
 def _named(tests: Iterable[_Caused | TestRow]) -> list[tuple[str, tuple[str, ...]]]:
-    return [
-        (row.task, tuple(readable.line(cause, MOST_CAUSE) for cause in row.causes))
-        for row in tests
-        if row.causes and row.status is not TestStatus.PASSED
-    ]
+    """Each task with its causes, once."""
+    named = dict.fromkeys((row.task, tuple(row.causes)) for row in tests if row.causes)
+    return [(task, tuple(map(_shown, causes))) for task, causes in named]
+
+
+@lru_cache(maxsize=10_000)
+def _shown(cause: str) -> str:
+    return readable.line(cause, MOST_CAUSE)
 
 
 # -- a run's folder -------------------------------------------------------------------------------

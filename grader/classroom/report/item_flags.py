@@ -13,7 +13,7 @@ Only students who started an item speak of it. n of them are known.
 - *Decides the lab*: at least five failed it and five passed it, none of the former has half of the
   lab's points, and nine in ten of the latter have.
 - *One gate costs the task*: of four gates or more, at least five pass every gate but this one, and
-  of those who pass the others it stops more than half (Wilson's bound, one-sided, at 5 %).
+  of those who pass the others it stops more than 60 % (Wilson's bound, one-sided, at 5 %).
 - *Never disagrees*: Cohen's kappa of two tests is 0.85 or more, and at least five pass and five
   fail each. Cases of one test are expected to agree, and are one test here.
 - *Often times out*: at least three, and more than one in twenty (Wilson's bound at 5 %).
@@ -52,7 +52,7 @@ USUAL_FROM = 2.5  # of a usual item, on Fisher's scale: the class is large enoug
 ALIKE = 0.85  # Cohen's kappa
 PASS_SHARE = 0.5  # of a lab's points
 AGREE = 0.9
-STOPS = 0.5
+STOPS = 0.6
 MOST_NAMED = 4
 
 _PASSED, _TIMEOUT, _NOT_STARTED, _NOT_VERIFIED = (
@@ -208,13 +208,15 @@ class _Flags:
     def deciding(self) -> Iterator[Flag]:
         """At most one flag a task: on the task itself, or on its first gate that decides."""
         lab = self.lab
-        points, most = lab.points[lab.counting], lab.most[lab.counting]
-        earned = np.nansum(points, axis=1)
-        reached = earned >= PASS_SHARE * most.sum(axis=1)
+        is_known = ~np.isin(lab.statuses[lab.counting], (NOT_RUN, _NOT_VERIFIED))
+        points = np.where(is_known, lab.points[lab.counting], 0.0)
+        most = np.where(is_known, lab.most[lab.counting], 0.0)
+        reached = points.sum(axis=1) >= PASS_SHARE * most.sum(axis=1)
         for place, (task, _) in enumerate(lab.tasks):
-            known = (most[:, place] > 0) & (lab.statuses[lab.counting][:, place] != _NOT_VERIFIED)
             right = points[:, place] >= PASS_SHARE * most[:, place]
-            if said := _decides(right, known, reached, "have less than half of this task's points"):
+            if said := _decides(
+                right, most[:, place] > 0, reached, "have less than half of this task's points"
+            ):
                 yield self.flag(FlagKind.DECIDES_ALL, task, "", said)
                 continue
             for test in self.of_task(task):
@@ -353,10 +355,12 @@ class _Agreement:
     students who started both."""
 
     def __init__(self, passed: _Mask, started: _Mask) -> None:
-        right = (passed & started).astype(np.float32)  # counts below 2**24 are exact
-        wrong = (~passed & started).astype(np.float32)
-        self.both, self.neither = right.T @ right, wrong.T @ wrong
-        self.first, self.second = right.T @ wrong, wrong.T @ right
+        both = started.astype(np.float32)  # counts below 2**24 are exact
+        right = (passed & started).astype(np.float32)
+        self.n, self.both, right_of_n = both.T @ both, right.T @ right, right.T @ both
+        self.first = right_of_n - self.both
+        self.second = self.first.T
+        self.neither = self.n - self.both - self.first - self.second
 
     def groups(self) -> list[list[int]]:
         """Tests that are alike, each with another of its group; groups of two at least."""
@@ -371,7 +375,7 @@ class _Agreement:
         return [tests for tests in found.values() if len(tests) > 1]
 
     def _alike(self) -> _Mask:
-        n = self.both + self.neither + self.first + self.second
+        n = self.n
         with np.errstate(invalid="ignore", divide="ignore"):
             agree = (self.both + self.neither) / n
             one, other = (self.both + self.first) / n, (self.both + self.second) / n
@@ -386,11 +390,7 @@ class _Agreement:
         many."""
         first, *others = tests
         differ, n = max(
-            (int(self.first[first, other] + self.second[first, other]), int(self._n(first, other)))
+            (int(self.first[first, other] + self.second[first, other]), int(self.n[first, other]))
             for other in others
         )
         return differ, n
-
-    def _n(self, one: int, other: int) -> float:
-        tables = (self.both, self.neither, self.first, self.second)
-        return float(sum(table[one, other] for table in tables))

@@ -143,30 +143,52 @@ def _discrimination(pairs: pl.DataFrame) -> pl.DataFrame:
     """Of pairs of share and rest. A correlation needs two different values of each, D two different
     rests."""
     share, rest = pl.col("share"), pl.col("rest")
-    vary = {name: pl.col(name).max() - pl.col(name).min() > _SAME for name in ("share", "rest")}
-    both = vary["share"] & vary["rest"]
-    covariance, largest = pl.cov(share, rest), pl.cov(share.sort(), rest.sort())
-    best, worst = _mean_of_part(best=True), _mean_of_part(best=False)
-    found = pairs.group_by("item").agg(
-        pl.when(both).then(pl.corr(share, rest)).alias("correlation"),
-        pl.when(both).then(covariance / largest).alias("efficiency"),
-        pl.when(both).then(largest / share.std() / rest.std()).alias("largest"),
-        pl.when(vary["rest"]).then(best).alias("best27"),
-        pl.when(vary["rest"]).then(worst).alias("worst27"),
+    of_each = pairs.group_by("item").agg(
+        (share.max() - share.min() > _SAME).alias("shares_differ"),
+        (rest.max() - rest.min() > _SAME).alias("rests_differ"),
+        pl.corr(share, rest).alias("correlation"),
+        pl.cov(share, rest).alias("covariance"),
+        pl.cov(share.sort(), rest.sort()).alias("most_covariance"),
+        (share.std() * rest.std()).alias("spread"),
+        *_cuts(),
     )
-    return found.with_columns((pl.col("best27") - pl.col("worst27")).alias("d27"))
+    both = pl.col("shares_differ") & pl.col("rests_differ")
+    covariance, most = pl.col("covariance"), pl.col("most_covariance")
+    return of_each.join(_means_of_parts(pairs, of_each), on="item").select(
+        "item",
+        pl.when(both).then("correlation").alias("correlation"),
+        pl.when(both).then(covariance / most).alias("efficiency"),
+        pl.when(both).then(most / pl.col("spread")).alias("largest"),
+        *(pl.when("rests_differ").then(name).alias(name) for name in ("best27", "worst27")),
+        pl.when("rests_differ").then(pl.col("best27") - pl.col("worst27")).alias("d27"),
+    )
 
 
-def _mean_of_part(best: bool) -> pl.Expr:
-    """The mean share of the best or the worst 27 %. Those who are equal at the cut share the places
-    that are left."""
-    share, rest = pl.col("share"), pl.col("rest")
+def _cuts() -> tuple[pl.Expr, ...]:
+    """places: 27 % of the students. best, worst: the rest of the last one who has a place."""
     places = PART * pl.len()
     last = places.ceil().cast(pl.Int64)
-    cut = rest.sort(descending=best).get(last - 1)
-    inside, at_cut = (rest > cut if best else rest < cut), rest == cut
-    left = places - inside.sum()
-    return (share.filter(inside).sum() + left * share.filter(at_cut).mean()) / places
+    ordered = pl.col("rest").sort()
+    return (
+        places.alias("places"),
+        ordered.get(pl.len().cast(pl.Int64) - last).alias("best"),
+        ordered.get(last - 1).alias("worst"),
+    )
+
+
+def _means_of_parts(pairs: pl.DataFrame, cuts: pl.DataFrame) -> pl.DataFrame:
+    """best27, worst27: the mean share of those inside a cut and of those at it, who are equal and
+    share the places that are left."""
+    share, rest, places = pl.col("share"), pl.col("rest"), pl.col("places").first()
+    parts = (("best", rest > pl.col("best")), ("worst", rest < pl.col("worst")))
+    means = []
+    for name, inside in parts:
+        at_cut = rest == pl.col(name)
+        equal = (share * at_cut).sum() / at_cut.sum()
+        mean = ((share * inside).sum() + (places - inside.sum()) * equal) / places
+        means.append(mean.alias(f"{name}27"))
+    ends = cuts.select("item", "places", "best", "worst")
+    return pairs.join(ends, on="item").group_by("item").agg(means)
 
 
 # -- attempts -------------------------------------------------------------------------------------
