@@ -81,8 +81,17 @@ def word_of(value: float, bounds: Bounds) -> str:
 
 
 def numbers(found: ItemStatistics) -> list[NumberInWords]:
-    """The four statistics of a task."""
-    return [_facility(found), _correlation(found), _d27(found), _efficiency(found)]
+    """The four statistics of a task. Of fewer than FEWEST students only the values are said."""
+    rows = [_facility(found), _correlation(found), _d27(found), _efficiency(found)]
+    if found.known >= FEWEST:
+        return rows
+    return [rows[0], *(_of_few(row) for row in rows[1:])]
+
+
+def _of_few(row: NumberInWords) -> NumberInWords:
+    if not row.word:
+        return row
+    return NumberInWords(row.name, row.value, "", f"Of fewer than {FEWEST} students: by chance.")
 
 
 def _facility(found: ItemStatistics) -> NumberInWords:

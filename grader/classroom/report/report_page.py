@@ -86,6 +86,7 @@ def student_page(report: ClassReport, place: int) -> str:
         report=own,
         person=own.people[0],
         labs=[(lab, lessons[lab.id]) for lab in own.labs],
+        has_class=any(lab.median is not None for lab in own.labs),
     )
 
 

@@ -58,6 +58,14 @@ def test_what_cannot_be_computed_is_said() -> None:
     assert "all have the same points" in number_words.numbers(alike)[1].sentence
 
 
+def test_few_students_are_no_ground_for_words() -> None:
+    facility, *others = number_words.numbers(replace(ITEM, known=9))
+    assert facility.word == "medium"
+    for row in others:
+        assert row.word == ""
+        assert row.sentence == "Of fewer than 10 students: by chance."
+
+
 def test_shares_in_words() -> None:
     assert number_words.shares(ITEM) == [
         "3 of 30 students had not started it.",
