@@ -67,11 +67,11 @@
         const { words, value } = signs.get(cell.sign);
         box.className = `s s-${value}`;
         const sign = make("span", cell.sign);
-        sign.ariaHidden = "true";
+        sign.setAttribute("aria-hidden", "true");
         box.append(sign);
         if (value === "partial") {
           const points = make("small", cell.points);
-          points.ariaHidden = "true";
+          points.setAttribute("aria-hidden", "true");
           box.append(points);
         }
         box.append(make("span", `${words}, ${cell.points} of ${task[1]}`, "vh"));

@@ -7,6 +7,7 @@ without all of its gates has no points.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,30 @@ def outcomes(students: int = 30, labs: Sequence[Lab] = (), seed: int = 7) -> Cla
 def report(students: int = 30, labs: Sequence[Lab] = (), seed: int = 7) -> ClassReport:
     """The report of such a class."""
     return building.build(outcomes(students, labs, seed))
+
+
+def repeated(report: ClassReport, times: int) -> ClassReport:
+    """The report of a class in which each student sits so many times, with the same statistics."""
+    count = len(report.people)
+    people = [
+        replace(person, id=f"{person.id}-{copy}", name=f"{person.name} {copy}")
+        for copy in range(times)
+        for person in report.people
+    ]
+    labs = [
+        replace(
+            lab,
+            marks=list(lab.marks) * times,
+            late_days=list(lab.late_days) * times,
+            cells=list(lab.cells) * times,
+        )
+        for lab in report.labs
+    ]
+    lessons = [
+        replace(row, people=tuple(at + count * copy for copy in range(times) for at in row.people))
+        for row in report.lessons
+    ]
+    return replace(report, people=people, labs=labs, lessons=lessons)
 
 
 def _lab(lab: Lab, ability: np.ndarray, rng: np.random.Generator) -> LabOutcomes:

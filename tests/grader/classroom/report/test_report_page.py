@@ -20,6 +20,7 @@ from grader.classroom.report.class_report import (
     LabReport,
     Lesson,
     Person,
+    TaskItem,
 )
 from grader.lab.manifest import load_lab
 from grader.status import points_text
@@ -286,42 +287,79 @@ def test_all_whom_a_lesson_names(browser: Browser, one_lab: ClassReport, tmp_pat
 # -- hostile text ----------------------------------------------------------------------------------
 
 
-def hostile(report: ClassReport, text: str) -> ClassReport:
-    """A report in which everything that is text is that text."""
-    lab = report.labs[0]
-    people = [Person(f"{text}{place}", text, text) for place in range(len(report.people))]
-    tasks = [
+@pytest.fixture(scope="module")
+def hostile() -> ClassReport:
+    """Every hostile text as the name, id and section of a student, as a lab's id and title, as a
+    task, a test, a cause, a flag's sentence and a note; all of them as the title."""
+    report = made_up_class.report(len(HOSTILE), [load_lab(ROOT, "lab03")])
+    (lab,) = report.labs
+    ids = [f"{text}{place}" for place, text in enumerate(HOSTILE)]
+    people = [Person(id, text, text) for id, text in zip(ids, HOSTILE, strict=True)]
+    labs = [replace(lab, id=id, title=text, tasks=tasks_called(lab, text))
+            for id, text in zip(ids, HOSTILE, strict=True)]  # fmt: skip
+    tasks = [lab.tasks[0].id for lab in labs]
+    everybody = tuple(range(len(HOSTILE)))
+    lessons = [
+        Lesson(id, task, text, everybody, (1,))
+        for id, task, text in zip(ids, tasks, HOSTILE, strict=True)
+    ]
+    flags = [
+        Flag(kind, id, task, text, text)
+        for id, task, text in zip(ids, tasks, HOSTILE, strict=True)
+        for kind in FlagKind
+    ]
+    title = " ".join(sorted(HOSTILE, key=len))
+    return ClassReport(title, title, people, labs, lessons, flags, HOSTILE)
+
+
+def tasks_called(lab: LabReport, text: str) -> list[TaskItem]:
+    return [
         replace(
             task,
             id=f"{text}{place}",
-            tests=[replace(test, id=text, same_as=(text,)) for test in task.tests[:3]],
+            tests=[replace(test, id=text, same_as=(text,)) for test in task.tests[:2]],
         )
         for place, task in enumerate(lab.tasks)
     ]
-    labs = [replace(lab, id=text, title=text, tasks=tasks)]
-    lessons = [Lesson(text, f"{text}0", text, (0, 1), (1,)) for _ in range(12)]
-    flags = [Flag(kind, text, f"{text}1", text, text) for kind in FlagKind]
-    return ClassReport(text, text, people, labs, lessons, flags, [text])
 
 
 @needs_browser
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_text_is_text(
-    browser: Browser, one_lab: ClassReport, tmp_path: Path, text: str
+def test_hostile_text_is_text(browser: Browser, hostile: ClassReport, tmp_path: Path) -> None:
+    """No script runs, and no lab's table makes the page wider than a phone."""
+    path = tmp_path / "report.html"
+    path.write_text(report_page.page(hostile), encoding="utf-8")
+    with browser.opened(path, PHONE) as watched:
+        open_all(watched)
+        assert watched.page.locator("h1").text_content() == readable.text(hostile.title, 1000)
+        assert watched.page.locator("script").count() == 2
+        for place, text in enumerate(HOSTILE):
+            watched.page.select_option("#lab", str(place))
+            watched.page.select_option("#section", index=place)
+            assert watched.overflow() <= 0, text
+            head = watched.page.locator("table.cells thead .task").first.text_content()
+            assert head == readable.line(f"{text}0", 40)
+        assert watched.page.evaluate("window.ran") is None
+        assert watched.page.locator("img").count() == 0
+
+
+@needs_browser
+def test_hostile_text_in_a_students_page(
+    browser: Browser, hostile: ClassReport, tmp_path: Path
 ) -> None:
-    report = hostile(one_lab, text)
-    for number, made in enumerate((report_page.page(report), report_page.student_page(report, 1))):
-        assert not [char for char in made if readable.unseen(char) and char not in "\n"]
-        path = tmp_path / f"{number}.html"
-        path.write_text(made, encoding="utf-8")
+    path = tmp_path / "report.html"
+    for place in (1, 9):
+        path.write_text(report_page.student_page(hostile, place), encoding="utf-8")
         with browser.opened(path, PHONE) as watched:
-            open_all(watched)
-            assert watched.page.evaluate("window.ran") is None
             assert watched.overflow() <= 0
-            assert watched.page.locator("script").count() == (2, 0)[number]
-            assert watched.page.locator("img").count() == 0
-            shown = watched.page.locator("h1").text_content()
-            assert shown == (readable.text(text, 1000), readable.line(text, 80))[number]
+            assert watched.page.evaluate("window.ran") is None
+            assert watched.page.locator("script, img").count() == 0
+            name = readable.line(HOSTILE[place], 80)
+            assert watched.page.locator("h1").text_content() == name
+
+
+def test_nothing_unseen_is_in_a_page(hostile: ClassReport) -> None:
+    for text in (report_page.page(hostile), report_page.student_page(hostile, 11)):
+        assert not [char for char in set(text) if readable.unseen(char) and char != "\n"]
 
 
 # -- what the text holds ---------------------------------------------------------------------------
@@ -374,16 +412,16 @@ def test_nothing_but_the_style_and_the_script_may_act(page: Path, student: Path)
 
 
 @needs_browser
-def test_a_large_class(browser: Browser, tmp_path: Path) -> None:
-    """1,000 students x 142 tasks: small enough to send, and the browser draws and sorts it."""
-    report = made_up_class.report(1000)
-    assert sum(len(lab.tasks) for lab in report.labs) == 142
-    text = report_page.page(report)
+def test_a_large_class(browser: Browser, report: ClassReport, tmp_path: Path) -> None:
+    """1,020 students x 142 tasks: small enough to send, and the browser draws and sorts it."""
+    large = made_up_class.repeated(report, 34)
+    assert sum(len(lab.tasks) for lab in large.labs) == 142
+    text = report_page.page(large)
     assert len(text.encode()) < MOST_BYTES
     path = tmp_path / "report.html"
     path.write_text(text, encoding="utf-8")
     with browser.opened(path, PHONE) as watched:
-        assert watched.page.locator("table.cells tbody tr").count() == 1000
+        assert watched.page.locator("table.cells tbody tr").count() == 1020
         watched.page.locator("table.cells thead th.num button").first.click()
         assert watched.page.locator("th[aria-sort=ascending]").count() == 1
         assert watched.overflow() <= 0
