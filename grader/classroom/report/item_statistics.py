@@ -97,14 +97,30 @@ def _frame(
 # -- statistics -----------------------------------------------------------------------------------
 
 
-def statistics(frame: pl.DataFrame, started: bool = False) -> pl.DataFrame:
+def statistics(frame: pl.DataFrame) -> pl.DataFrame:
     """A row for each item, by `item`: the fields of `ItemStatistics` but attempts_to_done, and
-    `largest`, the largest correlation that the marks allow. started: without the students who did
-    not start the item, who still are in everybody's rest."""
-    is_known = pl.col("points").is_not_null() & (pl.col("most") > 0)
-    known = _with_rest(frame.filter(is_known))
-    if started:
-        known = known.filter(pl.col("mark") != _NOT_STARTED)
+    `largest`, the largest correlation that the marks allow."""
+    return _statistics(frame, _known(frame))
+
+
+def started(frame: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+    """`statistics` of each item without the students who did not start it. What is not started
+    stays 0 in the rest of the others. found: the statistics of all students, which stand where
+    everybody started."""
+    left_open = frame.filter(pl.col("mark") == _NOT_STARTED).select("item").unique()
+    if left_open.is_empty():
+        return found
+    known = _known(frame).filter(pl.col("mark") != _NOT_STARTED)
+    again = _statistics(*(rows.join(left_open, on="item", how="semi") for rows in (frame, known)))
+    return pl.concat([found.join(left_open, on="item", how="anti"), again]).sort("item")
+
+
+def _known(frame: pl.DataFrame) -> pl.DataFrame:
+    return _with_rest(frame.filter(pl.col("points").is_not_null() & (pl.col("most") > 0)))
+
+
+def _statistics(frame: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """known: of the frame's items, what `_with_rest` has."""
     share = pl.col("share")
     shares = frame.filter(pl.col("mark") != NOT_RUN).group_by("item").agg(
         pl.len().alias("people"),
@@ -225,7 +241,7 @@ def _number_of_attempt(people: npt.NDArray[np.intp]) -> npt.NDArray[np.int32]:
 @dataclass(frozen=True, eq=False)
 class LabStatistics:
     """By the place of a test or task. same: the other tests that never disagree with a test.
-    started: `statistics` of the students who started the item."""
+    tests_started, tasks_started: by `started`."""
 
     tests: Sequence[ItemStatistics]
     tasks: Sequence[ItemStatistics]
@@ -237,13 +253,14 @@ class LabStatistics:
 def of_lab(lab: LabOutcomes) -> LabStatistics:
     """Everything about one lab's items."""
     tests, tasks = test_frame(lab), task_frame(lab)
+    of_tests, of_tasks = statistics(tests), statistics(tasks)
     passed, done = lab.letters == _PASSED, lab.statuses == _DONE
     return LabStatistics(
-        _items(statistics(tests), attempts_to_done(lab, passed)),
-        _items(statistics(tasks), attempts_to_done(lab, done), timed_out_tasks(lab)),
+        _items(of_tests, attempts_to_done(lab, passed)),
+        _items(of_tasks, attempts_to_done(lab, done), timed_out_tasks(lab)),
         never_disagreeing(lab.letters[lab.counting]),
-        statistics(tests, started=True),
-        statistics(tasks, started=True),
+        started(tests, of_tests),
+        started(tasks, of_tasks),
     )
 
 

@@ -217,9 +217,13 @@ def test_not_verified_is_unknown_and_not_started_is_zero() -> None:
 
 def test_who_did_not_start_may_be_left_out() -> None:
     made = lab_of(["pp", "fo", "ff", "fp"], ["+"] * 4, [[1.0]] * 4, 1.0)
-    rows = item_statistics.statistics(item_statistics.test_frame(made), started=True)
-    assert rows.row(1, named=True)["known"] == 3
-    assert rows.row(1, named=True)["facility"] == pytest.approx(2 / 3)
+    frame = item_statistics.test_frame(made)
+    whole = item_statistics.statistics(frame)
+    first, second = item_statistics.started(frame, whole).iter_rows(named=True)
+    assert first == whole.row(0, named=True)  # everybody started it
+    assert (second["known"], second["facility"]) == (3, pytest.approx(2 / 3))
+    # (1, 1), (0, 0), (1, 0): the rests of the three
+    assert second["correlation"] == pytest.approx(0.5)
 
 
 # -- attempts and copies --------------------------------------------------------------------------
