@@ -156,15 +156,16 @@ def test_the_rest_is_there_without_the_script(browser: Browser, page: Path) -> N
 
 
 @needs_browser
-def test_print_shows_what_is_closed(browser: Browser, one_lab: ClassReport, tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    path.write_text(report_page.page(one_lab), encoding="utf-8")
-    with browser.opened(path) as watched:
+def test_print_shows_what_is_closed(browser: Browser, page: Path) -> None:
+    """On A4, which is 794 pixels wide, with the lab of most tasks."""
+    with browser.opened(page, 794 - 2 * 38) as watched:
+        watched.page.select_option("#lab", "0")
         tests = watched.page.locator(".item details table").first
         assert not tests.is_visible()
         watched.page.emulate_media(media="print")
         assert tests.is_visible()
         assert not watched.page.is_visible("nav")
+        assert watched.overflow() <= 0
 
 
 # -- the table -------------------------------------------------------------------------------------
