@@ -812,6 +812,39 @@ def regrade(
 
 
 @app.command()
+def report(
+    run: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Argument(help="the folder of `infralens grade --out`; without it, a --course"),
+    ] = None,
+    course: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="the course's folder, whose gradebook is shown"),
+    ] = None,
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--out", help="the HTML file; default: report.html in the run or course"),
+    ] = None,
+    lab: Annotated[str, typer.Option(help="this lab alone")] = "",
+    student: Annotated[
+        str, typer.Option(help="a page for this student alone, which names nobody else")
+    ] = "",
+    anonymous: Annotated[
+        bool, typer.Option("--anonymous", help="numbers instead of names and ids")
+    ] = False,
+    csv: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--csv", help="a folder for the same as tables"),
+    ] = None,
+) -> None:
+    """One page on a class: what to teach, who has what, and which tasks and tests to look at."""
+    from grader.classroom.report import report_command
+
+    request = report_command.ReportRequest(run, course, out, lab, student, anonymous, csv)
+    raise typer.Exit(report_command.run(find_root(), request, typer.echo))
+
+
+@app.command()
 def similarity(
     lab: Annotated[str, typer.Option(help="the lab to compare, as in lab07")],
     out: Annotated[Path, typer.Option("--out", help="the HTML file to write")],

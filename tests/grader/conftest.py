@@ -56,6 +56,7 @@ LONGEST = (
     "test_database.py",
     "test_marks.py",
     "test_kept_attempts.py",
+    "test_report_page.py",
     "test_gradebook_exports.py",
     "test_meters.py",
     "test_container.py",

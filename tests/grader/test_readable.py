@@ -168,6 +168,7 @@ PEOPLE_READ = (
     "classroom/course/regrade_command.py",
     "classroom/course/status_command.py",
     "classroom/export/export_command.py",
+    "classroom/report/report_command.py",
     "classroom/similarity/similarity_command.py",
 )
 

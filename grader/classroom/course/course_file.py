@@ -98,6 +98,15 @@ class Course:
         return max([self.labs[lab].due, *given])
 
 
+def spare(course: Course, out: Path, option: str = "--out") -> None:
+    """Raises LabError where what is written would take the place of a file of the course."""
+    book = Path(course.database.removeprefix("sqlite:///"))
+    kept = [course.folder / FILE, course.roster, course.key_file]
+    kept += [book.with_name(book.name + end) for end in ("", "-wal", "-shm")]
+    if out.resolve() in [path.resolve() for path in kept]:
+        raise LabError(f"{option} is {out}, a file of the course: name another one.")
+
+
 def load(folder: Path, root: Path) -> Course:
     """Read a course's file; `root` is the kit's folder, whose labs it may name. Raises LabError."""
     path = folder / FILE

@@ -125,22 +125,13 @@ def _check_place(request: ExportRequest) -> None:
             raise LabError(f"--out is {given}, which is read: name another file.")
 
 
-def _spare(course: Course, out: Path) -> None:
-    """Raises LabError where the export would take the place of a file of the course."""
-    book = Path(course.database.removeprefix("sqlite:///"))
-    kept = [course.folder / course_file.FILE, course.roster, course.key_file]
-    kept += [book.with_name(book.name + end) for end in ("", "-wal", "-shm")]
-    if out.resolve() in [path.resolve() for path in kept]:
-        raise LabError(f"--out is {out}, a file of the course: name another one.")
-
-
 def _of_gradebook(root: Path, request: ExportRequest, labs: Sequence[Lab]) -> MarkSheet:
     from grader.classroom.course.open_course import open_course
     from grader.classroom.export import gradebook_sheet
 
     assert request.course_folder is not None
     with open_course(request.course_folder, root) as opened:
-        _spare(opened.course, request.out)
+        course_file.spare(opened.course, request.out)
         if request.lab:
             opened.lab(request.lab)
         # of the tables Moodle's alone has more than points
@@ -163,7 +154,7 @@ def _of_run(
     results = list(store.all())
     course = course_file.load(request.course_folder, root) if request.course_folder else None
     if course:
-        _spare(course, request.out)
+        course_file.spare(course, request.out)
     students = roster.read(course.roster) if course else None
     kept = [row for row in results if row.lab in {each.id for each in labs}]
     sheet = mark_sheet.build(kept, labs, students, course)

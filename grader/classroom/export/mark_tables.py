@@ -37,7 +37,7 @@ def as_csv(sheet: MarkSheet) -> str:
             cells += [_points(sheet, student.id, lab), _number(lab.max_points)]
             cells += [sheet.late(student.id, lab.id)] if sheet.penalties else []
         rows.append([*cells, *("" if whole is None else f"{whole:.2f}" for _ in percent)])
-    return _written(rows)
+    return written(rows)
 
 
 # -- Canvas ---------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ def as_canvas(sheet: MarkSheet) -> str:
             student.section,
         ]
         rows.append([*cells, *(_points(sheet, student.id, lab) for lab in sheet.labs)])
-    return _written(rows)
+    return written(rows)
 
 
 def _title(lab: LabColumn) -> str:
@@ -84,7 +84,7 @@ def as_moodle(sheet: MarkSheet) -> str:
         for lab in sheet.labs:
             cells += [_points(sheet, student.id, lab), _feedback(sheet, student.id, lab)]
         rows.append(cells)
-    return _written(rows)
+    return written(rows)
 
 
 def in_worksheet(text: str, sheet: MarkSheet, lab: LabColumn) -> tuple[str, list[str]]:
@@ -200,7 +200,8 @@ def _feedback(sheet: MarkSheet, student: str, lab: LabColumn) -> str:
     return text if len(text) <= MOST_FEEDBACK else f"{text[: MOST_FEEDBACK - 3]}..."
 
 
-def _written(rows: Iterable[Sequence[str]]) -> str:
+def written(rows: Iterable[Sequence[str]]) -> str:
+    """Rows as CSV in which no cell is a formula of a spreadsheet."""
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\r\n")
     table.writerows([_safe(cell) for cell in row] for row in rows)

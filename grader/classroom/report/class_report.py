@@ -39,7 +39,8 @@ class ItemStatistics:
     without it (corrected item-total correlation). d27: mean of the best 27 % of the students less
     that of the worst. efficiency: covariance with the rest of the lab, over the largest that these
     marks allow (Moodle's discriminative efficiency). attempts_to_done: median number of attempts
-    to the first that is done, of those who got there.
+    to the first that is done, of those who got there. known: how many of the people have an outcome
+    (the others: not verified here, or not run). best27, worst27: the two means of d27.
     """
 
     people: int
@@ -51,6 +52,9 @@ class ItemStatistics:
     timed_out: float | None
     not_verified: float | None
     attempts_to_done: float | None = None
+    known: int = 0
+    best27: float | None = None
+    worst27: float | None = None
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,9 @@ class TaskCell:
 @dataclass(frozen=True)
 class LabReport:
     """One lab. By place in `ClassReport.people`: marks (points after lateness and adjustments;
-    None: nothing graded), late_days, and cells (one a task, empty where nothing was graded)."""
+    None: nothing graded), late_days, and cells (one a task, empty where nothing was graded).
+    handed_in: how many people have cells. median: of the class's marks; both stay in one student's
+    own report."""
 
     id: str
     title: str
@@ -116,6 +122,8 @@ class LabReport:
     late_days: Sequence[int]
     cells: Sequence[Sequence[TaskCell]]
     tasks: Sequence[TaskItem]
+    handed_in: int = 0
+    median: float | None = None
 
 
 @dataclass(frozen=True)
