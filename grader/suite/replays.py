@@ -30,12 +30,14 @@ class Replays:
     """Runs a suite's cases on the reference with a misconception in it, and keeps what it saw: for
     the inputs that many submissions get, in a table."""
 
-    def __init__(self, suite: Suite, on_disk: bool = False, apart: bool = False) -> None:
-        """on_disk: keep replays in the user's cache folder, for runs to come. apart: run them in a
-        process of their own, with limits (Linux)."""
+    def __init__(
+        self, suite: Suite, on_disk: bool = False, process: ReplayProcess | None = None
+    ) -> None:
+        """on_disk: keep replays in the user's cache folder, for runs to come. process: replays run
+        there, with limits (Linux); it answers by `packed`, of the lab that it is asked for."""
         self.suite = suite
         self._on_disk = on_disk
-        self._process = ReplayProcess(self._packed) if apart else None
+        self._process = process
         self.until = math.inf
         """When replays in a process of their own end, in seconds of `time.monotonic`."""
         self._pieces: dict[str, Pieces] = {}
@@ -77,16 +79,6 @@ class Replays:
             lab.copy_to(folder)
             (folder / wrong.file).write_text(text, encoding="utf-8")
         return folder
-
-    @property
-    def pids(self) -> list[int]:
-        """The process that replays, if it runs."""
-        return [self._process.pid] if self._process and self._process.pid else []
-
-    def close(self) -> None:
-        """End that process."""
-        if self._process is not None:
-            self._process.end()
 
     def run(self, wrong: Misconception, case: Case, seed: bytes) -> Outcome:
         """The case again, on the reference with that misconception in it."""
@@ -136,15 +128,16 @@ class Replays:
         process = self._process
         if process is None or not process.is_possible():
             return Replayed.of(self.run(wrong, case, seed))
+        question: list[str | bytes] = [self.suite.lab.id, wrong.task, wrong.name, case.id, seed]
         try:
-            data = process.ask([wrong.task, wrong.name, case.id, seed], self.until)
+            data = process.ask(question, self.until)
         except TimeoutError:
             raise OutOfTime from None
         if data is None:
             return Replayed(TestStatus.ERROR, ("", 0), None, 0.0, 0.0, Extra.NONE, whole=False)
         return Replayed.unpacked(data, self.suite.lab.root, self.suite.records)
 
-    def _packed(self, task: str, name: str, case_id: str, seed: bytes) -> bytes:
+    def packed(self, task: str, name: str, case_id: str, seed: bytes) -> bytes:
         """What the process of replays answers."""
         wrong = next(w for w in self.suite.misconceptions_of(task) if w.name == name)
         case = next(c for c in self.suite.cases if c.id == case_id)

@@ -29,6 +29,7 @@ from grader.sandbox import children
 from grader.sandbox.backends import patience
 from grader.sandbox.fork_server import ForkServerClient
 from grader.suite.model import load_suite
+from grader.suite.replay_process import ReplayProcess
 from grader.suite.replays import Replays
 
 STOP_SECONDS = 2.0
@@ -148,10 +149,11 @@ def _serve(line: Connection, config: JobConfig, parent: int, at: Any) -> None:
     os.environ.update(preload.settings(config.work))
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
-    replays = {
-        lab: Replays(load_suite(load_lab(config.root, lab)), on_disk=True, apart=True)
-        for lab in config.labs
-    }
+    replays: dict[str, Replays] = {}
+    process = ReplayProcess(lambda lab, *question: replays[lab].packed(*question))
+    for lab in config.labs:
+        suite = load_suite(load_lab(config.root, lab))
+        replays[lab] = Replays(suite, on_disk=True, process=process)
     zygote = None if config.zygote is None else ForkServerClient(config.zygote, ahead=True)
     wall = Wall(zygote, config.mechanisms, note_at)
     while True:
@@ -161,8 +163,7 @@ def _serve(line: Connection, config: JobConfig, parent: int, at: Any) -> None:
             return
         unit = msgspec.msgpack.decode(data, type=Unit)
         answer = _answer(unit, replays[unit.lab], config.work, wall)
-        ours = [pid for each in replays.values() for pid in each.pids]
-        left = children.end_children(ours)
+        left = children.end_children([process.pid])
         if left and isinstance(answer, UnitResult):
             note = "For a person to look at: it left processes running, which were ended."
             answer = msgspec.structs.replace(answer, notes=[*answer.notes, note])

@@ -335,16 +335,18 @@ def suite(kit: MiniKit) -> Suite:
 def test_causes_are_the_same_from_a_process(suite: Suite, kit: MiniKit, kept: bool) -> None:
     kit.write(WRONG)
     outcomes: list[list[Outcome]] = []
-    with contextlib.closing(Replays(suite, apart=True)) as apart:
-        for replays in (Replays(suite), apart):
-            backend = replays_backend(suite, kit)
-            rows = [
-                run_case(suite, case, backend, kit.exercise, seed_of(case, b"key"))
-                for case in suite.cases
-            ]
-            Diagnoser(replays, 20.0, kept=kept).explain(rows, lambda case: seed_of(case, b"key"))
-            outcomes.append(rows)
-        assert len(apart.pids) == 1
+    inside = Replays(suite)
+    process = ReplayProcess(lambda lab, *question: inside.packed(*question))
+    for replays in (Replays(suite), Replays(suite, process=process)):
+        backend = replays_backend(suite, kit)
+        rows = [
+            run_case(suite, case, backend, kit.exercise, seed_of(case, b"key"))
+            for case in suite.cases
+        ]
+        Diagnoser(replays, 20.0, kept=kept).explain(rows, lambda case: seed_of(case, b"key"))
+        outcomes.append(rows)
+    assert process.pid
+    process.end()
     causes = [[row.causes for row in rows] for rows in outcomes]
     assert causes[0] == causes[1]
     assert any(causes[0])
