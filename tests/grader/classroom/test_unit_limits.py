@@ -16,7 +16,7 @@ import pytest
 from grader.classroom.grading import own_limits, unit_run
 from grader.classroom.grading.own_limits import OwnLimit
 from grader.lab.manifest import lab_ids, load_lab
-from grader.suite import diagnose
+from grader.suite import replayed
 from tests.grader.classroom.test_grade import (
     FULL,
     RIGHT,
@@ -172,12 +172,12 @@ def test_a_value_that_is_compared_without_end_costs_the_cause_alone(
     eves = WRONG.replace("return means", f"return [{EVES}, *means[1:]]")
     open_course.hand_in("eve", mean=eves, spread=SOUND)
     before = open_course.grade(tier=tier, out=open_course.tmp / "before")
-    same = diagnose._same
+    same = replayed._same
 
     def compared(mine: Any, other: Any, tolerance: float) -> bool:
         return look() if EVES in str(mine) else same(mine, other, tolerance)
 
-    monkeypatch.setattr(diagnose, "_same", compared)
+    monkeypatch.setattr(replayed, "_same", compared)
     after = open_course.grade(tier=tier)
     assert after.exit_code == before.exit_code == 0
     assert list(map(points, after.records)) == list(map(points, before.records))

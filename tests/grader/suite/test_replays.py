@@ -294,15 +294,24 @@ def test_what_it_prints_is_dropped(
 
 
 @linux_only
-def test_a_job_ends_all_its_children_but_this_one(process: ReplayProcess) -> None:
-    process.ask(["a"], soon())
-    other = os.fork()
-    if other == 0:
-        time.sleep(60)
-        os._exit(0)
-    before = process.pid
-    assert children.end_children([before]) == 1
-    assert process.ask(["a"], soon()) == f"a {before}".encode()
+def test_a_job_ends_all_its_children_but_this_one() -> None:
+    """In a fork, whose only children are those two."""
+    job = os.fork()
+    if job == 0:
+        status = 1
+        try:
+            process = ReplayProcess(work)
+            process.ask(["a"], soon())
+            if os.fork() == 0:
+                time.sleep(60)
+                os._exit(0)
+            before = process.pid
+            ended = children.end_children([before])
+            answer = process.ask(["a"], soon())
+            status = 0 if (ended, answer) == (1, f"a {before}".encode()) else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(job, 0)[1]) == 0
 
 
 @linux_only
