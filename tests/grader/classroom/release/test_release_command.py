@@ -180,24 +180,23 @@ def test_a_repository_has_one_commit_and_nothing_to_commit(base: Path, tmp_path:
 # -- leaks ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
+def test_planted_lines_end_the_release(root: Path, tmp_path: Path) -> None:
+    secret = "exposed_s = max(0.0, behind + last - backward_s)"
+    assert secret in (ROOT / "solutions/lab12/parallelism.py").read_text()
+    places = {}
+    for place in (
         "exercises/lab01/README.md",
         "exercises/lab12/cases_lab12.py",
         "grader/readable.py",
         "LICENSE",
-    ],
-)
-def test_a_planted_line_ends_the_release(root: Path, tmp_path: Path, place: str) -> None:
-    secret = "exposed_s = max(0.0, behind + last - backward_s)"
-    assert secret in (ROOT / "solutions/lab12/parallelism.py").read_text()
-    path = root / place
-    path.write_text(f"{path.read_text()}\n#     {secret}  # here\n")
+    ):
+        path = root / place
+        path.write_text(f"{path.read_text()}\n#     {secret}  # here\n")
+        places[place] = path.read_text().rstrip("\n").count("\n") + 1
     said = release(root, tmp_path / "out")
     assert said[0] == "1"
-    line = path.read_text().rstrip("\n").count("\n") + 1
-    assert any(f"{place}:{line}: '{secret}' is the reference's line" in text for text in said)
+    for place, line in places.items():
+        assert any(f"{place}:{line}: '{secret}' is the reference's line" in text for text in said)
     assert list(tmp_path.iterdir()) == [root]
 
 
