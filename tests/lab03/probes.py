@@ -238,7 +238,7 @@ def hooked(student, batches, seed, bucket_cap_mb, members=None):
     return _run(rank_does, world_size)
 
 
-def _wait_for(flag, seconds=6.0):
+def _wait_for(flag, seconds=3.0):
     """Whether the file `flag` is there before the time is over."""
     until = time.monotonic() + seconds
     while not flag.exists():
@@ -249,7 +249,7 @@ def _wait_for(flag, seconds=6.0):
 
 
 def hook_held(student, batch, seed):
-    """Rank 1 does not enter its hook before rank 0's has returned, or 6 s are over: who blocks in
+    """Rank 1 does not enter its hook before rank 0's has returned, or 3 s are over: who blocks in
     the hook never returns in time."""
     avg_hook = student.avg_hook
     with tempfile.TemporaryDirectory() as folder:
@@ -476,7 +476,7 @@ def other_order(student, batch, seed):
 
 
 def held(student, batch, seed):
-    """Rank 1 does not begin its backward before rank 0 has its last gradient, or 6 s are over: who
+    """Rank 1 does not begin its backward before rank 0 has its last gradient, or 3 s are over: who
     waits for a bucket before the end of backward never gets there in time."""
     wrapper = student.BucketedDDP
     with tempfile.TemporaryDirectory() as folder:
@@ -500,7 +500,7 @@ def held(student, batch, seed):
 
 def leaves_early(student, batch, seed, first_cap_bytes):
     """Rank 0 stays in front of its last layer's gradients until the kernel has counted
-    `first_cap_bytes` / 2 that it sent since its forward, or 6 s are over; what it had sent then.
+    `first_cap_bytes` / 2 that it sent since its forward, or 3 s are over; what it had sent then.
     None where the system does not count."""
     wrapper = student.BucketedDDP
 
@@ -515,7 +515,7 @@ def leaves_early(student, batch, seed, first_cap_bytes):
         seen = []
 
         def hold(grad):
-            until, now = time.monotonic() + 6.0, sent_bytes()
+            until, now = time.monotonic() + 3.0, sent_bytes()
             while now is not None and now - before < first_cap_bytes / 2:
                 if time.monotonic() > until:
                     break

@@ -332,7 +332,7 @@ def test_ranks_that_wait_are_run_again(tmp_path: Path) -> None:
         return "returned"
 
     with pytest.raises(ranks.RanksError) as caught:
-        ranks.run(noted(tmp_path, waits), 2, timeout_s=8)
+        ranks.run(noted(tmp_path, waits), 2, timeout_s=4)
     assert [type(fault).__name__ for fault in caught.value.deadlocks] == ["NeverJoined"]
     assert runs_of(tmp_path) == 2
 
