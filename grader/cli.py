@@ -827,7 +827,7 @@ def report(
     ] = None,
     lab: Annotated[str, typer.Option(help="this lab alone")] = "",
     student: Annotated[
-        str, typer.Option(help="a page for this student alone, which names nobody else")
+        str, typer.Option(help="a page for this student, without the names of others")
     ] = "",
     anonymous: Annotated[
         bool, typer.Option("--anonymous", help="numbers instead of names and ids")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.errors import LabError
+from grader.lab.user_cache import user_cache
 
 VARIABLE = "INFRALENS_DATA"
 _RAW = "https://raw.githubusercontent.com"
@@ -196,8 +197,7 @@ def why_any_missing() -> str:
 
 def cache_folder() -> Path:
     """Where `fetch` puts files: `infralens/data` in the user's cache folder."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "infralens" / "data"
+    return user_cache() / "data"
 
 
 def fetch(name: str) -> Path:

@@ -100,7 +100,7 @@ class _Noted:
 @dataclass
 class Notes:
     """What one rank wrote, and how it ended: "returned", "failed", or anything else. `whole`: its
-    file was read to the end; otherwise there are no calls here."""
+    file was read to the end; if not, `calls` is empty."""
 
     state: str
     calls: list[_Noted] = field(default_factory=list)

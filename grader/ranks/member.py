@@ -152,7 +152,9 @@ def _serve(plan: RankPlan, channel: Channel) -> None:
             value = plan.fn(plan.rank, plan.world_size, *plan.args)
             if problems := replaced():
                 raise MeasurementDisturbed(f"Measurement disturbed: {'; '.join(problems[:3])}.")
-            tree, buffers = codec.encode(value, codec.Side({}, hold=_refuse, handle=no_handle))
+            tree, buffers = codec.encode(
+                value, codec.Side({}, hold=_refuse, handle=codec.no_handle)
+            )
             relay.frame("result", tree, buffers)
             channel.receive()
     except (Closed, BrokenPipeError):
@@ -229,10 +231,6 @@ class _Relay(io.TextIOBase):
             text, self._line = self._line, ""
             if text:
                 self._channel.send(["print", text], [])
-
-
-def no_handle(number: int, name: str) -> object:
-    raise Refused(f"a {name} is not plain data")
 
 
 def _refuse(value: object) -> int:

@@ -18,7 +18,7 @@ from msgspec import structs
 
 from grader.errors import Refused
 from grader.ranks import deadlock, sockets
-from grader.ranks.member import no_handle, stack
+from grader.ranks.member import stack
 from grader.ranks.rank_faults import Deadlock, NoResult, last_line, report, sentence
 from grader.sandbox import codec
 from grader.sandbox.channel import Channel, Closed
@@ -150,7 +150,7 @@ class Supervisor:
         self.ranks = ranks
         self.folder = folder
         self.timeout_s = timeout_s
-        self.side = codec.Side(records=records, hold=None, handle=no_handle, folder=None)
+        self.side = codec.Side(records=records, hold=None, handle=codec.no_handle, folder=None)
         self.deadline = time.monotonic() + timeout_s
 
     def results(self) -> Results:
@@ -260,8 +260,8 @@ class Supervisor:
 class UncheckedSupervisor(Supervisor):
     """Drives ranks that torch does not check, and compares their notes instead. Raises InDoubt
     where these differ, where a rank fails otherwise than all of them do, and where none of them
-    works for `2 * LOOK_S` or more: then a checked run says more. What the ranks print is kept until
-    there is no doubt."""
+    works for `2 * LOOK_S` or more: then a checked run says more. What the ranks print comes out at
+    the end, and only of a run that counts."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -273,9 +273,8 @@ class UncheckedSupervisor(Supervisor):
         try:
             found = super().results()
         except RanksError as error:
-            if not all(fault.kind == "raised" for fault in error.failed) or (
-                len(error.failed) < len(self.ranks)
-            ):
+            raised = [fault for fault in error.failed if fault.kind == "raised"]
+            if len(raised) < len(self.ranks):
                 raise InDoubt from None
             self._end()
             raise
@@ -291,13 +290,13 @@ class UncheckedSupervisor(Supervisor):
         self._printed.append(text)
 
     def _look(self, idle: bool) -> None:
-        if not idle:
-            self._idle, self._worked = 0, None
+        before, self._worked = self._worked, None
+        if idle:
+            self._worked = _processor_seconds([child.pid for child in self.ranks])
+        if before is None or self._worked is None or self._worked - before >= LOOK_S / 10:
+            self._idle = 0
             return
-        worked = _processor_seconds([child.pid for child in self.ranks])
-        still = worked is not None and self._worked is not None
-        still = still and worked - self._worked < LOOK_S / 10  # type: ignore[operator]
-        self._idle, self._worked = self._idle + 1 if still else 0, worked
+        self._idle += 1
         if self._idle >= 2:
             raise InDoubt
 

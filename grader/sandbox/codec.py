@@ -108,6 +108,11 @@ class Side:
     notice: Callable[[list[Change]], None] | None = None
 
 
+def no_handle(number: int, name: str) -> object:
+    """The `handle` of a side that takes plain data only."""
+    raise Refused(f"a {name} is not plain data")
+
+
 def encode(value: object, side: Side) -> tuple[Tree, list[Buffer]]:
     """Tree and buffers of a value; raises `Refused` for what may not cross from this side.
 

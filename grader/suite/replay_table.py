@@ -14,6 +14,7 @@ import zlib
 from collections import OrderedDict
 from pathlib import Path
 
+from grader.lab.user_cache import user_cache
 from grader.suite.model import Suite
 from grader.suite.suite_digest import suite_digest
 
@@ -87,8 +88,7 @@ class ReplayTable:
 def table_of(suite: Suite) -> ReplayTable:
     """The table of a suite as it is now, in the user's cache folder; in memory where that cannot be
     written, or is another's."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = Path(base) / "infralens" / "replays"
+    folder = user_cache() / "replays"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         about = folder.stat()

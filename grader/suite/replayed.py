@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -118,7 +118,7 @@ class Replayed:
         """Raises ValueError for bytes that `packed` did not make."""
         try:
             row = msgspec.msgpack.decode(data, type=_Row)
-            observed = _crossed(row, records) if row.whole else None
+            observed = _crossed(row.tree, row.buffers, records) if row.whole else None
             status, extra = TestStatus(row.status), Extra[row.extra]
         except (msgspec.MsgspecError, Refused, KeyError) as error:
             raise ValueError(f"not a replay: {error}") from error
@@ -131,28 +131,23 @@ def _crossing(value: Any) -> tuple[Any, list[bytes], bool]:
     """Tree and buffers of a value, and whether it comes back the same."""
     if isinstance(value, Handle):
         return [_HELD, value.type_name], [], True
-    side = codec.Side(records={}, hold=None, handle=_no_handle)
+    side = codec.Side(records={}, hold=None, handle=codec.no_handle)
     try:
         tree, parts = codec.encode(value, side)
         buffers = [bytes(part) for part in parts]
         records = {type(value).__name__: type(value)} if is_dataclass(value) else {}
-        row = _Row("", "", 0, 0.0, 0.0, "", 0.0, True, tree, buffers)
-        if _same(value, _crossed(row, records), 0.0):
+        if _same(value, _crossed(tree, buffers, records), 0.0):
             return tree, buffers, True
     except Exception:  # a library's object that cannot even be looked at
         pass
     return None, [], False
 
 
-def _crossed(row: _Row, records: Mapping[str, type]) -> Any:
-    if isinstance(row.tree, list) and row.tree[:1] == [_HELD]:
-        return HeldType(str(row.tree[1]))
-    side = codec.Side(records=records, hold=None, handle=_no_handle)
-    return codec.decode(row.tree, [bytearray(part) for part in row.buffers], side)
-
-
-def _no_handle(_number: int, name: str) -> object:
-    raise Refused(f"a {name} is not plain data")
+def _crossed(tree: Any, buffers: Sequence[bytes], records: Mapping[str, type]) -> Any:
+    if isinstance(tree, list) and tree[:1] == [_HELD]:
+        return HeldType(str(tree[1]))
+    side = codec.Side(records=records, hold=None, handle=codec.no_handle)
+    return codec.decode(tree, [bytearray(part) for part in buffers], side)
 
 
 def alike(mine: Seen, other: Seen) -> bool:

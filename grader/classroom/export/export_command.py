@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grader import readable
+from grader.classroom import output_file
 from grader.classroom.course import course_file, handed_in, roster, text_file
 from grader.classroom.course.course_file import Course
 from grader.classroom.export import (
@@ -20,7 +20,6 @@ from grader.classroom.export import (
 )
 from grader.classroom.export.mark_sheet import MarkSheet
 from grader.classroom.gradebook.folder_store import FolderGradebook
-from grader.durable import write_atomically
 from grader.errors import LabError
 from grader.lab.manifest import Lab, all_labs
 
@@ -73,7 +72,7 @@ def run(root: Path, request: ExportRequest, say: Callable[[str], None]) -> int:
     absent: list[str] = []
     if request.kind == ALL:
         for kind, made in TABLES.items():
-            _write(request.out / f"{kind}.csv", made(sheet))
+            output_file.write(request.out / f"{kind}.csv", made(sheet))
     if request.kind in (*UNITS, ALL):
         places = {request.kind: request.out}
         if request.kind == ALL:
@@ -90,7 +89,7 @@ def run(root: Path, request: ExportRequest, say: Callable[[str], None]) -> int:
                 say(f"Nothing differs from {request.changed_since}: nothing was written.")
                 return 0
         text, left, absent = _table(sheet, request.kind, request.worksheet)
-        _write(request.out, text)
+        output_file.write(request.out, text)
         say(f"{len(sheet.students)} students x {len(sheet.labs)} labs are in {request.out}.")
     for fault in faults:
         say(fault)
@@ -209,7 +208,7 @@ def _write_units(sheet: MarkSheet, places: Mapping[str, Path]) -> int:
             for kind, place in places.items():
                 made, ending = UNITS[kind]
                 path = place / student / f"{lab}.{ending}"
-                with _writing(path):
+                with output_file.writing(path):
                     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                     with open(path, "w", encoding="utf-8", opener=_for_me_alone) as file:
                         file.write(made(result))
@@ -220,20 +219,6 @@ def _write_units(sheet: MarkSheet, places: Mapping[str, Path]) -> int:
 
 def _for_me_alone(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-def _write(path: Path, text: str) -> None:
-    with _writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text)
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise LabError(f"{path} cannot be written: {error.strerror}.") from None
 
 
 def _say_who(say: Callable[[str], None], where: str, names: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from grader import readable
 from grader.classroom.report import item_flags, item_statistics
 from grader.classroom.report.class_outcomes import ClassOutcomes
 from grader.classroom.report.class_report import (
+    FEWEST,
     ClassReport,
     ItemStatistics,
     LabReport,
@@ -28,7 +29,6 @@ from grader.classroom.report.item_statistics import LabStatistics
 from grader.classroom.report.lab_outcomes import STATUS_OF, LabOutcomes
 from grader.errors import LabError
 
-FEWEST = 10
 NOTHING_KNOWN = ItemStatistics(0, None, None, None, None, None, None, None)
 
 

@@ -8,6 +8,10 @@ from enum import StrEnum
 
 from grader.status import TaskStatus
 
+FEWEST = 10
+"""Students of whom a rate or a correlation is said; of fewer it would be chance, or tell one's mark
+to another."""
+
 
 @dataclass(frozen=True)
 class Person:
@@ -83,7 +87,7 @@ class FlagKind(StrEnum):
     NOBODY_PASSES = "nobody passes"
     NO_DISCRIMINATION = "does not discriminate"  # the best fail it as often as the worst
     NEGATIVE = "the worst pass it more often"
-    DECIDES_ALL = "decides the lab"  # nobody who failed it passed the lab
+    DECIDES_ALL = "decides the lab"  # no student who failed it passed the lab
     ONE_GATE = "one gate costs the task"  # all gates but one pass, and no points
     NEVER_DISAGREES = "never disagrees"
     TIMES_OUT = "often times out"

@@ -35,12 +35,11 @@ import numpy as np
 import numpy.typing as npt
 
 from grader.classroom.gradebook.results import LETTERS
-from grader.classroom.report.class_report import Flag, FlagKind
+from grader.classroom.report.class_report import FEWEST, Flag, FlagKind
 from grader.classroom.report.item_statistics import LabStatistics
 from grader.classroom.report.lab_outcomes import NOT_RUN, LabOutcomes
 from grader.status import TestStatus
 
-FEWEST = 10  # students of whom a rate or a correlation is said
 FEW = 5  # students on each side
 FEWEST_GATES = 4
 RARE = 0.05

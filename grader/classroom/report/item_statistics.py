@@ -11,8 +11,8 @@ count, from a frame with a row for each student and item:
 | mark | UInt8, a character of `results.LETTERS`, or a mark of `TaskStatus` |
 
 *Not verified* and *not run* are unknown: they are in no statistic but their share. *Not started* is
-0 points, as an empty answer is in a quiz: whoever handed the lab in could have answered. Errors and
-time limits are 0 as well.
+0 points, like an empty answer in a quiz: a student who handed in the lab could have answered.
+Errors and time limits are 0 as well.
 
 **Rest.** An item is held against the lab without it: for a task the points of the other tasks, for
 a test the number of other tests passed, both as a share of what is known of that student. Without

@@ -44,9 +44,9 @@ def summarize(lab: LabReport) -> MarkSummary:
         quartiles = lower, upper
     return MarkSummary(
         len(marks),
-        sum(bool(cells) for cells in lab.cells),
+        lab.handed_in,
         sum(days > 0 for days in lab.late_days),
-        statistics.median(marks) if marks else None,
+        lab.median,
         quartiles,
         tuple(counts),
         lab.max_points,

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from grader.classroom.report.class_report import ItemStatistics
+from grader.classroom.report.class_report import FEWEST, ItemStatistics
 
-FEWEST = 10  # students; of fewer a number is shown, and no verdict
 UNKNOWN = "–"
 Bounds = Sequence[tuple[float, str]]
 _FACILITY: Bounds = (
@@ -139,7 +138,7 @@ def _efficiency(found: ItemStatistics) -> NumberInWords:
 
 def _alike(found: ItemStatistics) -> str:
     if found.people == 0:
-        return "Unknown: there is no answer, or of too few students."
+        return "Unknown: nobody answered, or too few students did."
     return "Unknown: all have the same points here, or in the rest of the lab."
 
 

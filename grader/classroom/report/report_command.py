@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from grader import readable
+from grader.classroom import output_file
 from grader.classroom.course import course_file
 from grader.classroom.report.class_report import ClassReport
-from grader.durable import write_atomically
 from grader.errors import LabError
 from grader.lab.manifest import Lab, all_labs
 
@@ -53,7 +52,7 @@ def run(root: Path, request: ReportRequest, say: Callable[[str], None]) -> int:
     pages = _page(request, report, student)
     tables = _tables(request, report)
     for path, text in (pages | tables).items():
-        _write(path, text)
+        output_file.write(path, text)
     if not student:
         _tell(report, say)
     for path in pages:
@@ -145,21 +144,6 @@ def _tables(request: ReportRequest, report: ClassReport) -> dict[Path, str]:
     if request.tables is None:
         return {}
     return {request.tables / name: text for name, text in report_tables.tables(report).items()}
-
-
-def _write(path: Path, text: str) -> None:
-    """For the caller's eyes alone: others may not read the file."""
-    with _writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text)
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise LabError(f"{path} cannot be written: {error.strerror}.") from None
 
 
 def _tell(report: ClassReport, say: Callable[[str], None]) -> None:

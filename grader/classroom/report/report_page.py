@@ -74,7 +74,7 @@ def page(report: ClassReport) -> str:
 
 
 def student_page(report: ClassReport, place: int) -> str:
-    """One student's own page, of a class's report: nobody else is named in it, and of a class that
+    """One student's own page, from a class's report: it names no other student, and of a class that
     is too small nothing is said (`building.only`)."""
     own = building.only(report, report.people[place].id)
     lessons: dict[str, list[Lesson]] = defaultdict(list)

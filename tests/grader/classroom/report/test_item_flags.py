@@ -131,7 +131,7 @@ def test_a_test_that_decides_the_lab() -> None:
 
 
 def test_an_easy_task_does_not_decide_the_lab() -> None:
-    """That the five worst fail everything is no reason."""
+    """The five worst students fail everything, which is not a reason for a flag."""
     passed = np.random.default_rng(3).random((50, 20)) < 0.6
     passed[:, :5] = True
     passed[:5] = False
