@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import grader
+from grader.sandbox import rootfs
 
 PACKAGE = Path(grader.__file__).resolve().parent
 # From the roof to the ground. What stands in one row never imports its neighbours.
@@ -77,6 +78,30 @@ def twice(package: Path) -> list[str]:
 
 def test_imports_run_downhill() -> None:
     assert upward(PACKAGE) == []
+
+
+def hidden_from_workers(package: Path) -> list[str]:
+    """Imports that fail in a worker of the sandbox, whose root does not show that room."""
+    shown = {Path(name).stem for name in rootfs._KIT}
+    found = []
+    for room, path in sources(package):
+        for other, line in imported(ast.parse(path.read_text(encoding="utf-8"))):
+            if room in ("kernels", "meters", "ranks") and other not in shown:
+                place = f"{path.relative_to(package.parent)}:{line}"
+                found.append(f"{place}: a worker does not see {other}")
+    return found
+
+
+def test_what_runs_in_a_worker_imports_what_its_root_shows() -> None:
+    assert hidden_from_workers(PACKAGE) == []
+
+
+def test_a_planted_import_of_what_no_worker_sees_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "grader" / "kernels" / "planted.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("from grader.lab import datasets\n", encoding="utf-8")
+    found = hidden_from_workers(tmp_path / "grader")
+    assert found == ["grader/kernels/planted.py:1: a worker does not see lab"]
 
 
 def test_a_name_stands_for_one_thing() -> None:

@@ -24,7 +24,6 @@ from pathlib import Path
 
 from grader.kernels.cuda.source import Source
 from grader.kernels.cuda.vocabulary import hint_for
-from grader.lab.user_cache import user_cache
 
 _RUNTIME = Path(__file__).parent / "runtime"
 COMPILE_SECONDS = 60
@@ -322,7 +321,9 @@ def _shipped() -> tuple[str, ...]:
 @lru_cache(maxsize=1)
 def _cache() -> Path:
     """Where compiled programs are kept: the user's cache folder, or a temporary one."""
-    folder = user_cache() / "kernels"
+    # As `lab.user_cache`, which the root of a worker does not show.
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = Path(base) / "infralens" / "kernels"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
