@@ -37,6 +37,8 @@ if sys.platform == "linux":  # imported here once, not by every rank after its f
 Rank = Callable[..., Any]
 # A line of faulthandler's output, which is only text.
 _DUMPED = re.compile(r'File "[^"]*?([\w.]+)", line (\d+)')
+# torch 2.13 warns at each first call by the name that older versions know.
+_RENAMED = r".torch\.distributed\.(all_gather_into|reduce_scatter)_tensor. is deprecated"
 
 
 @dataclasses.dataclass
@@ -54,10 +56,13 @@ class RankPlan:
 
 
 def look_once() -> None:
-    """Look up once what every rank needs, before ranks are forked from here."""
+    """Load and look up once what every rank needs, before ranks are forked from here."""
+    from grader import meters
     from grader.meters import c10d
 
+    meters.preload()
     c10d.ops()
+    re.compile(_RENAMED, re.IGNORECASE)  # as `warnings` does, and keeps it
 
 
 def random_state() -> dict[str, Any]:
@@ -171,9 +176,7 @@ def _group(plan: RankPlan) -> Iterator[None]:
     import torch
     import torch.distributed as dist
 
-    # torch 2.13 warns at each first call by the name that older versions know.
-    renamed = r".torch\.distributed\.(all_gather_into|reduce_scatter)_tensor. is deprecated"
-    warnings.filterwarnings("ignore", renamed, FutureWarning)
+    warnings.filterwarnings("ignore", _RENAMED, FutureWarning)
     torch.set_num_threads(1)
     torch.set_num_threads = _keep_one_thread
     if Path("/sys/class/net/lo").exists():
