@@ -1,14 +1,18 @@
 """Whether student code uses what a task asks it to write.
 
 A manifest's `forbids` names modules, classes and functions of libraries by where they are defined:
-`torch.optim.adamw`, `torch.distributed.distributed_c10d.all_reduce`. While a request is carried
-out, the interpreter's profile function sees each call. One counts as a use if the function called
-is a forbidden one, and a frame of student code is nearer than one of the kit's: what a probe calls
-as its oracle does not count, nor what runs while a module is imported. A function is known by its
-module and name, and where student code carries a copy of the source, by its bytecode without names
-of files and lines: a copy that was rewritten is an answer of its own. Forked ranks write into the
-same shared memory. The function that watches can be replaced by student code, like all that lives
-in its process; the audit hook that says so cannot.
+`torch.optim.adamw`, `torch.distributed.distributed_c10d.all_reduce`. A call while a request is
+carried out counts as a use if the function called is a forbidden one, and a frame of student code
+is nearer than one of the kit's: what a probe calls as its oracle does not count, nor what runs
+while a module is imported. Forked ranks write into the same shared memory.
+
+The forbidden functions themselves tell when they start (`code_starts`). That is enough, and costs
+nothing, where all files of the student are plain (`plain_code`), name nothing forbidden that is
+written in C, and carry no copy of a forbidden function's source. Otherwise the interpreter's
+profile function sees each call as well, which takes as long as a program's own work: then a
+function is known by its module and name, and a copy by its bytecode without names of files and
+lines. A copy that was rewritten is an answer of its own. The function that watches can be replaced
+by student code, like all that lives in its process; the audit hook that says so cannot.
 
 What a library has in C has no frame: a function or a class that a name stands for
 (`torch.distributed.Reducer`) is wrapped before student code can hold it, and is known by its name
@@ -30,6 +34,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from grader.sandbox import code_starts, plain_code
+
 # A shorter function may well be written twice: `return self.module(*args)`.
 MIN_CODE_BYTES = 160
 MAX_KNOWN = 50_000
@@ -43,14 +49,22 @@ class LibraryUse:
     """The watcher of one server: `names` is the union of what its tasks forbid."""
 
     def __init__(
-        self, names: Sequence[str], folders: tuple[str, ...], noted: mmap.mmap | None = None
+        self,
+        names: Sequence[str],
+        folders: tuple[str, ...],
+        files: Sequence[Path] = (),
+        given: Sequence[str] = (),
+        noted: mmap.mmap | None = None,
     ) -> None:
-        """`noted`: `memory()`, if it was made before."""
+        """`files`: what the student wrote; `given`: names of files beside them, which they may
+        import; `noted`: `memory()`, if it was made before."""
         self.names = tuple(names)[: mmap.PAGESIZE]
         self._folders = folders
+        self._files = [path for path in files if path.suffix == ".py"]
+        self._own = {Path(name).stem for name in (*given, *(path.name for path in files))}
+        self._closely: bool | None = None
         self._kit: dict[str, Any] = {}
         self._marks: dict[int, tuple[CodeType, int]] = {}
-        self._copies: dict[int, int] | None = None
         # C functions by their own name: there is no frame, and no file, to know them by.
         self._c_names = {name.rpartition(".")[2]: at for at, name in enumerate(self.names)}
         self._used = noted or memory()
@@ -64,7 +78,24 @@ class LibraryUse:
             _told.add(self)
             for name in self.names:
                 _wrap(name)
-            threading.setprofile(self._see)
+            if self.closely():
+                threading.setprofile(self._see)
+
+    def closely(self) -> bool:
+        """Whether each call is watched. Asked once, before student code runs or as soon as it can
+        be: what it does to its files later is known from what it names."""
+        if self._closely is None:
+            _told.add(self)
+            told = code_starts.tell(_tell, self.names)
+            self._closely = not (told and all(map(self._is_plain, self._files)))
+        return self._closely
+
+    def _is_plain(self, path: Path) -> bool:
+        try:
+            there = _are_imported(self.names)
+            return _needs_no_watch(path.read_bytes(), self.names, frozenset(self._own), there)
+        except OSError:
+            return False
 
     def of_probes(self, names: dict[str, Any]) -> None:
         """What functions of the probes have as their globals: a call from there is the kit's."""
@@ -75,6 +106,13 @@ class LibraryUse:
         """Note what the block uses."""
         if not self.names:
             yield
+            return
+        if not self.closely():
+            self._open += 1
+            try:
+                yield
+            finally:
+                self._open -= 1
             return
         see, before, of_threads = self._see, sys.getprofile(), threading.getprofile()
         threading.setprofile(see)
@@ -112,8 +150,8 @@ class LibraryUse:
 
     # -- calls
 
-    def wrapped(self, name: str, frame: FrameType) -> None:
-        """What is written in C and has this name was called from that frame."""
+    def wrapped(self, name: str, frame: FrameType | None) -> None:
+        """What has this name was called from that frame."""
         at = self._named(name)
         if self._open and at != _NO and not self._used[at] and self._by_student(frame):
             self._used[at] = 1
@@ -171,28 +209,58 @@ class LibraryUse:
         return threading.current_thread() is not threading.main_thread()
 
     def _copied(self, code: CodeType) -> int:
-        if self._copies is None:
-            ready = _PREPARED.get(self.names)
-            self._copies = _copies_of(self.names) if ready is None else ready
-        return self._copies.get(_normalised(code), _NO)
+        return _copies_of(self.names).get(_normalised(code), _NO)
 
 
-_PREPARED: dict[tuple[str, ...], dict[int, int]] = {}
+@functools.lru_cache(maxsize=256)
+def _needs_no_watch(
+    source: bytes, names: tuple[str, ...], own: frozenset[str], _are_there: bool
+) -> bool:
+    """Whether it is enough that forbidden functions tell when they start. The last argument: the
+    answer may be another one before the libraries are imported."""
+    roots = {name.partition(".")[0] for name in names}
+    if not plain_code.is_plain(source, own, roots):
+        return False
+    in_c = {name.rpartition(".")[2] for name in names if _is_of_c(name)}
+    if not in_c.isdisjoint(plain_code.names_of(source)):
+        return False
+    copies = _copies_of(names)
+    parts = _inside(compile(source, "", "exec", dont_inherit=True))
+    return all(len(p.co_code) < MIN_CODE_BYTES or _normalised(p) not in copies for p in parts)
 
 
 def prepare(names: Sequence[str]) -> None:
-    """Read the libraries that these names stand for now, so that processes that are forked from
-    this one need not."""
-    _PREPARED[tuple(names)] = _copies_of(names)
+    """Read the libraries that these names stand for now, and have their functions tell when they
+    start, so that processes that are forked from this one need not."""
+    _copies_of(tuple(names))
+    code_starts.tell(_tell, names)
 
 
-def _copies_of(names: Sequence[str]) -> dict[int, int]:
+def prepare_all(lists: bytes) -> None:
+    """`prepare` for each line of names, which spaces part."""
+    for line in lists.decode().splitlines():
+        prepare(line.split())
+
+
+_COPIES: dict[tuple[str, ...], dict[int, int]] = {}
+
+
+def _copies_of(names: tuple[str, ...]) -> dict[int, int]:
     """The place among the names by the hash of each function that they stand for."""
+    if names in _COPIES:
+        return _COPIES[names]
     found: dict[int, int] = {}
     for at, name in enumerate(names):
         for each in _sources(name):
             found.setdefault(_normalised(each), at)
+    if _are_imported(names):
+        _COPIES[names] = found
     return found
+
+
+def _are_imported(names: Sequence[str]) -> bool:
+    """Whether the packages are there, in which the names lie."""
+    return all(name.partition(".")[0] in sys.modules for name in names)
 
 
 def memory() -> mmap.mmap:
@@ -272,12 +340,36 @@ def _normalised(code: CodeType) -> int:
 _told: weakref.WeakSet[LibraryUse] = weakref.WeakSet()
 
 
+def _tell(full: str, frame: FrameType) -> None:
+    """What `code_starts` calls: a function of that name starts in that frame."""
+    for use in list(_told):
+        use.wrapped(full, frame.f_back)
+
+
+def _value_of(name: str) -> Any:
+    home, _, last = name.rpartition(".")
+    return getattr(sys.modules.get(home), last, None)
+
+
+_wrapped: set[str] = set()
+
+
+def _is_of_c(name: str) -> bool:
+    """Whether a name stands for a function or a class in C, where its module is there."""
+    value = _value_of(name)
+    if isinstance(value, type):
+        return name in _wrapped or _is_in_c(value)
+    return name in _wrapped or isinstance(value, types.BuiltinFunctionType)
+
+
 @functools.cache
 def _wrap(name: str) -> None:
     """Put a Python function in the place of a function in C, wherever its library has it, and
     before the constructor of a class in C."""
     home, _, last = name.rpartition(".")
-    value = getattr(sys.modules.get(home), last, None)
+    value = _value_of(name)
+    if _is_of_c(name):
+        _wrapped.add(name)
 
     def tell() -> None:
         for use in list(_told):

@@ -128,7 +128,8 @@ class Server:
         self.contract = purity.Contract(spec.mutates, spec.new)
         self.notes = purity.ChangeLog(self.contract)
         self.kit: KitWatch | None = None
-        self.library = LibraryUse(spec.forbids, spec.folders, noted)
+        files = [spec.path(name) for name in spec.edit]
+        self.library = LibraryUse(spec.forbids, spec.folders, files, spec.given, noted)
 
     def codes(self, path: Path) -> list[CodeType]:
         """The code of one of the files, noted where the file is a given one."""

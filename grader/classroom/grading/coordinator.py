@@ -203,7 +203,7 @@ def fork_server(
         yield None
         return
     names = preload.inside(labs)
-    with ForkServer(work, names, [*hidden, work], preload.arguments(names)) as fork_server:
+    with ForkServer(work, names, [*hidden, work], preload.arguments(names, labs)) as fork_server:
         yield fork_server
 
 

@@ -10,7 +10,7 @@ import contextlib
 import importlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,9 +30,11 @@ _LIBRARIES = {
 
 # A compiled runtime, which workers would else compile each for itself.
 _KERNELS = "grader.kernels:preload"
+# What tasks forbid of libraries: read and marked once.
+FORBIDDEN = "grader.sandbox.library_use:prepare_all"
 
 
-def inside(labs: Iterable[Lab]) -> list[str]:
+def inside(labs: Sequence[Lab]) -> list[str]:
     """Names of modules, and entry points of the kit's own."""
     sources = [text for lab in labs for text in _texts(_student_side(lab))]
     found = _named(sources)
@@ -41,16 +43,19 @@ def inside(labs: Iterable[Lab]) -> list[str]:
     with_kernels = [text for text in sources if "kernels" in preloads.imported(text)]
     if _mentions(with_kernels, r"\bcompile\b"):
         found.append(_KERNELS)
-    return [*found, *preloads.of_texts(sources)]
+    watched = [FORBIDDEN] if any(lab.forbids for lab in labs) else []
+    return [*found, *preloads.of_texts(sources), *watched]
 
 
-def arguments(names: Iterable[str]) -> dict[str, bytes]:
-    """What functions among the names are called with: the runtime that kernels are linked with."""
-    if _KERNELS not in names:
-        return {}
-    from grader.kernels import ready_runtime
+def arguments(names: Iterable[str], labs: Iterable[Lab]) -> dict[str, bytes]:
+    """What functions among the names are called with: the runtime that kernels are linked with, and
+    what the labs forbid."""
+    given = {FORBIDDEN: "\n".join(" ".join(lab.forbids) for lab in labs).encode()}
+    if _KERNELS in names:
+        from grader.kernels import ready_runtime
 
-    return {_KERNELS: ready_runtime()}
+        given[_KERNELS] = ready_runtime()
+    return given
 
 
 def outside(labs: Iterable[Lab], work: Path) -> None:

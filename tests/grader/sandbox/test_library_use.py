@@ -292,7 +292,7 @@ TAMPERED = {
 @pytest.mark.parametrize("way", TAMPERED)
 def test_whoever_takes_the_watch_off_is_told_on(library: Path, tmp_path: Path, way: str) -> None:
     rows, _ = asked(tmp_path, TAMPERED[way], [1, 2, 6])
-    assert [row[2] for row in rows] == ["disturbed"]
+    assert "disturbed" in [row[2] for row in rows]
 
 
 def test_a_forked_process_writes_into_the_same_memory(library: Path, tmp_path: Path) -> None:
