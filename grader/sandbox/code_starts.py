@@ -23,6 +23,8 @@ Told = Callable[[str, FrameType], None]
 _TOOL = 4  # of `sys.monitoring`; 0 to 2 and 5 have a meaning
 _OPTIMIZED = 0x1  # functions have it, bodies of modules and classes have not
 
+_NO_COLUMNS = 13  # how an entry of a table of lines begins that has a line alone, so many lines on
+
 _names: list[str] = []
 _told: list[Told] = []
 _marked: dict[int, tuple[CodeType, str]] = {}
@@ -194,7 +196,7 @@ def _call(const: int) -> bytes:
 
 
 def _lines_with(table: bytes, at: int, units: int) -> bytes:
-    """A table of lines with so many code units more, which have no line."""
+    """A table of lines with so many code units more, on the line of the one before them."""
     position = passed = 0
     while position < len(table) and passed < at:
         passed += (table[position] & 7) + 1
@@ -204,8 +206,8 @@ def _lines_with(table: bytes, at: int, units: int) -> bytes:
     if passed != at:
         raise ValueError("an instruction lies across the start of a function")
     pieces = [min(8, units - done) for done in range(0, units, 8)]
-    none = bytes(0x80 | (15 << 3) | (piece - 1) for piece in pieces)
-    return table[:position] + none + table[position:]
+    same = b"".join(bytes((0x80 | _NO_COLUMNS << 3 | piece - 1, 0)) for piece in pieces)
+    return table[:position] + same + table[position:]
 
 
 def _handlers_with(table: bytes, at: int, units: int) -> bytes:

@@ -22,6 +22,8 @@ def mean(values):
     for value in values:
         if value is None:
             continue
+        if value != value:
+            raise ArithmeticError("not a number: " + repr(values))
         total, count = total + float(value), count + 1
     if count == 0:
         raise ValueError("no values: " + repr(values))
