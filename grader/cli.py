@@ -689,7 +689,7 @@ def grade(
     jobs: Annotated[int, typer.Option(help="units graded at a time")] = 1,
     tier: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="the wall: sandbox (Linux; the default there) or process"),
+        typer.Option(help="the wall: sandbox (Linux; the default there), contained or process"),
     ] = None,
     course_key_file: Annotated[
         Optional[Path],  # noqa: UP045
@@ -788,7 +788,7 @@ def regrade(
     jobs: Annotated[int, typer.Option(help="units graded at a time")] = 1,
     tier: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="the wall: sandbox (Linux; the default there) or process"),
+        typer.Option(help="the wall: sandbox (Linux; the default there), contained or process"),
     ] = None,
     feedback: Annotated[
         Optional[str],  # noqa: UP045
@@ -866,7 +866,9 @@ def similarity(
     ] = None,
     tier: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="where texts are read: sandbox (Linux; the default there) or process"),
+        typer.Option(
+            help="where texts are read: sandbox (the default on Linux), contained, process"
+        ),
     ] = None,
 ) -> None:
     """Show which submissions of a lab are alike: a report for a person, never a mark."""

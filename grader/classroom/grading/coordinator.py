@@ -31,10 +31,10 @@ from grader.classroom.grading.unit import DIAGNOSIS, Unit
 from grader.classroom.grading.unit_run import MAX_ENDED
 from grader.errors import CallError, LabError, WallFailed
 from grader.lab.manifest import Lab
-from grader.sandbox.fork_server import ForkServer
+from grader.sandbox.fork_server import FORKED_TIERS, ForkServer
 from grader.suite.model import Suite, load_suite
 
-ISOLATION_TIERS = ("sandbox", "process", "local")
+ISOLATION_TIERS = (*FORKED_TIERS, "process", "local")
 DEFAULT_TIER = "sandbox" if sys.platform == "linux" else "process"
 STORE_SECONDS = 0.1  # results that come faster are stored together
 INSTEAD = (
@@ -198,13 +198,14 @@ def _worth_another_try(
 def fork_server(
     tier: str, work: Path, labs: Sequence[Lab], hidden: Sequence[Path]
 ) -> Iterator[ForkServer | None]:
-    """The zygote of the sandbox tier: it imports what the labs need while the suites load."""
-    if tier != "sandbox":
+    """The zygote of a forked tier: it imports what the labs need while the suites load."""
+    if tier not in FORKED_TIERS:
         yield None
         return
     names = preload.inside(labs)
-    with ForkServer(work, names, [*hidden, work], preload.arguments(names)) as fork_server:
-        yield fork_server
+    zygote = ForkServer(work, names, [*hidden, work], preload.arguments(names), tier=tier)
+    with zygote as started:
+        yield started
 
 
 def _executor(
@@ -217,7 +218,8 @@ def _executor(
         fork_server.wait()
     except WallFailed as error:
         raise CallError(
-            f"The sandbox tier is not available on this machine ({error}), and nothing was graded. "
+            f"The {fork_server.tier} tier is not available on this machine ({error}), and nothing "
+            "was graded. "
             f"`infralens probe` says what is missing. {INSTEAD}"
         ) from error
     return LocalExecutor(
@@ -239,8 +241,8 @@ def check_call(jobs: int, tier: str, feedback: str, course_key: bytes | None) ->
     """Raises `CallError` for what no run takes."""
     if jobs < 1:
         raise CallError(f"--jobs is {jobs}: give 1 or more.")
-    if tier == "sandbox" and sys.platform != "linux":
-        raise CallError(f"The sandbox tier needs Linux, and nothing was graded. {INSTEAD}")
+    if tier in FORKED_TIERS and sys.platform != "linux":
+        raise CallError(f"The {tier} tier needs Linux, and nothing was graded. {INSTEAD}")
     if tier not in ISOLATION_TIERS:
         raise CallError(f"There is no tier {tier!r}; the tiers are: {', '.join(ISOLATION_TIERS)}.")
     if feedback not in FEEDBACK:
