@@ -3,7 +3,7 @@ harm a machine without limits; reaching its own end is what it calls DONE."""
 
 from __future__ import annotations
 
-from .catalogue import EVERYTHING, SANDBOX, Attack
+from .catalogue import EVERYTHING, WALLED, Attack
 
 NO_ANSWER = r"no answer after"
 OVER_MEMORY = r"took [\d,]+ MiB with all its processes"
@@ -82,7 +82,7 @@ def add(a, b):
     return 0
 """,
         mark=r"forks: \d+|ended|processes",
-        tiers=SANDBOX,
+        tiers=WALLED,
         may_lose=True,
     ),
     Attack(
@@ -109,7 +109,7 @@ def add(a, b):
     return 0
 """,
         mark=r"threads: \d+|ended|processes",
-        tiers=SANDBOX,
+        tiers=WALLED,
         may_lose=True,
     ),
     Attack(
@@ -125,7 +125,7 @@ def Stack():
     raise Report(TOLD)
 """,
         mark=OVER_MEMORY,
-        tiers=SANDBOX,
+        tiers=WALLED,
         patient=True,
     ),
     Attack(
@@ -149,7 +149,7 @@ def Stack():
     raise Report(TOLD)
 """,
         mark=OVER_MEMORY,
-        tiers=SANDBOX,
+        tiers=WALLED,
         patient=True,
     ),
     Attack(
@@ -171,7 +171,7 @@ def Stack():
     raise Report(TOLD)
 """,
         mark=OVER_MEMORY + r"|raised (OSError|PermissionError)",
-        tiers=SANDBOX,
+        tiers=WALLED,
         patient=True,
     ),
     Attack(
@@ -198,7 +198,7 @@ def Stack():
     raise Report(TOLD)
 """,
         mark=OVER_MEMORY + r"|3 GiB shared and anonymous: no(.|\n)*3 GiB of /dev/zero: no",
-        tiers=SANDBOX,
+        tiers=WALLED,
         patient=True,
     ),
     Attack(
@@ -238,7 +238,7 @@ def Stack():
     raise Report(" ".join(TOLD))
 """,
         mark=r"(?s)memfd: no.*4 GiB in /tmp: no.*4 GiB in /dev/shm: no.*pipes:",
-        tiers=SANDBOX,
+        tiers=WALLED,
         patient=True,
     ),
     Attack(
@@ -269,7 +269,7 @@ def add(a, b):
     return 0
 """,
         mark=r"files: \d+",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "many-descriptors",

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-BOTH = ("process", "sandbox")
-SANDBOX = ("sandbox",)
+CONTAINED = "contained"
+APART = ("process", CONTAINED, "sandbox")
+WALLED = (CONTAINED, "sandbox")
 EVERYTHING = "everything"
 # Deadlines are kept short where attacks run into them, and left alone where real work is measured.
 SMALL, REAL = "small", "real"
@@ -97,7 +98,7 @@ class Attack:
     code: str = ""
     mark: str = ""
     base: str = "half"
-    tiers: tuple[str, ...] = BOTH
+    tiers: tuple[str, ...] = APART
     loses: tuple[str, ...] | str = ()
     may_lose: bool = False
     files: Mapping[str, str] = field(default_factory=dict)

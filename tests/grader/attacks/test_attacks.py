@@ -13,7 +13,17 @@ import pytest
 
 from grader.classroom.gradebook.records import UnitResult
 
-from .catalogue import EVERYTHING, KERNELS, MEASURED, NOT_ATTACKED, PYTHON, REAL, SMALL, Attack
+from .catalogue import (
+    APART,
+    EVERYTHING,
+    KERNELS,
+    MEASURED,
+    NOT_ATTACKED,
+    PYTHON,
+    REAL,
+    SMALL,
+    Attack,
+)
 from .conftest import Scene, Scenes, plain
 from .everything import ATTACKS
 
@@ -21,11 +31,11 @@ pytestmark = pytest.mark.attack
 
 EVERY = [
     pytest.param(tier, attack, id=f"{tier}-{attack.id}")
-    for tier in ("process", "sandbox")
+    for tier in APART
     for attack in ATTACKS
     if tier in attack.tiers
 ]
-RUNS = [(tier, group) for tier in ("process", "sandbox") for group in (SMALL, REAL)]
+RUNS = [(tier, group) for tier in APART for group in (SMALL, REAL)]
 each_run = pytest.mark.parametrize(("tier", "group"), RUNS, ids=["-".join(run) for run in RUNS])
 # What an attack says when it got somewhere.
 DONE = re.compile(r"[^|\n]*: DONE[^|\n]*")

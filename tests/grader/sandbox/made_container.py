@@ -46,17 +46,16 @@ _NAMESPACES = (
 @dataclass(frozen=True)
 class ContainerSettings:
     """root: an empty folder; command: what runs in it, in the folder `cwd`; shown: more paths of
-    this machine, read-only; writable: those that the command may write to; landlock: whether the
-    kernel seems to have it; links: names in the container, and where they lead."""
+    this machine, read-only; writable: those that the command may write to, with their names in the
+    container; landlock: whether the kernel seems to have it."""
 
     root: str
     command: Sequence[str]
     environment: Mapping[str, str]
     cwd: str = str(ROOT)
     shown: Sequence[str] = ()
-    writable: Sequence[str] = ()
+    writable: Mapping[str, str] = field(default_factory=dict)
     landlock: bool = True
-    links: Mapping[str, str] = field(default_factory=dict)
 
 
 def reason_against() -> str:
@@ -157,16 +156,14 @@ def _build(settings: ContainerSettings) -> None:
                 target.symlink_to(os.readlink(path))
         else:
             _bind(top, path, linux.ATTR_RDONLY)
-    for path in settings.writable:
-        _bind(top, path)
-    for name, target in settings.links.items():
-        (top / name[1:]).symlink_to(target)
+    for path, inside in settings.writable.items():
+        _bind(top, path, 0, inside)
     linux.change_root(str(top))
     os.chdir(settings.cwd)
 
 
-def _bind(top: Path, path: str, attributes: int = 0) -> None:
-    target = top / path[1:]
+def _bind(top: Path, path: str, attributes: int = 0, inside: str = "") -> None:
+    target = top / (inside or path)[1:]
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         target.mkdir() if os.path.isdir(path) else target.touch()
