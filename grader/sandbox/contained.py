@@ -223,6 +223,7 @@ def _is_free(user: int) -> bool:
 
 
 def _make_private(folder: Path, user: int) -> None:
+    remove(folder)  # there is one where somebody killed the keeper
     folder.mkdir(mode=0o700)
     for name in (rootfs.UNIT.name, rootfs.SCRATCH.name, rootfs.HOME.name):
         (folder / name).mkdir(mode=0o700)

@@ -31,8 +31,8 @@ _SIDE = Side({}, None, lambda *_: None)
 class ReadingProcesses:
     """Starts such processes at a tier; where workers are forked, from the first one on, with a
     zygote of its own. purpose: for messages, and for the name of its folder. seconds: of one
-    request. memory_bytes: of one process. preload: modules of the zygote. shown, hidden: paths that a
-    process must see, and must not see, wherever they lie. A context manager."""
+    request. memory_bytes: of one process. preload: modules of the zygote. shown, hidden: paths that
+    a process must see, and must not see, wherever they lie. A context manager."""
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ from __future__ import annotations
 from .catalogue import EVERYTHING, WALLED, Attack
 
 NO_ANSWER = r"no answer after"
+OVER_FILES = r"the code had [\d,]+ files of [\d,]+ MiB, and was ended"
 OVER_MEMORY = r"took [\d,]+ MiB with all its processes"
 
 ATTACKS = [
@@ -237,7 +238,7 @@ def Stack():
         except OSError as error: tell("pipes:", error)
     raise Report(" ".join(TOLD))
 """,
-        mark=r"(?s)memfd: no.*4 GiB in /tmp: no.*4 GiB in /dev/shm: no.*pipes:",
+        mark=r"(?s)memfd: no.*4 GiB in /tmp: no.*4 GiB in /dev/shm: no.*pipes:|" + OVER_FILES,
         tiers=WALLED,
         patient=True,
     ),
@@ -268,7 +269,7 @@ def add(a, b):
     os.chdir("/")
     return 0
 """,
-        mark=r"files: \d+",
+        mark=r"files: \d+|" + OVER_FILES,
         tiers=WALLED,
     ),
     Attack(

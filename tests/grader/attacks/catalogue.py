@@ -6,6 +6,7 @@ been tried against Python graders, rows `3.x` what has been tried against kernel
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -72,6 +73,13 @@ KERNELS = {
     "3.fallback": "a fallback to the library",
     "3.hide": "work or memory hidden from what measures it",
 }
+# What an attack may get where a tier does not promise to refuse it: pattern, and the reason.
+NOT_PROMISED: dict[tuple[str, str], tuple[str, str]] = {
+    (CONTAINED, "other-processes"): (
+        "the canary in sight|names of the suite",
+        "without a pid namespace /proc lists the names and arguments of all processes",
+    ),
+}
 NOT_ATTACKED = {
     "2.10": "no verdict is made where student code runs, so there is nothing to sign; stale and "
     "forged replies stand under 2.9",
@@ -122,6 +130,13 @@ class Attack:
 
     def __str__(self) -> str:
         return self.id
+
+    def is_played(self, tier: str) -> bool:
+        """Whether the suite carries it out at a tier. What is aimed at a meter is aimed at a
+        worker's inside, which is the same at both forked tiers: at `contained` it is played with
+        INFRALENS_EVERY_ATTACK=1 alone."""
+        spared = tier == CONTAINED and self.meters and "INFRALENS_EVERY_ATTACK" not in os.environ
+        return tier in self.tiers and not spared
 
 
 # The submissions that attacks are built on: their lab, and the function that carries the report.

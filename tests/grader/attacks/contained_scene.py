@@ -20,7 +20,7 @@ from tests.grader.sandbox.made_container import AUTOGRADER, ContainerSettings
 from .catalogue import CONTAINED, Attack
 from .conftest import Scene, play
 from .odd import Odd
-from .stage import ROOT, Stage
+from .stage import Stage
 
 SECONDS = 900.0
 # Of the container, by the names that a stage has for them.
@@ -68,8 +68,11 @@ def play_in_container(
         ContainerSettings(
             root=str(folder / "root"),
             command=[*command, "/line/scene"],
-            environment={"PATH": os.environ["PATH"], "HOME": "/autograder/home", "CI": "1"},
-            shown=[str(ROOT)],
+            environment={
+                "PATH": os.environ["PATH"],
+                "HOME": "/autograder/home",
+                "PYTHONDONTWRITEBYTECODE": "1",
+            },
             writable={**writable, str(line): "/line"},
             landlock=landlock,
         ),

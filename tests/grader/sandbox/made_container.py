@@ -33,6 +33,7 @@ REFUSED = (
     *("add_key", "request_key", "userfaultfd", "kexec_load", "init_module", "swapon", "reboot"),
 )
 AUTOGRADER = Path("/autograder")
+TRUSTED = "/trusted/kit"  # this checkout, where root alone finds it
 _LANDLOCK = (444, 445, 446)
 _NAMESPACES = (
     linux.CLONE_NEWNS
@@ -46,14 +47,14 @@ _NAMESPACES = (
 @dataclass(frozen=True)
 class ContainerSettings:
     """root: an empty folder; command: what runs in it, in the folder `cwd`; shown: more paths of
-    this machine, read-only; writable: those that the command may write to, with their names in the
-    container; landlock: whether the kernel seems to have it."""
+    this machine, read-only, with their names in the container; writable: those that the command may
+    write to, too; landlock: whether the kernel seems to have it."""
 
     root: str
     command: Sequence[str]
     environment: Mapping[str, str]
-    cwd: str = str(ROOT)
-    shown: Sequence[str] = ()
+    cwd: str = TRUSTED
+    shown: Mapping[str, str] = field(default_factory=lambda: {str(ROOT): TRUSTED})
     writable: Mapping[str, str] = field(default_factory=dict)
     landlock: bool = True
 
@@ -148,7 +149,10 @@ def _build(settings: ContainerSettings) -> None:
         if Path("/etc", name).exists():
             (top / "etc" / name).write_bytes(Path("/etc", name).read_bytes())
             (top / "etc" / name).chmod(0o600 if name == "shadow" else 0o644)
-    for path in (*settings.shown, *rootfs.plan([]).visible):
+    (top / TRUSTED[1:]).parent.mkdir(mode=0o700)
+    for path, inside in settings.shown.items():
+        _bind(top, path, linux.ATTR_RDONLY, inside)
+    for path in rootfs.plan([]).visible:
         if os.path.islink(path):
             target = top / path[1:]
             if not os.path.lexists(target):
