@@ -46,8 +46,8 @@ TIER = "contained"
 MECHANISMS = ("own uid", "seccomp", "no_new_privs", "rlimits", "watchdog")
 NOT_PROMISED = (
     "a worker sees the names and arguments of other processes in /proc",
-    "it has no /tmp of its own, only the folder that TMPDIR names; without Landlock it can write "
-    "to any folder that everybody may write to, until its end",
+    "it has no /tmp of its own, only the folder that TMPDIR names, and shares /dev/shm; without "
+    "Landlock it can write to any folder that everybody may write to, until its end",
     "the disk that its files take is counted twice a second, and not reserved",
     "a lab with ranks may open TCP connections to ports of the ephemeral range, or to any port "
     "where the kernel has no Landlock of ABI 4",
@@ -60,7 +60,8 @@ _LOOK_EVERY = 25  # ticks of the watch, from one count of the files to the next
 _DEEPEST = 200  # folders inside each other, which a path can still name
 _READABLE = ("/proc", "/dev/full", "/dev/random", "/dev/urandom")
 _NAMES = ("/etc/passwd", "/etc/group", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf")
-_SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock", "/run/shm")
+_SHM = "/dev/shm"  # libc keeps named semaphores there, without which multiprocessing has no locks
+_SHARED = ("/tmp", "/var/tmp", _SHM, "/dev/mqueue", "/run/lock", "/run/shm")
 
 
 @dataclass(frozen=True)
@@ -195,8 +196,7 @@ def _keep(
             os.kill(child, signal.SIGKILL)
         end_user(user)
         remove(folder)
-        if not places.landlock:
-            _sweep(user)
+        _sweep(user, (_SHM,) if places.landlock else _SHARED)
 
 
 def _free_user() -> tuple[int, socket.socket]:
@@ -303,9 +303,9 @@ def remove(folder: Path) -> None:
         subprocess.run(["/bin/rm", "-rf", "--", str(folder)], check=False, capture_output=True)
 
 
-def _sweep(user: int) -> None:
+def _sweep(user: int, places: Iterable[str]) -> None:
     """Remove what a user left in folders that everybody may write to."""
-    for place in _SHARED:
+    for place in places:
         with contextlib.suppress(OSError), os.scandir(place) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):
@@ -338,7 +338,14 @@ class UserMonitor(MemoryMonitor):
             return super().pss()
 
     def files_bytes(self) -> int:
-        return 0  # they lie on a disk
+        """Of what is in memory; the worker's folder lies on a disk."""
+        used = 0
+        with contextlib.suppress(OSError), os.scandir(_SHM) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    info = entry.stat(follow_symlinks=False)
+                    used += info.st_blocks * 512 if info.st_uid == self.user else 0
+        return used
 
     def over(self, limits: ResourceLimits) -> dict[str, Any]:
         self.ticks += 1
@@ -415,7 +422,8 @@ def _become_student(
         # A process owns its /proc/self only while this is set.
         linux.prctl(linux.PR_SET_DUMPABLE, 1, "prctl(PR_SET_DUMPABLE)")
         if places.landlock:
-            linux.landlock_only(places.readable, (str(folder), os.devnull), places.landlock)
+            writable = [str(folder), os.devnull, *([_SHM] if os.path.isdir(_SHM) else [])]
+            linux.landlock_only(places.readable, writable, places.landlock)
         seccomp.install(seccomp.program(shares_machine=True))
     except BaseException as error:
         tell(control, {"fault": described(error)})

@@ -238,7 +238,10 @@ def Stack():
         except OSError as error: tell("pipes:", error)
     raise Report(" ".join(TOLD))
 """,
-        mark=r"(?s)memfd: no.*4 GiB in /tmp: no.*4 GiB in /dev/shm: no.*pipes:|" + OVER_FILES,
+        mark=r"(?s)memfd: no.*4 GiB in /tmp: no.*4 GiB in /dev/shm: no.*pipes:|"
+        + OVER_FILES
+        + "|"
+        + OVER_MEMORY,
         tiers=WALLED,
         patient=True,
     ),
