@@ -576,6 +576,39 @@ def course_check(
         typer.echo(line)
 
 
+autograder = typer.Typer(
+    no_args_is_help=True, help="Autograders that other systems run: Gradescope, GitHub Classroom."
+)
+app.add_typer(autograder, name="autograder")
+GradedLabs = Annotated[str, typer.Option(help="the labs that it grades, as in lab07")]
+AutograderKey = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(help="file with the secret behind the tests' seeds; it goes along"),
+]
+TorchIndex = Annotated[
+    str, typer.Option(help="the index that PyTorch's install page names for its CPU build")
+]
+FeedbackLevel = Annotated[str, typer.Option(help="full, diagnosis or names")]
+
+
+@autograder.command("gradescope")
+def autograder_gradescope(
+    out: Annotated[Path, typer.Argument(help="the zip to write")],
+    labs: GradedLabs,
+    course_key_file: AutograderKey = None,
+    torch_index: TorchIndex = "",
+    feedback: FeedbackLevel = "full",
+) -> None:
+    """Write the zip that Gradescope builds an autograder from."""
+    from grader.classroom.autograder import gradescope_bundle
+
+    code = gradescope_bundle.run(
+        find_root(), labs, out, typer.echo, key_file=course_key_file, torch_index=torch_index,
+        feedback=feedback,
+    )  # fmt: skip
+    raise typer.Exit(code)
+
+
 @app.command()
 def release(
     out: Annotated[Path, typer.Argument(help="a new folder; with --zip a new file")],

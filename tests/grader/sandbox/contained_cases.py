@@ -151,9 +151,13 @@ def test_a_killed_keeper_leaves_nothing(opened: Callable[..., ContainedBackend])
     student_of(backend).leaves_daemons(2)
     assert backend.worker is not None
     os.kill(backend.worker.init_pid, signal.SIGKILL)  # type: ignore[attr-defined]
-    with pytest.raises(WallFailed, match="ended from outside"):
-        while True:  # until the kernel has ended it with its keeper
+
+    def called_until_it_ends() -> None:  # the kernel ends it with its keeper
+        while True:
             student_of(backend).me()
+
+    with pytest.raises(WallFailed, match="ended from outside"):
+        called_until_it_ends()
     assert left_over() == []
 
 
