@@ -609,6 +609,24 @@ def autograder_gradescope(
     raise typer.Exit(code)
 
 
+@autograder.command("github")
+def autograder_github(
+    out: Annotated[Path, typer.Argument(help="a new folder")],
+    labs: GradedLabs,
+    course_key_file: AutograderKey = None,
+    torch_index: TorchIndex = "",
+    feedback: FeedbackLevel = "full",
+) -> None:
+    """Write a workflow for GitHub Classroom, and the private repository that it grades with."""
+    from grader.classroom.autograder import github_bundle
+
+    code = github_bundle.run(
+        find_root(), labs, out, typer.echo, key_file=course_key_file, torch_index=torch_index,
+        feedback=feedback,
+    )  # fmt: skip
+    raise typer.Exit(code)
+
+
 @app.command()
 def release(
     out: Annotated[Path, typer.Argument(help="a new folder; with --zip a new file")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -50,6 +51,20 @@ def files(root: Path, labs: Sequence[Lab]) -> Files:
             for path in _below(folder):
                 found[path.relative_to(root).as_posix()] = path.read_bytes()
     return dict(sorted(found.items()))
+
+
+def torch_line(index: str, indent: int = 0, root: str = "") -> str:
+    """A line of a script that installs PyTorch's CPU build from an index; empty without one."""
+    if not index:
+        return ""
+    pip = "/opt/infralens/bin/pip install --quiet --no-cache-dir"
+    return f"{' ' * indent}{root}{pip} --index-url {shlex.quote(index)} torch\n"
+
+
+def requirement(labs: Sequence[Lab], place: str) -> str:
+    """The kit as pip's argument, with what the labs need. place: its folder, `{}` for its name."""
+    needs_triton = any("triton" in task.needs for lab in labs for task in lab.tasks)
+    return place.format(f"{KIT}[triton]" if needs_triton else KIT)
 
 
 def _below(folder: Path) -> Iterator[Path]:

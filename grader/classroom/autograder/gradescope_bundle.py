@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -107,12 +106,8 @@ def bundle(
         except OSError as error:
             raise LabError(f"The course key {key_file} cannot be read: {error.strerror}.") from None
         options += ["--course-key-file", f"/autograder/source/{KEY}"]
-    index = shlex.quote(torch_index)
-    pip = "/opt/infralens/bin/pip install --quiet --no-cache-dir"
-    needs_triton = any("triton" in task.needs for lab in labs for task in lab.tasks)
     found[SETUP] = _SETUP.format(
-        torch=f"{pip} --index-url {index} torch\n" if torch_index else "",
-        extra=f"'./{grader_kit.KIT}[triton]'" if needs_triton else f"./{grader_kit.KIT}",
+        torch=grader_kit.torch_line(torch_index), extra=grader_kit.requirement(labs, "'./{}'")
     ).encode()
     ids = [lab.id for lab in labs]
     failed = json.dumps(failed_results(labs, FAILED), indent=1)
