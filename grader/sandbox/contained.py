@@ -118,7 +118,7 @@ def _ephemeral_ports() -> range:
 
 def _around(visible: Iterable[str], hidden: Collection[str]) -> Iterator[str]:
     """The visible paths, with a folder that holds a hidden path taken apart: Landlock can only
-    allow."""
+    allow. A link in such a folder leads to what is visible by its own name, or to nothing."""
     for path in visible:
         inside = [other for other in hidden if Path(other).is_relative_to(path)]
         if path in inside:
@@ -126,7 +126,8 @@ def _around(visible: Iterable[str], hidden: Collection[str]) -> Iterator[str]:
         if not inside:
             yield path
             continue
-        yield from _around((entry.path for entry in os.scandir(path)), inside)
+        with os.scandir(path) as entries:
+            yield from _around((each.path for each in entries if not each.is_symlink()), inside)
 
 
 def _as_worker(path: str, mode: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -41,6 +42,7 @@ WORKER_SECONDS = 60.0
 MAX_STARTS = 100
 GONE = -1
 _CREDENTIALS = struct.Struct("3i")
+_USERS = "infralens-users-"
 
 
 class ForkServer:
@@ -198,11 +200,16 @@ _INSIDE = {"GLOO_SOCKET_IFNAME": "lo", "USER": "learner"}
 
 class UserFolders:
     """The folder of the folders that workers at the tier `contained` have, where every user may
-    pass through, and a pipe that shows when the last keeper has ended."""
+    pass through, and a pipe that shows when the last keeper has ended. Those that killed runs left
+    are removed."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(dir=_passable_folder(), prefix="infralens-users-"))
-        self.folder.chmod(0o711)
+        place = _passable_folder()
+        _remove_unheld(place)
+        self.folder = Path(tempfile.mkdtemp(dir=place, prefix=_USERS))
+        self.held = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self.held, fcntl.LOCK_EX)
+        self.folder.chmod(0o711)  # from here on it may be taken for what a killed run left
         self.zygotes = self.folder / "zygote"
         self.zygotes.mkdir(mode=0o700)
         self.ended, self.alive = os.pipe()
@@ -212,7 +219,22 @@ class UserFolders:
         os.close(self.alive)
         select.select([self.ended], [], [], contained.END_SECONDS)
         os.close(self.ended)
+        os.close(self.held)
         contained.remove(self.folder)
+
+
+def _remove_unheld(place: str) -> None:
+    """Remove the folders of this user that no run holds any more."""
+    for path in Path(place).glob(f"{_USERS}*"):
+        with contextlib.suppress(OSError):
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                info = os.fstat(folder)
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if info.st_uid == os.geteuid() and info.st_mode & 0o777 == 0o711:
+                    contained.remove(path)
+            finally:
+                os.close(folder)
 
 
 def _passable_folder() -> str:

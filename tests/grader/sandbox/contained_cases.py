@@ -260,6 +260,27 @@ def test_what_is_hidden_inside_what_is_shown_is_taken_out(tmp_path: Path) -> Non
     assert found == {str(tmp_path / "a/b/shown"), str(tmp_path / "a/c")}
 
 
+def test_a_link_beside_what_is_hidden_opens_nothing(tmp_path: Path) -> None:
+    for name in ("a/hidden", "a/shown", "secret"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "a/link").symlink_to(tmp_path / "secret")
+    found = set(contained._around([str(tmp_path / "a")], [str(tmp_path / "a/hidden")]))
+    assert found == {str(tmp_path / "a/shown")}
+
+
+def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
+    with ForkServer(tmp_path, [], [], tier="contained") as running:
+        running.wait()
+        assert running.private is not None
+        left = running.private.folder.parent / "infralens-users-left"
+        (left / "60706").mkdir(parents=True)
+        left.chmod(0o711)
+        with ForkServer(tmp_path, [], [], tier="contained") as other:
+            other.wait()
+            assert running.private.folder.exists()
+            assert not left.exists()
+
+
 def test_the_environment_must_be_readable(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
