@@ -14,24 +14,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import pwd
-import shutil
 import signal
 import socket
-import stat
-import subprocess
 import tempfile
-import time
 import traceback
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from grader.sandbox import library_use, linux, rootfs, seccomp, worker
+from grader.sandbox import library_use, linux, rootfs, seccomp, worker, worker_users
 from grader.sandbox.channel import Arena, Channel
 from grader.sandbox.container import (
-    MemoryMonitor,
     ResourceLimits,
     WorkerDescriptors,
     described,
@@ -41,6 +34,7 @@ from grader.sandbox.container import (
     watch,
 )
 from grader.sandbox.server import CodeSpec
+from grader.sandbox.user_monitor import UserMonitor
 
 TIER = "contained"
 MECHANISMS = ("own uid", "seccomp", "no_new_privs", "rlimits", "watchdog")
@@ -52,16 +46,8 @@ NOT_PROMISED = (
     "a lab with ranks may open TCP connections to ports of the ephemeral range, or to any port "
     "where the kernel has no Landlock of ABI 4",
 )
-# systemd and Debian give these to nobody. The first of two is a worker's; the second ends it.
-USERS = range(60706, 61184, 2)
-END_SECONDS = 10.0
-MOST_FILES = 20_000
-_LOOK_EVERY = 25  # ticks of the watch, from one count of the files to the next
-_DEEPEST = 200  # folders inside each other, which a path can still name
 _READABLE = ("/proc", "/dev/full", "/dev/random", "/dev/urandom")
 _NAMES = ("/etc/passwd", "/etc/group", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf")
-_SHM = "/dev/shm"  # libc keeps named semaphores there, without which multiprocessing has no locks
-_SHARED = ("/tmp", "/var/tmp", _SHM, "/dev/mqueue", "/run/lock", "/run/shm")
 
 
 @dataclass(frozen=True)
@@ -136,7 +122,7 @@ def _as_worker(path: str, mode: int) -> bool:
     if pid == 0:
         status = 2
         try:
-            linux.become(USERS[-1])
+            linux.become(worker_users.USERS[-1])
             status = int(not os.access(path, mode))
         finally:
             os._exit(status)
@@ -173,7 +159,7 @@ def _keep(
     control = socket.socket(fileno=files.control)
     try:
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1, "prctl(PR_SET_CHILD_SUBREAPER)")
-        user, _held = _free_user()
+        user, _held = worker_users.free_user()
         folder = places.private / str(user)
         _make_private(folder, user)
         scale = UserMonitor(user, folder)
@@ -195,204 +181,18 @@ def _keep(
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
-        end_user(user)
-        remove(folder)
-        _sweep(user, (_SHM,) if places.landlock else _SHARED)
-
-
-def _free_user() -> tuple[int, socket.socket]:
-    """A user that no other worker of this machine has, and what holds it: a name that the kernel
-    gives back when its holder ends. The zygote's descendants alone can be such users."""
-    for user in USERS:
-        held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        try:
-            held.bind(f"\0infralens-user-{user}")
-        except OSError:
-            held.close()
-            continue
-        if _is_free(user):
-            return user, held
-        held.close()
-    raise OSError(errno.EAGAIN, f"every user of {USERS[0]} to {USERS[-1]} is taken")
-
-
-def _is_free(user: int) -> bool:
-    with contextlib.suppress(KeyError):
-        pwd.getpwuid(user)
-        return False
-    return not processes_of(user, set())
+        worker_users.end_user(user)
+        worker_users.remove(folder)
+        worker_users.sweep(user, (worker_users.SHM,) if places.landlock else worker_users.SHARED)
 
 
 def _make_private(folder: Path, user: int) -> None:
-    remove(folder)  # there is one where somebody killed the keeper
+    worker_users.remove(folder)  # there is one where somebody killed the keeper
     folder.mkdir(mode=0o700)
     for name in (rootfs.UNIT.name, rootfs.SCRATCH.name, rootfs.HOME.name):
         (folder / name).mkdir(mode=0o700)
         os.chown(folder / name, user, user)
     os.chown(folder, user, user)
-
-
-def processes_of(user: int, others: set[int]) -> list[int]:
-    """Processes of a user. others: those that are not; the next call does not look at them again
-    while they live."""
-    running = {int(name) for name in os.listdir("/proc") if name.isdigit()}
-    others &= running
-    found = []
-    for pid in sorted(running - others):
-        if _user_of(pid) == user:
-            found.append(pid)
-        else:
-            others.add(pid)
-    return found
-
-
-def _user_of(pid: int) -> int:
-    """The real user of a process; -1 if it has ended."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
-        for line in file:
-            if line.startswith(b"Uid:"):
-                return int(line.split()[1])
-    return -1
-
-
-def end_user(user: int, seconds: float = END_SECONDS) -> bool:
-    """Kill every process of a worker's user; whether none is left. One call of the kernel reaches
-    all of them at once, so that none can fork away from it."""
-    until = time.monotonic() + seconds
-    while True:
-        _reap_all()
-        if not processes_of(user, set()):
-            return True
-        if time.monotonic() > until:
-            return False
-        pid = os.fork()
-        if pid == 0:
-            try:
-                # It may signal that user's processes, and none of them may signal it.
-                os.setresuid(user + 1, user, user + 1)
-                os.kill(-1, signal.SIGKILL)
-            finally:
-                os._exit(0)
-        os.waitpid(pid, 0)
-        time.sleep(0.002)
-
-
-def end_user_from_outside(user: int) -> None:
-    """The same from a process that has children of its own, where anything is left."""
-    if not processes_of(user, set()):
-        return
-    pid = os.fork()
-    if pid == 0:
-        try:
-            end_user(user)
-        finally:
-            os._exit(0)
-    os.waitpid(pid, 0)
-
-
-def _reap_all() -> None:
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-
-
-def remove(folder: Path) -> None:
-    """Remove a folder that student code wrote, whatever it made of it."""
-    with contextlib.suppress(OSError, RecursionError):
-        shutil.rmtree(folder)
-    if folder.exists():  # it is deeper than Python goes
-        subprocess.run(["/bin/rm", "-rf", "--", str(folder)], check=False, capture_output=True)
-
-
-def _sweep(user: int, places: Iterable[str]) -> None:
-    """Remove what a user left in folders that everybody may write to."""
-    for place in places:
-        with contextlib.suppress(OSError), os.scandir(place) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):
-                    if entry.stat(follow_symlinks=False).st_uid != user:
-                        continue
-                    if entry.is_dir(follow_symlinks=False):
-                        remove(Path(entry.path))
-                    else:
-                        os.unlink(entry.path)
-
-
-class UserMonitor(MemoryMonitor):
-    """What all processes of one user take. Made by the keeper before it forks the student's
-    process, which inherits this one's memory."""
-
-    def __init__(self, user: int, folder: Path) -> None:
-        super().__init__(os.getpid())
-        self.user = user
-        self.folder = folder
-        self.student = 0
-        self.others: set[int] = set()
-        self.ticks = 0
-
-    def processes(self) -> list[int]:
-        self.others.discard(self.student)  # it was root's when it began
-        return processes_of(self.user, self.others)
-
-    def pss(self) -> int:
-        with linux.looking_as(self.user):
-            return super().pss()
-
-    def files_bytes(self) -> int:
-        """Of what is in memory; the worker's folder lies on a disk."""
-        used = 0
-        with contextlib.suppress(OSError), os.scandir(_SHM) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):
-                    info = entry.stat(follow_symlinks=False)
-                    used += info.st_blocks * 512 if info.st_uid == self.user else 0
-        return used
-
-    def over(self, limits: ResourceLimits) -> dict[str, Any]:
-        self.ticks += 1
-        if self.ticks % _LOOK_EVERY:
-            return {}
-        used, count = files_below(self.folder)
-        used += self._deleted_bytes()
-        if used > limits.folder_bytes or count > MOST_FILES:
-            return {"over": "files", "value": used, "files": count}
-        return {}
-
-    def _deleted_bytes(self) -> int:
-        """Of files that have no name any more, and are still open."""
-        found: dict[tuple[int, int], int] = {}
-        with linux.looking_as(self.user):
-            for pid in self.processes():
-                with contextlib.suppress(OSError):
-                    for name in os.listdir(f"/proc/{pid}/fd"):
-                        info = os.stat(f"/proc/{pid}/fd/{name}")
-                        if stat.S_ISREG(info.st_mode) and not info.st_nlink:
-                            # A worker's arena is shared memory, and counted as memory.
-                            if os.readlink(f"/proc/{pid}/fd/{name}").startswith("/memfd:"):
-                                continue
-                            found[info.st_dev, info.st_ino] = info.st_blocks * 512
-        return sum(found.values())
-
-
-def files_below(folder: Path) -> tuple[int, int]:
-    """Bytes on the disk below a folder, and the number of files, at most one more than is allowed.
-    No link is followed."""
-    used = count = 0
-    open_folders = [(str(folder), 0)]
-    while open_folders and count <= MOST_FILES:
-        place, depth = open_folders.pop()
-        if depth > _DEEPEST:
-            return used, MOST_FILES + 1
-        with contextlib.suppress(OSError), os.scandir(place) as entries:
-            for entry in entries:
-                count += 1
-                if count > MOST_FILES:
-                    break
-                with contextlib.suppress(OSError):
-                    used += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        open_folders.append((entry.path, depth + 1))
-    return used, count
 
 
 # -- the student's process ------------------------------------------------------------------------
@@ -423,7 +223,11 @@ def _become_student(
         # A process owns its /proc/self only while this is set.
         linux.prctl(linux.PR_SET_DUMPABLE, 1, "prctl(PR_SET_DUMPABLE)")
         if places.landlock:
-            writable = [str(folder), os.devnull, *([_SHM] if os.path.isdir(_SHM) else [])]
+            writable = [
+                str(folder),
+                os.devnull,
+                *([worker_users.SHM] if os.path.isdir(worker_users.SHM) else []),
+            ]
             linux.landlock_only(places.readable, writable, places.landlock)
         seccomp.install(seccomp.program(shares_machine=True))
     except BaseException as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
 import json
 import os
 import select
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.errors import Crashed, OverLimit, WallFailed
-from grader.sandbox import contained, rootfs
+from grader.sandbox import contained, rootfs, user_monitor, worker_users
 from grader.sandbox.backends import Limits, patience
 from grader.sandbox.channel import Arena, Channel
 from grader.sandbox.container import ResourceLimits
@@ -35,6 +34,7 @@ from grader.sandbox.process import (
     start_process,
 )
 from grader.sandbox.server import CodeSpec
+from grader.sandbox.user_folders import UserFolders
 
 FORKED_TIERS = ("sandbox", contained.TIER)  # those whose workers a zygote forks
 START_SECONDS = 120.0
@@ -42,7 +42,6 @@ WORKER_SECONDS = 60.0
 MAX_STARTS = 100
 GONE = -1
 _CREDENTIALS = struct.Struct("3i")
-_USERS = "infralens-users-"
 
 
 class ForkServer:
@@ -196,54 +195,6 @@ def _encoded(name: str, arguments: Mapping[str, bytes]) -> list[str]:
 
 # More of a worker's environment: the sandbox has neither a name service nor /sys.
 _INSIDE = {"GLOO_SOCKET_IFNAME": "lo", "USER": "learner"}
-
-
-class UserFolders:
-    """The folder of the folders that workers at the tier `contained` have, where every user may
-    pass through, and a pipe that shows when the last keeper has ended. Those that killed runs left
-    are removed."""
-
-    def __init__(self) -> None:
-        place = _passable_folder()
-        _remove_unheld(place)
-        self.folder = Path(tempfile.mkdtemp(dir=place, prefix=_USERS))
-        self.held = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(self.held, fcntl.LOCK_EX)
-        self.folder.chmod(0o711)  # from here on it may be taken for what a killed run left
-        self.zygotes = self.folder / "zygote"
-        self.zygotes.mkdir(mode=0o700)
-        self.ended, self.alive = os.pipe()
-
-    def close(self) -> None:
-        """Wait for the keepers, whose workers have lost their other side, and remove all."""
-        os.close(self.alive)
-        select.select([self.ended], [], [], contained.END_SECONDS)
-        os.close(self.ended)
-        os.close(self.held)
-        contained.remove(self.folder)
-
-
-def _remove_unheld(place: str) -> None:
-    """Remove the folders of this user that no run holds any more."""
-    for path in Path(place).glob(f"{_USERS}*"):
-        with contextlib.suppress(OSError):
-            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                info = os.fstat(folder)
-                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if info.st_uid == os.geteuid() and info.st_mode & 0o777 == 0o711:
-                    contained.remove(path)
-            finally:
-                os.close(folder)
-
-
-def _passable_folder() -> str:
-    """The first folder for temporary files that other users can reach."""
-    for place in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
-        path = Path(place).resolve()
-        if all(each.stat().st_mode & 0o001 for each in (path, *path.parents)):
-            return str(path)
-    raise WallFailed("no folder for temporary files can be reached by other users")
 
 
 @contextlib.contextmanager
@@ -435,10 +386,10 @@ class SandboxedWorker:
         self.control.close()
         ended = select.poll()
         ended.register(self.hold, select.POLLIN)
-        if not ended.poll((contained.END_SECONDS + 5.0) * 1000):
+        if not ended.poll((worker_users.END_SECONDS + 5.0) * 1000):
             signal.pidfd_send_signal(self.hold, signal.SIGKILL)
-        if self.user in contained.USERS:
-            contained.end_user_from_outside(self.user)
+        if self.user in worker_users.USERS:
+            worker_users.end_user_from_outside(self.user)
 
     def printed(self) -> bytes:
         return self.captured.take()
@@ -466,7 +417,7 @@ def _fate(message: dict[str, Any] | None, resource_limits: ResourceLimits) -> Cr
         value, limit = message["value"] / 2**20, resource_limits.folder_bytes / 2**20
         return OverLimit(
             f"the code had {message['files']:,} files of {value:,.0f} MiB, and was ended "
-            f"(limits: {contained.MOST_FILES:,} files and {limit:,.0f} MiB)"
+            f"(limits: {user_monitor.MOST_FILES:,} files and {limit:,.0f} MiB)"
         )
     if message and message.get("over") == "processes":
         return OverLimit(

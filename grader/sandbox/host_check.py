@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.errors import RemoteError, WallFailed
-from grader.sandbox import contained, linux, seccomp
+from grader.sandbox import contained, linux, seccomp, worker_users
 from grader.sandbox.backends import Limits
 from grader.sandbox.codec import Side
 from grader.sandbox.fork_server import (
@@ -234,7 +234,9 @@ def _wrong_contained(seen: object) -> list[str]:
     if not isinstance(seen, dict):
         return ["the worker returned no report"]
     wrong = [f"it {name}" for name, done in seen.items() if done is True]
-    return wrong if seen.get("user") in contained.USERS else [*wrong, "it had no user of its own"]
+    return (
+        wrong if seen.get("user") in worker_users.USERS else [*wrong, "it had no user of its own"]
+    )
 
 
 @contextlib.contextmanager

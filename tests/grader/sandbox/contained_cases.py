@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from grader.errors import Crashed, OverLimit, StudentError, WallFailed
-from grader.sandbox import contained, linux
+from grader.sandbox import contained, linux, worker_users
 from grader.sandbox.backends import Limits
 from grader.sandbox.client import Session as CallLine
 from grader.sandbox.client import Student
@@ -120,7 +120,7 @@ def student_of(backend: ContainedBackend) -> Student:
 
 
 def left_over() -> list[int]:
-    return [pid for user in contained.USERS for pid in contained.processes_of(user, set())]
+    return [pid for user in worker_users.USERS for pid in worker_users.processes_of(user, set())]
 
 
 def test_each_worker_has_a_user_and_a_folder_of_its_own(
@@ -129,7 +129,7 @@ def test_each_worker_has_a_user_and_a_folder_of_its_own(
     seen = [student_of(opened()).me() for _ in range(2)]
     assert len({user for user, *_ in seen}) == 2
     for user, effective, group, groups, folder in seen:
-        assert user in contained.USERS
+        assert user in worker_users.USERS
         assert (effective, group, groups) == (user, user, [])
         assert Path(folder).stat().st_uid == user
         assert Path(folder).parent.stat().st_mode & 0o777 == 0o700
@@ -302,11 +302,11 @@ def test_without_landlock_what_is_hidden_must_be_closed(tmp_path: Path) -> None:
 
 
 def test_users_are_given_back() -> None:
-    held = [contained._free_user() for _ in range(3)]
+    held = [worker_users.free_user() for _ in range(3)]
     assert len({user for user, _ in held}) == 3
     for _, sock in held:
         sock.close()
-    user, sock = contained._free_user()
+    user, sock = worker_users.free_user()
     assert user == held[0][0]
     sock.close()
     until = time.monotonic() + 5
