@@ -97,6 +97,7 @@ case "${{1:-}}" in
 {first}
     *) echo "run_classroom: no such lab: ${{1:-}}" >&2; exit 2 ;;
 esac
+chmod 700 "$2"
 cd "$here/{kit}" || exit 0
 # The step succeeds whatever comes of it: the reporter says what failed.
 $root "$python" -I -m grader.classroom.autograder.classroom_run "$1" "$2" {options}
@@ -154,7 +155,7 @@ def bundle(
     ).encode()
     found[RUNNER] = _RUNNER.format(
         kit=grader_kit.KIT,
-        torch=grader_kit.torch_line(torch_index, indent=4, root="$root "),
+        torch=grader_kit.torch_line(kit, torch_index, indent=4, root="$root "),
         extra=grader_kit.requirement(labs, '"$here/{}"'),
         options=" ".join(options),
         first="\n".join(

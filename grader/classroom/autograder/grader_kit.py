@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import tomllib
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -53,12 +54,15 @@ def files(root: Path, labs: Sequence[Lab]) -> Files:
     return dict(sorted(found.items()))
 
 
-def torch_line(index: str, indent: int = 0, root: str = "") -> str:
-    """A line of a script that installs PyTorch's CPU build from an index; empty without one."""
+def torch_line(found: Files, index: str, indent: int = 0, root: str = "") -> str:
+    """A line of a script that installs PyTorch's CPU build, in a version that the kit takes, from
+    an index; empty without one. found: the kit's files."""
     if not index:
         return ""
+    rows = tomllib.loads(found["pyproject.toml"].decode())["project"]["dependencies"]
+    torch = shlex.quote(next(row for row in rows if row.startswith("torch>")))
     pip = "/opt/infralens/bin/pip install --quiet --no-cache-dir"
-    return f"{' ' * indent}{root}{pip} --index-url {shlex.quote(index)} torch\n"
+    return f"{' ' * indent}{root}{pip} --index-url {shlex.quote(index)} {torch}\n"
 
 
 def requirement(labs: Sequence[Lab], place: str) -> str:

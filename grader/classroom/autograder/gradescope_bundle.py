@@ -107,7 +107,7 @@ def bundle(
             raise LabError(f"The course key {key_file} cannot be read: {error.strerror}.") from None
         options += ["--course-key-file", f"/autograder/source/{KEY}"]
     found[SETUP] = _SETUP.format(
-        torch=grader_kit.torch_line(torch_index), extra=grader_kit.requirement(labs, "'./{}'")
+        torch=grader_kit.torch_line(kit, torch_index), extra=grader_kit.requirement(labs, "'./{}'")
     ).encode()
     ids = [lab.id for lab in labs]
     failed = json.dumps(failed_results(labs, FAILED), indent=1)

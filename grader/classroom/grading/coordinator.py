@@ -38,6 +38,7 @@ ISOLATION_TIERS = (*FORKED_TIERS, "process", "local")
 DEFAULT_TIER = "sandbox" if sys.platform == "linux" else "process"
 STORE_SECONDS = 0.1  # results that come faster are stored together
 INSTEAD = (
+    "As root, --tier contained gives each submission a user of its own. "
     "--tier process grades with a process of its own for each submission, which can still read "
     "your files and use the network."
 )

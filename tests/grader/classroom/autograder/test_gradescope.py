@@ -77,7 +77,8 @@ def test_the_scripts_are_bash(stage: Stage, lab: Lab, torch_index: str) -> None:
     for name in gradescope_bundle.PROGRAMS:
         subprocess.run(["bash", "-n"], input=found[name], check=True)
     setup = found["setup.sh"].decode()
-    assert ("'https://example.org/simple; rm -rf /'" in setup) == bool(torch_index)
+    line = "--index-url 'https://example.org/simple; rm -rf /' 'torch>=2.6,<2.14'\n"
+    assert (line in setup) == bool(torch_index)
 
 
 def test_a_course_key_goes_along(stage: Stage, lab: Lab) -> None:
