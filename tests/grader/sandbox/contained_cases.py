@@ -17,6 +17,7 @@ from grader.sandbox import contained, linux, worker_users
 from grader.sandbox.backends import Limits
 from grader.sandbox.client import Session as CallLine
 from grader.sandbox.client import Student
+from grader.sandbox.codec import Side
 from grader.sandbox.container import ResourceLimits
 from grader.sandbox.fork_server import ContainedBackend, ForkServer, ForkServerClient
 from grader.sandbox.server import CodeSpec
@@ -206,6 +207,34 @@ def test_ranks_have_tcp_to_the_ports_that_ranks_use(
             server.settimeout(0)
             with pytest.raises(BlockingIOError):
                 server.accept()
+
+
+RANKS = """
+import torch
+import torch.distributed as dist
+from grader import ranks
+
+def sums(_):
+    def each(rank, size):
+        values = torch.full((3,), rank + 1.0)
+        dist.all_reduce(values)
+        return values.tolist()
+    found = ranks.run(each, 2)
+    return [list(found), list(found.sent_bytes)]
+"""
+
+
+def test_ranks_talk_and_are_measured(zygote: ForkServer, tmp_path: Path) -> None:
+    (tmp_path / "main_file.py").write_text("")
+    spec = CodeSpec(tmp_path, ("main_file.py",), (), probes=RANKS, starts_ranks=True)
+    backend = ContainedBackend(spec, Limits(60.0), ForkServerClient(zygote.address))
+    try:
+        values, sent = backend.request("probe", "sums", 0, ((), {}), Side({}, None, print))
+    finally:
+        backend.close()
+    assert values == [[3.0] * 3] * 2
+    assert len(sent) == 2
+    assert all(count > 0 for count in sent)
 
 
 def test_what_its_files_take_is_counted(opened: Callable[..., ContainedBackend]) -> None:

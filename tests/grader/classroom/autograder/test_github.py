@@ -128,12 +128,12 @@ def outputs(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
         (folder / "work" / name / ".git").mkdir()
         if data:
             (place / "answers.py").write_bytes(data)
-    script = ["set -e", "chmod 700 /work", "/work/out/grader/run_classroom --install"]
+    script = ["set -e", "chmod 700 /runner", "/runner/out/grader/run_classroom --install"]
     for name in cases:
         python = "INFRALENS_PYTHON=/bin/false " if name == "ours" else ""
         script.append(
-            f"{python}GITHUB_OUTPUT=/work/{name}.out "
-            f"/work/out/grader/run_classroom lab91 /work/{name}"
+            f"{python}GITHUB_OUTPUT=/runner/{name}.out "
+            f"/runner/out/grader/run_classroom lab91 /runner/{name}"
         )
     package = str(ROOT / "grader")
     done = made_container.run(
@@ -147,7 +147,7 @@ def outputs(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
                 "PYTHONDONTWRITEBYTECODE": "1",
             },
             shown={str(ROOT): TRUSTED, package: package},
-            writable={str(folder / "work"): "/work"},
+            writable={str(folder / "work"): "/runner"},
         ),
         300,
     )
