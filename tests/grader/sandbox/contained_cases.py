@@ -43,6 +43,10 @@ def loops_back():
             server.accept()[0].close()
             return True
 def signals(pid): os.kill(pid, signal.SIGKILL)
+def asks(number, *values):
+    import ctypes
+    libc = ctypes.CDLL(None, use_errno=True)
+    return [libc.syscall(ctypes.c_long(number), *map(ctypes.c_long, values)), ctypes.get_errno()]
 def hides():
     import ctypes
     libc = ctypes.CDLL(None, use_errno=True)
@@ -249,6 +253,14 @@ def test_it_stays_countable(opened: Callable[..., ContainedBackend]) -> None:
     assert student_of(opened()).hides() == [-1, 1]
     with pytest.raises(OverLimit, match="MiB"):
         student_of(opened()).takes(300)
+
+
+@pytest.mark.skipif(linux.machine() != linux.MACHINES["x86_64"], reason="numbers of x86-64")
+@pytest.mark.parametrize("number", [29, 30, 64, 65, 68, 69, 70, 240, 241, 101, 272, 161])
+def test_what_all_users_share_is_refused(
+    opened: Callable[..., ContainedBackend], number: int
+) -> None:
+    assert student_of(opened()).asks(number, 0, 0, 0) == [-1, 1]
 
 
 def test_a_program_gives_it_no_rights(opened: Callable[..., ContainedBackend]) -> None:
