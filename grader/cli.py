@@ -576,6 +576,57 @@ def course_check(
         typer.echo(line)
 
 
+autograder = typer.Typer(
+    no_args_is_help=True, help="Autograders that other systems run: Gradescope, GitHub Classroom."
+)
+app.add_typer(autograder, name="autograder")
+GradedLabs = Annotated[str, typer.Option(help="the labs that it grades, as in lab07")]
+AutograderKey = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(help="file with the secret behind the tests' seeds; it goes along"),
+]
+TorchIndex = Annotated[
+    str, typer.Option(help="the index that PyTorch's install page names for its CPU build")
+]
+FeedbackLevel = Annotated[str, typer.Option(help="full, diagnosis or names")]
+
+
+@autograder.command("gradescope")
+def autograder_gradescope(
+    out: Annotated[Path, typer.Argument(help="the zip to write")],
+    labs: GradedLabs,
+    course_key_file: AutograderKey = None,
+    torch_index: TorchIndex = "",
+    feedback: FeedbackLevel = "full",
+) -> None:
+    """Write the zip that Gradescope builds an autograder from."""
+    from grader.classroom.autograder import gradescope_bundle
+
+    code = gradescope_bundle.run(
+        find_root(), labs, out, typer.echo, key_file=course_key_file, torch_index=torch_index,
+        feedback=feedback,
+    )  # fmt: skip
+    raise typer.Exit(code)
+
+
+@autograder.command("github")
+def autograder_github(
+    out: Annotated[Path, typer.Argument(help="a new folder")],
+    labs: GradedLabs,
+    course_key_file: AutograderKey = None,
+    torch_index: TorchIndex = "",
+    feedback: FeedbackLevel = "full",
+) -> None:
+    """Write a workflow for GitHub Classroom, and the private repository that it grades with."""
+    from grader.classroom.autograder import github_bundle
+
+    code = github_bundle.run(
+        find_root(), labs, out, typer.echo, key_file=course_key_file, torch_index=torch_index,
+        feedback=feedback,
+    )  # fmt: skip
+    raise typer.Exit(code)
+
+
 @app.command()
 def release(
     out: Annotated[Path, typer.Argument(help="a new folder; with --zip a new file")],
@@ -689,7 +740,7 @@ def grade(
     jobs: Annotated[int, typer.Option(help="units graded at a time")] = 1,
     tier: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="the wall: sandbox (Linux; the default there) or process"),
+        typer.Option(help="the wall: sandbox (Linux; the default there), contained or process"),
     ] = None,
     course_key_file: Annotated[
         Optional[Path],  # noqa: UP045
@@ -788,7 +839,7 @@ def regrade(
     jobs: Annotated[int, typer.Option(help="units graded at a time")] = 1,
     tier: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="the wall: sandbox (Linux; the default there) or process"),
+        typer.Option(help="the wall: sandbox (Linux; the default there), contained or process"),
     ] = None,
     feedback: Annotated[
         Optional[str],  # noqa: UP045
@@ -866,7 +917,9 @@ def similarity(
     ] = None,
     tier: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="where texts are read: sandbox (Linux; the default there) or process"),
+        typer.Option(
+            help="where texts are read: sandbox (the default on Linux), contained, process"
+        ),
     ] = None,
 ) -> None:
     """Show which submissions of a lab are alike: a report for a person, never a mark."""

@@ -18,6 +18,7 @@ from grader.classroom.grading.grading_run import GradingRun
 from grader.errors import CallError, LabError
 from grader.lab import handed_out
 from grader.lab.manifest import find_root
+from grader.sandbox import contained
 from grader.sandbox import host_check as probing
 
 MIN_KEY_BYTES = 16
@@ -157,6 +158,11 @@ def show_probe() -> int:
         print(f"Mechanisms: {', '.join(found.mechanisms)}.")
     if found.tier == "sandbox":
         print("Tier reached: sandbox, the highest. `infralens grade` uses it by default.")
+    elif found.tier == contained.TIER:
+        print(
+            "Tier reached: contained. `infralens grade --tier contained` gives each submission a "
+            f"user of its own. What it does not promise: {'; '.join(contained.NOT_PROMISED)}."
+        )
     else:
         print(
             "Tier reached: process. Each submission gets a process of its own, which can still "
@@ -198,6 +204,8 @@ def _say(summary: GradeSummary, out: Path, tier: str, key: bytes | None) -> None
     )
     if tier == "local":
         print("Tier local: submissions ran inside the grader. Do not use these marks.")
+    elif tier == contained.TIER:
+        print(f"Tier contained, which does not promise: {'; '.join(contained.NOT_PROMISED)}.")
     elif tier == "process":
         print("Tier process: submissions could reach this user's files and the network.")
     if key is None:

@@ -2,8 +2,10 @@
 
 Glossary
     backend     where student code runs, behind one interface (`backends`): `LocalBackend` in this
-                process, `ProcessBackend` in one of its own, `SandboxBackend` in a container.
-    tier        what a backend promises: `local`, `process` or `sandbox`. A result records it.
+                process, `ProcessBackend` in one of its own, `SandboxBackend` in a container,
+                `ContainedBackend` as a user of its own.
+    tier        what a backend promises: `local`, `process`, `contained` or `sandbox`. A result
+                records it. The last two are the forked tiers: a zygote forks their workers.
     client      the trusted side: `Student`, through which a test calls student code (`client`).
     session     one test's use of a backend: its last call, the answer, the files' texts.
     server      the other side: loads a submission's files and answers calls into them (`server`).
@@ -21,6 +23,7 @@ Glossary
                 (`fork_server`).
     container   namespaces, limits, Landlock and seccomp around one worker (`container`).
     init        process 1 of a container: watches its memory and processes, outlives the worker.
+    keeper      at the tier `contained`, the root process that has init's part (`contained`).
     control     the socket between init and the trusted side; student code never gets it.
     rootfs      the file system that a container sees (`rootfs`).
     host check  tries which of these mechanisms this machine has (`host_check`, `infralens probe`).

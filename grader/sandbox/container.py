@@ -18,7 +18,9 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from grader.sandbox import library_use, linux, rootfs, seccomp, worker
@@ -114,7 +116,7 @@ def _keep(files: WorkerDescriptors, resource_limits: ResourceLimits, origin: Hos
         _settle(origin, resource_limits)
         child = os.fork()
     except BaseException as error:
-        _tell(control, {"fault": described(error)})
+        tell(control, {"fault": described(error)})
         return
     if child == 0:
         try:
@@ -124,7 +126,7 @@ def _keep(files: WorkerDescriptors, resource_limits: ResourceLimits, origin: Hos
     for fd in (files.data, files.output, files.shared):
         os.close(fd)
     linux.prctl(linux.PR_SET_DUMPABLE, 0, "prctl(PR_SET_DUMPABLE)")
-    _watch(control, child, resource_limits)
+    watch(control, child, resource_limits, MemoryMonitor(child))
 
 
 def _settle(origin: HostIds, resource_limits: ResourceLimits) -> None:
@@ -149,13 +151,14 @@ def identify(inside: int, uid: int, gid: int) -> None:
             file.write(text)
 
 
-def _watch(control: socket.socket, child: int, resource_limits: ResourceLimits) -> None:
+def watch(
+    control: socket.socket, child: int, resource_limits: ResourceLimits, scale: MemoryMonitor
+) -> None:
     """Until the student's process ends or breaks a limit, or the trusted side closes `control`."""
     events = select.poll()
     pidfd = os.pidfd_open(child)
     events.register(pidfd, select.POLLIN)
     events.register(control, select.POLLIN)
-    scale = MemoryMonitor(child)
     crowded = 0
     while True:
         ready = dict(events.poll(TICK_SECONDS * 1000))
@@ -163,7 +166,7 @@ def _watch(control: socket.socket, child: int, resource_limits: ResourceLimits) 
             return
         if pidfd in ready:
             _, status = os.waitpid(child, 0)
-            _tell(control, {"ended": os.waitstatus_to_exitcode(status)})
+            tell(control, {"ended": os.waitstatus_to_exitcode(status)})
             return
         _reap(child)
         used, tasks = scale.read()
@@ -171,16 +174,19 @@ def _watch(control: socket.socket, child: int, resource_limits: ResourceLimits) 
             used > resource_limits.memory_bytes
             and (used := scale.pss()) > resource_limits.memory_bytes
         ):
-            _tell(control, {"over": "memory", "value": used})
+            tell(control, {"over": "memory", "value": used})
+            return
+        if reason := scale.over(resource_limits):
+            tell(control, reason)
             return
         crowded = crowded + 1 if tasks + 1 >= resource_limits.processes else 0
         if crowded > PATIENT_TICKS:
-            _tell(control, {"over": "processes", "value": tasks})
+            tell(control, {"over": "processes", "value": tasks})
             return
 
 
 def _reap(child: int) -> None:
-    """Reap orphans. `_watch` waits for the student's own process, `child`, itself."""
+    """Reap orphans. `watch` waits for the student's own process, `child`, itself."""
     with contextlib.suppress(ChildProcessError):
         while True:
             info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -201,19 +207,28 @@ class MemoryMonitor:
 
     def read(self) -> tuple[int, int]:
         """Bytes, and the number of processes and threads."""
-        used, tasks = _files_bytes(), 0
-        for pid in _processes():
+        used, tasks = self.files_bytes(), 0
+        for pid in self.processes():
             mine, threads = _status(pid)
             used += max(0, mine - self.inherited)
             tasks += threads
         return used, tasks
 
     def pss(self) -> int:
-        return _files_bytes() + max(0, sum(map(_weight, _processes())) - self.shared_before)
+        weights = sum(map(_weight, self.processes()))
+        return self.files_bytes() + max(0, weights - self.shared_before)
 
+    def processes(self) -> list[int]:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
 
-def _processes() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
+    def files_bytes(self) -> int:
+        """Of the private folder, as far as it takes memory."""
+        found = os.statvfs(rootfs.PRIVATE)
+        return (found.f_blocks - found.f_bfree) * found.f_frsize
+
+    def over(self, _limits: ResourceLimits) -> dict[str, Any]:
+        """What to report of a limit that the kernel does not hold by itself; empty within it."""
+        return {}
 
 
 def _status(pid: int) -> tuple[int, int]:
@@ -244,12 +259,7 @@ def _weight(pid: int) -> int:
     return used
 
 
-def _files_bytes() -> int:
-    found = os.statvfs(rootfs.PRIVATE)
-    return (found.f_blocks - found.f_bfree) * found.f_frsize
-
-
-def _tell(control: socket.socket, message: dict[str, Any]) -> None:
+def tell(control: socket.socket, message: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):
         control.send(json.dumps(message).encode())
 
@@ -268,19 +278,19 @@ def _become_student(
     """Give up all rights, report that, and serve. Never returns."""
     noted = library_use.memory()  # no memory can be shared with ranks once the filter is in place
     try:
-        _take_output(files.output)
+        take_output(files.output)
         _confine(files, control, resource_limits)
     except BaseException as error:
-        _tell(control, {"fault": described(error)})
+        tell(control, {"fault": described(error)})
         os._exit(71)
-    _tell(control, {"ready": True})
+    tell(control, {"ready": True})
     control.close()
     arena = Arena(files.shared, trusted=False)
     channel = Channel(socket.socket(fileno=files.data), arena)
     worker.serve(channel, resource_limits.explain, noted)
 
 
-def _take_output(output: int) -> None:
+def take_output(output: int) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(output, 1)
@@ -290,10 +300,30 @@ def _take_output(output: int) -> None:
 def _confine(
     files: WorkerDescriptors, control: socket.socket, resource_limits: ResourceLimits
 ) -> None:
-    linux.close_other_files({0, 1, 2, files.data, files.shared, control.fileno()})
+    settle(files, control, rootfs.PRIVATE, resource_limits)
+    linux.drop_capabilities()
+    if version := linux.landlock_version():
+        linux.landlock((str(rootfs.PRIVATE), "/proc", "/dev"), version)
+    seccomp.install(seccomp.program())
+    # A process owns its /proc/self only while this is set.
+    linux.prctl(linux.PR_SET_DUMPABLE, 1, "prctl(PR_SET_DUMPABLE)")
+
+
+def settle(
+    files: WorkerDescriptors,
+    control: socket.socket,
+    private: Path,
+    resource_limits: ResourceLimits,
+    keep: Collection[int] = (),
+) -> None:
+    """What needs no right: its own descriptors and those to `keep`, session, folders, limits and
+    random numbers."""
+    more = {fd for fd in keep if fd >= 0}
+    linux.close_other_files({0, 1, 2, files.data, files.shared, control.fileno(), *more})
     os.setsid()
-    os.chdir(rootfs.SCRATCH)
-    os.environ["HOME"], os.environ["TMPDIR"] = str(rootfs.HOME), str(rootfs.SCRATCH)
+    scratch, home = (private / folder.name for folder in (rootfs.SCRATCH, rootfs.HOME))
+    os.chdir(scratch)
+    os.environ["HOME"], os.environ["TMPDIR"] = str(home), str(scratch)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for kind, limit in (
         (resource.RLIMIT_CORE, 0),
@@ -305,12 +335,6 @@ def _confine(
     ):
         resource.setrlimit(kind, (limit, limit))
     _stir_random_numbers()
-    linux.drop_capabilities()
-    if version := linux.landlock_version():
-        linux.landlock((str(rootfs.PRIVATE), "/proc", "/dev"), version)
-    seccomp.install(seccomp.program())
-    # A process owns its /proc/self only while this is set.
-    linux.prctl(linux.PR_SET_DUMPABLE, 1, "prctl(PR_SET_DUMPABLE)")
 
 
 def _stir_random_numbers() -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.errors import Crashed, OverLimit, WallFailed
-from grader.sandbox import rootfs
+from grader.sandbox import contained, rootfs, user_monitor, worker_users
 from grader.sandbox.backends import Limits, patience
 from grader.sandbox.channel import Arena, Channel
 from grader.sandbox.container import ResourceLimits
@@ -34,7 +34,9 @@ from grader.sandbox.process import (
     start_process,
 )
 from grader.sandbox.server import CodeSpec
+from grader.sandbox.user_folders import UserFolders
 
+FORKED_TIERS = ("sandbox", contained.TIER)  # those whose workers a zygote forks
 START_SECONDS = 120.0
 WORKER_SECONDS = 60.0
 MAX_STARTS = 100
@@ -45,7 +47,8 @@ _CREDENTIALS = struct.Struct("3i")
 class ForkServer:
     """A zygote and the address at which jobs reach it. `preload`: what it loads first
     (`entry_points`); `arguments`: for the functions among `preload`; `hidden`: paths that student
-    code must not see, wherever they lie; `shown`: more files and folders that are visible."""
+    code must not see, wherever they lie; `shown`: more files and folders that are visible. `tier`:
+    `sandbox` or `contained`."""
 
     def __init__(
         self,
@@ -54,7 +57,10 @@ class ForkServer:
         hidden: Iterable[Path],
         arguments: Mapping[str, bytes] | None = None,
         shown: Iterable[Path] = (),
+        tier: str = "sandbox",
     ) -> None:
+        self.tier = tier
+        self.private = UserFolders() if tier == contained.TIER else None
         self.folder = Path(tempfile.mkdtemp(dir=folder, prefix="zygote-"))
         (self.folder / "root").mkdir()
         self.address = self.folder / "line"
@@ -63,7 +69,14 @@ class ForkServer:
             "preload": [[name, *_encoded(name, arguments or {})] for name in preload],
             "hidden": [str(path.resolve()) for path in hidden],
             "shown": [str(path.resolve()) for path in shown],
+            "contained": self.private is not None,
         }
+        self.home = rootfs.SCRATCH
+        self.kept_open: list[int] = []
+        if self.private is not None:
+            self.home = self.private.zygotes
+            self.kept_open = [self.private.alive]
+            self.settings |= {"private": str(self.private.folder), "alive": self.private.alive}
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with _short(self.address) as name:
             self.listener.bind(name)
@@ -82,12 +95,12 @@ class ForkServer:
                 *(sys.executable, "-I", "-m", "grader.sandbox.zygote"),
                 *(str(self.listener.fileno()), str(writer)),
             ],
-            pass_fds=[self.listener.fileno(), writer],
+            pass_fds=[self.listener.fileno(), writer, *self.kept_open],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self.errors,
             cwd="/",
-            env={**environment(rootfs.SCRATCH, 1), **_INSIDE},
+            env={**environment(self.home, 1), **_INSIDE, "HOME": str(self._home())},
             start_new_session=True,
         )
         os.close(writer)
@@ -143,6 +156,9 @@ class ForkServer:
         self.start()
         return True
 
+    def _home(self) -> Path:
+        return rootfs.HOME if self.private is None else self.home
+
     def _was_killed(self) -> bool:
         """Whether a signal ended it: one from elsewhere, which says nothing about this machine."""
         return self.process is not None and self.process.wait() < 0
@@ -161,6 +177,8 @@ class ForkServer:
                 os.close(fd)
         self.listener.close()
         self.errors.close()
+        if self.private is not None:
+            self.private.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> ForkServer:
@@ -176,7 +194,7 @@ def _encoded(name: str, arguments: Mapping[str, bytes]) -> list[str]:
 
 
 # More of a worker's environment: the sandbox has neither a name service nor /sys.
-_INSIDE = {"HOME": str(rootfs.HOME), "GLOO_SOCKET_IFNAME": "lo", "USER": "learner"}
+_INSIDE = {"GLOO_SOCKET_IFNAME": "lo", "USER": "learner"}
 
 
 @contextlib.contextmanager
@@ -200,6 +218,7 @@ class ForkServerClient:
         self.resource_limits = resource_limits or ResourceLimits()
         self.ahead = ahead
         self.spare: SandboxedWorker | None = None
+        self.has_keepers = False
         self.sock: socket.socket | None = None
 
     def worker(self, spec: CodeSpec) -> SandboxedWorker:
@@ -231,7 +250,7 @@ class ForkServerClient:
             raise WallFailed(f"the process that forks workers ended: {error}") from error
 
     def answer(self) -> int:
-        """The pid of the init process of the requested worker."""
+        """The pid of the init process of the requested worker, or of its keeper."""
         try:
             answer = json.loads(self.sock.recv(4096) or b"null") if self.sock else None
         except (OSError, ValueError) as error:
@@ -241,6 +260,7 @@ class ForkServerClient:
             self.close()
             said = answer.get("fault") if isinstance(answer, dict) else "it ended"
             raise WallFailed(f"no worker could be forked: {said}")
+        self.has_keepers = bool(answer.get("keeper"))
         return int(answer["pid"])
 
     def broken(self) -> bool:
@@ -284,7 +304,7 @@ class SandboxedWorker:
         self.captured = OutputCapture(reader)
         self.channel = Channel(data, Arena(shared, trusted=True))
         self.opening: list[Any] | None = None
-        self.process = self.init_pid = 0
+        self.process = self.init_pid = self.user = 0
         self.hold = -1
 
     def answered(self) -> None:
@@ -307,28 +327,27 @@ class SandboxedWorker:
         """Wait until the worker reports that it is confined. The kernel vouches for the sender."""
         if self.process:
             return
-        message, sender = self._heard(WORKER_SECONDS * patience())
+        message, sender, self.user = self._heard(WORKER_SECONDS * patience())
         if message is None or "ready" not in message:
             said = message.get("fault", "it ended") if message else "it ended"
             raise WallFailed(f"a worker did not start: {said}")
         self.process = sender
 
-    def _heard(self, seconds: float) -> tuple[dict[str, Any] | None, int]:
-        """The next message on the control socket and its sender's pid; None without one, with GONE
-        if there will never be one."""
+    def _heard(self, seconds: float) -> tuple[dict[str, Any] | None, int, int]:
+        """The next message on the control socket and its sender's pid and user; None without one,
+        with GONE if there will never be one."""
         if not select.select([self.control], [], [], seconds)[0]:
-            return None, 0
+            return None, 0, 0
         try:
             data, extra, _, _ = self.control.recvmsg(65536, socket.CMSG_SPACE(_CREDENTIALS.size))
         except OSError:
-            return None, 0
+            return None, 0, 0
         if not data:
-            return None, GONE
-        sender = next(
-            (_CREDENTIALS.unpack(blob)[0] for _, kind, blob in extra if kind == SCM_CREDENTIALS), 0
-        )
+            return None, GONE, 0
+        sent_by = (_CREDENTIALS.unpack(blob) for _, kind, blob in extra if kind == SCM_CREDENTIALS)
+        sender, user, _ = next(sent_by, (0, 0, 0))
         message = json.loads(data)
-        return (message if isinstance(message, dict) else None), sender
+        return (message if isinstance(message, dict) else None), sender, user
 
     def end(self, grace: float) -> Crashed:
         """Kill the init process, and with it everything in the container. Raises WallFailed if the
@@ -338,7 +357,7 @@ class SandboxedWorker:
         try:
             if not self.process:
                 self._ready()
-            message, sender = self._heard(grace)
+            message, sender, _ = self._heard(grace)
             if message is None and grace and self.client.broken():
                 self.client.close()
                 raise WallFailed("the process that forks workers ended")
@@ -353,11 +372,24 @@ class SandboxedWorker:
 
     def _kill(self) -> None:
         """By a descriptor: the kernel reaps init processes at once and may reuse their pids."""
+        if self.hold >= 0 and self.client.has_keepers:
+            self._wait_for_keeper()
         if self.hold >= 0:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(self.hold, signal.SIGKILL)
             os.close(self.hold)
             self.hold = -1
+
+    def _wait_for_keeper(self) -> None:
+        """A keeper ends all of its user's processes once this side has closed its end. If somebody
+        killed it, that is done here."""
+        self.control.close()
+        ended = select.poll()
+        ended.register(self.hold, select.POLLIN)
+        if not ended.poll((worker_users.END_SECONDS + 5.0) * 1000):
+            signal.pidfd_send_signal(self.hold, signal.SIGKILL)
+        if self.user in worker_users.USERS:
+            worker_users.end_user_from_outside(self.user)
 
     def printed(self) -> bytes:
         return self.captured.take()
@@ -381,6 +413,12 @@ def _fate(message: dict[str, Any] | None, resource_limits: ResourceLimits) -> Cr
             f"the code took {value:,.0f} MiB with all its processes and files, and was ended "
             f"(limit: {limit:,.0f} MiB)"
         )
+    if message and message.get("over") == "files":
+        value, limit = message["value"] / 2**20, resource_limits.folder_bytes / 2**20
+        return OverLimit(
+            f"the code had {message['files']:,} files of {value:,.0f} MiB, and was ended "
+            f"(limits: {user_monitor.MOST_FILES:,} files and {limit:,.0f} MiB)"
+        )
     if message and message.get("over") == "processes":
         return OverLimit(
             f"the code kept {message['value']} processes and threads alive, and was ended "
@@ -403,3 +441,21 @@ class SandboxBackend(RemoteBackend):
     ) -> None:
         super().__init__(spec, limits, client.worker)
         self.mechanisms = mechanisms
+
+
+class ContainedBackend(SandboxBackend):
+    """The `contained` tier: a worker forked by a zygote, as a user of its own."""
+
+    tier = contained.TIER
+
+
+def forked_backend(
+    tier: str,
+    spec: CodeSpec,
+    limits: Limits,
+    client: ForkServerClient,
+    mechanisms: tuple[str, ...] = (),
+) -> SandboxBackend:
+    """A backend of one of the `FORKED_TIERS`; the client's zygote must be of that tier."""
+    kind = ContainedBackend if tier == contained.TIER else SandboxBackend
+    return kind(spec, limits, client, mechanisms)

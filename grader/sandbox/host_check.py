@@ -13,9 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.errors import RemoteError, WallFailed
-from grader.sandbox import linux, seccomp
+from grader.sandbox import contained, linux, seccomp, worker_users
 from grader.sandbox.backends import Limits
 from grader.sandbox.codec import Side
+from grader.sandbox.fork_server import (
+    FORKED_TIERS,
+    ForkServer,
+    ForkServerClient,
+    forked_backend,
+)
 from grader.sandbox.server import CodeSpec
 
 _SWITCHES = {
@@ -33,7 +39,33 @@ _SWITCHES = {
 
 # Runs inside the sandbox. `_wrong` compares its report with what it must not see.
 _LOOK = """
-import os, socket
+import os, signal, socket, subprocess
+
+
+def contained(path, port, pid):
+    found = {"user": os.getuid(), "path": False}
+    for name, deed in (
+        ("read a file of root's", lambda: open(path).read()),
+        ("reached a port of this machine", lambda: socket.create_connection(("127.0.0.1", port))),
+        ("signalled another process", lambda: os.kill(pid, 0)),
+        ("read another process's memory", lambda: open(f"/proc/{pid}/mem", "rb")),
+        ("read another process's environment", lambda: open(f"/proc/{pid}/environ").read()),
+        ("wrote into the system", lambda: open(os.path.join(os.sep, "usr", "infralens"), "w")),
+        ("became root again", lambda: os.setuid(0)),
+    ):
+        try:
+            deed()
+            found[name] = True
+        except OSError:
+            found[name] = False
+    with open("/proc/self/status") as file:
+        rows = dict(line.split(":", 1) for line in file)
+    found["kept a capability"] = int(rows["CapEff"], 16) != 0
+    found["could gain rights from a program"] = rows["NoNewPrivs"].strip() != "1"
+    with open("own", "w") as file:
+        file.write("a worker has a folder of its own")
+    subprocess.run(["true"], check=True)
+    return found
 
 
 def seen(path, port):
@@ -86,10 +118,17 @@ def check_host() -> HostReport:
             "process", (HostFinding("Linux", False, found, "Use Linux, WSL 2 or a VM."),)
         )
     findings = [_kernel(), _namespaces(), _landlock(), _seccomp()]
-    whole, mechanisms = _whole()
-    findings.append(whole)
+    tier = "process"
+    mechanisms: tuple[str, ...] = ()
+    for trial in FORKED_TIERS:  # the highest first
+        whole, found_mechanisms = _whole(trial)
+        if whole.there or not (trial == contained.TIER and os.geteuid()):
+            findings.append(whole)
+        if whole.there:
+            tier, mechanisms = trial, found_mechanisms
+            break
     findings += [_compiler(), _gloo()]
-    return HostReport("sandbox" if whole.there else "process", tuple(findings), mechanisms)
+    return HostReport(tier, tuple(findings), mechanisms)
 
 
 def _kernel() -> HostFinding:
@@ -138,11 +177,8 @@ def _seccomp() -> HostFinding:
 _KERNEL = "A kernel with CONFIG_SECCOMP_FILTER, and a container profile that allows `seccomp`."
 
 
-def _whole() -> tuple[HostFinding, tuple[str, ...]]:
-    """A zygote, and a worker that lists what it can see."""
-    from grader.sandbox.fork_server import ForkServer, ForkServerClient, SandboxBackend
-
-    name = "sandbox"
+def _whole(name: str) -> tuple[HostFinding, tuple[str, ...]]:
+    """A zygote of that tier, and a worker that lists what it can see and do."""
     folder = Path(tempfile.mkdtemp(prefix="infralens-probe-"))
     canary = folder / "secret"
     canary.write_text("not to be seen")
@@ -150,16 +186,22 @@ def _whole() -> tuple[HostFinding, tuple[str, ...]]:
     lab.mkdir()
     (lab / "look.py").write_text(_LOOK)
     try:
-        with ForkServer(folder, [], [folder]) as fork_server, _port() as port:
+        with ForkServer(folder, [], [folder], tier=name) as fork_server, _port() as port:
             fork_server.wait()
-            backend = SandboxBackend(
-                CodeSpec(lab, ("look.py",), ()), Limits(20.0), ForkServerClient(fork_server.address)
-            )
+            line = ForkServerClient(fork_server.address)
+            backend = forked_backend(name, CodeSpec(lab, ("look.py",), ()), Limits(20.0), line)
+            wrong = []
             try:
-                seen = backend.request("call", "seen", 0, ((str(canary), port), {}), _SIDE)
+                if name == contained.TIER:
+                    arguments = (str(canary), port, os.getpid())
+                    seen = backend.request("call", "contained", 0, (arguments, {}), _SIDE)
+                    wrong = _wrong_contained(seen)
+                else:
+                    seen = backend.request("call", "seen", 0, ((str(canary), port), {}), _SIDE)
+                    wrong = _wrong(seen)
             finally:
                 backend.close()
-            wrong = _wrong(seen)
+                line.close()
             found = (
                 "; ".join(wrong) if wrong else "a worker ran in it and saw nothing it should not"
             )
@@ -186,6 +228,15 @@ def _wrong(seen: object) -> list[str]:
         "it saw other processes": seen.get("processes") != 2,
     }
     return [text for text, is_wrong in checks.items() if is_wrong]
+
+
+def _wrong_contained(seen: object) -> list[str]:
+    if not isinstance(seen, dict):
+        return ["the worker returned no report"]
+    wrong = [f"it {name}" for name, done in seen.items() if done is True]
+    return (
+        wrong if seen.get("user") in worker_users.USERS else [*wrong, "it had no user of its own"]
+    )
 
 
 @contextlib.contextmanager

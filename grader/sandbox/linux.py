@@ -6,11 +6,14 @@ headers (`linux/sched.h`, `linux/mount.h`, `linux/landlock.h`, `linux/seccomp.h`
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
 import socket
+import stat
 import struct
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 CLONE_NEWNS = 0x00020000
@@ -156,12 +159,41 @@ def end_with_parent() -> None:
 
 def drop_capabilities() -> None:
     """Give up every capability for good; executing a file cannot gain any."""
+    drop_bounding_set()
+    give_up_privileges()
+
+
+def drop_bounding_set() -> None:
+    """No file that this process executes can bring it a capability."""
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, "prctl(PR_CAP_AMBIENT)")
     for capability in range(_LAST_CAPABILITY + 1):
         prctl(PR_CAPBSET_DROP, capability, "prctl(PR_CAPBSET_DROP)")
+
+
+def give_up_privileges() -> None:
+    """Give up the capabilities that this process has, and setuid programs."""
     header = struct.pack("<Ii", 0x20080522, 0)  # version 3, this process
     _checked(_libc.capset(header, bytes(24)), "capset")
     prctl(PR_SET_NO_NEW_PRIVS, 1, "prctl(PR_SET_NO_NEW_PRIVS)")
+
+
+def become(uid: int) -> None:
+    """Be that user and its group alone, for good."""
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+
+
+@contextlib.contextmanager
+def looking_as(uid: int) -> Iterator[None]:
+    """Look at files, and at what /proc says of processes, with the rights of that user and group.
+    Signals of that user do not reach this process meanwhile."""
+    before = _libc.setfsuid(uid), _libc.setfsgid(uid)
+    try:
+        yield
+    finally:
+        _libc.setfsuid(before[0])
+        _libc.setfsgid(before[1])
 
 
 def close_other_files(keep: set[int]) -> None:
@@ -188,6 +220,10 @@ def loopback_up() -> None:
 
 _READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read a file, read a folder
 _TRUNCATE_SINCE, _IOCTL_SINCE, _SCOPES_SINCE, _REFER_SINCE = 3, 5, 6, 2
+PORTS_SINCE = 4
+_OF_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # the rights that a file can have
+_BIND_TCP, _CONNECT_TCP = 1, 2
+_ADD_RULE = _NEW_CALLS["landlock_add_rule"]
 
 
 def landlock_version() -> int:
@@ -201,25 +237,54 @@ def landlock_version() -> int:
 def landlock(writable: tuple[str, ...], version: int) -> None:
     """From now on: read and execute everywhere, change files below `writable` only, and, where the
     kernel supports it (ABI 6), send signals to this process and its descendants only."""
+    _restrict_files(("/",), writable, version)
+
+
+def landlock_only(readable: Iterable[str], writable: Iterable[str], version: int) -> None:
+    """Like `landlock`, but read and execute what is `readable` alone: folders or files."""
+    _restrict_files(readable, writable, version)
+
+
+def _restrict_files(readable: Iterable[str], writable: Iterable[str], version: int) -> None:
     rights = 2**13 - 1
     rights |= 1 << 13 if version >= _REFER_SINCE else 0
     rights |= 1 << 14 if version >= _TRUNCATE_SINCE else 0
     rights |= 1 << 15 if version >= _IOCTL_SINCE else 0
     scopes = 0b11 if version >= _SCOPES_SINCE else 0
-    attributes = struct.pack("<QQQ", rights, 0, scopes)
-    size = 24 if version >= _SCOPES_SINCE else 16 if version >= 4 else 8
-    create, add, restrict = (
-        _NEW_CALLS[f"landlock_{name}"] for name in ("create_ruleset", "add_rule", "restrict_self")
-    )
-    ruleset = call(create, attributes, size, 0, what="landlock_create_ruleset")
+    ruleset = _new_ruleset(rights, 0, scopes, version)
     try:
-        for path, allowed in [("/", _READ), *((path, rights) for path in writable)]:
-            folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        wanted = [*((path, _READ) for path in readable), *((path, rights) for path in writable)]
+        for path, allowed in wanted:
+            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
             try:
-                rule = struct.pack("<Qi", allowed, folder)
-                call(add, ruleset, 1, rule, 0, what=f"landlock_add_rule for {path}")
+                if not stat.S_ISDIR(os.fstat(place).st_mode):
+                    allowed &= _OF_FILES
+                rule = struct.pack("<Qi", allowed, place)
+                call(_ADD_RULE, ruleset, 1, rule, 0, what=f"landlock_add_rule for {path}")
             finally:
-                os.close(folder)
-        call(restrict, ruleset, 0, what="landlock_restrict_self")
+                os.close(place)
+        restrict_by(ruleset)
     finally:
         os.close(ruleset)
+
+
+def ports_ruleset(ports: Sequence[int], version: int) -> int:
+    """The descriptor of a Landlock ruleset: TCP to and from these ports alone (ABI 4)."""
+    ruleset = _new_ruleset(0, _BIND_TCP | _CONNECT_TCP, 0, version)
+    for port in ports:
+        rule = struct.pack("<QQ", _BIND_TCP | _CONNECT_TCP, port)
+        call(_ADD_RULE, ruleset, 2, rule, 0, what=f"landlock_add_rule for port {port}")
+    return ruleset
+
+
+def restrict_by(ruleset: int) -> None:
+    """Hold this process, and all that it will start, to a Landlock ruleset."""
+    number = _NEW_CALLS["landlock_restrict_self"]
+    call(number, ruleset, 0, what="landlock_restrict_self")
+
+
+def _new_ruleset(files: int, ports: int, scopes: int, version: int) -> int:
+    attributes = struct.pack("<QQQ", files, ports, scopes)
+    size = 24 if version >= _SCOPES_SINCE else 16 if version >= PORTS_SINCE else 8
+    number = _NEW_CALLS["landlock_create_ruleset"]
+    return call(number, attributes, size, 0, what="landlock_create_ruleset")

@@ -101,12 +101,33 @@ _NEW_NAMESPACES = (
     | 0x02000000  # CLONE_NEWCGROUP
     | 0x00000080  # CLONE_NEWTIME
 )
+# Without an IPC namespace of its own, a process finds the memory, queues and semaphores of others.
+_SHARED_OBJECTS: dict[str, tuple[int, int]] = {
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semctl": (66, 191),
+    "semtimedop": (220, 192),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
+    "mq_unlink": (241, 181),
+}
+_PRCTL = (157, 167)
+_KIND = 0xF  # of a socket's second argument; the rest are flags
+# Family, kind, protocol: TCP over IPv4; netlink's list of interfaces and of connections.
+_FOR_RANKS = (
+    *((2, 1, protocol) for protocol in (0, 6)),
+    *((16, kind, protocol) for kind in (2, 3) for protocol in (0, 4)),
+)
+_PAIRS = ((1, 1, 0), (1, 5, 0))  # a pair of datagrams could send elsewhere
 _X32 = 0x40000000
 
 # BPF: load a 32-bit word, compare with a constant, test bits, return.
 _LOAD, _AND, _EQUAL, _ABOVE, _BITS, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _FAIL, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
-_NUMBER, _ARCH, _FIRST, _FOURTH = 0, 4, 16, 40
+_NUMBER, _ARCH, _FIRST, _SECOND, _THIRD, _FOURTH = 0, 4, 16, 24, 32, 40
 _SET_MODE_FILTER = 1
 
 
@@ -133,6 +154,28 @@ class _Program:
         self.add(_RETURN, _FAIL | error)
         self.add(_RETURN, _ALLOW)
 
+    def only_sockets(self, number: int, allowed: tuple[tuple[int, int, int], ...]) -> None:
+        """Let a call through for these sockets alone: family, kind, protocol."""
+        self.add(_EQUAL, number, 0, 8 * len(allowed) + 1)
+        for family, kind, protocol in allowed:
+            self.add(_LOAD, _FIRST)
+            self.add(_EQUAL, family, 0, 6)
+            self.add(_LOAD, _SECOND)
+            self.add(_AND, _KIND)
+            self.add(_EQUAL, kind, 0, 3)
+            self.add(_LOAD, _THIRD)
+            self.add(_EQUAL, protocol, 0, 1)
+            self.add(_RETURN, _ALLOW)
+        self.add(_RETURN, _FAIL | errno.EAFNOSUPPORT)
+
+    def refuse_argument(self, number: int, value: int, error: int) -> None:
+        """Refuse the call where its first argument is `value`."""
+        self.add(_EQUAL, number, 0, 4)
+        self.add(_LOAD, _FIRST)
+        self.add(_EQUAL, value, 0, 1)
+        self.add(_RETURN, _FAIL | error)
+        self.add(_RETURN, _ALLOW)
+
     def refuse_bits(self, number: int, bits: int, error: int) -> None:
         """Refuse the call where its first argument has one of these bits."""
         self.add(_EQUAL, number, 0, 4)
@@ -152,19 +195,18 @@ class _Program:
 
 
 @functools.cache
-def program() -> bytes:
-    """The filter for this machine; raises OSError if its system calls are not known."""
-    known = linux.machine()
-    if known is None:
-        raise OSError(errno.ENOSYS, "the numbers of this machine's system calls are not known")
-    column = list(linux.MACHINES.values()).index(known)
-    made = _Program()
-    made.add(_LOAD, _ARCH)
-    made.add(_EQUAL, known.audit, 1, 0)
-    made.add(_RETURN, _KILL_PROCESS)  # a 32-bit call has other numbers
-    made.add(_LOAD, _NUMBER)
-    made.add(_ABOVE, _X32, 0, 1)
-    made.add(_RETURN, _FAIL | errno.ENOSYS)
+def program(shares_machine: bool = False) -> bytes:
+    """The filter for this machine; raises OSError if its system calls are not known.
+    `shares_machine`: for a process without namespaces of its own, which gets no socket but pairs,
+    TCP over IPv4 and the kernel's list of connections, and no object that others see."""
+    made, column = _begun()
+    if shares_machine:
+        made.only_sockets(_SOCKET[column], _FOR_RANKS)
+        made.only_sockets(_SOCKETPAIR[column], _PAIRS)
+        # Who is not dumpable hides memory and files from who counts them.
+        made.refuse_argument(_PRCTL[column], linux.PR_SET_DUMPABLE, errno.EPERM)
+        for numbers in _SHARED_OBJECTS.values():
+            made.refuse_if(numbers[column], errno.EPERM)
     made.refuse_all_bits(_MMAP[column], _SHARED_ANONYMOUS, errno.EPERM)
     made.refuse_bits(_CLONE[column], _NEW_NAMESPACES, errno.EPERM)
     made.only_if_argument(_SOCKET[column], _FAMILIES, errno.EAFNOSUPPORT)
@@ -176,6 +218,30 @@ def program() -> bytes:
                 made.refuse_if(numbers[column], error)
     made.add(_RETURN, _ALLOW)
     return b"".join(made.code)
+
+
+@functools.cache
+def without_sockets() -> bytes:
+    """A filter on top of the other one: no new socket but pairs."""
+    made, column = _begun()
+    made.refuse_if(_SOCKET[column], errno.EPERM)
+    made.add(_RETURN, _ALLOW)
+    return b"".join(made.code)
+
+
+def _begun() -> tuple[_Program, int]:
+    """The first instructions of a filter, and the column of this machine's numbers."""
+    known = linux.machine()
+    if known is None:
+        raise OSError(errno.ENOSYS, "the numbers of this machine's system calls are not known")
+    made = _Program()
+    made.add(_LOAD, _ARCH)
+    made.add(_EQUAL, known.audit, 1, 0)
+    made.add(_RETURN, _KILL_PROCESS)  # a 32-bit call has other numbers
+    made.add(_LOAD, _NUMBER)
+    made.add(_ABOVE, _X32, 0, 1)
+    made.add(_RETURN, _FAIL | errno.ENOSYS)
+    return made, list(linux.MACHINES.values()).index(known)
 
 
 def install(code: bytes) -> None:

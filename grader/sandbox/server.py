@@ -48,7 +48,7 @@ class CodeSpec:
     that only the probes import, by that name. The files `given` lie in `given_folder`, or beside
     those under `edit`; both sides know the dataclasses of those `crossing`. `preload`: what a
     worker process loads first (`entry_points`). `mutates`, `new`: as in `purity.Contract`.
-    `forbids`: what `library_use` watches for."""
+    `forbids`: what `library_use` watches for. `starts_ranks`: whether probes need a loopback."""
 
     folder: Path
     edit: tuple[str, ...]
@@ -64,6 +64,7 @@ class CodeSpec:
     mutates: tuple[str, ...] = ()
     new: tuple[str, ...] = ()
     forbids: tuple[str, ...] = ()
+    starts_ranks: bool = False
 
     @property
     def folders(self) -> tuple[str, ...]:

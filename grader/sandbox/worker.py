@@ -1,4 +1,4 @@
-"""The process in which student code runs at the tiers `process` and `sandbox`.
+"""The process in which student code runs at every tier but `local`.
 
 It owns one data socket, answers requests one after another, and ends when the socket closes. It has
 neither tests nor expected values, and reaches no verdict.
@@ -47,13 +47,17 @@ def serve(
     channel: Channel,
     explain: Callable[[BaseException, str], str] | None = None,
     noted: mmap.mmap | None = None,
+    opened: Callable[[CodeSpec], CodeSpec] | None = None,
 ) -> None:
     """Answer requests until the other end closes. `explain` adds a sentence to what student code
     raised if a limit of this process was the reason. `noted`: `library_use.memory`, where it can no
-    longer be made here."""
+    longer be made here. `opened`: called with the code spec before its files are there; it returns
+    where they belong."""
     streams = keep_output()
     (packed, *files), _ = channel.receive()
     spec = CodeSpec.unpacked(packed)
+    if opened is not None:
+        spec = opened(spec)
     if files:
         spec.folder.mkdir()
         for name, data in files[0].items():

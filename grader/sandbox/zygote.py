@@ -1,7 +1,8 @@
 """The process that imports PyTorch and NumPy once and forks a worker for each unit.
 
 It has no tests, solutions, keys or submissions. It moves into a root of its own (`rootfs`) before
-it imports anything; each worker also gets namespaces of its own (`container`).
+it imports anything; each worker also gets namespaces of its own (`container`). At the tier
+`contained` it stays root where it is, and each worker gets a user of its own (`contained`).
 
 Started as `python -I -m grader.sandbox.zygote LISTENER STATUS`, with its settings as JSON on
 stdin. It writes `{"ready": ...}` or `{"fault": ...}` to STATUS and then answers connections on
@@ -18,10 +19,11 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from grader.sandbox import entry_points, linux, rootfs, seccomp
+from grader.sandbox import contained, entry_points, linux, rootfs, seccomp
 from grader.sandbox.container import (
     MECHANISMS,
     HostIds,
@@ -40,13 +42,13 @@ def main(listener_fd: int, status_fd: int) -> None:
     settings = json.loads(sys.stdin.read())
     linux.end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps init processes
     listener = socket.socket(fileno=listener_fd)
     try:
-        hidden, shown = (map(Path, settings[name]) for name in ("hidden", "shown"))
+        hidden, shown = (list(map(Path, settings[name])) for name in ("hidden", "shown"))
         plan = rootfs.plan(hidden, shown)
-        seccomp.program()  # made once, for all workers
-        mechanisms = _move_in(settings["root"], plan)
+        start, mechanisms = (
+            _contained(settings, plan) if settings["contained"] else _sandbox(settings, plan)
+        )
         for name, *arguments in settings["preload"]:
             entry_points.load(name, *map(base64.b64decode, arguments))
     except BaseException as error:
@@ -55,9 +57,33 @@ def main(listener_fd: int, status_fd: int) -> None:
     gc.collect()
     gc.freeze()  # a collection in a worker would touch, and so copy, every page
     linux.use_huge_pages()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps init processes
     _say(status_fd, {"ready": True, "mechanisms": mechanisms})
     os.close(status_fd)
-    _serve(listener, HostIds(os.geteuid(), os.getegid(), tuple(plan.moved)))
+    _serve(listener, start)
+
+
+Start = Callable[[WorkerDescriptors, ResourceLimits], dict[str, Any]]
+"""Starts a worker; returns the answer to the request."""
+
+
+def _sandbox(settings: dict[str, Any], plan: rootfs.RootfsSpec) -> tuple[Start, list[str]]:
+    seccomp.program()  # made once, for all workers
+    mechanisms = _move_in(settings["root"], plan)
+    origin = HostIds(os.geteuid(), os.getegid(), tuple(plan.moved))
+    return lambda files, limits: {"pid": start_container(files, limits, origin)}, mechanisms
+
+
+def _contained(settings: dict[str, Any], plan: rootfs.RootfsSpec) -> tuple[Start, list[str]]:
+    seccomp.program(shares_machine=True)
+    seccomp.without_sockets()
+    private, hidden = Path(settings["private"]), map(Path, settings["hidden"])
+    places, mechanisms = contained.prepare(private, plan, hidden, settings["alive"])
+
+    def start(files: WorkerDescriptors, limits: ResourceLimits) -> dict[str, Any]:
+        return {"pid": contained.start_contained(files, limits, places), "keeper": True}
+
+    return start, mechanisms
 
 
 def _say(fd: int, message: dict[str, Any]) -> None:
@@ -87,7 +113,7 @@ def _move_in(root: str, wanted: rootfs.RootfsSpec) -> list[str]:
     return mechanisms
 
 
-def _serve(listener: socket.socket, origin: HostIds) -> None:
+def _serve(listener: socket.socket, start: Start) -> None:
     listener.setblocking(False)
     events = select.poll()
     events.register(listener, select.POLLIN)
@@ -99,12 +125,12 @@ def _serve(listener: socket.socket, origin: HostIds) -> None:
                 line.setblocking(True)
                 lines[line.fileno()] = line
                 events.register(line, select.POLLIN)
-            elif not _answered(lines[fd], origin):
+            elif not _answered(lines[fd], start):
                 events.unregister(fd)
                 lines.pop(fd).close()
 
 
-def _answered(line: socket.socket, origin: HostIds) -> bool:
+def _answered(line: socket.socket, start: Start) -> bool:
     """Carry out one request; False if the connection has ended."""
     try:
         data, fds, _, _ = socket.recv_fds(line, MAX_REQUEST, 4)
@@ -114,7 +140,7 @@ def _answered(line: socket.socket, origin: HostIds) -> bool:
         resource_limits = ResourceLimits(**json.loads(data))
         answer: dict[str, Any]
         try:
-            answer = {"pid": start_container(files, resource_limits, origin)}
+            answer = start(files, resource_limits)
         except OSError as error:
             answer = {"fault": str(error)}
         files.close()

@@ -206,6 +206,7 @@ class Suite(CaseTable):
             mutates=self.lab.mutates,
             new=self.lab.new,
             forbids=self.lab.forbids,
+            starts_ranks="ranks" in preloads.imported(self.probes),
         )
 
     def limits(self) -> Limits:

@@ -31,13 +31,14 @@ from grader.classroom.grading.unit import DIAGNOSIS, Unit
 from grader.classroom.grading.unit_run import MAX_ENDED
 from grader.errors import CallError, LabError, WallFailed
 from grader.lab.manifest import Lab
-from grader.sandbox.fork_server import ForkServer
+from grader.sandbox.fork_server import FORKED_TIERS, ForkServer
 from grader.suite.model import Suite, load_suite
 
-ISOLATION_TIERS = ("sandbox", "process", "local")
+ISOLATION_TIERS = (*FORKED_TIERS, "process", "local")
 DEFAULT_TIER = "sandbox" if sys.platform == "linux" else "process"
 STORE_SECONDS = 0.1  # results that come faster are stored together
 INSTEAD = (
+    "As root, --tier contained gives each submission a user of its own. "
     "--tier process grades with a process of its own for each submission, which can still read "
     "your files and use the network."
 )
@@ -198,13 +199,14 @@ def _worth_another_try(
 def fork_server(
     tier: str, work: Path, labs: Sequence[Lab], hidden: Sequence[Path]
 ) -> Iterator[ForkServer | None]:
-    """The zygote of the sandbox tier: it imports what the labs need while the suites load."""
-    if tier != "sandbox":
+    """The zygote of a forked tier: it imports what the labs need while the suites load."""
+    if tier not in FORKED_TIERS:
         yield None
         return
     names = preload.inside(labs)
-    with ForkServer(work, names, [*hidden, work], preload.arguments(names, labs)) as fork_server:
-        yield fork_server
+    given = preload.arguments(names, labs)
+    with ForkServer(work, names, [*hidden, work], given, tier=tier) as started:
+        yield started
 
 
 def _executor(
@@ -217,8 +219,8 @@ def _executor(
         fork_server.wait()
     except WallFailed as error:
         raise CallError(
-            f"The sandbox tier is not available on this machine ({error}), and nothing was graded. "
-            f"`infralens probe` says what is missing. {INSTEAD}"
+            f"The {fork_server.tier} tier is not available on this machine ({error}), and nothing "
+            f"was graded. `infralens probe` says what is missing. {INSTEAD}"
         ) from error
     return LocalExecutor(
         JobConfig(kit, ids, work, fork_server.address, fork_server.mechanisms), jobs, fork_server
@@ -239,8 +241,8 @@ def check_call(jobs: int, tier: str, feedback: str, course_key: bytes | None) ->
     """Raises `CallError` for what no run takes."""
     if jobs < 1:
         raise CallError(f"--jobs is {jobs}: give 1 or more.")
-    if tier == "sandbox" and sys.platform != "linux":
-        raise CallError(f"The sandbox tier needs Linux, and nothing was graded. {INSTEAD}")
+    if tier in FORKED_TIERS and sys.platform != "linux":
+        raise CallError(f"The {tier} tier needs Linux, and nothing was graded. {INSTEAD}")
     if tier not in ISOLATION_TIERS:
         raise CallError(f"There is no tier {tier!r}; the tiers are: {', '.join(ISOLATION_TIERS)}.")
     if feedback not in FEEDBACK:

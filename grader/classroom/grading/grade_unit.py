@@ -25,6 +25,7 @@ from grader.classroom.grading.unit import Unit
 from grader.classroom.grading.unit_run import MAX_PRINTED, UnitRun
 from grader.errors import Infrastructure, LoadFailed, Missing
 from grader.lab.manifest import Lab
+from grader.sandbox.fork_server import FORKED_TIERS
 from grader.status import TaskStatus, TestStatus
 from grader.suite import messages, score
 from grader.suite.replays import Replays
@@ -84,9 +85,9 @@ def _printed(run: UnitRun, folders: tuple[str, ...]) -> dict[str, str]:
 @contextlib.contextmanager
 def _staged(unit: Unit, lab: Lab, work: Path) -> Iterator[Path]:
     """A private folder, called as the lab, with the files of the submission that were taken and the
-    kit's own given files. At tier `sandbox`, where no student code can reach it, this process uses
-    it for every unit; elsewhere each unit has one that is new."""
-    lasting = unit.tier == "sandbox"
+    kit's own given files. Where no student code can reach it, this process uses it for every unit;
+    at the other tiers each unit has one that is new."""
+    lasting = unit.tier in FORKED_TIERS
     try:
         if lasting:
             outer = work / f"units-{os.getpid()}"

@@ -20,6 +20,7 @@ from grader.classroom.intake.submissions import Submission, Submissions
 from grader.durable import write_atomically
 from grader.errors import CallError, Infrastructure
 from grader.lab.manifest import Lab, find_root, lab_ids, load_lab
+from grader.sandbox.fork_server import FORKED_TIERS
 from grader.suite.model import Suite
 from grader.suite.suite_digest import suite_digest
 
@@ -139,7 +140,7 @@ def _archive_reader(tier: str, hidden: Sequence[Path]) -> Iterator[ArchiveReader
             yield reader
     except Infrastructure as error:
         probe = f" `infralens probe` says what is missing. {coordinator.INSTEAD}"
-        instead = probe if tier == "sandbox" else ""
+        instead = probe if tier in FORKED_TIERS else ""
         raise CallError(
             f"The archives cannot be read at the {tier} tier on this machine ({error.reason}), and "
             f"nothing was graded.{instead}"

@@ -11,7 +11,7 @@ from typing import Any
 from grader.errors import Crashed, Infrastructure, Refused, RemoteError, Timeout
 from grader.sandbox import codec
 from grader.sandbox.backends import Backend, Limits, LocalBackend
-from grader.sandbox.fork_server import ForkServerClient, SandboxBackend
+from grader.sandbox.fork_server import FORKED_TIERS, ForkServerClient, forked_backend
 from grader.sandbox.process import ProcessBackend
 from grader.sandbox.server import CodeSpec
 
@@ -24,7 +24,7 @@ def _unnoted(_case_id: str) -> None:
 
 @dataclass(frozen=True)
 class Wall:
-    """What a backend of the `sandbox` tier needs: the line to the zygote. `at` is called with the
+    """What a backend of a forked tier needs: the line to the zygote. `at` is called with the
     id of each test that is begun."""
 
     line: ForkServerClient | None = None
@@ -34,10 +34,10 @@ class Wall:
 
 def open_backend(tier: str, kit: CodeSpec, limits: Limits, wall: Wall | None = None) -> Backend:
     """A backend of that tier around a folder of student code."""
-    if tier == "sandbox":
+    if tier in FORKED_TIERS:
         if wall is None or wall.line is None:
-            raise Infrastructure("no process forks workers for the sandbox tier")
-        return SandboxBackend(kit, limits, wall.line, wall.mechanisms)
+            raise Infrastructure(f"no process forks workers for the {tier} tier")
+        return forked_backend(tier, kit, limits, wall.line, wall.mechanisms)
     if tier == "process":
         return ProcessBackend(kit, limits)
     if tier == "local":

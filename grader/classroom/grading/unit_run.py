@@ -22,6 +22,7 @@ from grader.classroom.grading.own_limits import OwnLimit, own_limits
 from grader.classroom.grading.unit import DIAGNOSIS, Unit
 from grader.errors import Crashed, Infrastructure, RemoteError, SuiteFault
 from grader.lab.manifest import Lab
+from grader.sandbox.fork_server import FORKED_TIERS
 from grader.status import TestStatus
 from grader.suite.diagnose import Diagnoser
 from grader.suite.expect import Failure
@@ -70,7 +71,7 @@ class UnitRun:
         self.lab = self.tests.lab
         self.folder = folder
         self.limits = self.tests.limits()
-        if unit.tier == "sandbox":
+        if unit.tier in FORKED_TIERS:
             self.limits.load_seconds = IMPORT_SECONDS
         self.deadline = time.monotonic() + unit_seconds(self.lab) * self.limits.patience
         self.closed: dict[str, _Closed] = {}
@@ -245,7 +246,7 @@ class UnitRun:
             self.wall.at(place)
 
     def _run(self, case: Case, backend: GuardedBackend) -> Outcome:
-        if self.unit.tier != "sandbox":  # a worker would inherit the limits
+        if self.unit.tier not in FORKED_TIERS:  # a worker would inherit the limits
             return self.suite_run.run(case, backend, self._temporary_folder)
         self._note_at(case.id)
         try:

@@ -156,7 +156,7 @@ def _gradescope(folder: Path) -> Iterator[Part]:
         if not isinstance(submitters, list) or not submitters:
             raise LabError(f"{path}: {name} has no :submitters.")
         own = folder / name
-        files = _files_in(own) if own.is_dir() and not own.is_symlink() else {}
+        files = files_in(own) if own.is_dir() and not own.is_symlink() else {}
         at = _moment(row.get(":created_at"))
         for submitter in submitters:
             who = submitter if isinstance(submitter, dict) else {}
@@ -224,7 +224,7 @@ def _moodle(folder: Path) -> Iterator[Part]:
         who = match["name"], match["participant"]
         if (folder / name).is_dir():
             yield Part(
-                "moodle", folder / name, _files_in(folder / name), name=who[0], number=who[1],
+                "moodle", folder / name, files_in(folder / name), name=who[0], number=who[1],
                 label=name,
             )  # fmt: skip
         elif match["file"]:
@@ -255,7 +255,7 @@ def _github(folder: Path, assignment: str) -> Iterator[Part]:
             )
         at, note = _last_commit(folder / name)
         yield Part(
-            "github", folder / name, _files_in(folder / name),
+            "github", folder / name, files_in(folder / name),
             login=name.removeprefix(f"{assignment}-"), label=name, at=at,
             at_from=BY_COMMIT if at else "", note=note,
         )  # fmt: skip
@@ -291,7 +291,7 @@ def _names(folder: Path) -> list[str]:
     return names
 
 
-def _files_in(folder: Path) -> dict[str, str]:
+def files_in(folder: Path) -> dict[str, str]:
     """The files of a folder and those below it, by their path from there; no link is followed."""
     found: dict[str, str] = {}
     for place, folders, names in os.walk(folder):

@@ -15,7 +15,12 @@ from grader.errors import RemoteError, WallFailed
 from grader.sandbox.backends import Backend, Limits, LocalBackend
 from grader.sandbox.codec import Side
 from grader.sandbox.container import ResourceLimits
-from grader.sandbox.fork_server import ForkServer, ForkServerClient, SandboxBackend
+from grader.sandbox.fork_server import (
+    FORKED_TIERS,
+    ForkServer,
+    ForkServerClient,
+    forked_backend,
+)
 from grader.sandbox.process import ProcessBackend
 from grader.sandbox.server import CodeSpec
 
@@ -24,10 +29,10 @@ _SIDE = Side({}, None, lambda *_: None)
 
 
 class ReadingProcesses:
-    """Starts such processes at a tier; at `sandbox`, from the first one on, with a zygote of its
-    own. purpose: for messages, and for the name of its folder. seconds: of one request.
-    memory_bytes: of one process. preload: modules of the zygote. shown, hidden: paths that a
-    process must see, and must not see, wherever they lie. A context manager."""
+    """Starts such processes at a tier; where workers are forked, from the first one on, with a
+    zygote of its own. purpose: for messages, and for the name of its folder. seconds: of one
+    request. memory_bytes: of one process. preload: modules of the zygote. shown, hidden: paths that
+    a process must see, and must not see, wherever they lie. A context manager."""
 
     def __init__(
         self,
@@ -83,8 +88,8 @@ class ReadingProcesses:
         self._line = self._fork_server = self._folder = None
 
     def _backend(self, code: CodeSpec) -> Backend:
-        if self.tier == "sandbox":
-            return SandboxBackend(code, self.limits, self._zygote())
+        if self.tier in FORKED_TIERS:
+            return forked_backend(self.tier, code, self.limits, self._zygote())
         if self.tier == "process":
             return ProcessBackend(code, self.limits)
         return LocalBackend(code, self.limits)
@@ -95,7 +100,7 @@ class ReadingProcesses:
             self._folder = Path(tempfile.mkdtemp(prefix="infralens-reading-"))
             hidden = [*self.hidden, self._folder]
             self._fork_server = ForkServer(
-                self._folder, [*self.preload], hidden, shown=[*self.shown]
+                self._folder, [*self.preload], hidden, shown=[*self.shown], tier=self.tier
             )
             self._fork_server.start()
             self._fork_server.wait()

@@ -19,8 +19,9 @@ from grader.classroom.similarity.similarity_page import rank_sentence, similarit
 from grader.durable import write_atomically
 from grader.errors import CallError, Infrastructure, LabError
 from grader.lab.manifest import Lab, load_lab
+from grader.sandbox.fork_server import FORKED_TIERS
 
-TIERS = ("sandbox", "process")
+TIERS = (*FORKED_TIERS, "process")
 MAX_NAMED = 5
 Say = Callable[[str], None]
 LeftOut = dict[Author, list[str]]

@@ -3,9 +3,10 @@ harm a machine without limits; reaching its own end is what it calls DONE."""
 
 from __future__ import annotations
 
-from .catalogue import EVERYTHING, SANDBOX, Attack
+from .catalogue import EVERYTHING, WALLED, Attack
 
 NO_ANSWER = r"no answer after"
+OVER_FILES = r"the code had [\d,]+ files of [\d,]+ MiB, and was ended"
 OVER_MEMORY = r"took [\d,]+ MiB with all its processes"
 
 ATTACKS = [
@@ -82,7 +83,7 @@ def add(a, b):
     return 0
 """,
         mark=r"forks: \d+|ended|processes",
-        tiers=SANDBOX,
+        tiers=WALLED,
         may_lose=True,
     ),
     Attack(
@@ -109,7 +110,7 @@ def add(a, b):
     return 0
 """,
         mark=r"threads: \d+|ended|processes",
-        tiers=SANDBOX,
+        tiers=WALLED,
         may_lose=True,
     ),
     Attack(
@@ -125,7 +126,7 @@ def Stack():
     raise Report(TOLD)
 """,
         mark=OVER_MEMORY,
-        tiers=SANDBOX,
+        tiers=WALLED,
         patient=True,
     ),
     Attack(
@@ -149,7 +150,7 @@ def Stack():
     raise Report(TOLD)
 """,
         mark=OVER_MEMORY,
-        tiers=SANDBOX,
+        tiers=WALLED,
         patient=True,
     ),
     Attack(
@@ -171,7 +172,7 @@ def Stack():
     raise Report(TOLD)
 """,
         mark=OVER_MEMORY + r"|raised (OSError|PermissionError)",
-        tiers=SANDBOX,
+        tiers=WALLED,
         patient=True,
     ),
     Attack(
@@ -198,7 +199,7 @@ def Stack():
     raise Report(TOLD)
 """,
         mark=OVER_MEMORY + r"|3 GiB shared and anonymous: no(.|\n)*3 GiB of /dev/zero: no",
-        tiers=SANDBOX,
+        tiers=WALLED,
         patient=True,
     ),
     Attack(
@@ -237,8 +238,11 @@ def Stack():
         except OSError as error: tell("pipes:", error)
     raise Report(" ".join(TOLD))
 """,
-        mark=r"(?s)memfd: no.*4 GiB in /tmp: no.*4 GiB in /dev/shm: no.*pipes:",
-        tiers=SANDBOX,
+        mark=r"(?s)memfd: no.*4 GiB in /tmp: no.*4 GiB in /dev/shm: no.*pipes:|"
+        + OVER_FILES
+        + "|"
+        + OVER_MEMORY,
+        tiers=WALLED,
         patient=True,
     ),
     Attack(
@@ -268,8 +272,8 @@ def add(a, b):
     os.chdir("/")
     return 0
 """,
-        mark=r"files: \d+",
-        tiers=SANDBOX,
+        mark=r"files: \d+|" + OVER_FILES,
+        tiers=WALLED,
     ),
     Attack(
         "many-descriptors",

@@ -6,11 +6,13 @@ been tried against Python graders, rows `3.x` what has been tried against kernel
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-BOTH = ("process", "sandbox")
-SANDBOX = ("sandbox",)
+CONTAINED = "contained"
+APART = ("process", CONTAINED, "sandbox")
+WALLED = (CONTAINED, "sandbox")
 EVERYTHING = "everything"
 # Deadlines are kept short where attacks run into them, and left alone where real work is measured.
 SMALL, REAL = "small", "real"
@@ -71,6 +73,13 @@ KERNELS = {
     "3.fallback": "a fallback to the library",
     "3.hide": "work or memory hidden from what measures it",
 }
+# What an attack may get where a tier does not promise to refuse it: pattern, and the reason.
+NOT_PROMISED: dict[tuple[str, str], tuple[str, str]] = {
+    (CONTAINED, "other-processes"): (
+        "the canary in sight|names of the suite",
+        "without a pid namespace /proc lists the names and arguments of all processes",
+    ),
+}
 NOT_ATTACKED = {
     "2.10": "no verdict is made where student code runs, so there is nothing to sign; stale and "
     "forged replies stand under 2.9",
@@ -97,7 +106,7 @@ class Attack:
     code: str = ""
     mark: str = ""
     base: str = "half"
-    tiers: tuple[str, ...] = BOTH
+    tiers: tuple[str, ...] = APART
     loses: tuple[str, ...] | str = ()
     may_lose: bool = False
     files: Mapping[str, str] = field(default_factory=dict)
@@ -121,6 +130,13 @@ class Attack:
 
     def __str__(self) -> str:
         return self.id
+
+    def is_played(self, tier: str) -> bool:
+        """Whether the suite carries it out at a tier. What is aimed at a meter is aimed at a
+        worker's inside, which is the same at both forked tiers: at `contained` it is played with
+        INFRALENS_EVERY_ATTACK=1 alone."""
+        spared = tier == CONTAINED and self.meters and "INFRALENS_EVERY_ATTACK" not in os.environ
+        return tier in self.tiers and not spared
 
 
 # The submissions that attacks are built on: their lab, and the function that carries the report.

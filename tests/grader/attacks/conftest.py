@@ -13,7 +13,7 @@ import pytest
 
 from grader.classroom.gradebook.records import UnitResult
 
-from .catalogue import PATIENCE, Attack
+from .catalogue import CONTAINED, PATIENCE, Attack
 from .odd import Odd
 from .stage import Canaries, Graded, Stage, adopting, descendants, end, settled
 
@@ -78,7 +78,14 @@ def scenes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def _play(folder: Path, tier: str, group: str, handed_in: list[Attack | Odd]) -> Scene:
-    stage = Stage(folder)
+    if tier != CONTAINED:
+        return play(Stage(folder), tier, group, handed_in)
+    from .contained_scene import play_in_container
+
+    return play_in_container(folder, group, handed_in)
+
+
+def play(stage: Stage, tier: str, group: str, handed_in: list[Attack | Odd]) -> Scene:
     stage.build()
     canaries = Canaries(stage)
     try:

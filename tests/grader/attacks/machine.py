@@ -5,7 +5,7 @@ Only the sandbox promises to stop them; what could hurt the machine is tried in 
 
 from __future__ import annotations
 
-from .catalogue import SANDBOX, Attack
+from .catalogue import WALLED, Attack
 
 ATTACKS = [
     Attack(
@@ -70,7 +70,7 @@ attempt("docker", lambda: os.path.exists("/var/run/docker.sock") or None)
 tell("read all there is")
 """,
         mark="read all there is",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "writes-everywhere",
@@ -102,7 +102,7 @@ for _switch in ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/pid_max",
 tell("wrote wherever it goes")
 """,
         mark="wrote wherever it goes",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "imports-the-reference",
@@ -121,7 +121,7 @@ for _root in (KNOWN["kit"], os.path.dirname(os.path.dirname(sys.modules["grader"
 tell("tried to borrow")
 """,
         mark="tried to borrow",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "other-processes",
@@ -157,7 +157,7 @@ for _pid in {1, os.getppid(), KNOWN["pid"]} - {0, os.getpid()}:
 tell("processes seen:", len(_pids()))
 """,
         mark=r"processes seen: \d+",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "debugs-processes",
@@ -179,7 +179,7 @@ for _pid in {1, os.getppid(), KNOWN["pid"]} - {0, os.getpid()}:
 tell("tried to debug")
 """,
         mark="tried to debug",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "kills",
@@ -204,7 +204,7 @@ if boxed():
     tell("killed what it could")
 """,
         mark="killed what it could|ended",
-        tiers=SANDBOX,
+        tiers=WALLED,
         may_lose=True,
     ),
     Attack(
@@ -229,7 +229,7 @@ for _name in ("RLIMIT_NPROC", "RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_CORE", "R
 tell("pulled at limits")
 """,
         mark="pulled at limits",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "namespaces",
@@ -261,7 +261,7 @@ if boxed():
     tell("knocked on every namespace")
 """,
         mark="knocked on every namespace",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "kernel-doors",
@@ -301,7 +301,7 @@ attempt("mknod", lambda: os.mknod("disk", 0o660 | 0o060000, os.makedev(8, 0)) or
 tell("tried the doors")
 """,
         mark="tried the doors",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "odd-sockets",
@@ -323,7 +323,7 @@ if boxed(): attempt("loopback down", _take_loopback_down)
 tell("asked for every family")
 """,
         mark="asked for every family",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "network",
@@ -354,7 +354,7 @@ attempt("interfaces", _interfaces)
 tell("called everybody")
 """,
         mark="called everybody",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "gains-privileges",
@@ -380,7 +380,7 @@ attempt("raw", lambda: _libc.prctl(47, 2, 21, 0, 0) == 0 or None)
 tell("asked for privileges")
 """,
         mark="asked for privileges",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "inherited-descriptors",
@@ -405,7 +405,7 @@ attempt("terminal", lambda: os.open("/dev/tty", os.O_RDWR))
 tell("walked through descriptors")
 """,
         mark="walked through descriptors",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "neighbours-tmp",
@@ -423,6 +423,6 @@ attempt("others", lambda: [n for n in _found if os.path.realpath(n) not in _own]
 tell("listed every temporary folder")
 """,
         mark="listed every temporary folder",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
 ]

@@ -4,7 +4,7 @@ of these are tried at one of them."""
 
 from __future__ import annotations
 
-from .catalogue import SANDBOX, Attack
+from .catalogue import WALLED, Attack
 
 _GRADER = 'import importlib\n_kit = lambda name: importlib.import_module("gra" + "der." + name)\n'
 
@@ -52,7 +52,7 @@ tell("looks for a meter")
 """,
         mark="looks for a meter",
         base="partial01",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "takes-the-hooks-off",
@@ -72,7 +72,7 @@ tell("hooks taken off")
 """,
         mark="hooks taken off",
         base="partial01",
-        tiers=SANDBOX,
+        tiers=WALLED,
         disturbed=("SavedBytes",),
     ),
     Attack(
@@ -96,7 +96,7 @@ tell("tried to borrow")
 """,
         mark="tried to borrow",
         base="partial01",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "bends-the-records",
@@ -119,7 +119,7 @@ tell("records bent")
 """,
         mark="records bent",
         base="partial01",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "published-figures",
@@ -134,7 +134,7 @@ tell("looked for figures")
 """,
         mark="looked for figures",
         base="partial01",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     # -- lab 07: an attention that holds S x S, hidden from the meters --------------------------
     Attack(
@@ -168,7 +168,7 @@ tell("works in a thread")
 """,
         mark="works in a thread",
         base="square07",
-        tiers=SANDBOX,
+        tiers=WALLED,
         disturbed=("flash_forward", "flash_forward_skips"),
     ),
     Attack(
@@ -191,7 +191,7 @@ tell("works in an older thread")
 """,
         mark="works in an older thread",
         base="square07",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "works-in-a-child",
@@ -212,7 +212,7 @@ tell("works in a child")
 """,
         mark="works in a child",
         base="square07",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "works-in-numpy",
@@ -238,7 +238,7 @@ tell("works in numpy")
 """,
         mark="works in numpy",
         base="square07",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "forges-the-frame",
@@ -262,7 +262,7 @@ tell("frame forged")
 """,
         mark="frame forged",
         base="square07",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "patches-the-meter",
@@ -280,7 +280,7 @@ tell("meter patched")
 """,
         mark="meter patched",
         base="square07",
-        tiers=SANDBOX,
+        tiers=WALLED,
         disturbed=("flash_forward", "flash_backward", "gqa_varlen", "paged_attention"),
     ),
     Attack(
@@ -299,7 +299,7 @@ tell("journal emptied")
 """,
         mark="journal emptied",
         base="square07",
-        tiers=SANDBOX,
+        tiers=WALLED,
         disturbed=("flash_forward", "flash_forward_skips"),
     ),
     Attack(
@@ -320,7 +320,7 @@ tell("knows the probe")
 """,
         mark="knows the probe",
         base="square07",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "resizes-a-storage",
@@ -354,7 +354,7 @@ tell("storage resized")
 """,
         mark="storage resized",
         base="square07",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "hides-the-library",
@@ -372,7 +372,7 @@ tell("library renamed")
 """,
         mark="library renamed",
         base="library07",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     # -- lab 07: tensors that lie ---------------------------------------------------------------
     Attack(
@@ -408,7 +408,7 @@ tell("inputs zeroed")
 """,
         mark="inputs zeroed",
         base="partial07",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "stale-memory",
@@ -423,7 +423,7 @@ tell("memory reused")
 """,
         mark="memory reused",
         base="partial07",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "finishes-later",
@@ -441,7 +441,7 @@ tell("finishes later")
 """,
         mark="finishes later",
         base="partial07",
-        tiers=SANDBOX,
+        tiers=WALLED,
         disturbed=("flash_forward", "flash_forward_skips"),
     ),
     Attack(
@@ -457,7 +457,7 @@ tell("precision lowered")
 """,
         mark="precision lowered",
         base="partial07",
-        tiers=SANDBOX,
+        tiers=WALLED,
         loses=("naive_attention",),
     ),
 ]

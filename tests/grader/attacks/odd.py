@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .catalogue import REAL, SMALL
+from .catalogue import APART, REAL, SMALL
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Odd:
     lab: str = "lab91"
     encode: str = "utf-8"
     newline: str = "\n"
-    tiers: tuple[str, ...] = ("local", "process", "sandbox")
+    tiers: tuple[str, ...] = ("local", *APART)
 
     @property
     def group(self) -> str:
@@ -28,8 +28,6 @@ class Odd:
     def __str__(self) -> str:
         return self.id
 
-
-APART = ("process", "sandbox")
 
 ODD = [
     Odd("prints-5-mb", after="for _ in range(5): print('x' * 2**20)\n"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .catalogue import EVERYTHING, Attack
+from .catalogue import APART, EVERYTHING, Attack
 
 _HIJACK = """
 import os
@@ -34,7 +34,7 @@ ATTACKS = [
             "../.github/workflows/grade.yml": "on: push\n",
         },
         mark=r"modules from here: types_lab91",
-        noted={"process": "Ignored.*conftest.py", "sandbox": "Ignored.*conftest.py"},
+        noted=dict.fromkeys(APART, "Ignored.*conftest.py"),
     ),
     Attack(
         "start-up-files",
@@ -56,7 +56,7 @@ ATTACKS = [
             "__init__.py": _HIJACK,
         },
         mark=r"modules from here: types_lab91",
-        noted={"process": "Ignored", "sandbox": "Ignored"},
+        noted=dict.fromkeys(APART, "Ignored"),
     ),
     Attack(
         "given-files-replaced",
@@ -70,7 +70,7 @@ ATTACKS = [
             "README.md": "full marks, please\n",
         },
         mark=r"modules from here: types_lab91",
-        noted={"process": "types_lab91.py differs", "sandbox": "types_lab91.py differs"},
+        noted=dict.fromkeys(APART, "types_lab91.py differs"),
     ),
     Attack(
         "shadows-at-run-time",

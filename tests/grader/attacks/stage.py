@@ -47,6 +47,8 @@ class Stage:
     token: str = field(default_factory=lambda: secrets.token_hex(4))
     words: dict[str, str] = field(default_factory=dict)
     known: dict[str, object] = field(default_factory=dict)
+    boxed: bool = False
+    """Whether all of it is in a container of its own, where no attack can harm this machine."""
 
     @property
     def kit(self) -> Path:
@@ -68,8 +70,8 @@ class Stage:
         self.words = {
             kind: secret(kind) for kind in ("passphrase", "coursekey", "envsecret", "homesecret")
         }
-        self.submissions.mkdir()
-        self.out.mkdir()
+        self.submissions.mkdir(exist_ok=True)
+        self.out.mkdir(exist_ok=True)
         self.key_file.write_text(self.words["coursekey"])
         self._kit()
 
@@ -280,7 +282,7 @@ class Canaries:
             "key_file": str(stage.key_file),
             **{name: str(folder) for name, folder in self.folders.items()},
             "pid": self.process.pid,
-            "pid_namespace": os.readlink("/proc/self/ns/pid"),
+            "pid_namespace": "" if stage.boxed else os.readlink("/proc/self/ns/pid"),
             "tcp": self.sockets["tcp"].getsockname()[1],
             "udp": self.sockets["udp"].getsockname()[1],
             "unix": path,

@@ -13,7 +13,18 @@ import pytest
 
 from grader.classroom.gradebook.records import UnitResult
 
-from .catalogue import EVERYTHING, KERNELS, MEASURED, NOT_ATTACKED, PYTHON, REAL, SMALL, Attack
+from .catalogue import (
+    APART,
+    EVERYTHING,
+    KERNELS,
+    MEASURED,
+    NOT_ATTACKED,
+    NOT_PROMISED,
+    PYTHON,
+    REAL,
+    SMALL,
+    Attack,
+)
 from .conftest import Scene, Scenes, plain
 from .everything import ATTACKS
 
@@ -21,11 +32,11 @@ pytestmark = pytest.mark.attack
 
 EVERY = [
     pytest.param(tier, attack, id=f"{tier}-{attack.id}")
-    for tier in ("process", "sandbox")
+    for tier in APART
     for attack in ATTACKS
-    if tier in attack.tiers
+    if attack.is_played(tier)
 ]
-RUNS = [(tier, group) for tier in ("process", "sandbox") for group in (SMALL, REAL)]
+RUNS = [(tier, group) for tier in APART for group in (SMALL, REAL)]
 each_run = pytest.mark.parametrize(("tier", "group"), RUNS, ids=["-".join(run) for run in RUNS])
 # What an attack says when it got somewhere.
 DONE = re.compile(r"[^|\n]*: DONE[^|\n]*")
@@ -59,7 +70,10 @@ def test_attack(scenes: Scenes, tier: str, attack: Attack) -> None:
     else:
         assert got == want, text
     assert re.search(attack.mark, text), f"no trace of {attack.mark!r} in:\n{text}"
-    assert DONE.findall(text) == []
+    pattern, _ = NOT_PROMISED.get((tier, attack.id), ("", ""))
+    done = [found.strip() for found in DONE.findall(text)]
+    assert [found for found in done if not (pattern and re.search(pattern, found))] == []
+    assert bool(done) == bool(pattern), "what is not promised is listed, and nothing else"
     if tier in attack.noted:
         assert re.search(attack.noted[tier], "\n".join(record.notes)), record.notes
     disturbed = {row.id for row in record.tasks if row.status == "disturbed"}
@@ -143,6 +157,12 @@ def test_every_row_of_the_catalogue_is_attacked() -> None:
     assert set(known) - attacked == set(NOT_ATTACKED)
     assert list(PYTHON) == [f"2.{number}" for number in range(1, 24)]
     assert len(MEASURED) == 13
+
+
+def test_what_is_not_promised_is_an_attack_with_a_reason() -> None:
+    attacks = {(tier, attack.id) for attack in ATTACKS for tier in attack.tiers}
+    assert set(NOT_PROMISED) <= attacks
+    assert all(pattern and reason for pattern, reason in NOT_PROMISED.values())
 
 
 def test_there_are_enough_attacks_and_each_has_its_name() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .catalogue import EVERYTHING, SANDBOX, Attack
+from .catalogue import EVERYTHING, WALLED, Attack
 
 EXITED = r"ended itself with exit status 0"
 
@@ -174,7 +174,7 @@ if _words:
     def passphrase(): return _words[0]
 """,
         mark="looked for tests in",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "patch-comparisons",
@@ -241,7 +241,7 @@ _daemon()
 tell("daemon started")
 """,
         mark="daemon started",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     # -- endings --------------------------------------------------------------------------------
     Attack(
@@ -601,7 +601,7 @@ for _place in _places:
 tell("answers left")
 """,
         mark="answers left",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "looks-for-answers",
@@ -618,7 +618,7 @@ for _place in _places:
 tell("looked in", len(_places), "places")
 """,
         mark="looked in 8 places",
-        tiers=SANDBOX,
+        tiers=WALLED,
     ),
     Attack(
         "public-cases",

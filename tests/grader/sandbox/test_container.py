@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -567,7 +568,8 @@ def test_without_namespaces_nothing_is_graded(kit: MiniKit, tmp_path: Path) -> N
         [sys.executable, "-c", GRADE, "probe"], capture_output=True, text=True, check=False
     )
     assert probed.returncode == 0
-    assert "Tier reached: process" in probed.stdout
+    # Root keeps the tier that needs no namespaces, where other users can read the environment.
+    assert re.search(r"Tier reached: (process|contained)\.", probed.stdout)
 
 
 def test_hidden_folders_stay_hidden_inside_visible_ones(

@@ -1,0 +1,1 @@
+"""Autograders for other systems: what is handed to them, and what runs there."""
