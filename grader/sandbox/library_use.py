@@ -53,16 +53,18 @@ class LibraryUse:
         names: Sequence[str],
         folders: tuple[str, ...],
         files: Sequence[Path] = (),
-        given: Sequence[str] = (),
+        given: Sequence[Path] = (),
         noted: mmap.mmap | None = None,
     ) -> None:
-        """`files`: what the student wrote; `given`: names of files beside them, which they may
-        import; `noted`: `memory()`, if it was made before."""
+        """`files`: what the student wrote; `given`: files beside them, which they may import;
+        `noted`: `memory()`, if it was made before."""
         self.names = tuple(names)[: mmap.PAGESIZE]
         self._folders = folders
         self._files = [path for path in files if path.suffix == ".py"]
-        self._own = {Path(name).stem for name in (*given, *(path.name for path in files))}
+        self._given = [path for path in given if path.suffix == ".py"]
+        self._own = frozenset(path.stem for path in (*files, *given))
         self._closely: bool | None = None
+        self._read: dict[Path, bytes] = {}
         self._kit: dict[str, Any] = {}
         self._marks: dict[int, tuple[CodeType, int]] = {}
         # C functions by their own name: there is no frame, and no file, to know them by.
@@ -87,15 +89,26 @@ class LibraryUse:
         if self._closely is None:
             _told.add(self)
             told = code_starts.tell(_tell, self.names)
+            for path in self._given:
+                with contextlib.suppress(OSError):
+                    self._read[path] = path.read_bytes()
             self._closely = not (told and all(map(self._is_plain, self._files)))
         return self._closely
 
     def _is_plain(self, path: Path) -> bool:
         try:
-            there = _are_imported(self.names)
-            return _needs_no_watch(path.read_bytes(), self.names, frozenset(self._own), there)
+            source = self._read[path] = path.read_bytes()
         except OSError:
             return False
+        there = _are_imported(self.names)
+        return _needs_no_watch(source, self.names, self._own, there)
+
+    def is_to_run(self, path: Path, source: bytes) -> None:
+        """Called before a file runs. If student code changed it since it was read, all is watched
+        closely from here on."""
+        if self.names and not self.closely() and self._read.get(path, source) != source:
+            self._closely = True
+            threading.setprofile(self._see)
 
     def of_probes(self, names: dict[str, Any]) -> None:
         """What functions of the probes have as their globals: a call from there is the kit's."""
@@ -214,12 +227,12 @@ class LibraryUse:
 
 @functools.lru_cache(maxsize=256)
 def _needs_no_watch(
-    source: bytes, names: tuple[str, ...], own: frozenset[str], _are_there: bool
+    source: bytes, names: tuple[str, ...], own: frozenset[str], are_there: bool
 ) -> bool:
-    """Whether it is enough that forbidden functions tell when they start. The last argument: the
-    answer may be another one before the libraries are imported."""
+    """Whether it is enough that forbidden functions tell when they start. are_there:
+    whether the libraries are imported, for a copy is known by their source."""
     roots = {name.partition(".")[0] for name in names}
-    if not plain_code.is_plain(source, own, roots):
+    if not are_there or not plain_code.is_plain(source, own, roots):
         return False
     in_c = {name.rpartition(".")[2] for name in names if _is_of_c(name)}
     if not in_c.isdisjoint(plain_code.names_of(source)):
@@ -355,7 +368,10 @@ _wrapped: set[str] = set()
 
 
 def _is_of_c(name: str) -> bool:
-    """Whether a name stands for a function or a class in C, where its module is there."""
+    """Whether a name stands for a function or a class in C, or may do so: its library is not there
+    yet."""
+    if not _are_imported((name,)):
+        return True
     value = _value_of(name)
     if isinstance(value, type):
         return name in _wrapped or _is_in_c(value)

@@ -32,6 +32,11 @@ def compiled(path: Path) -> CodeType:
     return code
 
 
+def source_of(path: Path) -> bytes:
+    """What `compiled` read last."""
+    return _CODE[path][0]
+
+
 class FolderModules(MetaPathFinder, Loader):
     """Modules of Python files, under their plain names while `visible()`; skips other files."""
 

@@ -30,7 +30,7 @@ from grader.sandbox import codec, purity, torch_state
 from grader.sandbox.deadlines import DeadlineHit, deadline
 from grader.sandbox.kit_watch import KitWatch, bind
 from grader.sandbox.library_use import LibraryUse
-from grader.sandbox.modules import FolderModules, compiled
+from grader.sandbox.modules import FolderModules, compiled, source_of
 
 # Folders of the student code in this process; the code of the given files, which may lie there, and
 # that of the probes, by its id. Meters refuse callers from a folder of students, except for given
@@ -129,12 +129,13 @@ class Server:
         self.contract = purity.Contract(spec.mutates, spec.new)
         self.notes = purity.ChangeLog(self.contract)
         self.kit: KitWatch | None = None
-        files = [spec.path(name) for name in spec.edit]
-        self.library = LibraryUse(spec.forbids, spec.folders, files, spec.given, noted)
+        files, given = ([spec.path(name) for name in names] for names in (spec.edit, spec.given))
+        self.library = LibraryUse(spec.forbids, spec.folders, files, given, noted)
 
     def codes(self, path: Path) -> list[CodeType]:
         """The code of one of the files, noted where the file is a given one."""
         code = compiled(path)
+        self.library.is_to_run(path, source_of(path))
         if path.name in self.spec.given and path == self.spec.path(path.name):
             GIVEN.update((id(part), part) for part in _parts(code))
         return [code]

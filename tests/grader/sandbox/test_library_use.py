@@ -64,6 +64,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder / "means.py"
 
 
+FORBIDS = ("stats_of_a_test.means", "stats_of_a_test.Fast")
 PROBES = """
 from stats_of_a_test import means
 
@@ -89,8 +90,13 @@ def asked(
     (tmp_path / "mine.py").write_text(textwrap.dedent(source))
     import stats_of_a_test  # noqa: F401  a worker has imported the library before
 
-    forbids = ("stats_of_a_test.means", "stats_of_a_test.Fast")
-    server = Server(CodeSpec(tmp_path, ("mine.py",), (), probes=PROBES, forbids=forbids))
+    server = Server(CodeSpec(tmp_path, ("mine.py",), (), probes=PROBES, forbids=FORBIDS))
+    return answered(server, *args, op=op, name=name, prepared=prepared)
+
+
+def answered(
+    server: Server, *args: Any, op: str = "call", name: str = "answer", prepared: bool = False
+) -> tuple[list[list[str]], Any]:
     before = threading.getprofile()
     if prepared:  # as in a worker
         server.prepare()
@@ -295,6 +301,23 @@ TAMPERED = {
 def test_whoever_takes_the_watch_off_is_told_on(library: Path, tmp_path: Path, way: str) -> None:
     rows, _ = asked(tmp_path, TAMPERED[way], [1, 2, 6])
     assert "disturbed" in [row[2] for row in rows]
+
+
+@pytest.mark.parametrize("which", ["mine.py", "given.py"])
+def test_a_file_that_another_one_rewrites_is_watched(
+    library: Path, tmp_path: Path, which: str
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    copy = LIBRARY.replace("STARTED", "BEGAN") + "\ndef answer(values): return mean(values)\n"
+    (own / "first.py").write_text(f"open({str(own / which)!r}, 'w').write({copy!r})")
+    (own / "given.py").write_text("def answer(values): return 0.0")
+    (own / "mine.py").write_text("from given import answer")
+    import stats_of_a_test  # noqa: F401
+
+    spec = CodeSpec(own, ("first.py", "mine.py"), ("given.py",), forbids=FORBIDS)
+    rows, value = answered(Server(spec), [1, 2, 6])
+    assert (rows, value) == ([NAMED], 3.0)
 
 
 def test_a_forked_process_writes_into_the_same_memory(library: Path, tmp_path: Path) -> None:
