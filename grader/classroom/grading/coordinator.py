@@ -25,14 +25,17 @@ import msgspec
 
 from grader.classroom.gradebook.records import FEEDBACK, UnitResult
 from grader.classroom.grading import preload
+from grader.classroom.grading.cluster import ClusterCall, HostConfig
 from grader.classroom.grading.executors import Executor, LocalExecutor, Stop
 from grader.classroom.grading.jobs import JobConfig, JobFailure
 from grader.classroom.grading.unit import DIAGNOSIS, Unit
 from grader.classroom.grading.unit_run import MAX_ENDED
 from grader.errors import CallError, LabError, WallFailed
 from grader.lab.manifest import Lab
+from grader.sandbox.backends import patience
 from grader.sandbox.fork_server import ForkServer
 from grader.suite.model import Suite, load_suite
+from grader.suite.suite_digest import suite_digest
 
 ISOLATION_TIERS = ("sandbox", "process", "local")
 DEFAULT_TIER = "sandbox" if sys.platform == "linux" else "process"
@@ -129,6 +132,16 @@ class UnitResults:
             preload.outside([lab for lab in labs if lab.id in graded], work)
         self.carry_out(_executor(kit, labs, work, jobs, zygote), pending)
 
+    def grade_on(
+        self, cluster: ClusterCall, config: HostConfig, work: Path, pending: list[Unit]
+    ) -> None:
+        """Grade what is pending on a cluster; `summary` says what came of it."""
+        from grader.classroom.grading.dask_executor import DaskExecutor
+
+        self.summary.known = len(self.known)
+        with DaskExecutor(cluster, config, work, self.summary.faults.append) as executor:
+            self.carry_out(executor, pending)
+
     def carry_out(self, executor: Executor, pending: list[Unit]) -> None:
         """Grade what is pending and keep each result as it comes; what broke gets a second try."""
         self.watch(len(self.known), self.summary.planned)
@@ -196,10 +209,11 @@ def _worth_another_try(
 
 @contextlib.contextmanager
 def fork_server(
-    tier: str, work: Path, labs: Sequence[Lab], hidden: Sequence[Path]
+    tier: str, work: Path, labs: Sequence[Lab], hidden: Sequence[Path], here: bool = True
 ) -> Iterator[ForkServer | None]:
-    """The zygote of the sandbox tier: it imports what the labs need while the suites load."""
-    if tier != "sandbox":
+    """The zygote of the sandbox tier: it imports what the labs need while the suites load. `here`:
+    whether this process is to grade at all."""
+    if tier != "sandbox" or not here:
         yield None
         return
     names = preload.inside(labs)
@@ -223,6 +237,16 @@ def _executor(
     return LocalExecutor(
         JobConfig(kit, ids, work, fork_server.address, fork_server.mechanisms), jobs, fork_server
     )
+
+
+def host_config(
+    kit: Path, suites: Sequence[Suite], pending: Sequence[Unit], hidden: Sequence[Path]
+) -> HostConfig:
+    """What the hosts of a cluster need to grade what is pending, and must have."""
+    labs = {unit.lab for unit in pending}
+    digests = {suite.lab.id: suite_digest(suite) for suite in suites if suite.lab.id in labs}
+    unseen = tuple(str(path.resolve()) for path in hidden)
+    return HostConfig(str(kit), digests, pending[0].tier, unseen, patience())
 
 
 def loaded_suite(lab: Lab) -> Suite:
