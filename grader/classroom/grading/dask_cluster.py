@@ -23,6 +23,8 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from distributed import Client, LocalCluster
+from distributed.comm import parse_address
+from distributed.comm.registry import get_backend
 from distributed.security import Security
 
 from grader.classroom.grading.cluster import INSTALL, ClusterCall
@@ -34,6 +36,7 @@ AGAIN_SECONDS = 5.0  # for one try to connect again
 LOOK_SECONDS = 1.0  # between two looks at who is there
 _LOOK_LIMIT = 30.0
 _END_SECONDS = 5.0
+_TALKATIVE = ("distributed", "asyncio")
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,7 @@ class DaskCluster:
         self._carried: dict[int, tuple[Any, ThreadFuture[None]]] = {}
         self._looking: ThreadFuture[dict[str, Any]] | None = None
         self._looked = -math.inf
-        self._logger = logging.getLogger("distributed")
-        self._level = self._logger.level
+        self._levels: dict[str, int] = {}
 
     @property
     def where(self) -> str:
@@ -71,12 +73,16 @@ class DaskCluster:
         return self.client is not None and self.client.status == "running"
 
     def __enter__(self) -> DaskCluster:
-        self._logger.setLevel(logging.CRITICAL)  # its user says in sentences what matters of it
+        for name in _TALKATIVE:  # its user says in sentences what matters of it
+            self._levels[name] = logging.getLogger(name).level
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
         try:
             if self.call.scheduler is None:
                 self.local = self._local_cluster()
+            else:  # a client with a scheme that nobody knows would take long to close
+                get_backend(parse_address(self.call.scheduler)[0])
             self.connect(CONNECT_SECONDS)
         except (OSError, ValueError) as error:
             self.close()
@@ -99,7 +105,8 @@ class DaskCluster:
                 self.local.close(timeout=10)
         self._reader.close()
         self._writer.close()
-        self._logger.setLevel(self._level)
+        for name, level in self._levels.items():
+            logging.getLogger(name).setLevel(level)
 
     def _local_cluster(self) -> Any:
         """Processes of this machine. Their lines are encrypted: whoever else can connect to them

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 
 import msgspec
-from distributed import get_worker
+from distributed import WorkerPlugin, get_worker
 
 from grader.classroom.grading.cluster import NUMBER_BYTES, HostState, name_of
 from grader.classroom.grading.jobs import JobFailure, packed
@@ -96,6 +96,15 @@ class HostLine:
 
 _hosts: dict[str, HostLine] = {}
 _starting = threading.Lock()
+_ENDING = "infralens"
+
+
+class _Ending(WorkerPlugin):  # type: ignore[misc]
+    """Ends the grading hosts when the Dask worker closes, which waits for its threads."""
+
+    def teardown(self, worker: object) -> None:
+        for name in list(_hosts):
+            end(name)
 
 
 def start(config: bytes) -> bytes:
@@ -104,6 +113,8 @@ def start(config: bytes) -> bytes:
     name = name_of(config)
     worker = get_worker()
     with _starting:
+        if _ENDING not in worker.plugins:
+            worker.loop.add_callback(worker.plugin_add, _Ending(), _ENDING)
         for other in [key for key, host in _hosts.items() if key != name and not host.asked]:
             _hosts.pop(other).end()
         host = _hosts.get(name)
