@@ -59,7 +59,7 @@ class DaskCluster:
         self.client: Any = None
         self.group = f"infralens-{secrets.token_hex(6)}"
         self._back: SimpleQueue[tuple[int, object]] = SimpleQueue()
-        self._carried: dict[int, tuple[Any, ThreadFuture[None]]] = {}
+        self._sent: dict[int, Any] = {}
         self._looking: ThreadFuture[dict[str, Any]] | None = None
         self._looked = -math.inf
         self._levels: dict[str, int] = {}
@@ -138,7 +138,7 @@ class DaskCluster:
 
     def leave(self) -> None:
         """Close the connection; what was on its way does not come back."""
-        for number in list(self._carried):
+        for number in list(self._sent):
             self.drop(number)
         if self.client is not None:
             with contextlib.suppress(Exception):
@@ -160,11 +160,11 @@ class DaskCluster:
                 retries=0,
                 pure=False,
             )
-            carrying = self._on_loop(self._carry(number, future))
+            self._on_loop(self._carry(number, future))
         except Exception as error:  # the connection ended this moment
             self._arrive(number, asyncio.CancelledError(str(error)))
             return
-        self._carried[number] = future, carrying
+        self._sent[number] = future
 
     async def _carry(self, number: int, future: Any) -> None:
         found: object
@@ -181,11 +181,10 @@ class DaskCluster:
 
     def drop(self, number: int) -> None:
         """Give a task up. Dask does not begin it if it has not begun, and forgets its answer."""
-        if number in self._carried:
-            future, carrying = self._carried.pop(number)
-            carrying.cancel()
+        future = self._sent.pop(number, None)
+        if future is not None:
             with contextlib.suppress(Exception):
-                future.release()
+                future.release()  # and with that, `_carry` comes to its end
 
     def came(self) -> list[tuple[int, object]]:
         """What came back since the last call: numbers, and answers or what Dask raised."""
