@@ -23,6 +23,13 @@ import psutil
 import pytest
 from distributed import KilledWorker
 
+from benchmarks.dask_machines import (
+    DaskMachines,
+    eventually,
+    is_host,
+    is_over,
+    with_all_below,
+)
 from grader.classroom.grading import cluster as clusters
 from grader.classroom.grading import dask_cluster, dask_executor, dask_worker
 from grader.classroom.grading.cluster import ClusterCall, HostConfig, HostState
@@ -35,13 +42,6 @@ from grader.classroom.grading.jobs import JobAnswer, JobFailure, packed
 from grader.classroom.grading.unit import Unit
 from grader.errors import CallError
 from grader.suite.suite_digest import versions
-from tests.grader.classroom.dask_machines import (
-    DaskMachines,
-    eventually,
-    is_host,
-    is_over,
-    with_all_below,
-)
 from tests.grader.classroom.test_grade import LAB, MEAN, RIGHT, WRONG, kept_results
 from tests.grader.conftest import make_kit, needs_sandbox
 

@@ -1,4 +1,4 @@
-"""A real Dask cluster for tests, of processes that are killed, stopped and started again."""
+"""A real Dask cluster of this machine's processes, to be killed, stopped and started again."""
 
 from __future__ import annotations
 
@@ -44,12 +44,13 @@ class DaskMachines:
         self._start("scheduler", ["scheduler", "--host", "127.0.0.1", "--port", str(self.port)])
 
     def start_workers(self, name: str, count: int = 1, kit: Path | None = None,
-                      limited: bool = False) -> None:  # fmt: skip
+                      limited: bool = False, preload: Path | None = None) -> None:  # fmt: skip
         """Dask workers under nannies, which start them again. `kit`: their own kit; `limited`:
-        where no user namespace can be made, and so no sandbox."""
+        where no user namespace can be made, and so no sandbox; `preload`: a script they run."""
         arguments = ["worker", self.address, "--name", name, "--nworkers", str(count)]
         arguments += ["--nthreads", "1", "--memory-limit", "0"]
         arguments += ["--local-directory", str(self.folder / "scratch"), "--host", "127.0.0.1"]
+        arguments += ["--preload", str(preload)] if preload else []
         before = ["unshare", "-Ur", "sh", "-c", LIMITED, "sh"] if limited else []
         self._start(name, arguments, before, {"INFRALENS_KIT": str(kit)} if kit else {})
 
