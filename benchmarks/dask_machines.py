@@ -16,6 +16,10 @@ from pathlib import Path
 import psutil
 from distributed import Client
 
+SETTINGS = {
+    "DASK_LOGGING__DISTRIBUTED": "error",
+    "DASK_DISTRIBUTED__ADMIN__LOW_LEVEL_LOG_LENGTH": "10",
+}
 LIMITED = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
 
 
@@ -72,7 +76,7 @@ class DaskMachines:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, **(environment or {}), "DASK_LOGGING__DISTRIBUTED": "error"},
+                env={**os.environ, **(environment or {}), **SETTINGS},
             )
 
     def kill(self, name: str) -> None:

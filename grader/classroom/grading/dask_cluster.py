@@ -22,6 +22,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+import dask
 from distributed import Client, LocalCluster
 from distributed.comm import parse_address
 from distributed.comm.registry import get_backend
@@ -37,6 +38,8 @@ LOOK_SECONDS = 1.0  # between two looks at who is there
 _LOOK_LIMIT = 30.0
 _END_SECONDS = 5.0
 _TALKATIVE = ("distributed", "asyncio")
+# Dask keeps its last thousand messages of each line, with the units in them.
+_SETTINGS = {"distributed.admin.low-level-log-length": 10}
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class DaskCluster:
         self._looking: ThreadFuture[dict[str, Any]] | None = None
         self._looked = -math.inf
         self._levels: dict[str, int] = {}
+        self._settings = contextlib.ExitStack()
 
     @property
     def where(self) -> str:
@@ -78,6 +82,7 @@ class DaskCluster:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
+        self._settings.enter_context(dask.config.set(_SETTINGS))
         try:
             if self.call.scheduler is None:
                 self.local = self._local_cluster()
@@ -103,6 +108,7 @@ class DaskCluster:
         if self.local is not None:
             with contextlib.suppress(Exception):
                 self.local.close(timeout=10)
+        self._settings.close()
         self._reader.close()
         self._writer.close()
         for name, level in self._levels.items():
