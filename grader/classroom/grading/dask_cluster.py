@@ -86,10 +86,10 @@ class DaskCluster:
         try:
             if self.call.scheduler is None:
                 self.local = self._local_cluster()
-            else:  # a client with a scheme that nobody knows would take long to close
-                get_backend(parse_address(self.call.scheduler)[0])
+            else:
+                _check(self.call.scheduler)
             self.connect(CONNECT_SECONDS)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError, RuntimeError) as error:
             self.close()
             raise CallError(
                 f"The Dask scheduler {self.where} does not answer ({_line(error)}), and nothing "
@@ -125,7 +125,7 @@ class DaskCluster:
             resources=self.call.resources or None,
             security=Security.temporary(),
             protocol="tls://",
-            dashboard_address="127.0.0.1:8787" if find_spec("bokeh") else None,
+            dashboard_address="127.0.0.1:8787" if find_spec("bokeh") else "127.0.0.1:0",
             local_directory=str(self.work),
             silence_logs=logging.CRITICAL,
             memory_limit=0,  # Dask would count its own process alone, and never a unit's
@@ -252,6 +252,18 @@ def _seen(address: str, row: dict[str, Any], call: ClusterCall) -> DaskWorkerSee
     for name, amount in call.resources.items():
         slots = min(slots, int(row["resources"].get(name, 0.0) // amount))
     return DaskWorkerSeen(address, str(row["name"]), slots)
+
+
+def _check(address: str) -> None:
+    """Raises ValueError for an address that Dask's configuration cannot reach: its client would
+    take long to find that out, and longer to close."""
+    scheme = parse_address(address)[0]
+    get_backend(scheme)
+    settings = Security().get_connection_args("client")
+    if scheme == "tls" and settings.get("ssl_context") is None:
+        raise ValueError("Dask's configuration names no certificates: distributed.comm.tls")
+    if scheme != "tls" and settings.get("require_encryption"):
+        raise ValueError("Dask's configuration requires encryption: give a tls:// address")
 
 
 def _line(error: BaseException) -> str:

@@ -589,7 +589,7 @@ def test_an_address_where_nobody_answers_is_a_sentence(
     dask_class: DaskClass, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 0.5)
-    for address in ("nonsense://here", "tcp://127.0.0.1:1"):
+    for address in ("nonsense://here", "tcp://127.0.0.1:1", "tls://127.0.0.1:1"):
         with pytest.raises(CallError, match=f"The Dask scheduler at {address} does not answer"):
             dask_class.grade_here(dask_class.out, ClusterCall(address))
     assert not dask_class.results()
