@@ -200,10 +200,8 @@ class DaskExecutor:
             return
         where, without = self.cluster.where, now - self.hoped
         if self.was_ready and without > WORKERS_SECONDS:
-            raise ConnectionError(
-                f"no Dask worker {where} can grade, for {WORKERS_SECONDS:.0f} s. "
-                + " ".join(self.said)
-            )
+            text = f"no Dask worker {where} could grade for {WORKERS_SECONDS:.0f} s."
+            raise ConnectionError(" ".join([text, *self.said]).rstrip("."))
         if not self.was_ready and self.members and without > REFUSED_SECONDS:
             raise CallError(
                 f"No Dask worker {where} may grade, and nothing was graded. " + " ".join(self.said)

@@ -239,7 +239,7 @@ def test_a_host_that_ends_each_time_is_given_up(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(dask_executor, "WORKERS_SECONDS", -1.0)
     said: list[str] = []
     cluster = FakeCluster("a", does=lambda *_: dask_worker.UNREADY)
-    with pytest.raises(ConnectionError, match="no Dask worker at tcp://somewhere:1 can grade"):
+    with pytest.raises(ConnectionError, match="no Dask worker at tcp://somewhere:1 could grade"):
         run(executor_of(cluster, said), *MANY)
     assert "its grading host ended 5 times without an answer" in said[0]
 
