@@ -407,8 +407,8 @@ def simulation(given: argparse.Namespace, page: Page) -> None:
         f"The executor itself, with a simulated clock. A unit takes its lab's measured time (mean "
         f"{mean:.1f} s), spread as a lognormal with sigma 0.6; coordinator and scheduler serve one "
         f"unit after another, {1000 * page.coordinator_s:.1f} and {1000 * page.scheduler_s:.1f} ms "
-        "each, as measured with empty units. Network, disks and Dask's own growth with the number "
-        "of workers are not simulated.",
+        "each, as measured with empty units. Network, disks, storing the results and Dask's "
+        "own growth with the number of workers are not simulated.",
         "",
         "| Dask workers | hours | workers at work | coordinator at work | scheduler at work |",
         "|---|---|---|---|---|",
