@@ -431,9 +431,9 @@ def simulation(given: argparse.Namespace, page: Page) -> None:
         f"The executor itself, with a simulated clock. A unit takes its lab's measured time (mean "
         f"{mean:.1f} s), spread as a lognormal with sigma 0.6; coordinator and scheduler serve one "
         f"unit after another, {1000 * coordinator_s:.1f} and {1000 * page.scheduler_s:.1f} ms "
-        f"each, as measured with empty units; {1000 * store:.1f} ms of the coordinator's are for storing a "
-        f"result in a run's folder on this machine's disk, {STORED_TOGETHER} together. The network "
-        "and Dask's own growth with the number of workers are not simulated.",
+        f"each, as measured with empty units; {1000 * store:.1f} ms of the coordinator's are for "
+        f"storing a result in a run's folder on this machine's disk, {STORED_TOGETHER} together. "
+        "The network and Dask's own growth with the number of workers are not simulated.",
         "",
         "| Dask workers | hours | workers at work | coordinator at work | scheduler at work |",
         "|---|---|---|---|---|",
