@@ -41,12 +41,14 @@ MOST_STARTS = 5  # of the grading hosts of one Dask worker, without an answer in
 @dataclass
 class _Member:
     """A Dask worker. `asked`: its host was asked to start; `ready`: it has, and may grade;
-    `refused`: it gets no units; `alone`: its one unit has lost a worker before."""
+    `refused`: it gets no units; `late`: because it did not answer; `alone`: its one unit has lost a
+    worker before."""
 
     seen: DaskWorkerSeen
     asked: bool = False
     ready: bool = False
     refused: bool = False
+    late: bool = False
     alone: bool = False
     flights: set[int] = field(default_factory=set)
 
@@ -93,7 +95,7 @@ class DaskExecutor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        there = [address for address, member in self.members.items() if not member.refused]
+        there = [address for address, member in self.members.items() if not member.late]
         self.cluster.end_all(there, dask_worker.end, self.name)
         self.cluster.close()
 
@@ -271,6 +273,7 @@ class DaskExecutor:
         now = time.monotonic()
         late = {id(f.member): f.member for f in self.flights.values() if f.until < now}
         for member in late.values():
+            member.late = True
             self._refuse(member, "it did not answer in time")
             self._lose(member)
 

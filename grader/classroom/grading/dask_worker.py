@@ -95,6 +95,7 @@ class HostLine:
 
 
 _hosts: dict[str, HostLine] = {}
+_unwanted: set[str] = set()  # ended, perhaps while they were still starting
 _starting = threading.Lock()
 _ENDING = "infralens"
 
@@ -117,10 +118,13 @@ def start(config: bytes) -> bytes:
             worker.loop.add_callback(worker.plugin_add, _Ending(), _ENDING)
         for other in [key for key, host in _hosts.items() if key != name and not host.asked]:
             _hosts.pop(other).end()
+        _unwanted.discard(name)
         host = _hosts.get(name)
         if host is None or host.over:
             host = HostLine(config, worker.local_directory, worker.state.nthreads)
             _hosts[name] = host
+        if name in _unwanted:
+            end(name)
         return host.state
 
 
@@ -131,6 +135,7 @@ def grade(name: str, unit: bytes) -> bytes:
 
 
 def end(name: str) -> None:
-    """End the grading host of that name."""
+    """End the grading host of that name, also one that is still starting."""
+    _unwanted.add(name)
     if host := _hosts.pop(name, None):
         host.end()
