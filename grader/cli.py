@@ -750,13 +750,32 @@ def grade(
         Optional[str],  # noqa: UP045
         typer.Option(help="full, diagnosis or names; without it full, or the course's level"),
     ] = None,
+    executor: Annotated[
+        str, typer.Option(help="local: this machine's processes; dask: a cluster")
+    ] = "local",
+    scheduler: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            help="of the Dask cluster, as in tls://node1:8786; without it, one is started"
+        ),
+    ] = None,
+    workers: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="of the cluster that is started; default: one a processor"),
+    ] = None,
+    resources: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="what a Dask worker must offer, and a unit takes of it, as in GPU=1"),
+    ] = None,
 ) -> None:
     """Grade a folder of submissions, or a course's new attempts; run again to go on after an
     interruption."""
     from grader.classroom import grade_command
+    from grader.classroom.grading import cluster as clusters
     from grader.classroom.grading.coordinator import DEFAULT_TIER
 
     tier = tier or DEFAULT_TIER
+    cluster = clusters.chosen(executor, scheduler, workers, resources, jobs)
     if course is not None:
         if submissions is not None or out is not None or course_key_file is not None:
             raise LabError(
@@ -764,8 +783,9 @@ def grade(
                 "and the key are the course's own. `infralens intake` takes submissions in."
             )
         code = grade_command.run_course(
-            course, find_root(), _now(), labs, jobs=jobs, tier=tier, feedback=feedback
-        )
+            course, find_root(), _now(), labs, jobs=jobs, tier=tier, feedback=feedback,
+            cluster=cluster,
+        )  # fmt: skip
     elif submissions is None or out is None:
         raise LabError("Name the folder of submissions and, with --out, the run's; or a --course.")
     else:
@@ -777,6 +797,7 @@ def grade(
             tier=tier,
             course_key_file=course_key_file,
             feedback=feedback or "full",
+            cluster=cluster,
         )
     raise typer.Exit(code)
 

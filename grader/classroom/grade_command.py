@@ -13,6 +13,7 @@ from rich.table import Table
 
 from grader import readable
 from grader.classroom.feedback import table, write_pages
+from grader.classroom.grading.cluster import ClusterCall
 from grader.classroom.grading.coordinator import DEFAULT_TIER, Failed, GradeSummary
 from grader.classroom.grading.grading_run import GradingRun
 from grader.errors import CallError, LabError
@@ -33,6 +34,7 @@ def run(
     course_key_file: Path | None = None,
     feedback: str = "full",
     root: Path | None = None,
+    cluster: ClusterCall | None = None,
 ) -> int:
     """Grade and print. Exit status: 0 done, 2 the call was wrong, 3 some units have no result
     because the kit or the machine failed, 130 interrupted."""
@@ -51,6 +53,7 @@ def run(
                 root=root,
                 watch=bar.show,
                 hidden=[course_key_file] if course_key_file else [],
+                cluster=cluster,
             )
             summary = grading.grade()
         write_pages(out, summary)
@@ -78,6 +81,7 @@ def run_course(
     jobs: int = 1,
     tier: str = DEFAULT_TIER,
     feedback: str | None = None,
+    cluster: ClusterCall | None = None,
 ) -> int:
     """Grade what a course's gradebook holds without a result. Exit status as of `run`."""
     from grader.classroom.course import hand_back
@@ -89,8 +93,9 @@ def run_course(
         refuse_a_release(root)
         with open_course(folder, root) as opened:
             grading = CourseRun(
-                opened, root, now, _ids(labs), jobs=jobs, tier=tier, feedback=feedback
-            )
+                opened, root, now, _ids(labs), jobs=jobs, tier=tier, feedback=feedback,
+                cluster=cluster,
+            )  # fmt: skip
             with ProgressBar() as bar:
                 summary = grading.grade(bar.show)
             # of everything, also where nothing was left to grade: a run that was killed may have
@@ -105,6 +110,11 @@ def run_course(
     except KeyboardInterrupt:
         print("Interrupted before anything was graded; nothing is lost.", file=sys.stderr)
         return 130
+    except ConnectionError as error:
+        print(f"infralens grade: {error}. The same command goes on from there.", file=sys.stderr)
+        return 3
+    for text in summary.faults:
+        print(readable.text(text))
     for unit in summary.failed:
         print(f"{without_result(unit)} This is not a grade; the same command tries again.")
     pages = folder / "feedback"

@@ -91,6 +91,14 @@ def seen(path, port):
 """
 
 
+TIERS = (*FORKED_TIERS, "process", "local")  # the highest first
+
+
+def reaches(tier: str, asked: str) -> bool:
+    """Whether a machine whose highest tier is `tier` keeps what another one promises."""
+    return TIERS.index(tier) <= TIERS.index(asked)
+
+
 @dataclass(frozen=True)
 class HostFinding:
     """One mechanism: its name, whether it is there, what was found, how to get it."""

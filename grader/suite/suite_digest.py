@@ -52,11 +52,17 @@ def grader_digest() -> str:
     return digest.hexdigest()
 
 
-def _environment(suite: Suite) -> dict[str, str]:
-    """Versions of what runs the tests, and what is missing here. Imports none of it."""
+def versions() -> dict[str, str]:
+    """Versions of what runs the tests. Imports none of it."""
     found = {name: version(name) for name in ("torch", "numpy", "triton")}
     found["python"] = platform.python_version()
     found["machine"] = f"{platform.system()} {platform.machine()}"
+    return found
+
+
+def _environment(suite: Suite) -> dict[str, str]:
+    """The versions, and what is missing here."""
+    found = versions()
     needs = {need for task in suite.lab.tasks for need in task.needs}
     for need in sorted(needs):
         found[f"need {need}"] = capabilities.missing(need) or version(need)

@@ -41,6 +41,7 @@ LONGEST = (
     "test_known_mistakes.py",
     "kernels/test_grading.py",
     "test_grade.py",
+    "test_dask_executor.py",
     "test_release_command.py",
     "test_whole_course.py",
     "test_similarity_command.py",

@@ -25,16 +25,19 @@ import msgspec
 
 from grader.classroom.gradebook.records import FEEDBACK, UnitResult
 from grader.classroom.grading import preload
+from grader.classroom.grading.cluster import ClusterCall, HostConfig
 from grader.classroom.grading.executors import Executor, LocalExecutor, Stop
 from grader.classroom.grading.jobs import JobConfig, JobFailure
 from grader.classroom.grading.unit import DIAGNOSIS, Unit
 from grader.classroom.grading.unit_run import MAX_ENDED
 from grader.errors import CallError, LabError, WallFailed
 from grader.lab.manifest import Lab
+from grader.sandbox.backends import patience
 from grader.sandbox.fork_server import FORKED_TIERS, ForkServer
+from grader.sandbox.host_check import TIERS
 from grader.suite.model import Suite, load_suite
+from grader.suite.suite_digest import suite_digest
 
-ISOLATION_TIERS = (*FORKED_TIERS, "process", "local")
 DEFAULT_TIER = "sandbox" if sys.platform == "linux" else "process"
 STORE_SECONDS = 0.1  # results that come faster are stored together
 INSTEAD = (
@@ -130,6 +133,16 @@ class UnitResults:
             preload.outside([lab for lab in labs if lab.id in graded], work)
         self.carry_out(_executor(kit, labs, work, jobs, zygote), pending)
 
+    def grade_on(
+        self, cluster: ClusterCall, config: HostConfig, work: Path, pending: list[Unit]
+    ) -> None:
+        """Grade what is pending on a cluster; `summary` says what came of it."""
+        from grader.classroom.grading.dask_executor import DaskExecutor
+
+        self.summary.known = len(self.known)
+        with DaskExecutor(cluster, config, work, self.summary.faults.append) as executor:
+            self.carry_out(executor, pending)
+
     def carry_out(self, executor: Executor, pending: list[Unit]) -> None:
         """Grade what is pending and keep each result as it comes; what broke gets a second try."""
         self.watch(len(self.known), self.summary.planned)
@@ -197,10 +210,11 @@ def _worth_another_try(
 
 @contextlib.contextmanager
 def fork_server(
-    tier: str, work: Path, labs: Sequence[Lab], hidden: Sequence[Path]
+    tier: str, work: Path, labs: Sequence[Lab], hidden: Sequence[Path], here: bool = True
 ) -> Iterator[ForkServer | None]:
-    """The zygote of a forked tier: it imports what the labs need while the suites load."""
-    if tier not in FORKED_TIERS:
+    """The zygote of a forked tier: it imports what the labs need while the suites load. `here`:
+    whether this process is to grade at all."""
+    if tier not in FORKED_TIERS or not here:
         yield None
         return
     names = preload.inside(labs)
@@ -227,6 +241,16 @@ def _executor(
     )
 
 
+def host_config(
+    kit: Path, suites: Sequence[Suite], pending: Sequence[Unit], hidden: Sequence[Path]
+) -> HostConfig:
+    """What the hosts of a cluster need to grade what is pending, and must have."""
+    labs = {unit.lab for unit in pending}
+    digests = {suite.lab.id: suite_digest(suite) for suite in suites if suite.lab.id in labs}
+    unseen = tuple(str(path.resolve()) for path in hidden)
+    return HostConfig(str(kit), digests, pending[0].tier, unseen, patience())
+
+
 def loaded_suite(lab: Lab) -> Suite:
     try:
         return load_suite(lab)
@@ -243,8 +267,8 @@ def check_call(jobs: int, tier: str, feedback: str, course_key: bytes | None) ->
         raise CallError(f"--jobs is {jobs}: give 1 or more.")
     if tier in FORKED_TIERS and sys.platform != "linux":
         raise CallError(f"The {tier} tier needs Linux, and nothing was graded. {INSTEAD}")
-    if tier not in ISOLATION_TIERS:
-        raise CallError(f"There is no tier {tier!r}; the tiers are: {', '.join(ISOLATION_TIERS)}.")
+    if tier not in TIERS:
+        raise CallError(f"There is no tier {tier!r}; the tiers are: {', '.join(TIERS)}.")
     if feedback not in FEEDBACK:
         raise CallError(f"--feedback is {feedback!r}: give one of {', '.join(FEEDBACK)}.")
     if course_key is not None and not course_key.strip():

@@ -16,6 +16,7 @@ from grader.classroom.gradebook.folder_store import user
 from grader.classroom.gradebook.records import UnitResult
 from grader.classroom.gradebook.results import Adoption, Graded, StoredRecords, What
 from grader.classroom.grading import coordinator, keys
+from grader.classroom.grading.cluster import ClusterCall
 from grader.classroom.grading.coordinator import GradeSummary, UnitResults, Watch
 from grader.classroom.grading.unit import Unit
 from grader.classroom.intake.submissions import Submission
@@ -39,7 +40,7 @@ class CourseRun:
     """The attempts of a course's gradebook at some labs. labs: None is all of the course. again:
     every attempt by the suites as they are now, and no result counts until somebody says so;
     otherwise those alone that have none, whose results count at once. now: the moment that is
-    noted. feedback: None is the course's level."""
+    noted. feedback: None is the course's level. cluster: grades instead of processes here."""
 
     opened: OpenCourse
     root: Path
@@ -49,6 +50,7 @@ class CourseRun:
     jobs: int = 1
     tier: str = coordinator.DEFAULT_TIER
     feedback: str | None = None
+    cluster: ClusterCall | None = None
 
     def grade(self, watch: Watch = coordinator.unwatched) -> CourseSummary:
         """Raises `CallError` for what cannot begin, LabError for a course without its key."""
@@ -68,14 +70,19 @@ class CourseRun:
             summary = CourseSummary(labs)
             if not rows:
                 return summary
-            with coordinator.fork_server(self.tier, work, labs, unseen) as zygote:
+            here = self.cluster is None
+            with coordinator.fork_server(self.tier, work, labs, unseen, here) as zygote:
                 suites = [coordinator.loaded_suite(lab) for lab in labs]
                 units = self._units(rows, there, suites, key, level)
                 book = _CourseBook(self, units)
                 found = UnitResults(book, summary, watch)
                 pending = [unit for unit in units if not found.has(unit)]
                 book.adopt_known()
-                found.grade(pending, kit, work, self.jobs, zygote)
+                if self.cluster is not None and pending:
+                    config = coordinator.host_config(kit, suites, pending, unseen)
+                    found.grade_on(self.cluster, config, work, pending)
+                else:
+                    found.grade(pending, kit, work, self.jobs, zygote)
                 summary.results = book.results
         return summary
 

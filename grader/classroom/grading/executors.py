@@ -106,13 +106,13 @@ class LocalExecutor:
                     if unit is not None:
                         yield unit, answer
         finally:
-            _end(jobs)
+            end_jobs(jobs)
 
     def _watched(self) -> list[int]:
         return [] if self.fork_server is None else [self.fork_server.sentinel]
 
 
-def _end(jobs: list[Job]) -> None:
+def end_jobs(jobs: list[Job]) -> None:
     """End the jobs: with SIGTERM first, so that they end what student code started."""
     for job in jobs:
         with contextlib.suppress(OSError):

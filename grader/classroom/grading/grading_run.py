@@ -13,6 +13,7 @@ from pathlib import Path
 from grader.classroom.gradebook.folder_store import FolderGradebook
 from grader.classroom.gradebook.records import UnitResult
 from grader.classroom.grading import coordinator, keys
+from grader.classroom.grading.cluster import ClusterCall
 from grader.classroom.grading.coordinator import GradeSummary, UnitResults, Watch
 from grader.classroom.grading.unit import Unit
 from grader.classroom.intake.archive_reader import ArchiveReader
@@ -31,7 +32,7 @@ class GradingRun:
 
     `labs`: these, for every student, with zero for what was not handed in; None: what each student
     handed in. `watch(done, planned)` is called as units end. `hidden`: more that no submission may
-    see, such as the file with the course key.
+    see, such as the file with the course key. `cluster`: grades instead of `jobs` processes here.
     """
 
     submissions: Path
@@ -44,6 +45,7 @@ class GradingRun:
     root: Path | None = None
     watch: Watch = coordinator.unwatched
     hidden: Sequence[Path] = ()
+    cluster: ClusterCall | None = None
 
     def grade(self) -> GradeSummary:
         """Raises `CallError` for what cannot begin."""
@@ -57,15 +59,21 @@ class GradingRun:
             summary = GradeSummary(chosen, skipped=list(handed_in.skipped))
             with (
                 coordinator.run_folder(self.out, ("results", "feedback")) as work,
-                coordinator.fork_server(self.tier, work, chosen, unseen) as fork_server,
+                coordinator.fork_server(
+                    self.tier, work, chosen, unseen, here=self.cluster is None
+                ) as fork_server,
             ):
                 suites = [coordinator.loaded_suite(lab) for lab in chosen]
                 book = FolderGradebook(self.out)
                 results = UnitResults(_RunBook(book), summary, self.watch)
                 pending = self._plan(handed_in, suites, results)
                 reader.close()
-                results.grade(pending, kit, work, self.jobs, fork_server)
-                summary.faults = book.faults
+                if self.cluster is not None and pending:
+                    config = coordinator.host_config(kit, suites, pending, unseen)
+                    results.grade_on(self.cluster, config, work, pending)
+                else:
+                    results.grade(pending, kit, work, self.jobs, fork_server)
+                summary.faults += book.faults
                 self._note(summary)
         return summary
 

@@ -101,7 +101,7 @@ class Job:
             self.over = True
             return JobFailure("the unit did not end: a test or an oracle of the kit hangs")
         try:
-            return _unpacked(self.line.recv_bytes())
+            return unpacked(self.line.recv_bytes())
         except (EOFError, OSError):
             self.over = True
             self.process.join(STOP_SECONDS)
@@ -117,12 +117,14 @@ class Job:
         self.process.close()
 
 
-def _packed(answer: JobAnswer) -> bytes:
+def packed(answer: JobAnswer) -> bytes:
+    """An answer as it travels."""
     tagged = _Graded(answer) if isinstance(answer, UnitResult) else answer
     return msgspec.msgpack.encode(tagged)
 
 
-def _unpacked(data: bytes) -> JobAnswer:
+def unpacked(data: bytes) -> JobAnswer:
+    """The answer in what came back; what is none is a failure."""
     try:
         tagged = msgspec.msgpack.decode(data, type=_Graded | JobFailure)
     except (msgspec.MsgspecError, ValueError) as error:
@@ -167,7 +169,7 @@ def _serve(line: Connection, config: JobConfig, parent: int, at: Any) -> None:
         if left and isinstance(answer, UnitResult):
             note = "For a person to look at: it left processes running, which were ended."
             answer = msgspec.structs.replace(answer, notes=[*answer.notes, note])
-        line.send_bytes(_packed(answer))
+        line.send_bytes(packed(answer))
 
 
 def _answer(unit: Unit, replays: Replays, work: Path, wall: Wall, tries: int = TRIES) -> JobAnswer:

@@ -999,7 +999,7 @@ def test_a_test_s_seed_is_that_of_the_unit(course: Class) -> None:
     tests = load_suite(load_lab(course.kit.root, LAB))
     seed = course.record("alice").seed.encode()
     assert len({seed_of(case, seed) for case in tests.cases}) == len(tests.cases)
-    assert coordinator.ISOLATION_TIERS == ("sandbox", "contained", "process", "local")
+    assert coordinator.TIERS == ("sandbox", "contained", "process", "local")
 
 
 # -- what a submission prints ---------------------------------------------------------------------
