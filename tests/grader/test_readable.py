@@ -158,6 +158,10 @@ FROM_SUBMISSIONS = {
 }
 """Names of fields and variables whose text a submission may have written."""
 PEOPLE_READ = (
+    "classroom/autograder/classroom_run.py",
+    "classroom/autograder/github_bundle.py",
+    "classroom/autograder/gradescope_bundle.py",
+    "classroom/autograder/gradescope_run.py",
     "classroom/feedback.py",
     "classroom/grade_command.py",
     "classroom/course/adjust_command.py",
