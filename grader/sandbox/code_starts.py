@@ -3,7 +3,8 @@
 A name stands for what a library defines: a module, a class, a function, and all that lies in it.
 Functions that are there get their code replaced (Python 3.11), or are marked for `sys.monitoring`
 (3.12 and later); modules that are imported later get it as they are loaded. All of it stays, also
-in processes that are forked from this one.
+in processes that are forked from this one. On Python 3.11 such code can neither be marshalled nor
+traced by `torch.compile`. A generator tells when it begins, not when it goes on.
 """
 
 from __future__ import annotations
