@@ -43,8 +43,18 @@ def main() -> None:
 
 
 @app.callback(invoke_without_command=True)
-def board(context: typer.Context) -> None:
+def board(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="the version, and what was found here; then end")
+    ] = False,
+) -> None:
     """Without a command: the board, with every lab, its points and the next task."""
+    if version:
+        from grader.learner import found_here
+
+        typer.echo("\n".join(found_here.lines()))
+        raise typer.Exit
     if context.invoked_subcommand is not None:
         return
     from grader.learner import progress

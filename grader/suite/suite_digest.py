@@ -67,7 +67,7 @@ def _environment(suite: Suite) -> dict[str, str]:
     for need in sorted(needs):
         found[f"need {need}"] = capabilities.missing(need) or version(need)
         if need == "cxx":
-            found["compiler"] = _compiler()
+            found["compiler"] = compiler()
     return found
 
 
@@ -80,7 +80,8 @@ def version(distribution: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _compiler() -> str:
+def compiler() -> str:
+    """How the C++ compiler that kernels take calls itself, or an empty string."""
     for name in ("g++", "clang++", "c++"):  # the order in which kernels look for one
         try:
             shown = subprocess.run(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import platform
 import re
 import shutil
 import subprocess
@@ -30,6 +32,23 @@ def check(kit: Path) -> subprocess.CompletedProcess[str]:
 
 def solve(kit: Path) -> None:
     shutil.copy(kit / "solutions/lab90/running_mean.py", kit / "exercises/lab90/running_mean.py")
+
+
+def test_version_says_what_was_found_for_a_bug_report(tmp_path: Path) -> None:
+    """Also where there are no labs.   Oracle: the interpreter and the packages themselves."""
+    shown = run(tmp_path, "--version")
+    assert shown.returncode == 0, shown.stderr
+    first, *rows = shown.stdout.splitlines()
+    assert first.split()[0] == "infralens-labs"
+    found = {
+        name.strip(): value
+        for name, value in (re.split(r"\s{2,}", r.strip(), maxsplit=1) for r in rows)
+    }
+    assert found["Python"].startswith(platform.python_version())
+    assert found["numpy"] == importlib.metadata.version("numpy")
+    assert found["torch"] == importlib.metadata.version("torch")
+    assert {"system", "triton", "pytest", "C++ compiler", "GPU"} < found.keys()
+    assert all(found.values())
 
 
 def test_the_board_before_and_after_a_task_is_done(kit: Path) -> None:
