@@ -50,8 +50,7 @@ def run(
 
     `fn` may be a closure; its result must be plain data: numbers, strings, bytes, containers,
     NumPy arrays, CPU tensors of any dtype, dataclasses. Collectives give up after 3/4 of
-    `timeout_s`, everything ends at `timeout_s` (seconds), or as soon as all ranks have stood still
-    for five.
+    `timeout_s`, everything ends at `timeout_s` (seconds).
 
     `method`: "fork", "spawn", or "" for the one that is safe here. `checked`: torch compares each
     collective across ranks. That makes a collective wait, as it is issued, for all ranks to issue

@@ -21,14 +21,11 @@ from grader.ranks import deadlock, sockets
 from grader.ranks.member import stack
 from grader.ranks.rank_faults import Deadlock, NoResult, last_line, report, sentence
 from grader.sandbox import codec
-from grader.sandbox.backends import patience
 from grader.sandbox.channel import Channel, Closed
 
 # After one rank has failed, the others get this long to fail too and report where they were.
 GRACE_S = 1.0
 LOOK_S = 0.25
-# Ranks that stand still for so long wait for each other: a right one never sleeps.
-STILL_S = 5.0
 
 
 class RanksError(Exception):
@@ -155,9 +152,6 @@ class Supervisor:
         self.timeout_s = timeout_s
         self.side = codec.Side(records=records, hold=None, handle=codec.no_handle, folder=None)
         self.deadline = time.monotonic() + timeout_s
-        self._worked: float | None = None
-        self._idle = 0  # looks in a row at which no rank had done anything
-        self._stand_still = False
 
     def results(self) -> Results:
         with selectors.DefaultSelector() as selector:
@@ -228,20 +222,6 @@ class Supervisor:
 
     def _look(self, idle: bool) -> None:
         """Asked between frames, at least each `LOOK_S`."""
-        self._count_idle(idle)
-        if self._idle * LOOK_S >= STILL_S * patience():
-            self._stand_still = True
-            self.deadline = time.monotonic()
-
-    def _count_idle(self, idle: bool) -> None:
-        before, self._worked = self._worked, None
-        pids = [child.pid for child in self.ranks]
-        if idle:
-            self._worked = _processor_seconds(pids)
-        if before is None or self._worked is None or self._worked - before >= LOOK_S / 10:
-            self._idle = 0
-        elif not any(map(_is_at_work, pids)):
-            self._idle += 1
 
     def _tell(self, child: RankProcess, word: str) -> None:
         with suppress(OSError):
@@ -266,9 +246,7 @@ class Supervisor:
         if not without:
             return
         summary = f"{len(without)} of {len(self.ranks)} ranks gave no result"
-        if self._stand_still:
-            summary += ", and none of them went on"
-        elif all(child.state != "failed" for child in without):
+        if all(child.state != "failed" for child in without):
             summary += f" within {self.timeout_s:g} s"
         without.sort(key=lambda child: child.failed_at)
         faults = [child.fault for child in without if child.fault]
@@ -288,6 +266,8 @@ class UncheckedSupervisor(Supervisor):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._printed: list[str] = []
+        self._worked: float | None = None
+        self._idle = 0
 
     def results(self) -> Results:
         try:
@@ -310,7 +290,13 @@ class UncheckedSupervisor(Supervisor):
         self._printed.append(text)
 
     def _look(self, idle: bool) -> None:
-        self._count_idle(idle)
+        before, self._worked = self._worked, None
+        if idle:
+            self._worked = _processor_seconds([child.pid for child in self.ranks])
+        if before is None or self._worked is None or self._worked - before >= LOOK_S / 10:
+            self._idle = 0
+            return
+        self._idle += 1
         if self._idle >= 2:
             raise InDoubt
 
@@ -326,15 +312,6 @@ def _processor_seconds(pids: Sequence[int]) -> float | None:
         except (OSError, ValueError, IndexError):
             return None
     return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _is_at_work(pid: int) -> bool:
-    """Whether a thread of the process runs, waits for a processor or for a disk."""
-    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
-        with suppress(OSError, IndexError):
-            if path.read_text(errors="replace").rpartition(")")[2].split()[0] in "RD":
-                return True
-    return False
 
 
 def _restart_peak(pid: int) -> int | None:
