@@ -679,7 +679,7 @@ def intake(
     ] = "",
     tier: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(help="the wall around students' archives: sandbox or process"),
+        typer.Option(help="the wall around students' archives: sandbox, contained or process"),
     ] = None,
 ) -> None:
     """Take a system's download into the gradebook, matched to the roster."""
