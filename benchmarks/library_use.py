@@ -76,7 +76,10 @@ def main() -> int:
     options = parser.parse_args()
     lines = [
         "# Seeing what student code uses of a library\n",
-        results_page.made(f"python benchmarks/library_use.py --turns {options.turns}") + "\n",
+        results_page.made(
+            f"python benchmarks/library_use.py --labs {options.labs} --turns {options.turns}"
+        )
+        + "\n",
         "CPU seconds of a suite on its reference with its ranks, local tier, everything loaded: the"
         " least of the turns. *Told*: the forbidden functions tell when they start, as for every "
         "plain file. *Closely*: each call is looked at.\n",

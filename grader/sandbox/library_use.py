@@ -9,7 +9,7 @@ while a module is imported. Forked ranks write into the same shared memory.
 The forbidden functions themselves tell when they start (`code_starts`). That is enough, and costs
 nothing, where all files of the student are plain (`plain_code`), name nothing forbidden that is
 written in C, and carry no copy of a forbidden function's source. Otherwise the interpreter's
-profile function sees each call as well, which takes as long as a program's own work: then a
+profile function sees each call as well, which takes twice as long as a program's own work: then a
 function is known by its module and name, and a copy by its bytecode without names of files and
 lines. A copy that was rewritten is an answer of its own. The function that watches can be replaced
 by student code, like all that lives in its process; the audit hook that says so cannot.
