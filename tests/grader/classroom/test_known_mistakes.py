@@ -3,12 +3,15 @@ the sentence that names its fault, and one that forges its evidence by what it c
 
 Each submission is graded for the task that it fakes and for no other, and by the gates of that
 task, which are what stands between it and points. For whole suites type `infralens wrong-answers`
-and `infralens grade`; `infralens lint` runs every known mistake through every gate.
+and `infralens grade`; `infralens lint` runs every known mistake through every gate. Every second
+fake has its turn; with `INFRALENS_EVERY_MISTAKE=1` all have.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +55,17 @@ FAKES = {
     "a checkpoint without the step counter": "lab08.full_state_dict.step_is_not_saved",
     "bf16 masters": "lab08.MasterWeights.master_is_rounded_every_step",
 }
+EVERY = os.environ.get("INFRALENS_EVERY_MISTAKE") == "1"
+
+
+def _chosen() -> dict[str, str]:
+    """Every second one, others after each change of lab 08's reference; all if asked for."""
+    lab = load_lab(ROOT, "lab08")
+    turn = zlib.crc32(b"".join((lab.solution / name).read_bytes() for name in lab.edit)) % 2
+    return FAKES if EVERY else dict(list(FAKES.items())[turn::2])
+
+
+CHOSEN = _chosen()
 
 # Appended to the reference: whole AdamW steps, moments kept in the module, and in place of what the
 # probe reads off the meters what a sharded optimizer would show.
@@ -138,7 +152,7 @@ def sentence(name: str) -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The fakes as the author's command writes them, the forged one, and no other."""
     path = tmp_path_factory.mktemp("fakes") / "submissions"
-    wrong_answers.write(ROOT, path, list(FAKES.values()))
+    wrong_answers.write(ROOT, path, list(CHOSEN.values()))
     load_lab(ROOT, "lab08").copy_to(path / "forged" / "lab08")
     with (path / "forged" / "lab08" / "zero_sharding.py").open("a") as file:
         file.write(FORGED)
@@ -147,7 +161,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def summary(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> GradeSummary:
-    tasks = {name.split(".")[2]: name.split(".")[1] for name in FAKES.values()}
+    tasks = {name.split(".")[2]: name.split(".")[1] for name in CHOSEN.values()}
     tasks["forged"] = "Zero1AdamW"
     real = jobs.grade_unit
 
@@ -171,16 +185,16 @@ def summary(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> GradeSumm
 
 def test_the_folder_holds_these_and_no_other(folder: Path) -> None:
     found = sorted(str(path.relative_to(folder)) for path in folder.glob("*/*"))
-    want = [name.split(".") for name in FAKES.values()]
+    want = [name.split(".") for name in CHOSEN.values()]
     assert found == sorted(["forged/lab08", *(f"{wrong}/{lab}" for lab, _, wrong in want)])
 
 
 def test_each_is_graded(summary: GradeSummary) -> None:
-    assert (summary.exit_code, len(summary.records)) == (0, len(FAKES) + 1)
+    assert (summary.exit_code, len(summary.records)) == (0, len(CHOSEN) + 1)
     assert summary.skipped == summary.faults == []
 
 
-@pytest.mark.parametrize("name", FAKES.values(), ids=FAKES)
+@pytest.mark.parametrize("name", CHOSEN.values(), ids=CHOSEN)
 def test_it_earns_nothing_and_is_told_its_own_fault(summary: GradeSummary, name: str) -> None:
     lab, task, wrong = name.split(".")
     record: Any = next(each for each in summary.records if each.student == wrong)
