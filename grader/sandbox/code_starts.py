@@ -22,7 +22,7 @@ from typing import Any
 
 Told = Callable[[str, FrameType], None]
 _TOOL = 4  # of `sys.monitoring`; 0 to 2 and 5 have a meaning
-_OPTIMIZED = 0x1  # functions have it, bodies of modules and classes have not
+OPTIMIZED = 0x1  # functions have it, bodies of modules and classes have not
 
 _NO_COLUMNS = 13  # how an entry of a table of lines begins that has a line alone, so many lines on
 
@@ -95,7 +95,7 @@ def _mark(code: CodeType, module: str) -> CodeType:
     if any(new is not old for new, old in zip(inside, code.co_consts, strict=True)):
         code = code.replace(co_consts=tuple(inside))
     full = f"{module}.{code.co_qualname}"
-    if code.co_flags & _OPTIMIZED and stands_for(_names, full):
+    if code.co_flags & OPTIMIZED and stands_for(_names, full):
         if sys.version_info >= (3, 12):
             sys.monitoring.set_local_events(_TOOL, code, sys.monitoring.events.PY_START)
         else:

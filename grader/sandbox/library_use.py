@@ -35,12 +35,12 @@ from types import CodeType, FrameType
 from typing import Any
 
 from grader.sandbox import code_starts, plain_code
+from grader.sandbox.code_starts import OPTIMIZED, stands_for
 
 # A shorter function may well be written twice: `return self.module(*args)`.
 MIN_CODE_BYTES = 160
 MAX_KNOWN = 50_000
 MAX_SOURCE_BYTES = 2_000_000
-_OPTIMIZED = 0x1  # functions have it, bodies of modules and classes have not
 _IMPORTING = "<frozen importlib"
 _NO = -1
 
@@ -77,7 +77,6 @@ class LibraryUse:
         """Called before student code: see what is written in C, and the threads that student code
         starts while it is imported."""
         if self.names:
-            _told.add(self)
             for name in self.names:
                 _wrap(name)
             if self.closely():
@@ -120,22 +119,22 @@ class LibraryUse:
         if not self.names:
             yield
             return
-        if not self.closely():
+        with self._seeing_calls() if self.closely() else contextlib.nullcontext():
             self._open += 1
             try:
                 yield
             finally:
                 self._open -= 1
-            return
+
+    @contextlib.contextmanager
+    def _seeing_calls(self) -> Iterator[None]:
         see, before, of_threads = self._see, sys.getprofile(), threading.getprofile()
         threading.setprofile(see)
         sys.setprofile(see)
         position = _alarm()
-        self._open += 1
         try:
             yield
         finally:
-            self._open -= 1
             self._replaced = self._replaced or _alarm() != position
             sys.setprofile(before)
             threading.setprofile(of_threads)
@@ -195,7 +194,7 @@ class LibraryUse:
         code = frame.f_code
         module = frame.f_globals.get("__name__")
         at = _NO
-        if code.co_flags & _OPTIMIZED:
+        if code.co_flags & OPTIMIZED:
             if type(module) is str:
                 at = self._named(f"{module}.{code.co_qualname}")
             if at == _NO and len(code.co_code) >= MIN_CODE_BYTES:
@@ -207,7 +206,7 @@ class LibraryUse:
 
     def _named(self, full: str) -> int:
         for at, name in enumerate(self.names):
-            if full == name or full.startswith(name + "."):
+            if stands_for((name,), full):
                 return at
         return _NO
 
@@ -311,7 +310,7 @@ def _sources(name: str) -> Iterator[CodeType]:
     for code in _inside(module):
         if inside and code.co_qualname != inside and not code.co_qualname.startswith(inside + "."):
             continue
-        if code.co_flags & _OPTIMIZED and len(code.co_code) >= MIN_CODE_BYTES:
+        if code.co_flags & OPTIMIZED and len(code.co_code) >= MIN_CODE_BYTES:
             yield code
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from grader.classroom.autograder import grader_kit
 from grader.classroom.export.unit_formats import MOST_GITHUB
-from grader.errors import LabError
 from grader.lab.manifest import Lab
 
 WORKFLOW = "assignment/.github/workflows/classroom.yml"
@@ -139,10 +138,7 @@ def bundle(
     found = {f"grader/{grader_kit.KIT}/{name}": data for name, data in kit.items()}
     options = ["--feedback", feedback]
     if key_file is not None:
-        try:
-            found[KEY] = key_file.read_bytes()
-        except OSError as error:
-            raise LabError(f"The course key {key_file} cannot be read: {error.strerror}.") from None
+        found[KEY] = grader_kit.key_bytes(key_file)
         options += ["--course-key-file", '"$here/course.key"']
     found[WORKFLOW] = _WORKFLOW.format(
         job=JOB,

@@ -54,6 +54,14 @@ def files(root: Path, labs: Sequence[Lab]) -> Files:
     return dict(sorted(found.items()))
 
 
+def key_bytes(key_file: Path) -> bytes:
+    """The course key, which goes along. Raises LabError."""
+    try:
+        return key_file.read_bytes()
+    except OSError as error:
+        raise LabError(f"The course key {key_file} cannot be read: {error.strerror}.") from None
+
+
 def torch_line(found: Files, index: str, indent: int = 0, root: str = "") -> str:
     """A line of a script that installs PyTorch's CPU build, in a version that the kit takes, from
     an index; empty without one. found: the kit's files."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from grader.classroom.autograder import grader_kit
-from grader.errors import LabError
 from grader.lab.manifest import Lab
 
 SETUP, RUN, KEY = "setup.sh", "run_autograder", "course.key"
@@ -101,10 +100,7 @@ def bundle(
     found = {f"{grader_kit.KIT}/{name}": data for name, data in kit.items()}
     options = ["--feedback", feedback]
     if key_file is not None:
-        try:
-            found[KEY] = key_file.read_bytes()
-        except OSError as error:
-            raise LabError(f"The course key {key_file} cannot be read: {error.strerror}.") from None
+        found[KEY] = grader_kit.key_bytes(key_file)
         options += ["--course-key-file", f"/autograder/source/{KEY}"]
     found[SETUP] = _SETUP.format(
         torch=grader_kit.torch_line(kit, torch_index), extra=grader_kit.requirement(labs, "'./{}'")

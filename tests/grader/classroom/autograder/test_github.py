@@ -38,18 +38,6 @@ with_reporter = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    made = Stage(tmp_path_factory.mktemp("stage"))
-    made.build()
-    return made
-
-
-@pytest.fixture(scope="module")
-def lab(stage: Stage) -> Lab:
-    return load_lab(stage.kit, "lab91")
-
-
 def decoded(text: str) -> dict[str, Any]:
     return dict(json.loads(base64.b64decode(text, validate=True)))
 

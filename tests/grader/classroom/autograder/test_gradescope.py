@@ -31,18 +31,6 @@ METADATA = {
 }
 
 
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    made = Stage(tmp_path_factory.mktemp("stage"))
-    made.build()
-    return made
-
-
-@pytest.fixture(scope="module")
-def lab(stage: Stage) -> Lab:
-    return load_lab(stage.kit, "lab91")
-
-
 # -- the zip --------------------------------------------------------------------------------------
 
 
