@@ -17,6 +17,7 @@ from typing import Any
 
 _OURS = str(Path(__file__).parent)
 AGAIN_SECONDS = 0.5
+COMPILE_SECONDS = 10.0  # of processor time, a file
 
 
 class DeadlineHit(BaseException):
@@ -30,11 +31,14 @@ class Debugger:
     is_open = False
 
 
+def _has_timers() -> bool:
+    return hasattr(signal, "setitimer") and (threading.current_thread() is threading.main_thread())
+
+
 @contextlib.contextmanager
 def deadline(seconds: float) -> Iterator[None]:
     """Raise `DeadlineHit` in the block after `seconds`, and again for code that swallows it."""
-    on_main = threading.current_thread() is threading.main_thread()
-    if not hasattr(signal, "setitimer") or not on_main:
+    if not _has_timers():
         yield
         return
     tracing, rings, over = sys.gettrace(), 0, False
@@ -61,6 +65,23 @@ def deadline(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
         if rings > 1:
             sys.settrace(tracing)
+
+
+@contextlib.contextmanager
+def compile_limit(seconds: float = COMPILE_SECONDS) -> Iterator[None]:
+    """End this *process* by SIGPROF if the block takes that much processor time. CPython compiles
+    some files in quadratic time (70,000 functions of one name: 90 s), and until it has, no
+    handler of Python runs: an alarm would wait for it."""
+    if not _has_timers():
+        yield
+        return
+    before = signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def _raise_at_next_line(frame: FrameType | None) -> None:

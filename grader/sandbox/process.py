@@ -29,6 +29,7 @@ from grader.lab import capabilities
 from grader.sandbox import codec
 from grader.sandbox.backends import Limits, pack, unpack, with_load_deadline
 from grader.sandbox.channel import Arena, Channel, Closed
+from grader.sandbox.deadlines import COMPILE_SECONDS
 from grader.sandbox.server import CodeSpec, Reply
 
 MAX_OUTPUT = 64 * 1024
@@ -280,6 +281,9 @@ def how_it_ended(status: int | None) -> Crashed:
             name = signal.Signals(-status).name
         except ValueError:
             name = f"signal {-status}"
+        if -status == signal.SIGPROF:
+            text = f"to compile it takes more than {COMPILE_SECONDS:g} s of processor time"
+            return Crashed(f"the process of this code was ended: {text}")
         killed = -status in (signal.SIGKILL, signal.SIGTERM)
         return Crashed(f"the process of this code was ended by {name}", killed=killed)
     return Crashed(f"the process of this code ended itself with exit status {status}")

@@ -18,7 +18,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType, SimpleNamespace, TracebackType
 from typing import Any
@@ -108,12 +108,15 @@ class Server:
         let_through: tuple[type[BaseException], ...] = (KeyboardInterrupt, GeneratorExit),
         explain: Callable[[BaseException, str], str] | None = None,
         noted: mmap.mmap | None = None,
+        compiling: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """`let_through`: exceptions that leave the server as they are. `explain`: a sentence to
-        add to what student code raised, or an empty one. `noted`: as in `LibraryUse`."""
+        add to what student code raised, or an empty one. `noted`: as in `LibraryUse`. `compiling`:
+        entered while a file is compiled."""
         self.spec = spec
         self.explain = explain
         self.let_through = let_through
+        self.compiling = compiling
         FOLDERS.update(spec.folders)
         self.files = FolderModules(map(spec.path, (*spec.edit, *spec.given)))
         self.files.codes = self.codes
@@ -134,7 +137,8 @@ class Server:
 
     def codes(self, path: Path) -> list[CodeType]:
         """The code of one of the files, noted where the file is a given one."""
-        code = compiled(path)
+        with self.compiling():
+            code = compiled(path)
         self.library.is_to_run(path, source_of(path))
         if path.name in self.spec.given and path == self.spec.path(path.name):
             GIVEN.update((id(part), part) for part in _parts(code))

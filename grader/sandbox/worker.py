@@ -20,6 +20,7 @@ from typing import Any
 from grader.errors import MeasurementDisturbed, Refused
 from grader.sandbox import codec, entry_points, linux
 from grader.sandbox.channel import Arena, Channel, Closed
+from grader.sandbox.deadlines import compile_limit
 from grader.sandbox.server import CodeSpec, Server
 
 
@@ -64,7 +65,7 @@ def serve(
             (spec.folder / name).write_bytes(data)
     for name in spec.preload:  # before any student code, which might keep torch's own functions
         entry_points.load(name)
-    server = Server(spec, explain=explain, noted=noted)
+    server = Server(spec, explain=explain, noted=noted, compiling=compile_limit)
     with server.files.visible():
         server.prepare()
         # What student code makes of these names later does not reach this loop.

@@ -3,7 +3,7 @@
 All of them are handed in to one grading run at tier `sandbox`, an honest reference of each lab
 after them, of which one task a file is graded. There is one text for each file of a lab, other ones
 for other files of the kind; with `INFRALENS_HOSTILE_EVERY=1` there are all (`-k lab04` takes those
-of a lab: all labs together take an hour).
+of a lab).
 """
 
 from __future__ import annotations

@@ -29,9 +29,10 @@ from grader.errors import (
 from grader.lab import capabilities
 from grader.sandbox.backends import Backend, Limits, LocalBackend
 from grader.sandbox.client import Handle, Session, Student
+from grader.sandbox.deadlines import compile_limit
 from grader.sandbox.fork_server import ForkServerClient as Zygote
 from grader.sandbox.fork_server import SandboxBackend
-from grader.sandbox.process import MAX_OUTPUT, ProcessBackend, environment
+from grader.sandbox.process import MAX_OUTPUT, ProcessBackend, environment, how_it_ended
 from grader.sandbox.server import CodeSpec
 from tests.grader.conftest import needs_sandbox
 
@@ -737,3 +738,22 @@ def _eventually(condition: Callable[[], Any]) -> bool:
             return True
         time.sleep(0.01)
     return False
+
+
+def test_a_file_that_compiles_for_ever_ends_its_process() -> None:
+    """CPython compares functions of one name with each other, and no alarm is heard meanwhile."""
+    child = os.fork()
+    if child == 0:
+        with compile_limit(0.2):
+            compile("def a(): pass\n" * 70_000, "many.py", "exec")
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert "to compile it takes more than" in how_it_ended(status).text
+
+
+def test_what_compiles_in_time_is_not_ended() -> None:
+    with compile_limit(0.2):
+        compile("x = 1", "one.py", "exec")
+    before = time.process_time()
+    while time.process_time() < before + 0.3:
+        pass
