@@ -1,6 +1,7 @@
 """Do the marks of a class agree with what is known of its submissions?
 
-    python benchmarks/class_of_30.py [--students 30] [--labs lab01 ...] [--jobs 2] [--write]
+    python benchmarks/class_of_30.py [--students 30] [--labs lab01 ...] [--jobs 2]
+        [--keep FOLDER] [--write]
 
 Each student hands in every lab, made from the reference. A seeded generator chooses for each task
 whether it is solved, not begun, or solved in a known wrong way, so the truth is known before
@@ -9,8 +10,9 @@ one that is right has all of its points. The mark of a right task is not judged 
 its tests reach a task that is not right.
 
 The class is graded by `infralens grade`, in the sandbox where the machine has one, and every mark
-is compared. `--write` puts the table into `benchmarks/results/class-of-30.md`. Exit status 1: a
-mark is not the truth.
+is compared. `--keep` leaves the class and the results in an empty folder, to compare the marks of
+two states of the kit, or to look at the report. `--write` puts the table into
+`benchmarks/results/class-of-30.md`. Exit status 1: a mark is not the truth.
 """
 
 from __future__ import annotations
@@ -192,12 +194,15 @@ def main() -> int:
     parser.add_argument("--students", type=int, default=30)
     parser.add_argument("--labs", nargs="*", default=[])
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--keep", type=Path, metavar="FOLDER")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
+    if options.keep and options.keep.exists() and any(options.keep.iterdir()):
+        parser.error(f"{options.keep} is not empty: choose another folder to keep the class in.")
     labs = [lab for lab in all_labs(ROOT) if not options.labs or lab.id in options.labs]
     counts = {lab.id: Count() for lab in labs}
     with tempfile.TemporaryDirectory(prefix="class-") as name:
-        folder = Path(name)
+        folder = options.keep.resolve() if options.keep else Path(name)
         made = []
         for number in range(options.students):
             student = f"s{number:02d}"
