@@ -76,6 +76,7 @@ def _surroundings(todo: str, text: str) -> Counter[str]:
     return found
 
 
+@lru_cache(maxsize=64)
 def _binds_again(shipped: str, text: str) -> bool:
     """Whether a file defines a name twice at its top level, or has statements there that the
     skeleton does not have: either may put another function in a placeholder's place."""
@@ -91,7 +92,8 @@ def _binds_again(shipped: str, text: str) -> bool:
 
 def top_level(text: str) -> tuple[bool, list[str]] | None:
     """Whether a source defines a name twice at its top level, and the digests of its statements
-    there that neither define nor import; None for what is not Python."""
+    there that neither define, nor import, nor give a value to a name that no definition has; None
+    for what is not Python."""
     try:
         body = ast.parse(text).body
         kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -100,7 +102,20 @@ def top_level(text: str) -> tuple[bool, list[str]] | None:
             hashlib.sha256(ast.dump(node).encode("utf-8", "surrogatepass")).hexdigest()
             for node in body
             if not isinstance(node, kinds | ast.Import | ast.ImportFrom)
+            and not _names_a_value(node, names)
         ]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     return any(count > 1 for count in names.values()), others
+
+
+def _names_a_value(node: ast.stmt, defined: Counter[str]) -> bool:
+    """Whether a statement gives a value to plain names, none of which is a definition's: a constant
+    that a task needs takes no placeholder's place."""
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, ast.AnnAssign):
+        targets = [node.target]
+    else:
+        return False
+    return all(isinstance(each, ast.Name) and each.id not in defined for each in targets)

@@ -50,6 +50,8 @@ class Outcome:
     seconds: float = 0.0
     error: BaseException | None = field(default=None, repr=False)
     disturbed: bool = False
+    untouched: bool = False
+    """Whether it passed, and its task's placeholders all still stand."""
 
 
 def seed_of(case: Case, key: bytes = PUBLIC_KEY, submission: str = "") -> bytes:
@@ -134,6 +136,9 @@ def run_case(
             # Another task's mistake came first; this task has nothing yet that could be wrong.
             here = NotStarted(task.name, f"{task.file}:{number}")
             outcome = _from_far_side(suite, case, here)
+    elif outcome.status.is_pass:
+        attempt = Attempt(suite.lab, folder, task.file)
+        outcome.untouched = attempt.not_started(task) is not None
     if line.noticed:
         outcome = _with_changes(suite, outcome, _gravest(line.noticed))
     outcome.seconds = time.perf_counter() - started

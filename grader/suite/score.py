@@ -45,7 +45,8 @@ class LabScore:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One test (all of its cases together): id, task, gate, scored, and its cases' statuses."""
+    """One test (all of its cases together): id, task, gate, scored, and its cases' statuses.
+    `untouched`: it passed where the task's placeholders all still stand."""
 
     name: str
     task: str
@@ -53,6 +54,12 @@ class Verdict:
     scored: bool
     statuses: tuple[TestStatus, ...]
     disturbed: bool = False
+    untouched: bool = False
+
+    @property
+    def attempted(self) -> bool:
+        """Whether it says that there was something to test."""
+        return any(s.is_attempt and not (s.is_pass and self.untouched) for s in self.statuses)
 
     @property
     def passed(self) -> bool:
@@ -72,7 +79,11 @@ def verdicts(suite: CaseTable, outcomes: Iterable[Outcome]) -> list[Verdict]:
         before = found.get(key)
         statuses = (*before.statuses, status) if before else (status,)
         disturbed = disturbed or (before is not None and before.disturbed)
-        found[key] = Verdict(test.name, test.task, test.gate, test.scored, statuses, disturbed)
+        untouched = outcome is not None and outcome.untouched
+        untouched = untouched or (before is not None and before.untouched)
+        found[key] = Verdict(
+            test.name, test.task, test.gate, test.scored, statuses, disturbed, untouched
+        )
     return list(found.values())
 
 
@@ -94,7 +105,7 @@ def score_task(task: Task, rows: list[Verdict]) -> TaskScore:
         return TaskScore(task, round(task.points * share, 4), status, **counts)
     if statuses <= {TestStatus.NOT_RUN}:
         return TaskScore(task, 0.0, TaskStatus.NOT_RUN, **counts)
-    if TestStatus.NOT_STARTED in statuses and not any(status.is_attempt for status in statuses):
+    if TestStatus.NOT_STARTED in statuses and not any(row.attempted for row in rows):
         return TaskScore(task, 0.0, TaskStatus.NOT_STARTED, **counts)
     return TaskScore(task, 0.0, TaskStatus.WRONG, **counts)
 

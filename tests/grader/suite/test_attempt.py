@@ -43,6 +43,7 @@ STILL = [
     ("another task is begun", lambda text: text.replace(
         f'    raise NotImplementedError("{OTHER.name}")\n', "    return 0.0, 0.0\n")),
     ("one more import", lambda text: text.replace("import json\n", "import json\nimport heapq\n")),
+    ("one more constant", lambda text: text + "\n\nLONGEST: int = max(3, 5)\nFIRST = LAST = 1\n"),
     ("one more helper", lambda text: text + "\n\ndef mine():\n    return 1\n"),
 ]  # fmt: skip
 
@@ -64,6 +65,9 @@ STARTED = [
     ("a line behind the comment", lambda text: text.replace(TODO, TODO + "    return 1.0\n")),
     ("defined once more", lambda text: text + "\n\ndef busy_time(intervals):\n    return 1.0\n"),
     ("bound once more", lambda text: text + "\n\nbusy_time = sum\n"),
+    ("bound as one of two", lambda text: text + "\n\nother = busy_time = sum\n"),
+    ("bound in a pair", lambda text: text + "\n\nbusy_time, other = sum, 1\n"),
+    ("bound in another's table", lambda text: text + "\n\nglobals()['busy_time'] = sum\n"),
     ("in a statement at the top", lambda text: text + "\n\nglobals()['busy_time'] = sum\n"),
     ("no Python", lambda text: text + "\n\ndef broken(:\n"),
 ]
@@ -100,10 +104,12 @@ def test_a_text_of_placeholders_is_looked_at_so_far_only(tmp_path: Path) -> None
     ("text", "twice", "statements"),
     [
         ("", False, 0),
-        ("import os\nx = 1\n", False, 1),
+        ("import os\nx = 1\ny: int = x\nz: int\n", False, 0),
+        ("x.y = 1\nx[0] = 1\nx, y = 1, 2\nx += 1\n", False, 4),
+        ("def f(): pass\nf = 1\n", False, 1),
         ("def f(): pass\ndef f(): pass\n", True, 0),
         ("class A: pass\ndef A(): pass\n", True, 0),
-        ("f = g = 1\nprint(f)\n", False, 2),
+        ("f = g = 1\nprint(f)\n", False, 1),
     ],
 )
 def test_the_top_level_of_a_source(text: str, twice: bool, statements: int) -> None:

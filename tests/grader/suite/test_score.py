@@ -18,9 +18,11 @@ TASK = Task("lab90", "mean", "Mean", "core", 6.0, 5, "mean.py")
 
 
 def rows(gates: str, steps: str = "", extra: str = "", disturbed: bool = False) -> list[Verdict]:
-    """A letter a test: p passed, f failed, t timeout, o not started, - not run, v not verified."""
+    """A letter a test: p passed, u passed with placeholders alone, f failed, t timeout,
+    o not started, - not run, v not verified."""
     names = {
         "p": "passed",
+        "u": "passed",
         "f": "failed",
         "e": "error",
         "t": "timeout",
@@ -39,6 +41,7 @@ def rows(gates: str, steps: str = "", extra: str = "", disturbed: bool = False) 
                     kind != "extra",
                     (TestStatus(names[letter]),),
                     disturbed and kind == "gate",
+                    untouched=letter == "u",
                 )
             )
     return made
@@ -58,6 +61,11 @@ def rows(gates: str, steps: str = "", extra: str = "", disturbed: bool = False) 
         ("oo", "oo", "", 0.0, "not_started"),
         ("o-", "--", "", 0.0, "not_started"),
         ("of", "", "", 0.0, "wrong"),
+        ("op", "", "", 0.0, "wrong"),
+        ("ou", "", "", 0.0, "not_started"),
+        ("uo", "u-", "", 0.0, "not_started"),
+        ("uf", "u", "", 0.0, "wrong"),
+        ("uu", "uo", "", 3.0, "partial"),
         ("--", "-", "", 0.0, "not_run"),
         ("pp", "", "ff", 6.0, "done"),
         ("ff", "", "pp", 0.0, "wrong"),
