@@ -92,6 +92,12 @@ class FlagKind(StrEnum):
     NEVER_DISAGREES = "never disagrees"
     TIMES_OUT = "often times out"
 
+    @property
+    def is_doubt(self) -> bool:
+        """Whether the item may be wrong. Two that always agree are both right or both wrong, and
+        one of them is spare."""
+        return self is not FlagKind.NEVER_DISAGREES
+
 
 @dataclass(frozen=True)
 class Flag:

@@ -95,9 +95,11 @@ def student_page(report: ClassReport, place: int) -> str:
 
 @dataclass(frozen=True)
 class LessonShown:
-    """A lesson with its first people. more: the number of a list in the packed data, or None."""
+    """A lesson with its first people. more: the number of a list in the packed data, or None.
+    others: sentences that fit the same people no less."""
 
     lesson: Lesson
+    others: Sequence[str]
     lab_title: str
     anchor: str
     first: Sequence[tuple[Person, bool]]
@@ -175,16 +177,27 @@ def _lessons(
     titles = {lab.id: lab.title for lab in report.labs}
     shown: list[LessonShown] = []
     more: list[Sequence[int]] = []
-    for lesson in sorted(report.lessons, key=lambda row: -len(row.people)):
+    for lesson, *twins in _twins(sorted(report.lessons, key=lambda row: -len(row.people))):
         rest = lesson.people[MOST_NAMED:]
         shared = set(lesson.shared)
         first = [(report.people[at], at in shared) for at in lesson.people[:MOST_NAMED]]
         title, anchor = titles.get(lesson.lab, ""), anchors.of(lesson.lab, lesson.task)
         number = len(more) if rest else None
-        shown.append(LessonShown(lesson, title, anchor, first, len(rest), number))
+        others = [twin.sentence for twin in twins]
+        shown.append(LessonShown(lesson, others, title, anchor, first, len(rest), number))
         if rest:
             more.append(rest)
     return shown, more
+
+
+def _twins(lessons: Sequence[Lesson]) -> list[list[Lesson]]:
+    """The lessons, those together that are one of two for everybody, and for the same people: what
+    is taught to them is one thing, though nobody knows which."""
+    found: dict[tuple[object, ...], list[Lesson]] = defaultdict(list)
+    for place, lesson in enumerate(lessons):
+        alone = lesson.people != lesson.shared
+        found[lesson.lab, lesson.task, lesson.people, place if alone else None].append(lesson)
+    return list(found.values())
 
 
 def _by_lab(
@@ -206,17 +219,18 @@ def _lab(report: ClassReport, anchors: _Anchors, place: int) -> LabShown:
     tasks = [_task(lab, task, anchors.of(lab.id, task.id), flags[task.id]) for task in lab.tasks]
     summary = mark_summary.summarize(lab)
     picture = mark_summary.histogram(summary, lab.id)
-    return LabShown(lab, summary, picture, tasks, sum(bool(task.flags) for task in tasks))
+    doubtful = [task for task in tasks if any(flag.kind.is_doubt for flag in task.flags)]
+    return LabShown(lab, summary, picture, tasks, len(doubtful))
 
 
 def _task(lab: LabReport, task: TaskItem, anchor: str, flags: Sequence[Flag]) -> TaskShown:
-    flagged = {flag.test for flag in flags}
+    flagged = {flag.test for flag in flags if flag.kind.is_doubt}
     head = f"{lab.id}/{task.id}/"
     found = task.statistics
     return TaskShown(
         task,
         anchor,
-        number_words.verdict(found, bool(flags)),
+        number_words.verdict(found, any(flag.kind.is_doubt for flag in flags)),
         number_words.numbers(found),
         number_words.shares(found),
         flags,

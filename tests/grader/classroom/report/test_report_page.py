@@ -313,6 +313,32 @@ def hostile() -> ClassReport:
     return ClassReport(title, title, people, labs, lessons, flags, HOSTILE)
 
 
+def test_causes_that_fit_the_same_people_are_one_lesson(one_lab: ClassReport) -> None:
+    """Two that are one of two for everybody stand together; one that is certain for somebody, or
+    fits others too, or is of another task, stands alone."""
+    task, other = (row.id for row in one_lab.labs[0].tasks[:2])
+    lessons = [
+        Lesson("lab07", task, "one of these", (0, 1), (0, 1)),
+        Lesson("lab07", task, "or of those", (0, 1), (0, 1)),
+        Lesson("lab07", task, "fits a third", (0, 1, 2), (0, 1, 2)),
+        Lesson("lab07", task, "certain for one", (0, 1), (0,)),
+        Lesson("lab07", other, "elsewhere", (0, 1), (0, 1)),
+    ]
+    text = report_page.page(replace(one_lab, lessons=lessons))
+    assert text.count('<li class="lesson">') == 4
+    assert re.findall(r'class="or">or</span> ([^<]*)', text) == ["or of those"]
+
+
+def test_tests_that_always_agree_are_a_remark_and_not_a_doubt(one_lab: ClassReport) -> None:
+    task = one_lab.labs[0].tasks[0].id
+    flags = [Flag(FlagKind.NEVER_DISAGREES, "lab07", task, "", "They agree.")]
+    assert "to look at</span>" not in report_page.page(replace(one_lab, flags=flags))
+    flags.append(Flag(FlagKind.NOBODY_PASSES, "lab07", task, "", "Nobody passes."))
+    text = report_page.page(replace(one_lab, flags=flags))
+    assert '<span class="out">1 to look at</span>' in text
+    assert "They agree." in text
+
+
 def tasks_called(lab: LabReport, text: str) -> list[TaskItem]:
     return [
         replace(
