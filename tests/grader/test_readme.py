@@ -1,4 +1,4 @@
-"""The README's excerpts are what the kit prints.
+"""The excerpts of the README and of the labs' own page are what the kit prints.
 
 After a change of wording, write them anew:
 INFRALENS_REWRITE_GOLDEN=1 pytest tests/grader/test_readme.py
@@ -19,6 +19,12 @@ from grader.lab.manifest import load_lab
 
 ROOT = Path(__file__).resolve().parents[2]
 END = "<!-- end of excerpt -->"
+PAGES = {
+    "kv": "README.md",
+    "race": "exercises/README.md",
+    "banks": "exercises/README.md",
+    "mask": "exercises/README.md",
+}
 QUERY_HEADS = """    return (
         2 * config.num_hidden_layers * config.num_attention_heads * config.head_dim * dtype_bytes
     )"""
@@ -59,10 +65,10 @@ def board(kit: Path, target: str, title: str) -> str:
 def hold(name: str, printed: str) -> None:
     """Compare an excerpt with what was printed, or write it anew."""
     begin = f"<!-- excerpt {name}: held by tests/grader/test_readme.py -->\n"
-    readme = ROOT / "README.md"
+    readme = ROOT / PAGES[name]
     text = readme.read_text()
     before, _, rest = text.partition(begin)
-    assert rest, f"README.md has no excerpt {name}"
+    assert rest, f"{readme} has no excerpt {name}"
     shown, _, after = rest.partition(END)
     wanted = f"```text\n{printed}\n```\n"
     if os.environ.get("INFRALENS_REWRITE_GOLDEN"):
