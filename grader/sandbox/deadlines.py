@@ -67,12 +67,18 @@ def deadline(seconds: float) -> Iterator[None]:
             sys.settrace(tracing)
 
 
+class CompileLimit:
+    """Whether `compile_limit` holds: in a worker, which may end; not in a learner's own run."""
+
+    ends_process = False
+
+
 @contextlib.contextmanager
 def compile_limit(seconds: float = COMPILE_SECONDS) -> Iterator[None]:
-    """End this *process* by SIGPROF if the block takes that much processor time. CPython compiles
-    some files in quadratic time (70,000 functions of one name: 90 s), and until it has, no
-    handler of Python runs: an alarm would wait for it."""
-    if not _has_timers():
+    """In a worker, end the *process* by SIGPROF if the block takes that much processor time.
+    CPython compiles some files in quadratic time (70,000 functions of one name: 90 s), and until it
+    has, no handler of Python runs: an alarm would wait for it."""
+    if not (CompileLimit.ends_process and _has_timers()):
         yield
         return
     before = signal.signal(signal.SIGPROF, signal.SIG_DFL)

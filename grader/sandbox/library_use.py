@@ -36,6 +36,7 @@ from typing import Any
 
 from grader.sandbox import code_starts, plain_code
 from grader.sandbox.code_starts import OPTIMIZED, stands_for
+from grader.sandbox.deadlines import compile_limit
 
 # A shorter function may well be written twice: `return self.module(*args)`.
 MIN_CODE_BYTES = 160
@@ -237,7 +238,8 @@ def _needs_no_watch(
     if not in_c.isdisjoint(plain_code.names_of(source)):
         return False
     copies = _copies_of(names)
-    parts = _inside(compile(source, "", "exec", dont_inherit=True))
+    with compile_limit():
+        parts = _inside(compile(source, "", "exec", dont_inherit=True))
     return all(len(p.co_code) < MIN_CODE_BYTES or _normalised(p) not in copies for p in parts)
 
 

@@ -18,6 +18,8 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from grader.sandbox.deadlines import compile_limit
+
 _CODE: dict[Path, tuple[bytes, CodeType]] = {}
 
 
@@ -27,7 +29,8 @@ def compiled(path: Path) -> CodeType:
     known = _CODE.get(path)
     if known and known[0] == source:
         return known[1]
-    code = compile(source, str(path), "exec", dont_inherit=True)
+    with compile_limit():
+        code = compile(source, str(path), "exec", dont_inherit=True)
     _CODE[path] = (source, code)
     return code
 

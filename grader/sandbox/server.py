@@ -18,7 +18,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType, SimpleNamespace, TracebackType
 from typing import Any
@@ -108,15 +108,12 @@ class Server:
         let_through: tuple[type[BaseException], ...] = (KeyboardInterrupt, GeneratorExit),
         explain: Callable[[BaseException, str], str] | None = None,
         noted: mmap.mmap | None = None,
-        compiling: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """`let_through`: exceptions that leave the server as they are. `explain`: a sentence to
-        add to what student code raised, or an empty one. `noted`: as in `LibraryUse`. `compiling`:
-        entered while a file is compiled."""
+        add to what student code raised, or an empty one. `noted`: as in `LibraryUse`."""
         self.spec = spec
         self.explain = explain
         self.let_through = let_through
-        self.compiling = compiling
         FOLDERS.update(spec.folders)
         self.files = FolderModules(map(spec.path, (*spec.edit, *spec.given)))
         self.files.codes = self.codes
@@ -137,8 +134,7 @@ class Server:
 
     def codes(self, path: Path) -> list[CodeType]:
         """The code of one of the files, noted where the file is a given one."""
-        with self.compiling():
-            code = compiled(path)
+        code = compiled(path)
         self.library.is_to_run(path, source_of(path))
         if path.name in self.spec.given and path == self.spec.path(path.name):
             GIVEN.update((id(part), part) for part in _parts(code))

@@ -20,7 +20,7 @@ from typing import Any
 from grader.errors import MeasurementDisturbed, Refused
 from grader.sandbox import codec, entry_points, linux
 from grader.sandbox.channel import Arena, Channel, Closed
-from grader.sandbox.deadlines import compile_limit
+from grader.sandbox.deadlines import CompileLimit
 from grader.sandbox.server import CodeSpec, Server
 
 
@@ -55,6 +55,7 @@ def serve(
     longer be made here. `opened`: called with the code spec before its files are there; it returns
     where they belong."""
     streams = keep_output()
+    CompileLimit.ends_process = True
     (packed, *files), _ = channel.receive()
     spec = CodeSpec.unpacked(packed)
     if opened is not None:
@@ -65,7 +66,7 @@ def serve(
             (spec.folder / name).write_bytes(data)
     for name in spec.preload:  # before any student code, which might keep torch's own functions
         entry_points.load(name)
-    server = Server(spec, explain=explain, noted=noted, compiling=compile_limit)
+    server = Server(spec, explain=explain, noted=noted)
     with server.files.visible():
         server.prepare()
         # What student code makes of these names later does not reach this loop.

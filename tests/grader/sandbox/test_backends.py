@@ -29,7 +29,7 @@ from grader.errors import (
 from grader.lab import capabilities
 from grader.sandbox.backends import Backend, Limits, LocalBackend
 from grader.sandbox.client import Handle, Session, Student
-from grader.sandbox.deadlines import compile_limit
+from grader.sandbox.deadlines import CompileLimit, compile_limit
 from grader.sandbox.fork_server import ForkServerClient as Zygote
 from grader.sandbox.fork_server import SandboxBackend
 from grader.sandbox.process import MAX_OUTPUT, ProcessBackend, environment, how_it_ended
@@ -744,6 +744,7 @@ def test_a_file_that_compiles_for_ever_ends_its_process() -> None:
     """CPython compares functions of one name with each other, and no alarm is heard meanwhile."""
     child = os.fork()
     if child == 0:
+        CompileLimit.ends_process = True
         with compile_limit(0.2):
             compile("def a(): pass\n" * 70_000, "many.py", "exec")
         os._exit(0)
@@ -751,9 +752,20 @@ def test_a_file_that_compiles_for_ever_ends_its_process() -> None:
     assert "to compile it takes more than" in how_it_ended(status).text
 
 
-def test_what_compiles_in_time_is_not_ended() -> None:
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_compiles_in_time_is_not_ended(ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CompileLimit, "ends_process", ends)
     with compile_limit(0.2):
         compile("x = 1", "one.py", "exec")
+    _use_processor(0.3)
+
+
+def test_a_learner_s_own_run_is_not_ended() -> None:
+    with compile_limit(0.05):
+        _use_processor(0.1)
+
+
+def _use_processor(seconds: float) -> None:
     before = time.process_time()
-    while time.process_time() < before + 0.3:
+    while time.process_time() < before + seconds:
         pass
