@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeGuard, cast
 
 from grader.errors import LabError
-from grader.lab import toml_file
+from grader.lab import places, toml_file
 
 TRACKS = ("exercises", "solutions")
 TOPICS = ("memory", "training", "kernels", "profiling", "serving")
@@ -70,9 +70,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Lab:
-    """A lab of one kit: `root` is the kit's folder, the rest comes from the manifest. Of the files
-    `given`, those `crossing` define the dataclasses that cross the wall, and `pictures` is the one
-    that `infralens show` draws from, if there is one. `topic` is one of TOPICS, or empty."""
+    """A lab: `root` is the folder that holds `exercises/`, the rest comes from the manifest. Of the
+    files `given`, those `crossing` define the dataclasses that cross the wall, and `pictures` is
+    the one that `infralens show` draws from, if there is one. `topic` is one of TOPICS, or empty.
+    """
 
     root: Path
     id: str
@@ -85,9 +86,14 @@ class Lab:
     pictures: str = ""
     topic: str = ""
 
+    @property
+    def kit(self) -> Path:
+        """The folder with references and suites: `root`, but for a workspace."""
+        return places.kit_of(self.root)
+
     def track(self, name: str) -> Path:
         """Folder of this lab in `exercises` or `solutions`."""
-        return self.root / name / self.id
+        return self.solution if name == "solutions" else self.exercise
 
     @property
     def exercise(self) -> Path:
@@ -95,11 +101,11 @@ class Lab:
 
     @property
     def solution(self) -> Path:
-        return self.root / "solutions" / self.id
+        return self.kit / "solutions" / self.id
 
     @property
     def suite(self) -> Path:
-        return self.root / "tests" / self.id
+        return self.kit / "tests" / self.id
 
     @property
     def has_solution(self) -> bool:
@@ -110,8 +116,19 @@ class Lab:
         return self.exercise / name
 
     def how_to_restore_given(self, name: str) -> str:
-        """A given file is not generated: only the kit's repository has it."""
+        """A given file is not generated: only the kit has it."""
+        if places.is_workspace(self.root):
+            missing = not (self.exercise / name).exists()
+            first = "" if missing else f"remove exercises/{self.id}/{name}, and "
+            return f"{first}`infralens update` restores the kit's own"
         return f"`git checkout -- exercises/{self.id}/{name}` restores the kit's own"
+
+    def shown(self, path: Path) -> str:
+        """A path by its name in the kit, whichever folder holds it; another one as it is."""
+        for folder in (self.kit, self.root):  # a workspace may hold the environment
+            if path.is_relative_to(folder):
+                return path.relative_to(folder).as_posix()
+        return str(path)
 
     @property
     def points(self) -> float:
@@ -160,16 +177,49 @@ class Lab:
 
 
 def find_root(start: Path | None = None) -> Path:
-    """The kit's folder: the first one at or above `start` with `exercises/` and `grader/` in it,
-    or else the checkout that this package is installed from."""
+    """The folder of the labs that one works on: the first one at or above `start` with `exercises/`
+    and `pyproject.toml` in it, or else the clone that this package is installed from."""
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
         if (folder / "exercises").is_dir() and (folder / "pyproject.toml").is_file():
             return folder
-    installed = Path(__file__).resolve().parents[2]
-    if (installed / "exercises").is_dir():
-        return installed
+    if found := places.clone():
+        return found
+    if places.packaged():
+        raise LabError(
+            f"No labs at or above {here}. `infralens init my-labs` writes them into a new folder; "
+            "where they are there already, go into it."
+        )
     raise LabError(f"No labs at or above {here}: go to the folder that holds `exercises/`.")
+
+
+def kit_root() -> Path:
+    """The folder of the kit that grades: `find_root`, with the installed kit in the place of a
+    workspace, or where there are no labs."""
+    try:
+        return places.kit_of(find_root())
+    except LabError:
+        if (found := places.packaged()) is None:
+            raise
+        return found
+
+
+def clone_root(command: str) -> Path:
+    """The kit's own folder, for a command that changes the kit or makes something from its
+    sources."""
+    try:
+        root = find_root()
+    except LabError:
+        if places.packaged() is None:
+            raise
+        root = None
+    if root is None or places.is_workspace(root):
+        where = "there is none here" if root is None else f"{root} is a workspace"
+        raise LabError(
+            f"`infralens {command}` needs a clone of the kit's repository, and {where}. Clone it, "
+            "type `pip install -e .` in it, and then this command."
+        )
+    return root
 
 
 def lab_ids(root: Path) -> list[str]:
