@@ -28,7 +28,7 @@ MOST_LINES = 60  # of one file's difference
 _TEXTS = (".py", ".md", ".toml", ".cu", ".sh", ".yaml", "")
 
 
-class Step(enum.Enum):
+class UpdateStep(enum.Enum):
     """What becomes of a file. The words stand before its name."""
 
     ADD = "new"
@@ -45,7 +45,7 @@ class FileChange:
     beside the file for LAY_BESIDE; why: for the learner."""
 
     name: str
-    step: Step
+    step: UpdateStep
     seen: str
     target: str = ""
     why: str = ""
@@ -58,7 +58,7 @@ def run(start: Path, dry_run: bool, yes: bool, say: Say) -> int:
     shipment = shipped.shipment(version("infralens-labs"))
     known = _record(root, shipment, say)
     changes = list(_plan(root, shipment, known))
-    writes = [one for one in changes if one.step is not Step.LEAVE]
+    writes = [one for one in changes if one.step is not UpdateStep.LEAVE]
     for change in changes:
         _show(root, shipment, change, say)
     if not writes:
@@ -160,29 +160,31 @@ def _of_shipped(
     root: Path, shipment: Shipment, known: WorkspaceRecord, name: str, new: str
 ) -> FileChange | None:
     if why := _obstacle(root, name):
-        return FileChange(name, Step.LEAVE, "", why=why)
+        return FileChange(name, UpdateStep.LEAVE, "", why=why)
     old, here = known.given.get(name, ""), _hash(root / name)
     is_skeleton = name in shipment.skeletons
     if not here:
         if not old:
-            return FileChange(name, Step.ADD, here, name)
+            return FileChange(name, UpdateStep.ADD, here, name)
         if is_skeleton:
             why = f"you removed it; `infralens reset {name.split('/')[1]}` puts the skeleton back"
-            return FileChange(name, Step.LEAVE, here, why=why)
-        return FileChange(name, Step.RESTORE, here, name, "it was missing")
+            return FileChange(name, UpdateStep.LEAVE, here, why=why)
+        return FileChange(name, UpdateStep.RESTORE, here, name, "it was missing")
     if here == new:
         return None
     if here == old:
         why = "you have not begun it" if is_skeleton else ""
-        return FileChange(name, Step.REPLACE, here, name, why)
+        return FileChange(name, UpdateStep.REPLACE, here, name, why)
     if new == old:
         return None
     target = _free_name(root, name, new, known)
     what = "skeleton" if is_skeleton else "version"
     if _hash(root / target) == new:
-        return FileChange(name, Step.LEAVE, here, why=f"yours; the kit's new {what} is {target}")
+        return FileChange(
+            name, UpdateStep.LEAVE, here, why=f"yours; the kit's new {what} is {target}"
+        )
     why = f"yours, as it is; the kit's new {what} comes beside it: {target}"
-    return FileChange(name, Step.LAY_BESIDE, here, target, why)
+    return FileChange(name, UpdateStep.LAY_BESIDE, here, target, why)
 
 
 def _of_dropped(root: Path, name: str, old: str) -> FileChange | None:
@@ -190,13 +192,13 @@ def _of_dropped(root: Path, name: str, old: str) -> FileChange | None:
     if not _is_inside(name):
         return None  # a record that was edited must not reach outside
     if why := _obstacle(root, name):
-        return FileChange(name, Step.LEAVE, "", why=why)
+        return FileChange(name, UpdateStep.LEAVE, "", why=why)
     here = _hash(root / name)
     if not here:
         return None
     if here == old:
-        return FileChange(name, Step.REMOVE, here, name, "the kit no longer has it")
-    return FileChange(name, Step.LEAVE, here, why="yours; the kit no longer has it")
+        return FileChange(name, UpdateStep.REMOVE, here, name, "the kit no longer has it")
+    return FileChange(name, UpdateStep.LEAVE, here, why="yours; the kit no longer has it")
 
 
 def _is_inside(name: str) -> bool:
@@ -246,7 +248,7 @@ def _free_name(root: Path, name: str, new: str, known: WorkspaceRecord) -> str:
 def _show(root: Path, shipment: Shipment, change: FileChange, say: Say) -> None:
     why = f" ({change.why})" if change.why else ""
     say(f"{change.step.value:<10} {readable.line(change.name)}{why}")
-    if change.step is Step.REPLACE and Path(change.name).suffix in _TEXTS:
+    if change.step is UpdateStep.REPLACE and Path(change.name).suffix in _TEXTS:
         old = (root / change.name).read_bytes().decode("utf-8", "replace").splitlines()
         new = shipment.files[change.name].decode("utf-8", "replace").splitlines()
         rows = list(difflib.unified_diff(old, new, "yours", "the kit's", lineterm="", n=2))
@@ -272,12 +274,12 @@ def _apply(
     path = root
     try:
         for change in changes:
-            if change.step is Step.LEAVE:
+            if change.step is UpdateStep.LEAVE:
                 continue
             path = root / change.target
             if _obstacle(root, change.target) or _hash(root / change.name) != change.seen:
                 late.append(change)
-            elif change.step is Step.REMOVE:
+            elif change.step is UpdateStep.REMOVE:
                 path.unlink()
             else:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -305,10 +307,12 @@ def _write_record(
     given = shipment.hashes
     beside = dict(known.beside)
     for change in changes:
-        if change.step is Step.LAY_BESIDE:
+        if change.step is UpdateStep.LAY_BESIDE:
             beside[change.target] = given[change.name]
     same = {one.name for one in late or []}
-    same |= {one.name for one in changes if one.step is Step.LEAVE and _stays_open(one, given)}
+    same |= {
+        one.name for one in changes if one.step is UpdateStep.LEAVE and _stays_open(one, given)
+    }
     for name in same:
         given.pop(name, None)
         if name in known.given:
