@@ -24,9 +24,10 @@ TASK_TIERS = ("core", "hard", "stretch")
 NEEDS = ("triton", "cxx", "gloo", "gpu", "data")  # or "data:<file>", see grader/lab/datasets.py
 LAB_ID = re.compile(r"lab\d\d\Z")
 _TASK_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_LAB_VERSION = re.compile(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}\Z", re.ASCII)
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}\Z", re.ASCII)
 _TAKEN = {*sys.stdlib_module_names, "grader", "numpy", "pytest", "torch", "triton"}
-_TOP_KEYS = {"id", "title", "topic", "edit", "given", "call_seconds", "task"}
+_TOP_KEYS = {"id", "title", "version", "topic", "edit", "given", "call_seconds", "task"}
 _GIVEN_KEYS = {"file", "crosses", "for"}
 _TASK_KEYS = {
     "id",
@@ -72,8 +73,8 @@ class Task:
 class Lab:
     """A lab: `root` is the folder that holds `exercises/`, the rest comes from the manifest. Of the
     files `given`, those `crossing` define the dataclasses that cross the wall, and `pictures` is
-    the one that `infralens show` draws from, if there is one. `topic` is one of TOPICS, or empty.
-    """
+    the one that `infralens show` draws from, if there is one. `topic` is one of TOPICS, or empty;
+    `version` is semantic: the first number changes with what a right answer is."""
 
     root: Path
     id: str
@@ -85,6 +86,7 @@ class Lab:
     crossing: tuple[str, ...] = ()
     pictures: str = ""
     topic: str = ""
+    version: str = ""
 
     @property
     def kit(self) -> Path:
@@ -288,9 +290,11 @@ class _ManifestReader:
         topic = data.get("topic", "")
         if topic not in ("", *TOPICS):
             raise self.fail(f"topic is {topic!r}, not one of {TOPICS}.")
-        return Lab(
-            root, lab_id, title, edit, given, float(seconds), tasks, crossing, pictures, topic
-        )
+        version = data.get("version", "")
+        if version != "" and not (isinstance(version, str) and _LAB_VERSION.match(version)):
+            raise self.fail(f'version is {version!r}; write three numbers, as in "1.0.0".')
+        more = crossing, pictures, topic, version
+        return Lab(root, lab_id, title, edit, given, float(seconds), tasks, *more)
 
     def given(self, rows: object) -> list[dict[str, Any]]:
         """The rows under `given`, each with a file and what it is for."""
