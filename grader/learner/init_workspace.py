@@ -78,6 +78,8 @@ def _refuse_others(folder: Path, files: shipped.Files) -> None:
         for above in (*path.relative_to(folder).parents[:-1], Path(name)):
             if (folder / above).is_symlink():
                 raise LabError(f"{folder / above} is a link: give a new folder.")
+            if above != Path(name) and (folder / above).is_file():
+                raise LabError(f"{folder / above} is a file, not a folder: give a new folder.")
         if path.exists() and not (path.is_file() and path.read_bytes() == data):
             raise LabError(
                 f"{path} is there already, and not as `infralens init` writes it: give a new "

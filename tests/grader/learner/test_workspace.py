@@ -142,11 +142,12 @@ def test_an_interrupted_init_goes_on(shop: Shop, monkeypatch: pytest.MonkeyPatch
         (lambda p: ((p / "exercises").mkdir(parents=True), (p / PAGE).parent.mkdir(),
                     (p / PAGE).write_text("my own")), "README.md is there already"),
         (lambda p: (p.mkdir(), (p / "exercises").symlink_to(p.parent)), "exercises is a link"),
+        (lambda p: (p.mkdir(), (p / "exercises").touch()), "exercises is a file, not a folder"),
         (lambda p: (p.mkdir(), (p / "pyproject.toml").write_text("[project]\n")), "there already"),
         (lambda p: (p.mkdir(), (p / places.RECORD).write_text("{}")), "has labs already"),
         (lambda p: (p.parent / places.RECORD).write_text("{}"), "lies in the workspace"),
     ],
-    ids=["file", "dead link", "page", "linked folder", "project", "again", "nested"],
+    ids=["file", "dead link", "page", "linked folder", "file for a folder", "project", "again", "nested"],
 )  # fmt: skip
 def test_init_writes_over_nothing(shop: Shop, make: Callable[[Path], object], said: str) -> None:
     make(shop.mine)
