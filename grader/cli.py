@@ -13,7 +13,7 @@ import typer
 
 from grader.errors import CallError, LabError
 from grader.lab import handed_out
-from grader.lab.manifest import all_labs, find_root, lab_ids, load_lab
+from grader.lab.manifest import all_labs, clone_root, find_root, kit_root, lab_ids, load_lab
 from grader.status import points_text
 
 app = typer.Typer(
@@ -64,6 +64,8 @@ def board(
     labs = all_labs(root)
     if not labs:
         raise LabError(f"{root / 'exercises'} holds no lab.")
+    if text := progress.age(root):
+        typer.echo(text)
     for lab in labs:
         rows = progress.tasks_of(lab)
         points = sum(row.points for row in rows)
@@ -376,6 +378,28 @@ def reset(lab: Annotated[str, typer.Argument(help="a lab, as in lab07")]) -> Non
         typer.echo(f"Your former files are kept in {_relative(backup)}.")
 
 
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="a new folder for your labs")],
+) -> None:
+    """Write the labs into a folder of your own: exercises and what runs them."""
+    from grader.learner import init_workspace
+
+    for text in init_workspace.run(folder):
+        typer.echo(text)
+
+
+@app.command()
+def update(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would change")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="write without asking")] = False,
+) -> None:
+    """Bring a newer kit's corrections into your folder; what you wrote stays as it is."""
+    from grader.learner import update_workspace
+
+    raise typer.Exit(update_workspace.run(Path.cwd(), dry_run, yes, typer.echo))
+
+
 @app.command("data")
 def data_(
     names: Annotated[
@@ -404,7 +428,7 @@ def sync(
     from grader.lab.manifest import all_labs
     from grader.learner.pictures import page_pictures
 
-    root = find_root()
+    root = clone_root("sync")
     syncing.refuse_a_release(root)
     misplaced = syncing.misplaced(root)
     for text in misplaced:
@@ -494,7 +518,7 @@ def lint(
     from grader.author import lint as linting
     from grader.author.lint_report import Thoroughness
 
-    root = find_root()
+    root = clone_root("lint")
     if printed:
         from grader.author import answers_printed
 
@@ -523,7 +547,7 @@ def new_lab(
     """The three folders of a lab, whole and small, ready to be rewritten."""
     from grader.author.new_lab import new_lab as start
 
-    root = find_root()
+    root = clone_root("new-lab")
     for path in start(root, lab, title):
         typer.echo(_relative(path))
     typer.echo(f"Next: pytest solutions/{lab}, then infralens lint {lab}")
@@ -539,7 +563,7 @@ def wrong_answers(
     """Known wrong answers as a folder of submissions, to see each of them refused."""
     from grader.author import wrong_answers as answers
 
-    found = answers.write(find_root(), folder, wanted)
+    found = answers.write(kit_root(), folder, wanted)
     for answer in found:
         typer.echo(f"{answer.name} loses {answer.task.name}: {answer.sentence}")
     count = f"{len(found)} submission{'s' if len(found) > 1 else ''}"
@@ -570,7 +594,7 @@ def course_init(
     """Write a course's file with every choice explained, a roster and a key."""
     from grader.classroom.course import course_command
 
-    for path in course_command.init(folder, find_root(), _now(), timezone):
+    for path in course_command.init(folder, kit_root(), _now(), timezone):
         typer.echo(_relative(path))
     typer.echo(f"Next: fill in the roster and the deadlines, then infralens course check {folder}")
 
@@ -582,7 +606,7 @@ def course_check(
     """Read a course's file and its roster, and say what they say."""
     from grader.classroom.course import course_command
 
-    for line in course_command.check(folder, find_root(), _now()):
+    for line in course_command.check(folder, kit_root(), _now()):
         typer.echo(line)
 
 
@@ -613,8 +637,8 @@ def autograder_gradescope(
     from grader.classroom.autograder import gradescope_bundle
 
     code = gradescope_bundle.run(
-        find_root(), labs, out, typer.echo, key_file=course_key_file, torch_index=torch_index,
-        feedback=feedback,
+        clone_root("autograder gradescope"), labs, out, typer.echo, key_file=course_key_file,
+        torch_index=torch_index, feedback=feedback,
     )  # fmt: skip
     raise typer.Exit(code)
 
@@ -631,8 +655,8 @@ def autograder_github(
     from grader.classroom.autograder import github_bundle
 
     code = github_bundle.run(
-        find_root(), labs, out, typer.echo, key_file=course_key_file, torch_index=torch_index,
-        feedback=feedback,
+        clone_root("autograder github"), labs, out, typer.echo, key_file=course_key_file,
+        torch_index=torch_index, feedback=feedback,
     )  # fmt: skip
     raise typer.Exit(code)
 
@@ -651,7 +675,7 @@ def release(
     if as_zip and as_git:
         raise LabError("--zip and --git are two forms of a release; give one of them.")
     kind = "zip" if as_zip else "git" if as_git else "folder"
-    raise typer.Exit(release_command.run(find_root(), out, labs, tests, kind, typer.echo))
+    raise typer.Exit(release_command.run(clone_root("release"), out, labs, tests, kind, typer.echo))
 
 
 @app.command()
@@ -689,7 +713,7 @@ def intake(
     request = intake_command.IntakeRequest(
         download, course, lab, out, assignment, at, tier or DEFAULT_TIER
     )
-    raise typer.Exit(intake_command.run(find_root(), request, typer.echo, _now()))
+    raise typer.Exit(intake_command.run(kit_root(), request, typer.echo, _now()))
 
 
 @app.command()
@@ -729,7 +753,7 @@ def export(
     request = export_command.ExportRequest(
         kind, out, run, course, lab, worksheet, handed_in or [], changed_since
     )
-    raise typer.Exit(export_command.run(find_root(), request, typer.echo))
+    raise typer.Exit(export_command.run(kit_root(), request, typer.echo))
 
 
 @app.command()
@@ -793,7 +817,7 @@ def grade(
                 "and the key are the course's own. `infralens intake` takes submissions in."
             )
         code = grade_command.run_course(
-            course, find_root(), _now(), labs, jobs=jobs, tier=tier, feedback=feedback,
+            course, kit_root(), _now(), labs, jobs=jobs, tier=tier, feedback=feedback,
             cluster=cluster,
         )  # fmt: skip
     elif submissions is None or out is None:
@@ -827,7 +851,7 @@ def status(
     from grader.classroom.course import status_command
 
     show = Console().print
-    raise typer.Exit(status_command.run(find_root(), course, lab, _now(), show, typer.echo))
+    raise typer.Exit(status_command.run(kit_root(), course, lab, _now(), show, typer.echo))
 
 
 @app.command()
@@ -839,7 +863,7 @@ def history(
     """The story of a mark: attempts, results, corrections, each with who, when and why."""
     from grader.classroom.course import history_command
 
-    raise typer.Exit(history_command.run(find_root(), course, student, lab, typer.echo))
+    raise typer.Exit(history_command.run(kit_root(), course, student, lab, typer.echo))
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -853,7 +877,7 @@ def adjust(
     """Give or take points by hand; the history says who did it and why."""
     from grader.classroom.course import adjust_command
 
-    code = adjust_command.run(find_root(), course, student, target, points, why, _now(), typer.echo)
+    code = adjust_command.run(kit_root(), course, student, target, points, why, _now(), typer.echo)
     raise typer.Exit(code)
 
 
@@ -887,7 +911,7 @@ def regrade(
         why, dry_run, never_lower, yes, jobs, tier or DEFAULT_TIER, feedback
     )
     code = regrade_command.run(
-        find_root(), course, lab, options, _now(), show=Console().print, say=typer.echo,
+        kit_root(), course, lab, options, _now(), show=Console().print, say=typer.echo,
         confirm=typer.confirm,
     )  # fmt: skip
     raise typer.Exit(code)
@@ -923,7 +947,7 @@ def report(
     from grader.classroom.report import report_command
 
     request = report_command.ReportRequest(run, course, out, lab, student, anonymous, csv)
-    raise typer.Exit(report_command.run(find_root(), request, typer.echo))
+    raise typer.Exit(report_command.run(kit_root(), request, typer.echo))
 
 
 @app.command()
@@ -960,7 +984,7 @@ def similarity(
     request = similarity_command.SimilarityRequest(
         lab, out, submissions, course, earlier or [], table, tier or DEFAULT_TIER
     )
-    raise typer.Exit(similarity_command.run(find_root(), request, typer.echo))
+    raise typer.Exit(similarity_command.run(kit_root(), request, typer.echo))
 
 
 if __name__ == "__main__":

@@ -38,6 +38,8 @@ def static_faults(lab: Lab) -> Iterator[str]:
     """Faults that show without running anything. LabError for a file that cannot be read."""
     stale = skeleton.stale(lab)
     task_hints.read(lab)
+    if not lab.version:
+        yield f'exercises/{lab.id}/lab.toml has no version: write version = "0.1.0" in it.'
     yield from _files(lab)
     yield from _page(lab)
     yield from _blocks(lab)

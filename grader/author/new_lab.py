@@ -37,6 +37,7 @@ SECTIONS = (
 
 _MANIFEST = """id = "{lab}"
 title = {title}
+version = "0.1.0"
 edit = ["running_mean.py"]
 given = [{{ file = "types_{lab}.py", crosses = true }}]
 call_seconds = 5

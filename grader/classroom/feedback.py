@@ -70,6 +70,8 @@ def page(record: UnitResult, lab: Lab, course: Sequence[str] = ()) -> str:
         mine = (test for test in record.tests if test.task == row.id)
         lines += _reasons(test for test in mine if records.is_shown(test, row))
         lines += _printed("Your code printed:", printed.get(row.id))
+    if record.lab_version:
+        lines += ["", f"Graded as version {readable.markdown(record.lab_version)} of {lab.id}."]
     return "\n".join(lines) + "\n"
 
 

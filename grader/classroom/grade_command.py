@@ -18,7 +18,7 @@ from grader.classroom.grading.coordinator import DEFAULT_TIER, Failed, GradeSumm
 from grader.classroom.grading.grading_run import GradingRun
 from grader.errors import CallError, LabError
 from grader.lab import handed_out
-from grader.lab.manifest import find_root
+from grader.lab.manifest import kit_root
 from grader.sandbox import contained
 from grader.sandbox import host_check as probing
 
@@ -39,7 +39,7 @@ def run(
     """Grade and print. Exit status: 0 done, 2 the call was wrong, 3 some units have no result
     because the kit or the machine failed, 130 interrupted."""
     try:
-        refuse_a_release(root or find_root())
+        refuse_a_release(root or kit_root())
         key = _course_key(course_key_file)
         with ProgressBar() as bar:
             grading = GradingRun(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, cast, get_args
 
 from grader.errors import LabError
-from grader.lab import toml_file
+from grader.lab import places, toml_file
 
 FILE = "release.toml"
 SKELETONS = "skeletons"  # the files under `edit` as they were handed out
@@ -42,4 +42,10 @@ def no_suite(root: Path, lab_id: str) -> str:
             f"This release holds no tests, so {lab_id} cannot be run here. Write your answer and "
             "hand it in: your instructor grades it."
         )
-    return f"{lab_id} has no suite: {root / 'tests' / lab_id} is missing."
+    suite = places.kit_of(root) / "tests" / lab_id
+    if not (root / "tests").is_dir() and not places.is_workspace(root):
+        return (
+            f"{lab_id} has no suite: {suite} is missing. If `infralens init` wrote this folder, "
+            f"its {places.RECORD} is gone: `infralens update` writes it anew."
+        )
+    return f"{lab_id} has no suite: {suite} is missing."

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeGuard, cast
 
 from grader.errors import LabError
-from grader.lab import toml_file
+from grader.lab import places, toml_file
 
 TRACKS = ("exercises", "solutions")
 TOPICS = ("memory", "training", "kernels", "profiling", "serving")
@@ -24,9 +24,10 @@ TASK_TIERS = ("core", "hard", "stretch")
 NEEDS = ("triton", "cxx", "gloo", "gpu", "data")  # or "data:<file>", see grader/lab/datasets.py
 LAB_ID = re.compile(r"lab\d\d\Z")
 _TASK_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_LAB_VERSION = re.compile(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}\Z", re.ASCII)
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}\Z", re.ASCII)
 _TAKEN = {*sys.stdlib_module_names, "grader", "numpy", "pytest", "torch", "triton"}
-_TOP_KEYS = {"id", "title", "topic", "edit", "given", "call_seconds", "task"}
+_TOP_KEYS = {"id", "title", "version", "topic", "edit", "given", "call_seconds", "task"}
 _GIVEN_KEYS = {"file", "crosses", "for"}
 _TASK_KEYS = {
     "id",
@@ -70,9 +71,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Lab:
-    """A lab of one kit: `root` is the kit's folder, the rest comes from the manifest. Of the files
-    `given`, those `crossing` define the dataclasses that cross the wall, and `pictures` is the one
-    that `infralens show` draws from, if there is one. `topic` is one of TOPICS, or empty."""
+    """A lab: `root` is the folder that holds `exercises/`, the rest comes from the manifest. Of the
+    files `given`, those `crossing` define the dataclasses that cross the wall, and `pictures` is
+    the one that `infralens show` draws from, if there is one. `topic` is one of TOPICS, or empty;
+    `version` is semantic: the first number changes with what a right answer is."""
 
     root: Path
     id: str
@@ -84,10 +86,16 @@ class Lab:
     crossing: tuple[str, ...] = ()
     pictures: str = ""
     topic: str = ""
+    version: str = ""
+
+    @property
+    def kit(self) -> Path:
+        """The folder with references and suites: `root`, but for a workspace."""
+        return places.kit_of(self.root)
 
     def track(self, name: str) -> Path:
         """Folder of this lab in `exercises` or `solutions`."""
-        return self.root / name / self.id
+        return self.solution if name == "solutions" else self.exercise
 
     @property
     def exercise(self) -> Path:
@@ -95,11 +103,11 @@ class Lab:
 
     @property
     def solution(self) -> Path:
-        return self.root / "solutions" / self.id
+        return self.kit / "solutions" / self.id
 
     @property
     def suite(self) -> Path:
-        return self.root / "tests" / self.id
+        return self.kit / "tests" / self.id
 
     @property
     def has_solution(self) -> bool:
@@ -110,8 +118,19 @@ class Lab:
         return self.exercise / name
 
     def how_to_restore_given(self, name: str) -> str:
-        """A given file is not generated: only the kit's repository has it."""
+        """A given file is not generated: only the kit has it."""
+        if places.is_workspace(self.root):
+            missing = not (self.exercise / name).exists()
+            first = "" if missing else f"remove exercises/{self.id}/{name}, and "
+            return f"{first}`infralens update` restores the kit's own"
         return f"`git checkout -- exercises/{self.id}/{name}` restores the kit's own"
+
+    def shown(self, path: Path) -> str:
+        """A path by its name in the kit, whichever folder holds it; another one as it is."""
+        for folder in (self.kit, self.root):  # a workspace may hold the environment
+            if path.is_relative_to(folder):
+                return path.relative_to(folder).as_posix()
+        return str(path)
 
     @property
     def points(self) -> float:
@@ -160,16 +179,49 @@ class Lab:
 
 
 def find_root(start: Path | None = None) -> Path:
-    """The kit's folder: the first one at or above `start` with `exercises/` and `grader/` in it,
-    or else the checkout that this package is installed from."""
+    """The folder of the labs that one works on: the first one at or above `start` with `exercises/`
+    and `pyproject.toml` in it, or else the clone that this package is installed from."""
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
         if (folder / "exercises").is_dir() and (folder / "pyproject.toml").is_file():
             return folder
-    installed = Path(__file__).resolve().parents[2]
-    if (installed / "exercises").is_dir():
-        return installed
+    if found := places.clone():
+        return found
+    if places.packaged():
+        raise LabError(
+            f"No labs at or above {here}. `infralens init my-labs` writes them into a new folder; "
+            "where they are there already, go into it."
+        )
     raise LabError(f"No labs at or above {here}: go to the folder that holds `exercises/`.")
+
+
+def kit_root() -> Path:
+    """The folder of the kit that grades: `find_root`, with the installed kit in the place of a
+    workspace, or where there are no labs."""
+    try:
+        return places.kit_of(find_root())
+    except LabError:
+        if (found := places.packaged()) is None:
+            raise
+        return found
+
+
+def clone_root(command: str) -> Path:
+    """The kit's own folder, for a command that changes the kit or makes something from its
+    sources."""
+    try:
+        root = find_root()
+    except LabError:
+        if places.packaged() is None:
+            raise
+        root = None
+    if root is None or places.is_workspace(root):
+        where = "there is none here" if root is None else f"{root} is a workspace"
+        raise LabError(
+            f"`infralens {command}` needs a clone of the kit's repository, and {where}. Clone it, "
+            "type `pip install -e .` in it, and then this command."
+        )
+    return root
 
 
 def lab_ids(root: Path) -> list[str]:
@@ -238,9 +290,11 @@ class _ManifestReader:
         topic = data.get("topic", "")
         if topic not in ("", *TOPICS):
             raise self.fail(f"topic is {topic!r}, not one of {TOPICS}.")
-        return Lab(
-            root, lab_id, title, edit, given, float(seconds), tasks, crossing, pictures, topic
-        )
+        version = data.get("version", "")
+        if version != "" and not (isinstance(version, str) and _LAB_VERSION.match(version)):
+            raise self.fail(f'version is {version!r}; write three numbers, as in "1.0.0".')
+        more = crossing, pictures, topic, version
+        return Lab(root, lab_id, title, edit, given, float(seconds), tasks, *more)
 
     def given(self, rows: object) -> list[dict[str, Any]]:
         """The rows under `given`, each with a file and what it is for."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from grader import durable
 from grader.errors import LabError
-from grader.lab import notes, skeleton
+from grader.lab import notes, places, skeleton
 from grader.lab.manifest import Lab
 
 
@@ -38,15 +38,25 @@ def reset(lab: Lab) -> tuple[list[str], Path | None]:
 
 def not_reset(lab: Lab) -> list[str]:
     """A sentence for each given file that is missing, or that was edited: it is not generated, so
-    only its commit has it."""
+    only its commit, or the package, has it."""
     missing = {name for name in lab.given if not lab.given_source(name).is_file()}
-    edited = changed_since_commit(lab, lab.given) - missing
+    edited = _edited(lab) - missing
     return [
         f"{name} is {'missing' if name in missing else 'edited'}, and a reset leaves given files "
         f"alone: {lab.how_to_restore_given(name)}."
         for name in lab.given
         if name in missing | edited
     ]
+
+
+def _edited(lab: Lab) -> set[str]:
+    """Given files that are not the kit's own: those of a workspace beside those of the package."""
+    if not places.is_workspace(lab.root):
+        return changed_since_commit(lab, lab.given)
+    kit = lab.kit / "exercises" / lab.id
+    return {
+        name for name in lab.given if notes.digest(lab.exercise / name) != notes.digest(kit / name)
+    }
 
 
 def changed_since_commit(lab: Lab, names: tuple[str, ...]) -> set[str]:

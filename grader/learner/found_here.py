@@ -6,7 +6,9 @@ import platform
 import subprocess
 from collections.abc import Iterator
 
-from grader.lab import capabilities
+from grader.errors import LabError
+from grader.lab import capabilities, places, shipped
+from grader.lab.manifest import find_root
 from grader.suite.suite_digest import compiler, version
 
 _LIBRARIES = ("torch", "numpy", "triton", "pytest")
@@ -15,6 +17,8 @@ _LIBRARIES = ("torch", "numpy", "triton", "pytest")
 def lines() -> Iterator[str]:
     """Rows of a name and what was found. Imports no library."""
     yield f"infralens-labs {version('infralens-labs') or '(not installed)'}"
+    for name, found in _labs():
+        yield f"  {name:<14}{found}"
     implementation = platform.python_implementation()
     rows = {"Python": f"{platform.python_version()} ({implementation})"}
     rows["system"] = f"{platform.system()} {platform.release()} {platform.machine()}"
@@ -23,6 +27,24 @@ def lines() -> Iterator[str]:
     rows["GPU"] = _gpu()
     for name, found in rows.items():
         yield f"  {name:<14}{found}"
+
+
+def _labs() -> Iterator[tuple[str, str]]:
+    """Where the labs come from, and the folder that they are worked on in."""
+    kit = None
+    try:
+        kit = places.installed()
+        yield "labs", f"{kit} ({'the package' if places.packaged() else 'a clone'})"
+    except LabError:
+        yield "labs", "none in this package"
+    try:
+        root = find_root()
+    except LabError:
+        return
+    if places.is_workspace(root):
+        yield "workspace", f"{root} {shipped.age(root, version('infralens-labs'))}".rstrip()
+    elif root != kit:
+        yield "working in", str(root)
 
 
 def _gpu() -> str:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.lab import notes
+from grader.lab import notes, shipped
 from grader.lab.manifest import Lab, Task, all_labs
 from grader.status import TaskStatus
 from grader.suite.messages import open_at
+from grader.suite.suite_digest import version
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ def tasks_of(lab: Lab) -> list[TaskProgress]:
         except (KeyError, TypeError, ValueError):  # no note, or none that this version knows
             rows.append(TaskProgress(task, None, 0.0, False))
     return rows
+
+
+def age(root: Path) -> str:
+    """What a learner should know of a workspace that an update is due for; else ""."""
+    return shipped.age(root, version("infralens-labs"))
 
 
 def next_task(root: Path) -> TaskProgress | None:

@@ -20,7 +20,7 @@ import pytest
 from _pytest.assertion.rewrite import AssertionRewritingHook
 
 from grader.errors import LabError
-from grader.lab import handed_out, notes
+from grader.lab import handed_out, notes, places
 from grader.lab.manifest import LAB_ID, TRACKS, Lab, Task, load_lab
 from grader.learner import history, progress, summary
 from grader.learner.ahead import BreakpointReached, EarlyOutcome, QuietRuns
@@ -77,6 +77,12 @@ def _refuse_wrong_target(path: Path) -> None:
     for index, part in enumerate(parts[:-1]):
         lab_id = parts[index + 1]
         root = Path(*parts[:index])
+        if part == "solutions" and LAB_ID.match(lab_id) and places.is_workspace(root):
+            raise pytest.UsageError(
+                f"solutions/{lab_id} is not in a folder of `infralens init`: references stay in "
+                f"the package. Type: pytest exercises/{lab_id}, and once a task is done: "
+                "infralens compare TASK"
+            )
         if part == "tests" and LAB_ID.match(lab_id) and (root / "exercises").is_dir():
             raise pytest.UsageError(
                 f"tests/{lab_id} is the hidden suite of {lab_id} and runs on the code of a folder. "
@@ -486,8 +492,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Path and SHA-256 of every file that this run grades."""
-    lines = []
+    lines: list[str] = []
     for lab, folder in _labs_asked_for(config):
+        if not lines:
+            lines += filter(None, [progress.age(lab.root)])
         for name in lab.edit:
             shown = os.path.relpath(folder / name, config.rootpath)
             lines.append(f"self-check of {shown}  sha256 {notes.digest(folder / name)}")

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.errors import Crashed, OverLimit, WallFailed
+from grader.lab import places
 from grader.sandbox import contained, rootfs, user_monitor, worker_users
 from grader.sandbox.backends import Limits, patience
 from grader.sandbox.channel import Arena, Channel
@@ -67,7 +68,7 @@ class ForkServer:
         self.settings = {
             "root": str(self.folder / "root"),
             "preload": [[name, *_encoded(name, arguments or {})] for name in preload],
-            "hidden": [str(path.resolve()) for path in hidden],
+            "hidden": [str(path.resolve()) for path in [*hidden, *_labs_of_the_package()]],
             "shown": [str(path.resolve()) for path in shown],
             "contained": self.private is not None,
         }
@@ -187,6 +188,12 @@ class ForkServer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _labs_of_the_package() -> list[Path]:
+    """An installed package has references and suites, wherever the labs lie that are graded."""
+    found = places.packaged()
+    return [found] if found else []
 
 
 def _encoded(name: str, arguments: Mapping[str, bytes]) -> list[str]:

@@ -116,7 +116,7 @@ class Replays:
 
     def seen(self, wrong: Misconception, case: Case, seed: bytes) -> Replayed:
         """How a case goes with that misconception. It is replayed once."""
-        root, key = self.suite.lab.root, (f"{wrong.task}/{wrong.name}", case.id, seed)
+        root, key = self.suite.lab.kit, (f"{wrong.task}/{wrong.name}", case.id, seed)
         if (data := self._table.get(*key)) is not None:
             with contextlib.suppress(ValueError):  # a damaged row costs a replay
                 return Replayed.unpacked(data, root, self.suite.records)
@@ -135,13 +135,13 @@ class Replays:
             raise OutOfTime from None
         if data is None:
             return Replayed(TestStatus.ERROR, ("", 0), None, 0.0, 0.0, Extra.NONE, whole=False)
-        return Replayed.unpacked(data, self.suite.lab.root, self.suite.records)
+        return Replayed.unpacked(data, self.suite.lab.kit, self.suite.records)
 
     def packed(self, task: str, name: str, case_id: str, seed: bytes) -> bytes:
         """What the process of replays answers."""
         wrong = next(w for w in self.suite.misconceptions_of(task) if w.name == name)
         case = next(c for c in self.suite.cases if c.id == case_id)
-        return Replayed.of(self.run(wrong, case, seed)).packed(self.suite.lab.root, None)
+        return Replayed.of(self.run(wrong, case, seed)).packed(self.suite.lab.kit, None)
 
 
 class WholeReplays(Replays):

@@ -140,7 +140,7 @@ def _secrets(
 ) -> Iterator[SecretLine]:
     for number in numbers:
         text = rows[number - 1].strip()
-        place = f"{path.relative_to(lab.root).as_posix()}:{number}"
+        place = f"{lab.shown(path)}:{number}"
         for form in dict.fromkeys([text, _without_comment(text, path.suffix)]):
             if len(form) >= SHORTEST and (words := words_of(form)):
                 yield SecretLine(lab.id, kind, text, place, words)

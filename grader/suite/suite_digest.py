@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 import grader
-from grader.lab import capabilities
+from grader.lab import capabilities, places
 from grader.lab.manifest import Lab
 from grader.suite.model import Suite
 
@@ -22,7 +22,7 @@ def suite_digest(suite: Suite) -> str:
     lab = suite.lab
     digest = hashlib.sha256(f"{lab.id}\n{grader_digest()}\n".encode())
     for path in sorted(_files_of(lab)):
-        digest.update(f"{path.relative_to(lab.root)}:".encode())
+        digest.update(f"{lab.shown(path)}:".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     digest.update(json.dumps(_environment(suite), sort_keys=True).encode())
     return digest.hexdigest()
@@ -46,6 +46,8 @@ def grader_digest() -> str:
     digest = hashlib.sha256(version("infralens-labs").encode())
     sources = (path for path in package.rglob("*") if path.suffix in (".py", ".cpp", ".h"))
     for path in sorted(sources):
+        if path.is_relative_to(places.PACKAGED):  # the labs, each of which has its own digest
+            continue
         name = path.relative_to(package).as_posix()
         digest.update(f"{name}:".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())

@@ -84,3 +84,12 @@ def test_no_two_marks_of_the_board_are_alike() -> None:
     assert len({status.mark for status in TaskStatus}) == len(TaskStatus)
     assert TestStatus.NOT_VERIFIED.pytest_words == ("not verified here", "v", "NOT VERIFIED")
     assert TestStatus.FAILED.pytest_words is None
+
+
+def test_a_result_says_the_labs_version_and_an_older_one_reads_as_before() -> None:
+    """A stored result without it is the same bytes after it was read."""
+    old = records.encode(RECORD)
+    assert b"lab_version" not in old
+    assert records.encode(records.decode(old)) == old
+    new = msgspec.structs.replace(RECORD, lab_version="1.2.0")
+    assert records.decode(records.encode(new)).lab_version == "1.2.0"

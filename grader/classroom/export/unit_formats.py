@@ -44,7 +44,7 @@ def gradescope(result: UnitResult) -> str:
             }
             for number, row in enumerate(result.tasks, start=1)
         ],
-        "extra_data": {"lab": result.lab, "key": result.key},
+        "extra_data": {"lab": result.lab, "key": result.key, **_version(result)},
     }
     return _json(data)
 
@@ -169,9 +169,15 @@ _SKIPPED = (TestStatus.NOT_STARTED, TestStatus.NOT_RUN, TestStatus.NOT_VERIFIED)
 def _properties(result: UnitResult) -> Iterator[tuple[str, str]]:
     yield "score", points_text(result.score)
     yield "max_score", f"{result.max_score:g}"
+    yield from _version(result).items()
     for row in result.tasks:
         yield f"points.{row.id}", points_text(row.points)
         yield f"max_points.{row.id}", f"{row.max_points:g}"
+
+
+def _version(result: UnitResult) -> dict[str, str]:
+    """The lab's version, where the result has one."""
+    return {"lab_version": result.lab_version} if result.lab_version else {}
 
 
 def _head(result: UnitResult) -> str:

@@ -39,7 +39,8 @@ class UnitResult(msgspec.Struct, frozen=True):
     """The whole result. `files`: SHA-256 of what was taken, `missing` or `refused`; `notes`: what
     the instructor should know of the submission, such as files that were ignored; `printed`: what
     student code printed, by task and under "" while it was imported, at most 4,000 characters each.
-    It may show the tests' inputs, so only a run with full feedback keeps it."""
+    It may show the tests' inputs, so only a run with full feedback keeps it. `lab_version`: of the
+    manifest; not in results of earlier versions, nor where the manifest has none."""
 
     schema: int
     student: str
@@ -56,6 +57,7 @@ class UnitResult(msgspec.Struct, frozen=True):
     tasks: list[TaskRow]
     notes: list[str] = []
     printed: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    lab_version: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class InvalidResult(ValueError):

@@ -68,6 +68,7 @@ def grade_unit(unit: Unit, replays: Replays, work: Path, wall: Wall | None = Non
         printed=_printed(run, folders)
         if unit.feedback == "full" and run.printed
         else msgspec.UNSET,
+        lab_version=tests.lab.version or msgspec.UNSET,
     )
 
 

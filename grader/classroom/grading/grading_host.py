@@ -31,7 +31,7 @@ from grader.classroom.grading.executors import START, end_jobs
 from grader.classroom.grading.jobs import Job, JobConfig, packed
 from grader.classroom.grading.unit import Unit
 from grader.errors import CallError, LabError, WallFailed
-from grader.lab.manifest import find_root, load_lab
+from grader.lab.manifest import kit_root, load_lab
 from grader.sandbox.fork_server import ForkServer
 from grader.sandbox.host_check import check_host, reaches
 from grader.suite.suite_digest import suite_digest, versions
@@ -147,7 +147,7 @@ def _root(config: HostConfig) -> Path:
     if named := os.environ.get(ROOT):
         return Path(named)
     same = Path(config.root)
-    return same if (same / "exercises").is_dir() else find_root()
+    return same if (same / "exercises").is_dir() else kit_root()
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from grader.classroom.intake.archive_reader import ArchiveReader
 from grader.classroom.intake.submissions import Submission, Submissions
 from grader.durable import write_atomically
 from grader.errors import CallError, Infrastructure
-from grader.lab.manifest import Lab, find_root, lab_ids, load_lab
+from grader.lab.manifest import Lab, kit_root, lab_ids, load_lab
 from grader.sandbox.fork_server import FORKED_TIERS
 from grader.suite.model import Suite
 from grader.suite.suite_digest import suite_digest
@@ -50,7 +50,7 @@ class GradingRun:
     def grade(self) -> GradeSummary:
         """Raises `CallError` for what cannot begin."""
         coordinator.check_call(self.jobs, self.tier, self.feedback, self.course_key)
-        kit = (self.root or find_root()).resolve()
+        kit = (self.root or kit_root()).resolve()
         unseen = [kit, self.submissions, self.out, Path.home(), *self.hidden]
         with _archive_reader(self.tier, unseen) as reader:
             handed_in = Submissions(self.submissions, reader)

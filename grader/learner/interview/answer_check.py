@@ -62,8 +62,9 @@ def check(lab: Lab, task: Task, answer: str) -> AnswerCheck:
 
 def _copy(lab: Lab, task: Task, text: str, root: Path) -> Lab:
     """A kit with this lab alone, whose file has that text."""
-    for name in ("solutions", "tests", "pyproject.toml"):
-        (root / name).symlink_to(lab.root / name)
+    for name in ("solutions", "tests"):
+        (root / name).symlink_to(lab.kit / name)
+    (root / "pyproject.toml").symlink_to(lab.root / "pyproject.toml")
     folder = root / "exercises" / lab.id
     folder.mkdir(parents=True)
     for path in lab.exercise.iterdir():

@@ -251,7 +251,7 @@ details p{font-size:.9rem}
 def page(lab: Lab, folder: Path, results: list[RenderedPicture]) -> str:
     """The pictures as one file that needs no other and no script."""
     sections = "\n".join(_section(result) for result in results)
-    source = readable.html(folder.relative_to(lab.root).as_posix())
+    source = readable.html(lab.shown(folder))
     return f"""<!doctype html>
 <html lang="en">
 <head>

@@ -201,3 +201,20 @@ def test_arguments_that_a_contract_lets_a_call_change_have_whole_names(tmp_path:
     lab = load_lab(tmp_path, "lab90")
     assert lab.mutates == ("ring_all_reduce_.flat", "helper.values", "Pool.free.blocks")
     assert lab.new == ("ring_all_reduce_",)
+
+
+@pytest.mark.parametrize("version", ["1", "1.0", "1.0.0-rc1", "01.0.0", "1.0.0\\n", ""])
+def test_a_version_is_three_numbers(kit, version):
+    kit.manifest('version = "0.1.0"', f'version = "{version}"')
+    if version:
+        with pytest.raises(LabError, match=r'write three numbers, as in "1\.0\.0"'):
+            load_lab(kit.root, "lab90")
+    else:
+        assert load_lab(kit.root, "lab90").version == ""
+
+
+def test_every_lab_here_says_its_version():
+    root = find_root(Path(__file__))
+    assert {lab: bool(load_lab(root, lab).version) for lab in lab_ids(root)} == dict.fromkeys(
+        lab_ids(root), True
+    )
