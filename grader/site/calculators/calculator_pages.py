@@ -63,12 +63,27 @@ def write(
     """
     if pyodide is None:
         return []
-    runtime = runtime_script(pyodide)
+    texts = assets(pyodide, root)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pyodide-runtime.js").write_text(runtime, encoding="utf-8")
-    (folder / "calculators-data.js").write_text(data_script(root), encoding="utf-8")
-    for name in ("calculators.js", "calculators.css"):
-        (folder / name).write_bytes((HERE / name).read_bytes())
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return pages(files, lab_page)
+
+
+def assets(pyodide: Path, root: Path = ROOT) -> dict[str, str]:
+    """The files that the pages load, by name; all are text."""
+    own = {
+        name: (HERE / name).read_text(encoding="utf-8")
+        for name in ("calculators.js", "calculators.css")
+    }
+    return own | {
+        "pyodide-runtime.js": runtime_script(pyodide),
+        "calculators-data.js": data_script(root),
+    }
+
+
+def pages(files: str, lab_page: str) -> list[CalculatorPage]:
+    """A page for each calculator, with its addresses as `write` takes them."""
     return [
         CalculatorPage(one.name, one.title, one.purpose, one.lab, body(one, files, lab_page))
         for one in CALCULATORS
@@ -104,8 +119,8 @@ def body(one: Calculator, files: str, lab_page: str) -> str:
     template = lab_page.format(lab=one.lab, section="{section}")
     return f"""\
 <link rel="stylesheet" href="{_said(files)}calculators.css">
-<div class="calculator" data-calculator="{one.name}" data-files="{_said(files)}" \
-data-lab-page="{_said(template)}">
+<div class="calculator" data-calculator="{one.name}" data-lab="{one.lab}" \
+data-files="{_said(files)}" data-lab-page="{_said(template)}">
 <p class="calculator-purpose">{_said(one.purpose)} The figures come from \
 <a href="{_said(about)}">lab {number}</a>'s own code, which runs in this page.</p>
 <form class="calculator-form" aria-label="{_said(one.title)}" novalidate>

@@ -200,8 +200,10 @@
       }
     }
 
-    say(text) {
+    /** What a screen reader hears; `seen` where nothing else on the page shows it. */
+    say(text, seen = true) {
       const status = this.root.querySelector(".calculator-status");
+      status.classList.toggle("calculator-heard", !seen);
       if (status.textContent !== text) status.textContent = text;
     }
 
@@ -249,7 +251,7 @@
       const headlines = lines.filter((line) => line.headline);
       const short = (line) => line.rounded || `${line.exact} ${line.unit}`.trim();
       const said = headlines.map((line) => `${line.label}: ${short(line)}`).join("; ");
-      this.say([this.unknown, `${said}.`].filter(Boolean).join(" "));
+      this.say([this.unknown, `${said}.`].filter(Boolean).join(" "), Boolean(this.unknown));
       this.root.querySelector(".calculator-headlines").replaceChildren(...headlines.map((line) =>
         element("span", { class: "calculator-headline" },
           element("b", {}, short(line)), element("span", {}, line.label))));
@@ -275,12 +277,14 @@
         }
         const from = element("td", { class: "calculator-from" });
         const address = this.root.dataset.labPage.replace("{section}", line.section);
-        from.append(element("a", { href: address }, line.words || "in the lab"));
+        const lab = `lab ${this.root.dataset.lab.slice(3)}`;
+        const link = element("a", { href: address, "aria-label": `${lab} on: ${line.label}` }, lab);
+        from.append(element("span", {}, line.words), " ", link);
         if (line.filled && line.filled !== line.exact) from.append(element("code", {}, line.filled));
         return element("tr", line.headline ? { class: "calculator-main" } : {},
           element("th", { scope: "row" }, line.label), value, from);
       });
-      return element("table", {},
+      return element("table", { class: "calculator-table" },
         element("caption", {}, group || "Result"),
         element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));
     }

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
+from math import ceil, floor
 from typing import Any, Protocol
 
 Values = Mapping[str, Any]
@@ -200,7 +201,7 @@ def rounded(value: int | float | str, unit: str) -> str:
             return f"{value / scale:,.2f} {name}"
     if unit == "of all":
         return f"{100 * value:.1f} %"
-    if isinstance(value, float) and not value.is_integer() and abs(value) >= 0.01:
+    if isinstance(value, float) and abs(value) >= 0.01 and len(repr(value).partition(".")[2]) > 3:
         return f"{value:,.2f} {unit}".rstrip()
     return ""
 
@@ -214,15 +215,25 @@ _SCALES = {
 
 def written(expression: str) -> str:
     """A Python expression as a reader sees it: 8030261248 * 2 becomes 8,030,261,248 × 2."""
-    text = re.sub(r"(?<![\d.,e-])\d{5,}(?![\d.]*e)", lambda found: f"{int(found[0]):,}", expression)
+    text = re.sub(r"(?<![\w.-])\d{5,}(?!\d*e)", lambda found: f"{int(found[0]):,}", expression)
     return text.replace(" * ", " × ").replace(" - ", " − ")
 
 
 def number(value: float) -> str:
-    """A number for an expression: whole ones without a point."""
+    """A number for an expression: whole ones without a point, and rates such as 3.35e12."""
+    short = f"{value:.4g}".replace("e+", "e")
+    if value >= 1e11 and float(short) == value:
+        return short
     return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(value)
 
 
 def sum_of(parts: Sequence[str]) -> str:
     """Parts of an expression added up; those that are "0" fall away."""
     return " + ".join(part for part in parts if part != "0") or "0"
+
+
+def evaluated(expression: str) -> int | float:
+    """What an expression of this package's own making comes to."""
+    names = {"ceil": ceil, "floor": floor, "max": max, "min": min, "__builtins__": {}}
+    result: int | float = eval(expression, names)
+    return result

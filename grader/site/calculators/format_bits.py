@@ -14,6 +14,8 @@ from grader.site.calculators.declaration import (
     Labs,
     NumberInput,
     Values,
+    WrongInput,
+    evaluated,
     number,
     sum_of,
 )
@@ -21,6 +23,7 @@ from grader.site.calculators.memory_ledgers import KNOWN
 from grader.site.calculators.model_input import USES_MODELS, chosen_model, model_inputs
 
 OWN = "own"
+MOST_EXPERTS = 50_000
 # Names of lab 11's formats, as the choice shows them.
 FORMATS = (
     "bf16", "int8 W8A8", "fp8 W8A8", "W4A16 g128", "W4A16 g128 asymmetric", "NF4", "MXFP4", "NVFP4",
@@ -64,6 +67,13 @@ def format_bits(values: Values, labs: Labs) -> CalculatorResult:
     quantization, types, plans = labs("quantization"), labs("types_lab11"), labs("plans_lab11")
     config = chosen_model(values, labs)
     params = labs("memory_accounting").total_params(config)
+    experts = max(1, config.num_experts + config.n_shared_experts)
+    if config.num_hidden_layers * experts > MOST_EXPERTS:
+        raise WrongInput(
+            "config",
+            f"This has {config.num_hidden_layers:,} layers of {experts:,} experts; at most "
+            f"{MOST_EXPERTS:,} experts in all are counted here.",
+        )
     linear = linear_shapes(config)
     head = (config.vocab_size, config.hidden_size)
     stored = sum(map(prod, linear.values()))
@@ -153,13 +163,14 @@ def _stored(linear: dict[str, tuple[int, int]], fmt: Any) -> str:
 def _seconds(
     linear: dict[str, tuple[int, int]], head: tuple[int, int], fmt: Any, gpu: Any, tokens: int
 ) -> str:
-    peak, rate, flops = number(gpu.flops[fmt.math]), number(gpu.bytes_per_s), gpu.flops["bf16"]
-    parts = [
-        f"{times} * max(2 * {tokens} * {n} * {k} / {peak}, ({_matrix((n, k), fmt)}) / {rate})"
-        for (n, k), times in Counter(linear.values()).items()
-    ]
+    peak, rate = number(gpu.flops[fmt.math]), number(gpu.bytes_per_s)
+    parts = []
+    for shape, times in Counter(linear.values()).items():
+        n, k = shape
+        stored = evaluated(_matrix(shape, fmt))
+        parts.append(f"{times} * max(2 * {tokens} * {n} * {k} / {peak}, {stored} / {rate})")
     last = f"2 * {head[0]} * {head[1]}"
-    return " + ".join([*parts, f"max({last} / {number(flops)}, {last} / {rate})"])
+    return " + ".join([*parts, f"max({last} / {number(gpu.flops['bf16'])}, {last} / {rate})"])
 
 
 FORMAT_BITS = Calculator(

@@ -16,6 +16,8 @@ from grader.site.calculators.declaration import (
 from grader.site.calculators.memory_ledgers import DTYPES, GIB, KNOWN
 from grader.site.calculators.model_input import PASTED, USES_MODELS, chosen_model, model_inputs
 
+FITTING = tuple(name for name in KNOWN if name != "DeepSeek-V3")
+
 
 def kv_blocks(values: Values, labs: Labs) -> CalculatorResult:
     serving, types = labs("serving"), labs("types_lab10")
@@ -107,7 +109,7 @@ KV_BLOCKS = Calculator(
     "lab10",
     "How many KV-cache blocks a serving engine has on each GPU, and how many requests they hold.",
     (
-        *model_inputs(KNOWN, "Llama-3-8B"),
+        *model_inputs(FITTING, "Llama-3-8B"),
         ChoiceInput("dtype", "Weights in", "2", DTYPES),
         ChoiceInput("kv_dtype", "Cache in", "2", DTYPES),
         NumberInput("gpu", "Memory of a GPU", "80", 0.01, 100_000, "GiB", whole=False),

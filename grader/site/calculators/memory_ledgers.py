@@ -34,6 +34,14 @@ RECIPES = (
     ("adam8bit", "bf16 with 8-bit Adam: 2 + 2 + about 2"),
 )
 DTYPES = (("2", "bf16 or fp16: 2 bytes"), ("1", "fp8 or int8: 1 byte"), ("4", "fp32: 4 bytes"))
+TERMS = {
+    "weights": "Weights",
+    "gradients": "Gradients",
+    "optimizer": "Optimizer states",
+    "activations": "Activations",
+    "kv_cache": "KV cache",
+    "other": "Logits and overhead",
+}
 BATCH = NumberInput("batch", "Sequences at once (batch)", "4", 1, 1_000_000)
 SEQ = NumberInput("seq", "Tokens a sequence", "4096", 1, 100_000_000)
 
@@ -86,7 +94,7 @@ def _ledger_lines(ledger: Any, filled: dict[str, tuple[str, str, str]]) -> list[
     terms = {name: size for name, size in ledger.terms().items() if size}
     lines = [
         CalculatorLine(
-            name.replace("_", " ").replace("kv", "KV").capitalize().replace("Kv", "KV"),
+            TERMS[name],
             size,
             "bytes",
             *filled[name],
@@ -138,7 +146,7 @@ def training(values: Values, labs: Labs) -> CalculatorResult:
     lines.append(
         CalculatorLine(
             "What would shrink it most",
-            f"{term}: {lever}",
+            f"{TERMS[term]}: {lever}",
             words="the largest term, and the lever for it",
             section="what-to-notice",
         )
@@ -259,7 +267,7 @@ TRAINING = Calculator(
             "recompute",
             "Recomputation",
             "none",
-            (("none", "none"), ("selective", "selective: the attention core"), ("full", "full")),
+            (("none", "none"), ("selective", "selective (attention)"), ("full", "full")),
         ),
         SwitchInput("dropout", "Dropout"),
         SwitchInput("logits", "Count the loss's logits", "true"),
@@ -282,9 +290,9 @@ INFERENCE = Calculator(
         SEQ,
         ChoiceInput("dtype", "Weights and cache in", "2", DTYPES),
         NumberInput("gpu", "Memory of the GPU", "80", 0.01, 100_000, "GiB", whole=False),
-        NumberInput("usable", "Share of it that may be used", "0.9", 0.01, 1, whole=False),
+        NumberInput("usable", "Usable share of it", "0.9", 0.01, 1, whole=False),
         NumberInput(
-            "overhead", "CUDA context and workspaces", "1", 0, 10_000, "GiB", whole=False
+            "overhead", "CUDA, workspaces", "1", 0, 10_000, "GiB", whole=False
         ),
     ),
     {

@@ -27,8 +27,9 @@ FIELD_OF_RULE = {
     "vpp_pp": "vpp", "vpp_micro": "vpp", "gbs": "gbs", "ep_experts": "ep", "expert_grid": "etp",
     "cp_seq": "cp", "sp_ep": "sp", "shard": "shard",
 }  # fmt: skip
-# Lab 12's models have no biases and an MLP of every layer's own kind.
-FITTING = tuple(name for name in KNOWN if name != "DeepSeek-V3" and not name.startswith("Qwen3"))
+# Models whose heads make up their width, and whose layers are all of one kind.
+_OTHERS = ("DeepSeek", "Qwen3", "Gemma")
+FITTING = tuple(name for name in KNOWN if not name.startswith(_OTHERS))
 
 
 def planned_model(values: Values, labs: Labs) -> Any:
@@ -83,7 +84,7 @@ def parallel_plan(values: Values, labs: Labs) -> CalculatorResult:
             "Left of the GPU", limit - stages[fullest].total, "bytes",
             "what a plan may use of 80 GiB − the total",
             f"{number(limit)} - {number(stages[fullest].total)}", "mental-model",
-            f"Memory of a GPU in the fullest stage, {fullest} of 0 to {plan.pp - 1}",
+            _memory_group(plan, fullest),
         )
     )  # fmt: skip
     lines += _time_lines(plan, model, cluster, labs)
@@ -111,7 +112,7 @@ def _memory_lines(
     dense = whole - experts
     replicas = plan.dp * plan.cp if plan.shard is None else plan.shard
     owners = t * plan.cp * plan.dp / (etp * plan.ep)
-    both = sum_of([number(dense), number(experts)])
+    both = f"({number(dense)} + {number(experts)})" if experts else number(dense)
     shared = f"{number(dense)} / {replicas}"
     if experts:
         shared += f" + {number(experts)} / {number(owners)}"
@@ -120,10 +121,10 @@ def _memory_lines(
     )
     layer = (dense - sum(ends)) / layers + expert
     units = [number(one) for one in sorted([layer] * layers + ends, reverse=True)[:2]]
-    opt = f"12 * ({shared if plan.zero >= 1 else both})"
-    grad = f"4 * ({shared} + {units[0]})" if plan.zero >= 2 else f"4 * ({both})"
-    param = f"2 * ({shared} + {' + '.join(units)})" if plan.zero >= 3 else f"2 * ({both})"
-    group = f"Memory of a GPU in the fullest stage, {s} of 0 to {plan.pp - 1}"
+    opt = f"12 * ({shared})" if plan.zero >= 1 else f"12 * {both}"
+    grad = f"4 * ({shared} + {units[0]})" if plan.zero >= 2 else f"4 * {both}"
+    param = f"2 * ({shared} + {' + '.join(units)})" if plan.zero >= 3 else f"2 * {both}"
+    group = _memory_group(plan, s)
     rows = (
         ("Weights", held.param, "2 bytes a parameter here; ZeRO-3 holds a shard and the two "
          "largest units", param, "appendix"),
@@ -142,11 +143,16 @@ def _memory_lines(
     total = " + ".join(number(part) for part in (held.param, held.grad, held.opt, held.act))
     lines.append(
         CalculatorLine(
-            "Total", held.total, "bytes", "all of these", total, "mental-model", group,
-            headline=True,
+            "Total of the fullest GPU", held.total, "bytes", "all of these", total,
+            "mental-model", group, headline=True,
         )
     )  # fmt: skip
     return lines
+
+
+def _memory_group(plan: Any, s: int) -> str:
+    which = f" in stage {s}, the fullest of {plan.pp} (from 0)" if plan.pp > 1 else ""
+    return f"Memory of a GPU{which}"
 
 
 def _activations(plan: Any, model: Any, s: int, layers: int) -> str:
@@ -293,7 +299,7 @@ PLAN = Calculator(
         ),
         ChoiceInput(
             "recompute", "Recomputation", "selective",
-            (("none", "none"), ("selective", "selective: the attention core"), ("full", "full")),
+            (("none", "none"), ("selective", "selective (attention)"), ("full", "full")),
         ),
         SwitchInput("sp", "Sequence parallelism", "true"),
     ),

@@ -32,9 +32,7 @@ def _whole_lab(lab: str) -> dict[str, ModuleType]:
     before = {name: sys.modules.pop(name) for name in names if name in sys.modules}
     sys.path[:0] = [str(folder) for folder in folders]
     try:
-        return {
-            name: importlib.import_module(name) for name, its in LAB_OF.items() if its == lab
-        }
+        return {name: importlib.import_module(name) for name, its in LAB_OF.items() if its == lab}
     finally:
         del sys.path[: len(folders)]
         for name in names:
