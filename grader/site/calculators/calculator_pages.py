@@ -33,6 +33,8 @@ SENT = (
     "parallel_plan",
     "every_calculator",
 )
+# A choice with longer texts takes two columns.
+WIDE = 26
 LABS = ("lab01", "lab08", "lab10", "lab11", "lab12")
 
 
@@ -134,7 +136,7 @@ data-files="{_said(files)}" data-lab-page="{_said(template)}">
 <ul class="calculator-notes"></ul>
 </div>
 <p class="calculator-made">Python {PYTHON} by <a href="https://pyodide.org">Pyodide</a> {VERSION} \
-(MPL 2.0), loaded with this site: about 8 MB, once. What you type stays in your browser.</p>
+(MPL 2.0), loaded with this site: about 7 MB, once. What you type stays in your browser.</p>
 </div>
 <script src="{_said(files)}calculators.js" defer></script>
 """
@@ -169,6 +171,8 @@ def _field(calculator: str, one: AnyInput) -> str:
             f'value="{_said(one.default)}">'
         )
     kind = type(one).__name__.removesuffix("Input").lower()
+    if isinstance(one, ChoiceInput) and max(len(text) for _, text in one.choices) > WIDE:
+        kind += " calculator-wide"
     order = f"{control}{label}" if kind == "switch" else f"{label}{control}"
     return (
         f'<div class="calculator-field calculator-{kind}"{shown}>{order}'

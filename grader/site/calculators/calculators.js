@@ -184,8 +184,10 @@
 
     writeHash() {
       const given = new URLSearchParams();
-      for (const [name, text] of Object.entries(this.texts())) {
-        if (text !== this.defaults[name] && text.length <= LONGEST_SHARED) given.set(name, text);
+      for (const field of this.fields) {
+        const text = this.textOf(field);
+        const counts = !field.closest("[hidden]") && text.length <= LONGEST_SHARED;
+        if (counts && text !== this.defaults[field.name]) given.set(field.name, text);
       }
       const hash = String(given) ? `#${given}` : "";
       if (hash === "" && !location.hash.includes("=")) return;

@@ -153,7 +153,7 @@ def training(values: Values, labs: Labs) -> CalculatorResult:
     )
     notes = [
         "Activations are those of the GPT layer of Korthikanti et al. 2022 (an MLP of 4 × hidden, "
-        "two LayerNorms), of whichever model only the width, heads, layers and vocabulary count.",
+        "two LayerNorms): of the model, its width, heads, layers and vocabulary count.",
         "On one GPU, nothing sharded. Temporary buffers and fragmentation are not counted.",
     ]
     return CalculatorResult(lines, notes)
