@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -42,10 +43,15 @@ class PageCode:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        for file in self._names:
+        for file in sorted(self._names, key=lambda file: not self._defines(file, name)):
             if hasattr(module := self._modules.load(file), name):
                 return getattr(module, name)
         raise AttributeError(f"neither {' nor '.join(self._names)} has `{name}`")
+
+    def _defines(self, file: str, name: str) -> bool:
+        """Whether a file seems to define a name, so that no other need be run to find it."""
+        own = rf"^(?:def|class)\s+{re.escape(name)}\b|^{re.escape(name)}\b\s*[:=]"
+        return bool(re.search(own, self.path(file).read_text(encoding="utf-8"), re.MULTILINE))
 
     def path(self, name: str) -> Path:
         """Where a file of the reference is, or a given one."""
@@ -96,8 +102,8 @@ def check_page(lab: Lab) -> PageReport:
 
 def faults_of(lab: Lab, found: list[PageFigure], claims: list[FigureClaim]) -> list[str]:
     """Figures that nobody claims and claims that stand nowhere, a sentence each."""
-    unmatched = [c for c in claims if not any(_matches(c, figure) for figure in found)]
-    claimed = {id(f) for f in found for c in claims if _matches(c, f)}
+    unmatched = [c for c in claims if not any(holds(c, figure) for figure in found)]
+    claimed = {id(f) for f in found for c in claims if holds(c, f)}
     stale, faults = list(unmatched), []
     for figure in found:
         if figure.bare or id(figure) in claimed:
@@ -140,7 +146,8 @@ def _of_stale(lab: Lab, claim: FigureClaim, found: list[PageFigure]) -> str:
     )
 
 
-def _matches(claim: FigureClaim, figure: PageFigure) -> bool:
+def holds(claim: FigureClaim, figure: PageFigure) -> bool:
+    """Whether a figure stands beside the claim's words and is what it claims."""
     if not _is_beside(claim, figure):
         return False
     if figure.measures:

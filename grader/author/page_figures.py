@@ -191,7 +191,7 @@ def _blocks(page: str) -> Iterator[_Block]:
     """The parts of a page that are prose, each with its first line."""
     hidden = _COMMENT.sub(_emptied, _TABLE.sub(_emptied, page))
     rows: list[str] = []
-    fence, first, head = "", 0, None
+    fence, first, head, in_list = "", 0, None, False
     for number, line in enumerate([*hidden.split("\n"), ""], start=1):
         opened = _FENCE.match(line)
         if fence or opened:
@@ -200,7 +200,11 @@ def _blocks(page: str) -> Iterator[_Block]:
             elif line.strip() == fence:
                 fence = ""
             line = ""
-        starts = re.match(r"\s*(?:[-*+]|\d+[.)])\s|#|\||>", line)
+        item = re.match(r"\s*(?:[-*+]|\d+[.)])\s", line)
+        if not rows and not item and line.startswith("    ") and not in_list:
+            line = ""  # code by its indent
+        in_list = bool(item) or (in_list and not re.match(r"\S", line))
+        starts = item or re.match(r"#|\||>", line)
         if rows and (not line.strip() or starts):
             yield _Block(first, "\n".join(rows))
             rows = []
