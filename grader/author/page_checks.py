@@ -12,6 +12,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -295,6 +296,15 @@ def _loaded(lab: Lab) -> tuple[ModuleType, FolderModules]:
         raise LabError(f"{_where(lab, error)}: {type(error).__name__}: {error}.") from error
     _LOADED[path] = stamp, module, modules
     return module, modules
+
+
+@contextmanager
+def reference(lab: Lab) -> Iterator[PageCode]:
+    """What `page.py` computes with, for a script that keeps what takes too long for it."""
+    files = [*(lab.solution / name for name in lab.edit), *map(lab.given_source, lab.given)]
+    modules = FolderModules(files)
+    with modules.visible():
+        yield PageCode(lab, modules)
 
 
 def _functions(lab: Lab) -> Iterator[tuple[Callable[[PageCode], Any], str]]:

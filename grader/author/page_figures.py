@@ -13,6 +13,7 @@ bits (it names a format).
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -272,15 +273,17 @@ def _numbers(text: str, column: str, line: int) -> Iterator[PageFigure]:
     """The figures of one passage. `column`: the unit of the column that it stands in."""
     covered = _covered(text)
     found = [row for match in _SUM.finditer(covered) for row in _found(covered, match, column)]
-    for index in reversed(range(len(found) - 1)):
-        mine, following = found[index], found[index + 1]
-        link = _LINK.match(covered[mine.end : following.start])
+    units = [bool(row.unit) for row in found]
+    links = [
+        link[1] if (link := _LINK.match(covered[one.end : other.start])) else ""
+        for one, other in itertools.pairwise(found)
+    ]
+    for index in reversed(range(len(links))):
+        mine, following, link = found[index], found[index + 1], links[index]
         if mine.unit or not following.unit or not link or _is_year(mine.number):
             continue
-        last = index + 2 == len(found) or not _LINK.match(
-            covered[following.end : found[index + 2].start]
-        )
-        if link[1] == "," and last:
+        many = index and links[index - 1] == "," and not units[index - 1]
+        if link == "," and units[index + 1] and not many:
             continue  # "batch 4, 4,096 tokens" is not a list
         if _ORDINAL.search(covered[: mine.start]) or _are_far(mine.number, following.number):
             continue
@@ -362,7 +365,9 @@ def _figure(row: _Found, column: str, line: int, text: str) -> Iterator[PageFigu
     if not unit and (_is_year(row.number) or _ORDINAL.search(before)):
         return
     if not unit and column:
-        if (
+        if text.startswith(":", row.end):
+            column = ""  # a key, as in "0: 7, 1: 5"
+        elif (
             re.match(r"\s*[A-Za-z(]", text[row.end :])
             and not text[row.end :].lstrip()[:1].isupper()
         ):
