@@ -75,7 +75,7 @@ _UNIT = re.compile(
     rf"(?P<gap>[\s\N{{NO-BREAK SPACE}}]{{0,3}}|-)(?P<unit>{_SPELLED})(?![A-Za-z0-9^])"
     rf"(?:\s(?P<thing>parameters|params|tokens|bytes|FLOPs)\b)?{_A_SECOND}"
 )
-_FORMULA = re.compile(r"\s[b-z](?![\w.'])")  # what follows the s in "2 s b h"
+_FORMULA = re.compile(r"\s[b-zB-Z](?![\w.'])")  # what follows a letter in "2 s b h"
 _TERM = re.compile(r"(?:\b[A-Za-z]|\d[A-Za-z]|\))\s[-+x*/=]\s\Z")  # what precedes the 1 in "n - 1"
 _NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?(?:\^\d+)?"
 _SUM = re.compile(rf"{_NUMBER}(?:\s+(?:[x\N{{MULTIPLICATION SIGN}}+/-])\s+{_NUMBER})*")
@@ -275,7 +275,7 @@ def _numbers(text: str, column: str, line: int) -> Iterator[PageFigure]:
     found = [row for match in _SUM.finditer(covered) for row in _found(covered, match, column)]
     units = [bool(row.unit) for row in found]
     links = [
-        link[1] if (link := _LINK.match(covered[one.end : other.start])) else ""
+        joint[1] if (joint := _LINK.match(covered[one.end : other.start])) else ""
         for one, other in itertools.pairwise(found)
     ]
     for index in reversed(range(len(links))):
@@ -348,7 +348,8 @@ def _is_letter(behind: re.Match[str], text: str) -> bool:
         return True
     if unit in _LETTERS and text[behind.end("unit") :][:1] in ("-", "/", "="):
         return True
-    return unit == "s" and bool(_FORMULA.match(text, behind.end("unit")))
+    symbol = unit == "s" or unit in _LETTERS
+    return symbol and bool(_FORMULA.match(text, behind.end("unit")))
 
 
 def _is_format(number: str, behind: re.Match[str]) -> bool:

@@ -285,6 +285,7 @@ PROSE = [
     ("## 3. Fitting 60 GB", ["60 GB"]),
     ("1. It takes 16 GiB.", ["16 GiB"]),
     ("2 s b h bytes a layer, 34 + 5as/h, 4d^2.", []),
+    ("It takes 8 T P / (n X), 72 B l s h^2.", []),
     ("At most n - 1 tokens come from it.", []),
     ("4P + 16P/N bytes.", []),
     ("5/8 of 67.1 M", ["67.1 M"]),
