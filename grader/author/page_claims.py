@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.author.page_facts import FACTS
-from grader.author.page_figures import UNITS, Value, exact, plain
+from grader.author.page_figures import UNITS, Value, exact, plain, rounded
 from grader.errors import LabError
 
 _KIND = "__infralens_page__"
@@ -75,12 +75,16 @@ def claim(
     value: Value, unit: str, what: str, *, where: Where, of: str | None = None
 ) -> FigureClaim:
     """A figure that this module computes. `of`: the name of the fact that the value is, where a
-    lab's code has one of its own; another value than the fact's is refused."""
+    lab's code has one of its own; another value than the fact's, rounded to as many decimals, is
+    refused."""
     made = _made(value, unit, what, where, Origin.COMPUTED)
     if of is not None:
         known = _fact(of, made.place)
-        size, same = exact(known.value) * UNITS[known.unit][1], UNITS[known.unit][0]
-        if same != made.measures or size != made.size:
+        factor = UNITS[known.unit][1]
+        mine = made.size / factor
+        step = next((Fraction(1, 10**n) for n in range(7) if mine * 10**n % 1 == 0), Fraction(0))
+        near = step and rounded(exact(known.value), step) == mine
+        if UNITS[known.unit][0] != made.measures or not near:
             raise LabError(
                 f"{made.place}: {what} is {made.shown} here, and {of} is "
                 f"{plain(known.value, 2).removesuffix('.00')} {known.unit} in "

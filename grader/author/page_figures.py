@@ -76,7 +76,7 @@ _UNIT = re.compile(
     rf"(?:\s(?P<thing>parameters|params|tokens|bytes|FLOPs)\b)?{_A_SECOND}"
 )
 _FORMULA = re.compile(r"\s[b-zB-Z](?![\w.'])")  # what follows a letter in "2 s b h"
-_TERM = re.compile(r"(?:\b[A-Za-z]|\d[A-Za-z]|\))\s[-+x*/=]\s\Z")  # what precedes the 1 in "n - 1"
+_TERM = re.compile(r"(?:\b[A-Za-z]|\d[A-Za-z]|\))\s[-+x*/]\s\Z")  # what precedes the 1 in "n - 1"
 _NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?(?:\^\d+)?"
 _SUM = re.compile(rf"{_NUMBER}(?:\s+(?:[x\N{{MULTIPLICATION SIGN}}+/-])\s+{_NUMBER})*")
 _ONE = re.compile(_NUMBER)

@@ -380,9 +380,12 @@ def test_it_says_which_labs_are_checked(kit: MiniKit) -> None:
     )
 
 
-def test_no_page_needs_torch() -> None:
+OF_TENSORS = ("lab11",)  # whose own records are of tensors
+
+
+def test_other_pages_need_no_torch() -> None:
     """A page is checked in the author's process, in a moment."""
-    names = [lab.id for lab in CHECKED]
+    names = [lab.id for lab in CHECKED if lab.id not in OF_TENSORS]
     code = (
         "import sys; from pathlib import Path; from grader.author import page_checks; "
         "from grader.lab.manifest import load_lab; "
