@@ -56,6 +56,7 @@ UNITS: dict[str, tuple[str, Fraction]] = {
     "%": ("%", Fraction(1)),
     "percent": ("%", Fraction(1)),
     "x": ("times", Fraction(1)),
+    "\N{MULTIPLICATION SIGN}": ("times", Fraction(1)),
     "times": ("times", Fraction(1)),
     **{name: ("s", Fraction(1)) for name in ("s", "second", "seconds")},
     "ms": ("s", Fraction(1, 10**3)),
@@ -63,7 +64,7 @@ UNITS: dict[str, tuple[str, Fraction]] = {
     "\N{MICRO SIGN}s": ("s", Fraction(1, 10**6)),
     "\N{GREEK SMALL LETTER MU}s": ("s", Fraction(1, 10**6)),
     "ns": ("s", Fraction(1, 10**9)),
-    **{name: ("s", Fraction(60)) for name in ("minute", "minutes")},
+    **{name: ("s", Fraction(60)) for name in ("min", "minute", "minutes")},
     **{name: ("s", Fraction(3600)) for name in ("hour", "hours")},
     **{name: ("s", Fraction(86400)) for name in ("day", "days")},
 }  # fmt: skip
@@ -72,7 +73,7 @@ _APART = {*_LETTERS, "s", "second", "day", "hour", "minute"}
 _SPELLED = "|".join(re.escape(name) for name in sorted(UNITS, key=len, reverse=True))
 _A_SECOND = r"(?P<rate>\s(?:a|per|each)\s+second)?"
 _UNIT = re.compile(
-    rf"(?P<gap>[\s\N{{NO-BREAK SPACE}}]{{0,3}}|-)(?P<unit>{_SPELLED})(?![A-Za-z0-9^])"
+    rf"(?P<gap>[\s\N{{NO-BREAK SPACE}}]{{0,8}}|-)(?P<unit>{_SPELLED})(?![A-Za-z0-9^])"
     rf"(?:\s(?P<thing>parameters|params|tokens|bytes|FLOPs)\b)?{_A_SECOND}"
 )
 _FORMULA = re.compile(r"\s[b-zB-Z](?![\w.'])")  # what follows a letter in "2 s b h"
@@ -98,6 +99,8 @@ _QUOTED = re.compile(r'"[^"]*"|\N{LEFT DOUBLE QUOTATION MARK}[^"]*?\N{RIGHT DOUB
 _COMMENT = re.compile(r"<!--.*?-->", re.S)
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _TABLE = re.compile(r"^<!-- table: ([\w-]+) -->\n(.*?)^<!-- end -->$", re.S | re.M)
+_NEAR = 40  # characters in front of a number that say what it is
+_MOST_DIGITS, _MOST_POWER = 100, 400
 _BLANK = "\N{CURRENCY SIGN}"
 
 
@@ -255,6 +258,7 @@ def _covered(text: str) -> str:
     """A text in which nothing but prose can be read, each character in its place."""
     for pattern in (_CODE, _ADDRESS, _QUOTED):
         text = pattern.sub(lambda m: re.sub(r"[^\n]", _BLANK, m[0]), text)
+    text = text.replace("&nbsp;", " " * len("&nbsp;"))
     return re.sub(r"[*\\]", " ", text)
 
 
@@ -285,7 +289,9 @@ def _numbers(text: str, column: str, line: int) -> Iterator[PageFigure]:
         many = index and links[index - 1] == "," and not units[index - 1]
         if link == "," and units[index + 1] and not many:
             continue  # "batch 4, 4,096 tokens" is not a list
-        if _ORDINAL.search(covered[: mine.start]) or _are_far(mine.number, following.number):
+        if _ORDINAL.search(covered[max(0, mine.start - _NEAR) : mine.start]) or _are_far(
+            mine.number, following.number
+        ):
             continue
         found[index] = replace(mine, unit=following.unit, measures=following.measures)
     former = ""
@@ -298,10 +304,11 @@ def _numbers(text: str, column: str, line: int) -> Iterator[PageFigure]:
 
 def _found(text: str, match: re.Match[str], column: str) -> Iterator[_Found]:
     """A number or a sum of numbers with its unit; nothing for a part of a name or a formula."""
-    before = re.search(r"[\w.,\-/^]*\Z", text[: match.start()])
+    front = text[max(0, match.start() - _NEAR) : match.start()]
+    before = re.search(r"[\w.,\-/^]*\Z", front)
     joined = before[0] if before else ""
     in_name = re.search(r"[A-Za-z_]", joined) or joined.endswith(("/", ".", "^"))
-    if in_name or joined[-1:].isdigit() or _TERM.search(text[: match.start()]):
+    if in_name or joined[-1:].isdigit() or _TERM.search(front):
         return
     behind = _UNIT.match(text, match.end())
     if behind and (_is_letter(behind, text) or _is_format(match[0], behind)):
@@ -340,11 +347,11 @@ def _is_sum(number: str) -> bool:
 def _is_letter(behind: re.Match[str], text: str) -> bool:
     """Whether what looks like a unit is a letter of a name or a formula."""
     unit = behind["unit"]
-    if unit in _APART and not behind["gap"].strip() and not behind["gap"]:
-        return True
+    if unit in _APART and not behind["gap"]:
+        return not behind["thing"]  # "70B" is a name, "70B parameters" a figure
     if behind["gap"] == "-" and unit in {*_LETTERS, "x", "s", "%", "times", "bits"}:
         return True
-    if unit == "x" and behind["gap"]:
+    if unit in ("x", "\N{MULTIPLICATION SIGN}") and behind["gap"]:
         return True
     if unit in _LETTERS and text[behind.end("unit") :][:1] in ("-", "/", "="):
         return True
@@ -362,7 +369,7 @@ def _is_year(number: str) -> bool:
 
 def _figure(row: _Found, column: str, line: int, text: str) -> Iterator[PageFigure]:
     unit, measures = row.unit, row.measures
-    before = text[: row.start]
+    before = text[max(0, row.start - _NEAR) : row.start]
     if not unit and (_is_year(row.number) or _ORDINAL.search(before)):
         return
     if not unit and column:
@@ -389,7 +396,9 @@ def _figure(row: _Found, column: str, line: int, text: str) -> Iterator[PageFigu
 
 
 def _value(number: str) -> Fraction:
-    """A number, or a sum of products, as written on a page."""
+    """A number, or a sum of products, as written on a page; 0 for one that is none."""
+    if _is_absurd(number):
+        return Fraction(0)
     total, sign = Fraction(0), 1
     for term in re.split(r"\s+([+-])\s+", number):
         if term in ("+", "-"):
@@ -409,8 +418,17 @@ def _value(number: str) -> Fraction:
     return total
 
 
+def _is_absurd(number: str) -> bool:
+    """Whether a number is too long to be computed with."""
+    digits = max(map(len, re.findall(r"[\d,]+", number)))
+    powers = [int(power) for power in re.findall(r"[e^][+-]?(\d{1,9})", number)]
+    return digits > _MOST_DIGITS or any(power > _MOST_POWER for power in powers)
+
+
 def _step(number: str, about: bool) -> Fraction:
     """What the last digit of a number stands for: of "about 1,200" the 2."""
+    if _is_absurd(number):
+        return Fraction(0)
     digits, _, power = number.replace(",", "").partition("e")
     whole, _, decimals = digits.partition(".")
     step = Fraction(f"1e{int(power or 0) - len(decimals)}")
