@@ -59,7 +59,8 @@ UNITS: dict[str, tuple[str, Fraction]] = {
     "\N{MULTIPLICATION SIGN}": ("times", Fraction(1)),
     "times": ("times", Fraction(1)),
     **{name: ("s", Fraction(1)) for name in ("s", "second", "seconds")},
-    "ms": ("s", Fraction(1, 10**3)),
+    **{name: ("s", Fraction(1, 10**3)) for name in ("ms", "millisecond", "milliseconds")},
+    **{name: ("s", Fraction(1, 10**6)) for name in ("microsecond", "microseconds")},
     "us": ("s", Fraction(1, 10**6)),
     "\N{MICRO SIGN}s": ("s", Fraction(1, 10**6)),
     "\N{GREEK SMALL LETTER MU}s": ("s", Fraction(1, 10**6)),
@@ -77,7 +78,9 @@ _UNIT = re.compile(
     rf"(?:\s(?P<thing>parameters|params|tokens|bytes|FLOPs)\b)?{_A_SECOND}"
 )
 _FORMULA = re.compile(r"\s[b-zB-Z](?![\w.'])")  # what follows a letter in "2 s b h"
-_TERM = re.compile(r"(?:\b[A-Za-z]|\d[A-Za-z]|\))\s[-+x*/]\s\Z")  # what precedes the 1 in "n - 1"
+_TERM = re.compile(
+    r"(?:\b[A-Za-z]{1,2}|\d[A-Za-z]|\))\s[-+x*/]\s\Z"
+)  # what precedes the 1 in "n - 1"
 _NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?(?:\^\d+)?"
 _SUM = re.compile(rf"{_NUMBER}(?:\s+(?:[x\N{{MULTIPLICATION SIGN}}+/-])\s+{_NUMBER})*")
 _ONE = re.compile(_NUMBER)
