@@ -79,7 +79,7 @@ _UNIT = re.compile(
 )
 _FORMULA = re.compile(r"\s[b-zB-Z](?![\w.'])")  # what follows a letter in "2 s b h"
 _TERM = re.compile(
-    r"(?:\b[A-Za-z]{1,2}|\d[A-Za-z]|\))\s[-+x*/]\s\Z"
+    r"(?:\b(?![KMGTP]B|[mun]?s)[A-Za-z]{1,2}|\d[A-Za-z]|\))\s[-+x*/]\s\Z"
 )  # what precedes the 1 in "n - 1"
 _NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?(?:\^\d+)?"
 _SUM = re.compile(rf"{_NUMBER}(?:\s+(?:[x\N{{MULTIPLICATION SIGN}}+/-])\s+{_NUMBER})*")

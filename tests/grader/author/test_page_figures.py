@@ -293,6 +293,7 @@ PROSE = [
     ("2 s b h bytes a layer, 34 + 5as/h, 4d^2.", []),
     ("It takes 8 T P / (n X), 72 B l s h^2.", []),
     ("Five kernels read 5 MN + 2 M.", []),
+    ("134.2 MB / 450 GB/s is 0.298 ms.", ["134.2 MB", "450 GB/s", "0.298 ms"]),
     ("It takes 321 microseconds.", ["321 microseconds"]),
     ("At most n - 1 tokens come from it.", []),
     ("4P + 16P/N bytes.", []),
