@@ -423,7 +423,7 @@ def sync(
     force: Annotated[bool, typer.Option("--force", help="overwrite edited skeletons")] = False,
 ) -> None:
     """Make exercises/ from solutions/; with --check, exit 1 if a committed file differs."""
-    from grader.author import lab_tables
+    from grader.author import lab_tables, page_checks
     from grader.author import sync as syncing
     from grader.lab.manifest import all_labs
     from grader.learner.pictures import page_pictures
@@ -437,6 +437,9 @@ def sync(
     old_tables = lab_tables.stale(root)
     for path in old_tables:
         typer.echo(f"{path.relative_to(root)} has a table that differs from the manifests")
+    old_pages = page_checks.stale(root)
+    for text in old_pages:
+        typer.echo(text)
     drawn = {
         path: text for lab in all_labs(root) for path, text in page_pictures.stale(lab).items()
     }
@@ -446,21 +449,24 @@ def sync(
         for name in names:
             typer.echo(f"{lab.id}/{name} differs from what solutions/{lab.id}/{name} demands")
     if check:
-        if changes or old_tables or drawn:
+        if changes or old_tables or drawn or old_pages:
             typer.echo("Type: infralens sync", err=True)
-        if changes or old_tables or drawn or misplaced:
+        if changes or old_tables or drawn or old_pages or misplaced:
             raise typer.Exit(1)
         typer.echo(f"{len(lab_ids(root))} labs: every skeleton is what its reference demands.")
         return
-    if not changes and not old_tables and not drawn and not misplaced:
+    if not any((changes, old_tables, drawn, old_pages, misplaced)):
         typer.echo("Nothing to do.")
     lab_tables.write(root)
+    for path in page_checks.write(root):
+        typer.echo(f"wrote {path.relative_to(root / 'exercises')}")
+    unmade = page_checks.stale(root)
     for path, text in drawn.items():
         path.write_text(text, encoding="utf-8")
         typer.echo(f"wrote {path.relative_to(root / 'exercises')}")
     for text in syncing.write(changes, force):
         typer.echo(text)
-    raise typer.Exit(1 if misplaced else 0)
+    raise typer.Exit(1 if misplaced or unmade else 0)
 
 
 @app.command()

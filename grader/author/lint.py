@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from grader import durable
-from grader.author import public_tests
+from grader.author import page_checks, public_tests
 from grader.author.clauses import check_clauses
 from grader.author.lint_report import LintReport, Thoroughness, line, messages_table, table
 from grader.author.lint_runs import VARIANT, SuiteCheck
@@ -59,10 +59,12 @@ def run(
         path = root / "benchmarks" / "results" / "lint-all.md"
         path.parent.mkdir(parents=True, exist_ok=True)
         former = path.read_text(encoding="utf-8") if path.is_file() else ""
-        path.write_text(table(reports, plan, former), encoding="utf-8")
+        pages = page_checks.which_are_checked(root)
+        path.write_text(table(reports, plan, former, pages), encoding="utf-8")
         print(f"table: {path.relative_to(root)}")
     if messages:
         messages.write_text("\n".join(map(messages_table, reports)), encoding="utf-8")
+    print(page_checks.which_are_checked(root))
     bad = sum(bool(report.faults) for report in reports)
     print(f"{len(reports)} labs, {bad} with faults" if bad else f"{len(reports)} labs, all clean")
     return 1 if bad else 0
@@ -229,6 +231,9 @@ def begin(root: Path, lab_id: str, plan: Thoroughness) -> Begun:
         clauses = check_clauses(suite)
         report.clauses, report.faults = clauses.number, report.faults + clauses.faults
         report.faults += list(public_tests.faults(suite))
+        page = page_checks.check_page(lab)
+        report.faults += page.faults
+        report.figures = None if page.claims is None else page.figures
         if any("cxx" in task.needs for task in lab.tasks):
             # The first compilation on a machine takes seconds, which no call's deadline should pay.
             from grader import kernels

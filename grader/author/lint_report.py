@@ -21,6 +21,8 @@ class LintReport:
     tests: int = 0
     clauses: int | None = None
     """Of the contracts; None where nobody has listed them."""
+    figures: int | None = None
+    """Of the page, each of them claimed; None where nobody has claimed any."""
     misconceptions: int = 0
     variants: int = 0
     fakes: int = 0
@@ -71,8 +73,9 @@ def line(report: LintReport) -> str:
     kept = ", from cache" if report.cached else ""
     missing = f", {report.not_verified} cases not verified here" if report.not_verified else ""
     clauses = "clauses not listed" if report.clauses is None else f"{report.clauses} clauses"
+    figures = "" if report.figures is None else f"{report.figures} figures, "
     return (
-        f"{report.lab}: {report.tasks} tasks, {clauses}, {report.tests} tests, "
+        f"{report.lab}: {report.tasks} tasks, {clauses}, {figures}{report.tests} tests, "
         f"{report.misconceptions} misconceptions, {report.fakes} fakes, "
         f"{report.variants} variants, {report.runs} runs{report.and_mutants}{missing}: "
         f"{f'{len(report.faults)} faults' if report.faults else 'clean'} "
@@ -80,9 +83,9 @@ def line(report: LintReport) -> str:
     )
 
 
-def table(reports: list[LintReport], plan: Thoroughness, former: str = "") -> str:
+def table(reports: list[LintReport], plan: Thoroughness, former: str = "", pages: str = "") -> str:
     """What thorough checks found. `former`: the table as it was; the rows of labs that were not
-    checked now stay."""
+    checked now stay. `pages`: which labs' pages have their figures checked."""
     rows = [
         "# The suites against themselves",
         "",
@@ -93,6 +96,7 @@ def table(reports: list[LintReport], plan: Thoroughness, former: str = "") -> st
         "",
         "A lab's row is of the day when it was checked, which takes an hour and more where a suite "
         f"takes long. The last: {measured_with()}.",
+        *(["", pages] if pages else []),
         "",
         "| lab | tasks | clauses | tests | misconceptions | fakes | variants | runs of the suite "
         "| one run of the reference (s) | cases not verified here | faults | day |",
