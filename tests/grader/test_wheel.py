@@ -5,6 +5,7 @@ Nothing is downloaded: setuptools builds in this environment, and the new one se
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from .conftest import needs_sandbox
 
 HERE = Path(__file__).resolve().parents[2]
 MOST_BYTES = 6_000_000  # 3.3 MB when this was written, of which the suites are the larger part
@@ -241,3 +244,31 @@ def test_what_needs_a_clone_says_so(installed: Installed) -> None:
     code, said = installed.run("pytest", "solutions/lab07")
     assert code == 4
     assert "references stay in the package" in said
+
+
+@needs_sandbox
+def test_a_package_grades_and_hides_its_labs_from_submissions(
+    installed: Installed, tmp_path: Path
+) -> None:
+    """From a workspace whose given files were tampered with: the package's own decide."""
+    kit = installed.package / "kit"
+    reference = (kit / "solutions/lab01/memory_accounting.py").read_text()
+    spy = f"""
+import os
+for folder in ({str(installed.package)!r}, {str(kit)!r}):
+    print(sorted(os.listdir(folder)))
+"""
+    folder = tmp_path / "submissions" / "alice" / "lab01"
+    folder.mkdir(parents=True)
+    (folder / "memory_accounting.py").write_text(reference + spy)
+    elsewhere = tmp_path / "workspace"
+    installed.infralens("init", str(elsewhere), cwd=tmp_path)
+    (elsewhere / "exercises/lab01/types_lab01.py").write_text("raise ValueError\n")
+    words = ("grade", str(tmp_path / "submissions"), "--out", str(tmp_path / "run"))
+    code, said = installed.infralens(*words, cwd=elsewhere)
+    assert code == 0, said
+    result = json.loads((tmp_path / "run/results/alice/lab01.json").read_text())
+    assert result["score"] == 37
+    package, labs = result["printed"][""].splitlines()
+    assert "'kit'" in package
+    assert labs == "[]"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import grader
 from grader.errors import LabError
-from grader.lab import handed_out
+from grader.lab import handed_out, places
 from grader.lab.manifest import Lab, load_lab
 
 KIT = "kit"
@@ -43,6 +43,8 @@ def files(root: Path, labs: Sequence[Lab]) -> Files:
     found: Files = {}
     package = Path(grader.__file__).resolve().parent
     for path in _below(package):
+        if path.is_relative_to(places.PACKAGED):  # labs of a wheel; those chosen come from `root`
+            continue
         found[f"grader/{path.relative_to(package).as_posix()}"] = path.read_bytes()
     for name in ("pyproject.toml", "conftest.py", "README.md", "LICENSE", "exercises/README.md"):
         if (root / name).is_file():

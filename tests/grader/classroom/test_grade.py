@@ -259,9 +259,10 @@ def test_a_result_has_the_fields_of_schema_1(course: Class) -> None:
     data = json.loads((course.out / "results" / "carl" / f"{LAB}.json").read_text())
     assert list(data) == [
         *("schema", "student", "lab", "score", "max_score", "not_verified", "tier"),
-        *("mechanisms", "key", "seed", "files", "tests", "tasks", "notes"),
+        *("mechanisms", "key", "seed", "files", "tests", "tasks", "notes", "lab_version"),
     ]
     assert data["schema"] == 1
+    assert data["lab_version"] == "0.1.0"  # of a lab that was just begun
     assert data["tier"] == "process"
     assert data["mechanisms"]
     assert re.fullmatch("[0-9a-f]{64}", data["key"])

@@ -13,6 +13,7 @@ import pytest
 
 from grader import durable
 from grader.author.new_lab import new_lab
+from grader.classroom.autograder import grader_kit
 from grader.errors import LabError
 from grader.lab import places, reset, shipped, skeleton
 from grader.lab.manifest import clone_root, find_root, kit_root, load_lab
@@ -147,7 +148,8 @@ def test_an_interrupted_init_goes_on(shop: Shop, monkeypatch: pytest.MonkeyPatch
         (lambda p: (p.mkdir(), (p / places.RECORD).write_text("{}")), "has labs already"),
         (lambda p: (p.parent / places.RECORD).write_text("{}"), "lies in the workspace"),
     ],
-    ids=["file", "dead link", "page", "linked folder", "file for a folder", "project", "again", "nested"],
+    ids=["file", "dead link", "page", "linked folder", "file for a folder", "project", "again",
+         "nested"],
 )  # fmt: skip
 def test_init_writes_over_nothing(shop: Shop, make: Callable[[Path], object], said: str) -> None:
     make(shop.mine)
@@ -493,6 +495,17 @@ def test_graders_take_the_package_and_authors_need_a_clone(
         clone_root("lint")
     with pytest.raises(LabError, match="infralens init my-labs"):
         find_root()
+
+
+def test_an_autograder_takes_its_labs_from_the_clone_alone(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a wheel is installed as well, its labs stay where they are."""
+    package = Path(grader_kit.__file__).resolve().parents[2]
+    monkeypatch.setattr(places, "PACKAGED", package / "kernels")  # in the place of grader/kit
+    found = grader_kit.files(shop.kit, [load_lab(shop.kit, "lab90")])
+    assert not [name for name in found if name.startswith("grader/kernels/")]
+    assert {"grader/cli.py", "tests/lab90/probes.py"} <= found.keys()
 
 
 def test_a_given_file_is_restored_by_update(shop: Shop) -> None:
