@@ -16,6 +16,7 @@ PACKAGE = Path(grader.__file__).resolve().parent
 # From the roof to the ground. What stands in one row never imports its neighbours.
 FLOORS = (
     ("cli",),
+    ("site",),
     ("learner", "classroom", "author"),
     ("suite",),
     ("kernels", "ranks"),

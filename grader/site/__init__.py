@@ -1,0 +1,1 @@
+"""The kit's web site, and what is built for it."""
