@@ -17,14 +17,14 @@ from grader.site.question_openings import interview_pages
 from grader.site.site_pages import SitePage, SiteSection
 
 DIAGRAMS = Path(__file__).parent / "diagrams"
-_TEACH = (
-    "Handing out",
-    "In other people's containers",
-    "A course",
-    "Which submissions are alike",
-    "What grading refuses",
-    "Known limits",
+# Each step is a section of the README, under the words that say when it comes.
+_STEPS = (
+    ("Handing out", "Hand out"),
+    ("", "Grade a folder"),
+    ("A course", "Keep a course: take in, grade, export, report"),
+    ("Which submissions are alike", "See which submissions are alike"),
 )
+_BESIDE = ("In other people's containers", "What grading refuses", "Known limits")
 _SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 _TERM = re.compile(r"^ {4}(\S.*?) {2,}(.*(?:\n {16,}.*)*)", re.MULTILINE)
 _HOME_PICTURE = (
@@ -33,11 +33,11 @@ _HOME_PICTURE = (
 )
 _READERS = (
     ("The learner", "exercises/README.md",
-     "Thirteen labs, with or without a GPU. A wrong answer is told from its bytes, and by name."),
+     "Labs that run on a laptop. For a wrong answer a sentence says what was misunderstood."),
     ("The candidate", "interview/README.md",
-     "Figures, bugs, reasons and code from a blank file, against the clock, for your role."),
+     "Figures, bugs, reasons and code from a blank file, for your role and against the clock."),
     ("The instructor", "teach/README.md",
-     "From release to dashboard: sandboxed grading, a gradebook, and a page on what to teach."),
+     "From release to dashboard: sandboxed grading, a gradebook, and what to teach next."),
 )  # fmt: skip
 
 
@@ -106,9 +106,12 @@ def _tools(root: Path) -> SitePage:
 def _teach(root: Path) -> SitePage:
     """From a release to the class's page, in the order in which an instructor does it."""
     readme = root / "README.md"
-    parts = ["## Grading a folder\n"]
-    parts.append(text_parts.before_subsections(text_parts.section(readme, "## The instructor")))
-    for heading in _TEACH:
+    whole = text_parts.section(readme, "## The instructor")
+    parts = []
+    for number, (heading, title) in enumerate(_STEPS, start=1):
+        body = text_parts.section(readme, f"### {heading}") if heading else ""
+        parts.append(f"## {number}. {title}\n\n{body or text_parts.before_subsections(whole)}")
+    for heading in _BESIDE:
         parts.append(f"## {heading}\n\n{text_parts.section(readme, f'### {heading}')}")
     return _of_readme(root, "teach/README.md", "From release to dashboard", "\n".join(parts))
 

@@ -18,6 +18,8 @@ from markdown_it.token import Token
 
 _TAGS = re.compile(r"<[^>]+>")
 _LANGUAGES = {"cu": "cuda", "sh": "bash", "": "text"}
+_PLAIN = re.compile(r'<span class="(?:bp|n|nn|o|p|w)">([^<]*)</span>')
+"""Names, signs and spaces, which have the colour of the text."""
 _BOX = re.compile(r"\[([ xX])\] ")
 
 
@@ -108,7 +110,7 @@ def code_block(code: str, language: str) -> str:
     except ClassNotFound:
         lexer = get_lexer_by_name("text", stripnl=False)
     formatter = HtmlFormatter(wrapcode=True, cssclass="highlight")
-    return str(highlight(code, lexer, formatter))
+    return _PLAIN.sub(r"\1", highlight(code, lexer, formatter))
 
 
 @lru_cache(maxsize=1)

@@ -24,7 +24,6 @@ _FEATURES = [
     "toc.follow",
     "content.code.copy",
     "content.action.edit",
-    "search.highlight",
 ]
 _AUTO, _LIGHT, _DARK = "(prefers-color-scheme)", "(prefers-color-scheme: light)", "(prefers-color-scheme: dark)"
 _PALETTE = [
