@@ -967,7 +967,7 @@ def similarity(
 def site(
     out: Annotated[Path, typer.Argument(help="the folder to write: new, empty, or a former site")],
 ) -> None:
-    """Build the kit's web site: pages, pictures, hints and results, for reading without a network."""
+    """Build the kit's web site: pages, pictures, hints and results, to read without a network."""
     from grader.site import site_command
 
     raise typer.Exit(site_command.run(find_root(), out, typer.echo))

@@ -48,7 +48,9 @@ def sections(root: Path) -> list[SiteSection]:
         raise LabError(f"{root / 'exercises'} holds no lab.")
     return [
         SiteSection("Home", [_home(root)]),
-        SiteSection("Learn", [_whole(root, "exercises/README.md", "The labs"), _tools(root), *labs]),
+        SiteSection(
+            "Learn", [_whole(root, "exercises/README.md", "The labs"), _tools(root), *labs]
+        ),
         SiteSection("Interview", interview_pages(root)),
         SiteSection("Teach", [_teach(root), _whole(root, "CLUSTER.md")]),
         SiteSection("Write a lab", [_whole(root, "CONTRIBUTING.md")]),
@@ -79,7 +81,9 @@ def _home(root: Path) -> SitePage:
     title = text.splitlines()[0].removeprefix("# ")
     about = " ".join(text.split("\n\n")[1].split())
     lead = " ".join(_SENTENCE.split(about)[:2])
-    commands = "\n\n".join(text_parts.code_blocks(text_parts.section(root / "README.md", "## Two commands")))
+    commands = "\n\n".join(
+        text_parts.code_blocks(text_parts.section(root / "README.md", "## Two commands"))
+    )
     treated = treatment(root, "README.md")
     picture, words = _HOME_PICTURE
     cards = "".join(
@@ -150,7 +154,8 @@ def _meters(root: Path) -> SitePage:
     said, _, limits = rest.partition("\nKnown limits\n")
     shown = markup.render(said, treatment(root, source)).html
     body = f"<p>{_inline(first)}</p>\n{_diagram('meters')}{shown}"
-    more = f'<h2 id="known-limits">Known limits</h2>\n{markup.render(limits, treatment(root, source)).html}'
+    more = '<h2 id="known-limits">Known limits</h2>\n'
+    more += markup.render(limits, treatment(root, source)).html
     heading = [Heading(2, "known-limits", "Known limits")]
     return _how(root, "meters", "The meters", body, more, heading, "grader/meters")
 
@@ -165,10 +170,13 @@ def _how(
             if path.suffix in (".py", ".h") and path.name != "__init__.py":
                 file = path.relative_to(root).as_posix()
                 link = f'<a href="kit:{file}"><code>{file.removeprefix("grader/")}</code></a>'
-                rows.append(f"<tr><td>{link}</td><td>{_inline(text_parts.opening(path))}</td></tr>\n")
+                rows.append(
+                    f"<tr><td>{link}</td><td>{_inline(text_parts.opening(path))}</td></tr>\n"
+                )
     table = (
         '<h2 id="its-files">Its files</h2>\n<div class="wide"><table class="rows"><thead><tr>'
-        f"<th>file</th><th>what it does</th></tr></thead><tbody>\n{''.join(rows)}</tbody></table></div>\n"
+        f"<th>file</th><th>what it does</th></tr></thead><tbody>\n{''.join(rows)}"
+        "</tbody></table></div>\n"
     )
     shown = f'<h1 id="{name}">{title}</h1>\n{body}{more}{table}'
     every = [Heading(1, name, title), *headings, Heading(2, "its-files", "Its files")]
@@ -232,4 +240,6 @@ def _in_parts(root: Path, page: SitePage) -> list[SitePage]:
     return made
 
 
-_RESULTS = "What was measured, each by a program of <code>benchmarks/</code> that wrote its own table."
+_RESULTS = (
+    "What was measured, each by a program of <code>benchmarks/</code> that wrote its own table."
+)

@@ -48,7 +48,9 @@ def lab_site_page(root: Path, lab: Lab) -> SitePage:
     ids = {task.id for task in lab.tasks}
     linked = _TASK_CELL.sub(
         lambda cell: (
-            f'<td><a href="#{cell[1]}"><code>{cell[1]}</code></a></td>' if cell[1] in ids else cell[0]
+            f'<td><a href="#{cell[1]}"><code>{cell[1]}</code></a></td>'
+            if cell[1] in ids
+            else cell[0]
         ),
         shown.html,
     )

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from markdown_it import MarkdownIt
@@ -42,9 +43,10 @@ class Rendered:
 
 @dataclass
 class Treatment:
-    """What becomes of a page's parts. `picture(target, words)`: the HTML of an image. `link(target)`:
-    where a link leads. `after`: HTML that is put at the end of the section with that heading.
-    `folded`: headings whose section is shown when it is asked for, with the words of the button."""
+    """What becomes of a page's parts. `picture(target, words)`: the HTML of an image.
+    `link(target)`: where a link leads. `after`: HTML that is put at the end of the section with
+    that heading. `folded`: headings whose section is shown when it is asked for, with the words of
+    the button."""
 
     picture: Callable[[str, str], str]
     link: Callable[[str], str]
@@ -129,7 +131,7 @@ def _parser() -> MarkdownIt:
 
 def _anchored(tokens: list[Token]) -> list[Heading]:
     found, taken = [], dict[str, int]()
-    for opening, content in zip(tokens, tokens[1:], strict=False):
+    for opening, content in pairwise(tokens):
         if opening.type == "heading_open":
             said = _TAGS.sub("", inline(content.content))
             anchor = slug(html.unescape(said), taken)

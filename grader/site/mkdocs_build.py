@@ -25,7 +25,11 @@ _FEATURES = [
     "content.code.copy",
     "content.action.edit",
 ]
-_AUTO, _LIGHT, _DARK = "(prefers-color-scheme)", "(prefers-color-scheme: light)", "(prefers-color-scheme: dark)"
+_AUTO, _LIGHT, _DARK = (
+    "(prefers-color-scheme)",
+    "(prefers-color-scheme: light)",
+    "(prefers-color-scheme: dark)",
+)
 _PALETTE = [
     {"media": _AUTO, "toggle": {"icon": "material/brightness-auto", "name": "Light"}},
     {

@@ -32,25 +32,39 @@ def interview_pages(root: Path) -> list[SitePage]:
         "interview/README.md", "Before an interview",
         markup.render(text, treatment(root, "README.md")), "README.md",
     )  # fmt: skip
-    pages = [_lab_questions(lab) for lab in all_labs(root) if (lab.suite / "questions.py").is_file()]
+    pages = [
+        _lab_questions(lab) for lab in all_labs(root) if (lab.suite / "questions.py").is_file()
+    ]
     return [first, _role_paths(root), *pages]
 
 
 def _role_paths(root: Path) -> SitePage:
     """Which labs and tasks serve which role: `exercises/roles.toml`."""
     labs = {lab.id: lab for lab in all_labs(root)}
-    lines = ["# Role paths", "", "An interview draws its questions from these labs, in proportion to"]
+    lines = [
+        "# Role paths",
+        "",
+        "An interview draws its questions from these labs, in proportion to",
+    ]
     lines += ["their weights, and may ask to write these tasks from a blank file.", ""]
     for role in roles(root).values():
-        lines += [f"## {role.title}", "", f"`infralens interview --role {role.id} --minutes 45`", ""]
+        lines += [
+            f"## {role.title}",
+            "",
+            f"`infralens interview --role {role.id} --minutes 45`",
+            "",
+        ]
         lines += ["| lab | weight | from a blank file |", "|---|---|---|"]
         for id, weight in role.labs.items():
             tasks = [f"[`{task.id}`](lab:{id}#{task.id})" for task in role.code if task.lab == id]
             lines.append(f"| [{id} {labs[id].title}](lab:{id}) | {weight} | {', '.join(tasks)} |")
         lines.append("")
     treated = treatment(root, "exercises/roles.toml")
-    treated.link = lambda target: "kit:exercises/" + target.removeprefix("lab:").replace(
-        target.removeprefix("lab:")[:5], target.removeprefix("lab:")[:5] + "/README.md", 1
+    treated.link = lambda target: (
+        "kit:exercises/"
+        + target.removeprefix("lab:").replace(
+            target.removeprefix("lab:")[:5], target.removeprefix("lab:")[:5] + "/README.md", 1
+        )
     )
     return SitePage(
         "interview/roles.md", "Role paths", markup.render("\n".join(lines), treated),

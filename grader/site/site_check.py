@@ -1,4 +1,4 @@
-"""What the build refuses to hand out: dead links, pictures without words, a first load too heavy."""
+"""What the build refuses: dead links, pictures without words, a first load that is too heavy."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ def check(site: Path) -> SiteCount:
     }
     count = SiteCount(pages=len(read))
     for url, page in read.items():
-        count.faults += [f"{url}: two places are called #{name}; rename one." for name in page.twice]
+        count.faults += [
+            f"{url}: two places are called #{name}; rename one." for name in page.twice
+        ]
         for target in page.links:
             if (fault := _dead(site, read, url, target)) is None:
                 continue
@@ -90,8 +92,8 @@ def check(site: Path) -> SiteCount:
             count.bytes, count.heaviest = size, url
     if count.bytes > MOST_BYTES:
         count.faults.append(
-            f"{count.heaviest}: its first load is {count.bytes:,} bytes, and {MOST_BYTES:,} are the "
-            "most; shorten the page or its pictures."
+            f"{count.heaviest}: its first load is {count.bytes:,} bytes, and {MOST_BYTES:,} are "
+            "the most; shorten the page or its pictures."
         )
     return count
 

@@ -1,4 +1,4 @@
-"""Parts of the kit's own texts: sections of Markdown files, docstrings, comments at a file's head."""
+"""Parts of the kit's own texts: sections of Markdown files, docstrings, a file's first comment."""
 
 from __future__ import annotations
 

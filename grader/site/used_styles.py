@@ -67,16 +67,15 @@ def without_unasked(styles: list[str], others: list[str]) -> list[str]:
     """Style sheets without the variables that neither they nor the others ask for."""
     while True:
         asked = set(re.findall(r"var\((--[\w-]+)", "".join((*styles, *others))))
-        shorter = [
-            re.sub(
-                r"[^{}]*\{\}", "",
-                _VARIABLE.sub(lambda row: row[0] if row[1] in asked else "", style),
-            )
-            for style in styles
-        ]  # fmt: skip
+        shorter = [_with_variables(style, asked) for style in styles]
         if shorter == styles:
             return styles
         styles = shorter
+
+
+def _with_variables(style: str, asked: set[str]) -> str:
+    kept = _VARIABLE.sub(lambda row: row[0] if row[1] in asked else "", style)
+    return re.sub(r"[^{}]*\{\}", "", kept)
 
 
 def _rules(style: str, words: set[str]) -> Iterator[str]:
@@ -122,7 +121,9 @@ def _blocks(style: str) -> Iterator[tuple[str, str | None]]:
 
 def _outside_strings(text: str, start: int = 0) -> Iterator[tuple[int, str]]:
     """Every character that is not in a string, a comment or a `url()`, with its place."""
-    pattern = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|/\*.*?\*/|url\([^\"')]*\)|.", re.S)
+    pattern = re.compile(
+        r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|/\*.*?\*/|url\([^\"')]*\)|.", re.S
+    )
     for match in pattern.finditer(text, start):
         if len(match[0]) == 1:
             yield match.start(), match[0]

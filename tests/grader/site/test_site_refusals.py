@@ -1,4 +1,4 @@
-"""What `infralens site` refuses, each by a planted fault: in a kit with one lab, and in built pages."""
+"""What `infralens site` refuses, by planted faults: in a kit with one lab, and in built pages."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_what_it_did_not_make_is_left_alone(tmp_path: Path, what: str) -> None:
         out.write_text("years of work", encoding="utf-8")
     else:
         out.symlink_to(tmp_path)
-    with pytest.raises(LabError, match="mine (holds files that|is not a folder)"):
+    with pytest.raises(LabError, match=r"mine (holds files that|is not a folder)"):
         site_command.run(ROOT, out, print)
     assert out.exists()
 
@@ -204,7 +204,9 @@ def test_where_a_link_leads(tmp_path: Path, target: str, repository: str, shown:
     assert linked(tmp_path, target, repository) == (f"<p>{shown}</p>\n", [])
 
 
-@pytest.mark.parametrize("target", ["gone.md", "../code/b.py", "../../outside", "../../../etc/passwd"])
+@pytest.mark.parametrize(
+    "target", ["gone.md", "../code/b.py", "../../outside", "../../../etc/passwd"]
+)
 def test_a_link_out_of_the_kit_is_dead(tmp_path: Path, target: str) -> None:
     (sentence,) = linked(tmp_path, target, "https://x.example/r")[1]
     assert "which is not in the kit" in sentence
@@ -251,15 +253,18 @@ def test_a_large_drawing_is_a_file_for_each_paper(monkeypatch: pytest.MonkeyPatc
     assert all(f"../{name}#only-" in made for name in drawings.files)
 
 
-STYLE = """@charset "utf-8";:root{--used:1px;--icon:url("data:x;{}<a.b>");--chain:var(--last);--last:2}
-.kept,.dropped>.kept{width:var(--used)}.dropped{width:var(--icon)}
-.kept:not(.dropped){top:var(--chain)}@media print{.dropped{top:0}.kept{top:0}}
-@media screen{.dropped{top:0}}[data-md-color-primary=red] p{top:0}a[href$=".kept,"]::after{content:"}"}"""
+STYLE = (
+    '@charset "utf-8";:root{--used:1px;--icon:url("data:x;{}<a.b>");--chain:var(--last);--last:2}'
+    ".kept,.dropped>.kept{width:var(--used)}.dropped{width:var(--icon)}"
+    ".kept:not(.dropped){top:var(--chain)}@media print{.dropped{top:0}.kept{top:0}}"
+    "@media screen{.dropped{top:0}}[data-md-color-primary=red] p{top:0}"
+    """a[href$=".kept,"]::after{content:"}"}"""
+)
 
 
 def test_a_style_keeps_what_a_page_can_use() -> None:
     made = "".join(used_styles.without_unasked([used_styles.used(STYLE, {"kept"})], []))
-    assert made.replace("\n", "") == (
+    assert made == (
         '@charset "utf-8";:root{--used:1px;--chain:var(--last);--last:2}'
         ".kept{width:var(--used)}.kept:not(.dropped){top:var(--chain)}"
         '@media print{.kept{top:0}}a[href$=".kept,"]::after{content:"}"}'
