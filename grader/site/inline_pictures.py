@@ -16,7 +16,7 @@ _WORDS = re.compile(r'<svg\b[^>]*\baria-label="([^"]*)"')
 _SIZE = re.compile(r'<svg\b[^>]*\bwidth="(\d+)"')
 
 
-MOST_INSIDE = 30_000
+MOST_INSIDE = 20_000
 """Bytes of the largest drawing that a page holds itself. A larger one is a file beside it, which a
 browser fetches when it comes into sight."""
 _SCHEMES = ("light", "dark")
