@@ -993,5 +993,15 @@ def similarity(
     raise typer.Exit(similarity_command.run(kit_root(), request, typer.echo))
 
 
+@app.command()
+def site(
+    out: Annotated[Path, typer.Argument(help="the folder to write: new, empty, or a former site")],
+) -> None:
+    """Build the kit's web site: pages, pictures, hints and results, to read without a network."""
+    from grader.site import site_command
+
+    raise typer.Exit(site_command.run(find_root(), out, typer.echo))
+
+
 if __name__ == "__main__":
     main()
