@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from pathlib import Path
 
+from grader.lab.manifest import lab_ids
 from grader.site import calculators
 from grader.site.calculators import calculator_pages
 from grader.site.markup import Heading, Rendered
@@ -19,8 +20,9 @@ _ABOUT = (
 
 
 def calculator_site_pages(root: Path, pyodide: Path | None) -> list[SitePage]:
-    """A page that lists them, and one for each; none without Pyodide."""
-    if pyodide is None:
+    """A page that lists them, and one for each; none without Pyodide, or in a kit that lacks one of
+    their labs."""
+    if pyodide is None or not set(calculator_pages.LABS) <= set(lab_ids(root)):
         return []
     loaded = {
         f"{_FILES}{name}": text for name, text in calculator_pages.assets(pyodide, root).items()

@@ -48,7 +48,8 @@ def build(root: Path, out: Path) -> list[str]:
     from grader.site import calculator_section, calculators, kit_section, site_check, used_styles
 
     sections = kit_section.sections(root)
-    if live := calculator_section.calculator_site_pages(root, calculators.find_pyodide()):
+    pyodide = calculators.find_pyodide()
+    if live := calculator_section.calculator_site_pages(root, pyodide):
         sections.append(SiteSection("Calculators", live))
     pages = [page for section in sections for page in section.pages]
     source = repository(root)
@@ -74,7 +75,7 @@ def build(root: Path, out: Path) -> list[str]:
         f"internal links checked  {count.links:>9,}",
         f"pictures                {count.pictures:>9,}",
         f"heaviest first load     {count.bytes:>9,} bytes ({count.heaviest})",
-        *([] if live else [calculators.HOW_TO_GET]),
+        *([] if pyodide else [calculators.HOW_TO_GET]),
         f"Open {out / 'index.html'}",
     ]
 

@@ -1,8 +1,11 @@
-// A page opened as a file may start no Worker. This one runs the search in a hidden frame instead,
-// which is made at the first question, so that a page loads without it.
+// A page opened as a file may start no Worker of another file. This one runs the search in a hidden
+// frame instead, which is made at the first question, so that a page loads without it. What a page
+// has made itself, a blob, may be a Worker's.
 if (location.protocol === "file:") {
+  const Own = window.Worker;
   window.Worker = class extends EventTarget {
     constructor(url) {
+      if (String(url).startsWith("blob:")) return new Own(url);
       super();
       this.url = url;
     }

@@ -54,6 +54,7 @@ class BuiltSite:
             yield watched
             assert watched.complaints == [], url
             here = self.folder.as_uri()
-            assert [one for one in watched.requests if not one.startswith((here, "data:"))] == []
+            own = (here, "data:", "blob:")
+            assert [one for one in watched.requests if not one.startswith(own)] == []
         finally:
             context.close()

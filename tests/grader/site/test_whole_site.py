@@ -20,6 +20,7 @@ import pytest
 from grader.lab import task_hints
 from grader.lab.manifest import all_labs, find_root
 from grader.site import site_check, site_command
+from grader.site.calculators import HOW_TO_GET, find_pyodide
 from tests.grader.classroom.report import browser as browsers
 from tests.grader.site.built_site import BuiltSite
 
@@ -246,6 +247,17 @@ def test_pages_are_silent_and_fit_a_phone(site: BuiltSite) -> None:
         with site.opened(url, PHONE) as watched:
             unfold(watched.page)
             assert (url, watched.overflow()) == (url, 0)
+
+
+@needs_browser
+@pytest.mark.skipif(find_pyodide() is None, reason=HOW_TO_GET)
+def test_a_calculator_answers_in_the_site(site: BuiltSite) -> None:
+    """The search stands in for the Workers of a page that is a file, but not for the calculators'.
+    Oracle: the page of lab 01, an 8 B model's 128 KiB a token."""
+    with site.opened("calculators/kv-blocks.html") as watched:
+        watched.page.wait_for_selector(".calculator-result", state="visible", timeout=120_000)
+        row = watched.page.locator("tr", has_text="Bytes of a block").first
+        assert f"{131_072 * 16:,} bytes" in row.inner_text()
 
 
 @needs_browser
