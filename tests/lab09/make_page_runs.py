@@ -60,7 +60,7 @@ def timeline(code: Any, trace: Any) -> dict[str, Any]:
         "earlier": code.temporal_breakdown(trace, include_last_step=False),
         "hidden": hidden,
         "exposed_us": exposed,
-        "longest_gap": max(gaps(work)),
+        "longest_gap": list(max(gaps(work))),
         "base_ns": trace.base_ns,
     }
 

@@ -1,5 +1,6 @@
 """The figures of lab 09's page: closed forms, and what the reference says of real traces, which
-`make_page_runs.py` keeps in `page_runs.json`."""
+`make_page_runs.py` keeps in `page_runs.json`. One of the traces is read again where it is there, so
+a stale file is seen."""
 
 from __future__ import annotations
 
@@ -11,6 +12,9 @@ from pathlib import Path
 from grader.author.page_claims import assumed, claim, fact, figures, measured, published, table
 from grader.author.page_facts import FACTS
 from grader.author.page_figures import plain
+from grader.lab import datasets
+
+from .make_page_runs import timeline
 
 RUNS = json.loads(Path(__file__).with_name("page_runs.json").read_text(encoding="utf-8"))
 DDP, ALEXNET = RUNS["hta_nccl_data"], RUNS["hta_alexnet"]
@@ -103,6 +107,9 @@ def owners(code):
 
 @figures
 def real_finding(code):
+    path = datasets.path(OF_ALEXNET)
+    if path and timeline(code, code.load_trace(path)) != ALEXNET:  # where it has been fetched
+        raise ValueError("page_runs.json is stale: python tests/lab09/make_page_runs.py")
     where = "**One real finding.**"
     evidence, share = RUNS["findings"]["pageable_copy"]
     gap, begins = ALEXNET["longest_gap"]
