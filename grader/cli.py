@@ -998,9 +998,12 @@ def site(
     out: Annotated[Path, typer.Argument(help="the folder to write: new, empty, or a former site")],
 ) -> None:
     """Build the kit's web site: pages, pictures, hints and results, to read without a network."""
+    root = clone_root("site")
+    if (root / handed_out.FILE).is_file():
+        raise LabError("`infralens site` needs the whole kit, and this folder is a release of it.")
     from grader.site import site_command
 
-    raise typer.Exit(site_command.run(find_root(), out, typer.echo))
+    raise typer.Exit(site_command.run(root, out, typer.echo))
 
 
 if __name__ == "__main__":

@@ -90,7 +90,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
         (source / name).write_text("never shipped\n")
     sdist = build("sdist", source, folder / "sdist")
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder / "unpacked", filter="data")
+        if hasattr(tarfile, "data_filter"):  # from Python 3.11.4 on
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(folder / "unpacked")
     (unpacked,) = (folder / "unpacked").iterdir()
     return Built(
         build("wheel", source, folder / "wheel"),

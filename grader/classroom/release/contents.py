@@ -17,6 +17,7 @@ from grader.suite.reachable import PUBLISHED, Closure, all_tests, public_tests
 
 KNOWN_MISTAKES = "known-mistakes.md"
 _PACKAGE_FILES = (".py", ".h", ".cpp")
+_SITE = "site"  # its calculators say in formulas what the references compute
 _TEXTS = (".py", ".md", ".toml", ".cu", ".sh", ".yaml", ".json", ".svg")
 _FROM_THE_ROOT = ("conftest.py", "LICENSE", ".gitignore")
 _TEST_PATHS = re.compile(r"^testpaths = .*$", re.MULTILINE)
@@ -85,7 +86,8 @@ def _package(root: Path) -> Iterator[tuple[str, bytes]]:
     package = root / "grader"
     _refuse_links(package)
     for path in sorted(package.rglob("*")):
-        if path.suffix in _PACKAGE_FILES and "__pycache__" not in path.parts:
+        left_out = {"__pycache__", _SITE}.intersection(path.relative_to(package).parts)
+        if path.suffix in _PACKAGE_FILES and not left_out:
             yield path.relative_to(root).as_posix(), _text(path)
 
 

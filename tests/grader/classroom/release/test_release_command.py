@@ -332,6 +332,7 @@ def test_commands_work_without_a_reference(session: Callable[..., str]) -> None:
     assert "not started" in session("public", "pytest", "exercises/lab01", "-q")
     for words in (
         ["lint", "lab01"],
+        ["site", "out"],
         ["sync"],
         ["wrong-answers", "out", "lab01"],
         ["grade", "exercises", "--out", "run"],
