@@ -80,6 +80,13 @@ NOT_PROMISED: dict[tuple[str, str], tuple[str, str]] = {
         "without a pid namespace /proc lists the names and arguments of all processes",
     ),
 }
+# The same where it depends on what runs at the same moment.
+AT_TIMES: dict[tuple[str, str], tuple[str, str]] = {
+    (CONTAINED, "looks-for-answers"): (
+        "answers in /dev/shm: DONE",
+        "/dev/shm is shared while the accomplice's unit runs; what it left is removed with it",
+    ),
+}
 NOT_ATTACKED = {
     "2.10": "no verdict is made where student code runs, so there is nothing to sign; stale and "
     "forged replies stand under 2.9",
