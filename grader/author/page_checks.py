@@ -253,7 +253,7 @@ def _markdown(rows: page_claims.Rows) -> str:
     if len({len(row) for row in cells}) != 1:
         raise ValueError("a table needs a head, and as many cells in each row as in its head")
     lines = [cells[0], *cells[1:]]
-    shown = [f"| {' | '.join(row)} |".replace("|  |", "| |") for row in lines]
+    shown = [f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in row)}|" for row in lines]
     return "\n".join([shown[0], "|" + "---|" * len(cells[0]), *shown[1:]]) + "\n"
 
 
