@@ -458,9 +458,11 @@ def sync(
     if not any((changes, old_tables, drawn, old_pages, misplaced)):
         typer.echo("Nothing to do.")
     lab_tables.write(root)
-    for path in page_checks.write(root):
-        typer.echo(f"wrote {path.relative_to(root / 'exercises')}")
-    unmade = page_checks.stale(root)
+    unmade = []
+    if old_pages:
+        for path in page_checks.write(root):
+            typer.echo(f"wrote {path.relative_to(root / 'exercises')}")
+        unmade = page_checks.stale(root)
     for path, text in drawn.items():
         path.write_text(text, encoding="utf-8")
         typer.echo(f"wrote {path.relative_to(root / 'exercises')}")
@@ -999,7 +1001,7 @@ def site(
 ) -> None:
     """Build the kit's web site: pages, pictures, hints and results, to read without a network."""
     root = clone_root("site")
-    if (root / handed_out.FILE).is_file():
+    if handed_out.is_release(root):
         raise LabError("`infralens site` needs the whole kit, and this folder is a release of it.")
     from grader.site import site_command
 

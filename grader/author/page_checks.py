@@ -252,9 +252,8 @@ def _markdown(rows: page_claims.Rows) -> str:
     cells = [[str(cell) for cell in row] for row in rows]
     if len({len(row) for row in cells}) != 1:
         raise ValueError("a table needs a head, and as many cells in each row as in its head")
-    lines = [cells[0], *cells[1:]]
-    shown = [f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in row)}|" for row in lines]
-    return "\n".join([shown[0], "|" + "---|" * len(cells[0]), *shown[1:]]) + "\n"
+    head, *rest = [f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in row)}|" for row in cells]
+    return "\n".join([head, "|" + "---|" * len(cells[0]), *rest]) + "\n"
 
 
 # -- running page.py -------------------------------------------------------------------------------
@@ -268,13 +267,18 @@ def _claims_of(rows: Any) -> list[FigureClaim]:
     return found
 
 
+def _sources(lab: Lab) -> list[Path]:
+    """The files that claims compute with: the reference and what is given."""
+    return [*(lab.solution / name for name in lab.edit), *map(lab.given_source, lab.given)]
+
+
 _LOADED: dict[Path, tuple[bytes, ModuleType, FolderModules]] = {}
 
 
 def _loaded(lab: Lab) -> tuple[ModuleType, FolderModules]:
     """page.py as a module, and what it computes with."""
     path = lab.suite / FILE
-    sources = [*(lab.solution / name for name in lab.edit), *map(lab.given_source, lab.given)]
+    sources = _sources(lab)
     beside = sorted(lab.suite.glob("*.py"))
     stamp = b"\0".join(p.read_bytes() for p in (*beside, *sources) if p.is_file())
     known = _LOADED.get(path)
@@ -301,8 +305,7 @@ def _loaded(lab: Lab) -> tuple[ModuleType, FolderModules]:
 @contextmanager
 def reference(lab: Lab) -> Iterator[PageCode]:
     """What `page.py` computes with, for a script that keeps what takes too long for it."""
-    files = [*(lab.solution / name for name in lab.edit), *map(lab.given_source, lab.given)]
-    modules = FolderModules(files)
+    modules = FolderModules(_sources(lab))
     with modules.visible():
         yield PageCode(lab, modules)
 

@@ -18,7 +18,7 @@ def differing(root: Path) -> list[tuple[Lab, list[str]]]:
 
 def refuse_a_release(root: Path) -> None:
     """Raises LabError for a copy of the kit that has no references to make anything from."""
-    if (root / handed_out.FILE).is_file():
+    if handed_out.is_release(root):
         raise LabError(
             f"{root} is a release without references; only the kit itself makes its skeletons anew."
         )

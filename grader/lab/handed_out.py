@@ -15,10 +15,15 @@ Tests = Literal["all", "public", "none"]
 PUBLIC_TESTS_SAID = "These are the public tests; the hidden ones decide the points."
 
 
+def is_release(root: Path) -> bool:
+    """Whether this copy of the kit was handed out, without references."""
+    return (root / FILE).is_file()
+
+
 def tests(root: Path) -> Tests:
     """Which tests this copy of the kit has."""
     path = root / FILE
-    if not path.is_file():
+    if not is_release(root):
         return "all"
     value = toml_file.read(path).get("tests")
     if value not in get_args(Tests):

@@ -57,7 +57,7 @@ def shipment(version: str) -> Shipment:
     """What the installed kit gives to a workspace. Raises LabError for a kit that has no
     references, as a release has none."""
     kit = places.installed()
-    if (kit / handed_out.FILE).is_file():
+    if handed_out.is_release(kit):
         raise LabError(
             f"{kit} is a release of an instructor's, which is itself the place to work in: "
             f"`cd {kit}`, then `pytest exercises/lab01`."

@@ -37,7 +37,7 @@ def calculator_site_pages(root: Path, pyodide: Path | None) -> list[SitePage]:
     index = Rendered(listed, [Heading(1, "calculators", "Calculators")])
     source = Path(calculators.__file__).relative_to(Path(calculators.__file__).parents[3])
     return [
-        SitePage("calculators/README.md", "Calculators", index, source.as_posix()),
+        SitePage("calculators/README.md", "Calculators", index, source.as_posix(), files=loaded),
         *(
             SitePage(
                 f"calculators/{one.name}.md", one.title,
@@ -45,7 +45,7 @@ def calculator_site_pages(root: Path, pyodide: Path | None) -> list[SitePage]:
                     f'<h1 id="{one.name}">{html.escape(one.title)}</h1>\n{one.body}',
                     [Heading(1, one.name, one.title)],
                 ),
-                source.as_posix(), wide=True, files=loaded,
+                source.as_posix(), wide=True,
             )
             for one in made
         ),

@@ -12,7 +12,7 @@ from grader.site.markup import Rendered
 class SitePage:
     """One page. `path`: in the site's tree, which is the kit's own, so that links between its texts
     stay as they are; `source`: the file to edit, from the kit's folder; `wide`: without a table of
-    contents beside it; `files`: what it loads, texts by their paths in the site."""
+    contents beside it; `files`: what goes along with it, texts by their paths in the site."""
 
     path: str
     title: str

@@ -130,15 +130,14 @@ def run_case(
         backend.forget()
         if own is not None:
             own.cleanup()
-    if outcome.status == TestStatus.FAILED:
-        attempt = Attempt(suite.lab, folder, task.file)
-        if number := attempt.not_started(task):
+    if outcome.status in (TestStatus.FAILED, TestStatus.PASSED):
+        number = Attempt(suite.lab, folder, task.file).not_started(task)
+        if number and outcome.status == TestStatus.FAILED:
             # Another task's mistake came first; this task has nothing yet that could be wrong.
             here = NotStarted(task.name, f"{task.file}:{number}")
             outcome = _from_far_side(suite, case, here)
-    elif outcome.status.is_pass:
-        attempt = Attempt(suite.lab, folder, task.file)
-        outcome.untouched = attempt.not_started(task) is not None
+        elif number:
+            outcome.untouched = True
     if line.noticed:
         outcome = _with_changes(suite, outcome, _gravest(line.noticed))
     outcome.seconds = time.perf_counter() - started

@@ -99,28 +99,25 @@ class ChoiceInput:
 
 
 @dataclass(frozen=True)
-class SwitchInput:
-    """On ("true") or off ("")."""
+class _PlainInput:
+    """What any text may stand in."""
 
     name: str
     label: str
     default: str = ""
     hint: str = ""
     shown_if: tuple[str, str] | None = None
+
+
+class SwitchInput(_PlainInput):
+    """On ("true") or off ("")."""
 
     def read(self, text: str) -> bool:
         return text == "true"
 
 
-@dataclass(frozen=True)
-class TextInput:
+class TextInput(_PlainInput):
     """Text of several lines, read by the calculator."""
-
-    name: str
-    label: str
-    default: str = ""
-    hint: str = ""
-    shown_if: tuple[str, str] | None = None
 
     def read(self, text: str) -> str:
         return text
