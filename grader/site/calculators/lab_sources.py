@@ -9,9 +9,9 @@ standard library and the lab's own files. Nothing stands in for torch, so a func
 fails the build of the site, not a reader's page.
 
 The references are answers, and the site is for learners: their text is not on a page and nothing
-links to it. It travels in one file for all calculators, compressed and in base64, which keeps it
-out of reading and searching, and no more: whoever decodes the file has those functions, as has
-whoever clones the kit.
+links to it. It travels in one file for all calculators, compressed and in base64, so nobody meets
+it by reading or searching. That hides no more: a reader who decodes the file has those functions,
+and so has everybody who clones the kit.
 """
 
 from __future__ import annotations
