@@ -1,4 +1,5 @@
-"""The figures of lab 05's page: from the reference's own machine, or counted by the emulator."""
+"""The figures of lab 05's page: from the reference's own machine, counted by the emulator, or
+measured in benchmarks/results/gpu-transposes.md."""
 
 from __future__ import annotations
 
@@ -9,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from grader.author.page_claims import assumed, claim, figures, published, table
+from grader.author.page_claims import assumed, claim, figures, measured, published, table
 from grader.author.page_figures import plain
 from grader.kernels.cuda import launch
 
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "gpu-transposes.md"
 SIDE, TILE = 1_024, 32
 FLOAT = np.dtype(np.float32).itemsize
 KERNELS = ("transpose_naive", "transpose_tiled", "transpose_padded", "transpose_swizzled")
@@ -39,6 +41,21 @@ def counted(code, kernel):
 
 def shared_bytes(code, kernel):
     return counted(code, kernel).shared_bytes
+
+
+def of_a_copy():
+    """Of each kernel of the reference its share of a copy, as gpu-transposes.md has it."""
+    found = dict(re.findall(r"^\| (transpose_\w+) \|.*\| ([\d.]+) \|$", RESULTS.read_text(), re.M))
+    if len(found) != 5:
+        raise ValueError(f"gpu-transposes.md has a share of {sorted(found)}")
+    return found
+
+
+@table("shares")
+def shares(code):
+    found = of_a_copy()
+    yield tuple(f"`{kernel}`" for kernel in found)
+    yield tuple(plain(float(share), 2) for share in found.values())
 
 
 @table("counters")
@@ -144,7 +161,14 @@ def wide_and_narrow(code):
 def on_a_gpu(code):
     where = "reaches 70 % of a device-to-device copy"
     yield assumed(70, "%", "what the suite asks of the better kernel", where=where)
-    yield claim(2 * TILE * FLOAT, "bytes", "a row of a tile of 64 x 64", where=where)
+    yield claim(2 * TILE * FLOAT, "bytes", "a row of a tile of 64 x 64",
+                where="What is left to a copy is not banks")  # fmt: skip
+    less = "What is left to a copy is not banks"
+    text = RESULTS.read_text()
+    for share in (0.93, 0.96):
+        if f"{share}" not in text:
+            raise ValueError(f"gpu-transposes.md has no share of {share}")
+        yield measured(share, "", "benchmarks/results/gpu-transposes.md, H100", where=less)
 
 
 @figures
