@@ -15,12 +15,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grader.errors import LabError
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 SCHEMES = ("light", "dark")
 WIDTH, HEIGHT, SCALE = 1000, 1400, 1.5  # of the window, in CSS pixels; and pixels a CSS pixel
 _QUALITY = 75
 _MARGIN = 16
-WAIT_MS = 10_000  # for an element
+_WAIT_MS = 180_000  # for the browser and a page: a build may share its machine
+_EDGES = """([first, last, opened]) => {
+  const folded = opened && document.querySelector(opened);
+  if (folded) folded.open = true;
+  const [upper, lower] = [first, last].map(name => document.querySelector(name));
+  return upper && lower && [
+    upper.getBoundingClientRect().top + scrollY, lower.getBoundingClientRect().bottom + scrollY];
+}"""
 
 
 @dataclass(frozen=True)
@@ -61,13 +70,15 @@ def missing() -> str:
 
 
 def taken(shots: Sequence[Shot]) -> Iterator[Screenshot]:
-    """Each shot in light and in dark. Raises what Playwright raises where a page lacks an element
-    or the browser does not start."""
+    """Each shot in light and in dark. Raises LabError where a page lacks an element, and what
+    Playwright raises where the browser does not start."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=chromium(), args=["--no-sandbox", "--disable-dev-shm-usage"]
+            executable_path=chromium(),
+            timeout=_WAIT_MS,
+            args=["--no-sandbox", "--disable-dev-shm-usage"],
         )
         try:
             for scheme in SCHEMES:
@@ -83,15 +94,13 @@ def _taken(browser: Any, shot: Shot, scheme: str) -> Screenshot:
         device_scale_factor=SCALE, color_scheme=scheme, reduced_motion="reduce", locale="en",
     )  # fmt: skip
     try:
-        context.set_default_timeout(WAIT_MS)
         page = context.new_page()
-        page.goto(shot.page.as_uri())
-        if shot.opened:
-            page.locator(shot.opened).first.evaluate("one => one.open = true")
-        top = page.locator(shot.first).first.bounding_box()["y"]
-        end = page.locator(shot.last).first.bounding_box()
-        start = max(int(top) - _MARGIN, 0)
-        height = int(end["y"] + end["height"]) + _MARGIN - start
+        page.goto(shot.page.as_uri(), timeout=_WAIT_MS)
+        edges = page.evaluate(_EDGES, [shot.first, shot.last, shot.opened])
+        if edges is None:
+            raise LabError(f"{shot.page.name} has no `{shot.first}` or no `{shot.last}`.")
+        start = max(int(edges[0]) - _MARGIN, 0)
+        height = int(edges[1]) + _MARGIN - start
         seen = context.new_cdp_session(page).send(
             "Page.captureScreenshot",
             {

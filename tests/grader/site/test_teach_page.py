@@ -200,10 +200,10 @@ def test_a_page_without_the_element_is_a_fault(
     reported: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(class_walk, "walk", lambda root, folder: ClassWalk(reported))
-    monkeypatch.setattr(screenshots, "WAIT_MS", 300)
     page = reported / "course/report.html"
     monkeypatch.setattr(teach_page, "_shots", lambda walk: [Shot("x", page, "#gone", "main")])
     with pytest.raises(
-        SiteFault, match=r"TEACHING\.md: no pictures could be taken for it: .*#gone"
+        SiteFault,
+        match=r"TEACHING\.md: no pictures could be taken for it: report\.html has no `#gone`",
     ):
         teach_page.shown(ROOT, reported)
