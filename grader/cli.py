@@ -998,6 +998,10 @@ def similarity(
 @app.command()
 def site(
     out: Annotated[Path, typer.Argument(help="the folder to write: new, empty, or a former site")],
+    without_class: Annotated[
+        bool,
+        typer.Option("--without-class", help="faster: do not grade the class that Teach shows"),
+    ] = False,
 ) -> None:
     """Build the kit's web site: pages, pictures, hints and results, to read without a network."""
     root = clone_root("site")
@@ -1005,7 +1009,7 @@ def site(
         raise LabError("`infralens site` needs the whole kit, and this folder is a release of it.")
     from grader.site import site_command
 
-    raise typer.Exit(site_command.run(root, out, typer.echo))
+    raise typer.Exit(site_command.run(root, out, typer.echo, not without_class))
 
 
 if __name__ == "__main__":

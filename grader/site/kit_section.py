@@ -15,6 +15,7 @@ from grader.site.lab_section import lab_site_page, treatment
 from grader.site.markup import Heading, Rendered
 from grader.site.question_openings import interview_pages
 from grader.site.site_pages import SitePage, SiteSection
+from grader.site.teach_page import ClassShown, teach_page
 
 DIAGRAMS = Path(__file__).parent / "diagrams"
 _SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
@@ -33,8 +34,9 @@ _READERS = (
 )  # fmt: skip
 
 
-def sections(root: Path) -> list[SiteSection]:
-    """Every page of the site but the calculators', in order."""
+def sections(root: Path, shown: ClassShown) -> list[SiteSection]:
+    """Every page of the site but the calculators', in order. shown: what the page on teaching shows
+    of a class."""
     labs = [lab_site_page(root, lab) for lab in all_labs(root)]
     if not labs:
         raise LabError(f"{root / 'exercises'} holds no lab.")
@@ -44,7 +46,7 @@ def sections(root: Path) -> list[SiteSection]:
             "Learn", [_whole(root, "exercises/README.md", "The labs"), _tools(root), *labs]
         ),
         SiteSection("Interview", [_whole(root, "INTERVIEW.md"), *interview_pages(root)]),
-        SiteSection("Teach", [_whole(root, "TEACHING.md"), _whole(root, "CLUSTER.md")]),
+        SiteSection("Teach", [teach_page(root, shown), _whole(root, "CLUSTER.md")]),
         SiteSection("Write a lab", [_whole(root, "CONTRIBUTING.md")]),
         SiteSection(
             "How it works",

@@ -70,9 +70,10 @@ def build(
         (docs / path).write_text("", encoding="utf-8")
     for section in sections:
         for page in section.pages:
-            for file, text in page.files.items():
+            for file, content in page.files.items():
                 (docs / file).parent.mkdir(parents=True, exist_ok=True)
-                (docs / file).write_text(text, encoding="utf-8")
+                data = content if isinstance(content, bytes) else content.encode()
+                (docs / file).write_bytes(data)
     assets = docs / "assets"
     shutil.copytree(HERE / "assets", assets, dirs_exist_ok=True)
     style = assets / "site.css"

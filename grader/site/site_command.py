@@ -8,20 +8,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 from grader.errors import LabError
-from grader.site import mkdocs_build, text_parts
+from grader.site import mkdocs_build, teach_page, text_parts
 from grader.site.site_links import LinkMap, repository
 from grader.site.site_pages import SiteFault, SiteSection
+from grader.site.teach_page import ClassShown
 
 MARK = ".infralens-site"
 """A file that says: this folder holds a site, and nothing else; the next build may replace it."""
 
 
-def run(root: Path, out: Path, say: Callable[[str], None]) -> int:
-    """Build the site into `out`; the exit status: 1 where a page is at fault."""
+def run(root: Path, out: Path, say: Callable[[str], None], with_class: bool = True) -> int:
+    """Build the site into `out`; the exit status: 1 where a page is at fault. with_class: grade the
+    class that the page on teaching shows."""
     mkdocs_build.refuse_without_mkdocs()
     refuse_foreign(out)
     try:
-        lines = build(root, out)
+        lines = build(root, out, with_class)
     except SiteFault as fault:
         for sentence in fault.sentences:
             say(sentence)
@@ -43,11 +45,12 @@ def refuse_foreign(out: Path) -> None:
         )
 
 
-def build(root: Path, out: Path) -> list[str]:
+def build(root: Path, out: Path, with_class: bool = True) -> list[str]:
     """Build and check, then put the site in place; the lines of its table. Raises SiteFault."""
     from grader.site import calculator_section, calculators, kit_section, site_check, used_styles
 
-    sections = kit_section.sections(root)
+    shown = _class(root) if with_class else ClassShown(missing=(_NOT_ASKED,))
+    sections = kit_section.sections(root, shown)
     pyodide = calculators.find_pyodide()
     if live := calculator_section.calculator_site_pages(root, pyodide):
         sections.append(SiteSection("Calculators", live))
@@ -75,9 +78,18 @@ def build(root: Path, out: Path) -> list[str]:
         f"internal links checked  {count.links:>9,}",
         f"pictures                {count.pictures:>9,}",
         f"heaviest first load     {count.bytes:>9,} bytes ({count.heaviest})",
+        *shown.missing,
         *([] if pyodide else [calculators.HOW_TO_GET]),
         f"Open {out / 'index.html'}",
     ]
+
+
+def _class(root: Path) -> ClassShown:
+    with tempfile.TemporaryDirectory(prefix="infralens-class-") as folder:
+        return teach_page.shown(root, Path(folder).resolve())
+
+
+_NOT_ASKED = "The page on teaching shows its commands alone, without what they print."
 
 
 def _put(site: Path, out: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from grader.errors import LabError
@@ -12,14 +13,14 @@ from grader.site.markup import Rendered
 class SitePage:
     """One page. `path`: in the site's tree, which is the kit's own, so that links between its texts
     stay as they are; `source`: the file to edit, from the kit's folder; `wide`: without a table of
-    contents beside it; `files`: what goes along with it, texts by their paths in the site."""
+    contents beside it; `files`: what goes along with it, by its path in the site."""
 
     path: str
     title: str
     rendered: Rendered
     source: str = ""
     wide: bool = False
-    files: dict[str, str] = field(default_factory=dict)
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
 
     @property
     def url(self) -> str:

@@ -78,6 +78,7 @@ def _lab(lab: LabOutcomes, found: LabStatistics, order: Sequence[int]) -> LabRep
         _tasks(lab, found),
         int(lab.counting.sum()),
         statistics.median(marks) if marks else None,
+        [lab.versions.get(person, "") for person in order],
     )
 
 
@@ -156,6 +157,7 @@ def _own(lab: LabReport, place: int) -> LabReport:
         cells=[lab.cells[place]],
         tasks=[_of_many(task) for task in lab.tasks],
         median=lab.median if many else None,
+        versions=[lab.versions[place]],
     )
 
 

@@ -2,8 +2,8 @@
 run of `infralens grade --out`.
 
 What cannot be read is left out, with a sentence that says so. Of each attempt only the small
-columns are read, one letter a test and one number a task; a stored record is decoded only for the
-causes of a result that counts and has a failed test.
+columns are read, one letter a test and one number a task. The stored record of a result that counts
+says of which version of the lab it is, and has the causes of its failed tests.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import secrets
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,6 +40,7 @@ from grader.status import TestStatus
 MOST_ATTEMPTS = 1_000_000
 MOST_RECORD_BYTES = 16 * 2**20
 MOST_CAUSE = 600  # characters of a sentence
+MOST_VERSION = 40
 MOST_NAMED = 5
 _DIAGNOSED = frozenset(LETTERS[status] for status in TestStatus if status.may_be_diagnosed)
 _Found = dict[int, list[tuple[str, tuple[str, ...]]]]
@@ -104,14 +105,14 @@ class _CourseReader:
         mine = [row for row in rows if row.student in self.places]
         counting = [row for row in mine if row.number in self.counting]
         self.newest = max([self.newest, *(row.graded for row in counting)])
-        causes, unread = _causes(self.connection, counting, self.places)
+        causes, versions, unread = _of_records(self.connection, counting, self.places)
         self.omissions += _unread_records(lab, unread)
         found, left_out = assemble(
             lab, self.layouts, list(map(self._attempt, mine)), self._marks(lab), causes
         )
         students = self.opened.students
         self.omissions += _left_out(lab, [(students[row.person].id, why) for row, why in left_out])
-        return found
+        return replace(found, versions=versions)
 
     def _attempt(self, row: _Row) -> AttemptRow:
         counts = row.number in self.counting
@@ -196,7 +197,7 @@ def _course_secret(opened: OpenCourse, omissions: list[Omission]) -> bytes:
         return secrets.token_bytes(32)
 
 
-# -- causes ---------------------------------------------------------------------------------------
+# -- what stands in stored records alone ----------------------------------------------------------
 
 
 class _Caused(msgspec.Struct):
@@ -206,45 +207,53 @@ class _Caused(msgspec.Struct):
     causes: list[str] = []
 
 
-class _CausedRecord(msgspec.Struct):
-    tests: list[_Caused]
+class _Versioned(msgspec.Struct):
+    """A stored record without its tests."""
+
+    lab_version: str = ""
 
 
-_decoder = msgspec.json.Decoder(_CausedRecord)
+class _CausedRecord(_Versioned):
+    tests: list[_Caused] = []
 
 
-def _causes(
+_without_tests = msgspec.json.Decoder(_Versioned)
+_with_causes = msgspec.json.Decoder(_CausedRecord)
+
+
+def _of_records(
     connection: Connection, counting: Iterable[_Row], places: Mapping[str, int]
-) -> tuple[_Found, list[str]]:
-    """The causes by student's place, and the students whose records cannot be read."""
-    owners = {
-        row.number: row.student for row in counting if not _DIAGNOSED.isdisjoint(row.outcomes)
-    }
+) -> tuple[_Found, dict[int, str], list[str]]:
+    """The causes and the lab's version by student's place, and the students whose causes cannot be
+    read."""
+    rows = {row.number: row for row in counting}
     table = tables.record
     found: _Found = {}
-    unread = []
+    versions: dict[int, str] = {}
     wanted = sa.select(table.c.result, table.c.data)
-    missing = dict(owners)
-    for row in rows_among(connection, wanted, table.c.result, list(owners)):
-        student = missing.pop(row.result)
+    unread = {
+        row.number: row.student for row in rows.values() if not _DIAGNOSED.isdisjoint(row.outcomes)
+    }
+    for row in rows_among(connection, wanted, table.c.result, list(rows)):
+        place = places[rows[row.result].student]
         try:
-            tests = _caused(row.data)
+            record = _read(row.data)
         except (zlib.error, ValueError, msgspec.MsgspecError, RecursionError):
-            unread.append(student)
             continue
-        if named := _named(tests):
-            found[places[student]] = named
-    return found, [*unread, *missing.values()]
+        unread.pop(row.result, None)
+        versions[place] = readable.line(record.lab_version, MOST_VERSION)
+        if isinstance(record, _CausedRecord) and (named := _named(record.tests)):
+            found[place] = named
+    return found, versions, list(unread.values())
 
 
-def _caused(packed: bytes) -> list[_Caused]:
+def _read(packed: bytes) -> _Versioned:
     unpacker = zlib.decompressobj()
     data = unpacker.decompress(packed, MOST_RECORD_BYTES)
     if not unpacker.eof:
         raise ValueError("it is cut short, or too large")
-    if b'"causes"' not in data:  # most results have none, and are not decoded
-        return []
-    return _decoder.decode(data).tests
+    # most results have no causes, and their tests are not decoded
+    return (_with_causes if b'"causes"' in data else _without_tests).decode(data)
 
 
 def _named(tests: Iterable[_Caused | TestRow]) -> list[tuple[str, tuple[str, ...]]]:
@@ -304,7 +313,11 @@ def _of_results(
         answers.append(AttemptRow(places[row.student], layout, letters, of_tasks, True))
     layouts = {number: layout for layout, number in numbers.items()}
     causes = {places[row.student]: named for row in mine if (named := _named(row.tests))}
-    return assemble(lab, layouts, answers, LabMarks(points, [0] * len(places)), causes)
+    made, left_out = assemble(lab, layouts, answers, LabMarks(points, [0] * len(places)), causes)
+    versions = {
+        places[row.student]: readable.line(row.lab_version or "", MOST_VERSION) for row in mine
+    }
+    return replace(made, versions=versions), left_out
 
 
 def _stored(store: FolderGradebook, omissions: list[Omission]) -> Iterator[UnitResult]:

@@ -123,7 +123,8 @@ class LabReport:
     """One lab. By place in `ClassReport.people`: marks (points after lateness and adjustments;
     None: nothing graded), late_days, and cells (one a task, empty where nothing was graded).
     handed_in: how many people have cells. median: of the class's marks; both stay in one student's
-    own report."""
+    own report. versions: by place, of the lab that the result is of; "" where it is not known.
+    """
 
     id: str
     title: str
@@ -134,6 +135,7 @@ class LabReport:
     tasks: Sequence[TaskItem]
     handed_in: int = 0
     median: float | None = None
+    versions: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

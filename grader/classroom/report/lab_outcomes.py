@@ -59,7 +59,8 @@ class LabOutcomes:
     tests: id, task, and whether it is a gate. tasks: id and points at most. people: (A,) the place
     of each attempt's student. counting: (A,) whether the attempt counts. letters: (A, tests) as
     `results.LETTERS`. points, most: (A, tasks), NaN and 0 where the suite did not have the task.
-    statuses: (A, tasks) marks of `TaskStatus`.
+    statuses: (A, tasks) marks of `TaskStatus`. versions: of the lab that the result which counts is
+    of, by a student's place; of earlier results it is not known.
     """
 
     lab: Lab
@@ -73,6 +74,7 @@ class LabOutcomes:
     statuses: Letters
     marks: LabMarks
     causes: Causes = field(default_factory=dict)
+    versions: Mapping[int, str] = field(default_factory=dict)
 
 
 def assemble(

@@ -58,7 +58,7 @@ def _students(report: ClassReport) -> Rows:
     """A row for each student, lab and task, since labs have different tasks."""
     return [
         ["student", "name", "section", "lab", "mark", "max_points", "late_days", "task", "points",
-         "status"],
+         "status", "lab_version"],
         *_student_rows(report),
     ]  # fmt: skip
 
@@ -70,11 +70,11 @@ def _student_rows(report: ClassReport) -> Iterator[list[str]]:
                 person.id, person.name, person.section, lab.id, _number(lab.marks[place]),
                 _number(lab.max_points), str(lab.late_days[place]),
             ]  # fmt: skip
-            cells = lab.cells[place]
+            cells, version = lab.cells[place], lab.versions[place]
             if not cells:
-                yield [*row, "", "", ""]
+                yield [*row, "", "", "", version]
             for task, cell in zip(lab.tasks, cells, strict=bool(cells)):
-                yield [*row, task.id, _number(cell.points), cell.status.words]
+                yield [*row, task.id, _number(cell.points), cell.status.words, version]
 
 
 def _lessons(report: ClassReport) -> Rows:

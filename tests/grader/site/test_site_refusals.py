@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -107,6 +108,30 @@ def test_the_same_kit_without_a_fault_is_built_and_built_again(kit: Path, tmp_pa
     assert site_command.run(kit, out, said.append) == 0
     assert not (out / "of-an-earlier-build.html").exists()
     assert (out / PAGE).with_name("index.html").read_bytes() == first
+
+
+EDIT = re.compile(r"https://x\.example/r/edit/HEAD/([^\"'> ]+)")
+
+
+def test_a_page_can_be_edited_where_the_repository_has_an_address(
+    kit: Path, tmp_path: Path
+) -> None:
+    """Each link leads to the file that the page is made of. Without an address none is shown."""
+    url = '\n[project.urls]\nRepository = "https://x.example/r/"\n'
+    for name, change in (("plain", str), ("linked", lambda text: text + url)):
+        assert planted(kit, "pyproject.toml", change, tmp_path / name)[0] == 0
+    pages = {name: sorted((tmp_path / name).rglob("*.html")) for name in ("plain", "linked")}
+    assert not any("/edit/" in page.read_text(encoding="utf-8") for page in pages["plain"])
+    edited = {
+        page.relative_to(tmp_path / "linked").as_posix(): EDIT.findall(page.read_text("utf-8"))
+        for page in pages["linked"]
+    }
+    assert edited["exercises/lab07/index.html"] == [PAGE]
+    assert edited["TEACHING.html"] == ["TEACHING.md"]
+    assert [page for page, files in edited.items() if not files] == [
+        "benchmarks/results/index.html"
+    ]
+    assert all((kit / name).is_file() for files in edited.values() for name in files)
 
 
 @pytest.mark.parametrize("what", ["folder", "file", "link"])

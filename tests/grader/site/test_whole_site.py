@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import tempfile
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 
 from grader.lab import task_hints
 from grader.lab.manifest import all_labs, find_root
-from grader.site import site_check, site_command
+from grader.site import class_walk, site_check, site_command, text_parts
 from grader.site.calculators import HOW_TO_GET, find_pyodide
 from tests.grader.classroom.report import browser as browsers
 from tests.grader.site.built_site import BuiltSite
@@ -170,6 +171,42 @@ def finds(page: Any, words: str, place: str) -> bool:
     return True
 
 
+def test_the_page_on_teaching_shows_what_its_commands_printed(
+    built: tuple[Path, list[str]],
+) -> None:
+    """Oracle: the commands of TEACHING.md. No path of this machine is on the page."""
+    text = (built[0] / "TEACHING.html").read_text(encoding="utf-8")
+    section = text_parts.section(ROOT / class_walk.SOURCE, class_walk.SECTION)
+    assert text.count('class="printed') == section.count("```bash") >= 9
+    assert f"{class_walk.STUDENTS} attempts: {class_walk.STUDENTS} graded now" in text
+    assert f"{class_walk.STUDENTS} students, 1 lab" in text
+    assert tempfile.gettempdir() not in text
+
+
+@needs_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_pictures_of_a_class_are_seen_when_they_are_reached(
+    site: BuiltSite, scheme: str
+) -> None:
+    """On paper of its scheme each loads, in the shape that the page kept free for it; the others
+    are not asked for."""
+    with site.opened("TEACHING.html", DESK, scheme) as watched:
+        assert not any(url.endswith(".webp") for url in watched.requests)
+        pictures = watched.page.locator(f".seen img[src$='only-{scheme}']")
+        assert pictures.count() == 4
+        for place in range(4):
+            one = pictures.nth(place)
+            one.scroll_into_view_if_needed()
+            one.evaluate("one => one.decode()")
+            wide, high, kept = one.evaluate(
+                "one => [one.naturalWidth, one.naturalHeight, one.width / one.height]"
+            )
+            assert wide / high == pytest.approx(kept, rel=0.01)
+        loaded = {url for url in watched.requests if ".webp" in url}
+        assert len(loaded) == 4
+        assert all(f"-{scheme}.webp" in url for url in loaded)
+
+
 @needs_browser
 def test_search_finds_every_task(site: BuiltSite) -> None:
     """A result of a task's id, or of its id and title where many pages have that word, leads to
@@ -219,7 +256,7 @@ def test_a_link_into_what_is_folded_unfolds_it(site: BuiltSite) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(site: BuiltSite, scheme: str) -> None:
     """With everything unfolded, on a desk in light and on a phone in dark. Oracle: axe-core."""
-    for url in ["exercises/lab05/index.html", *site.some(1)]:
+    for url in ["exercises/lab05/index.html", "TEACHING.html", *site.some(1)]:
         with site.opened(url, DESK if scheme == "light" else PHONE, scheme) as watched:
             unfold(watched.page)
             assert [url, *serious(watched.page)] == [url]
@@ -243,7 +280,7 @@ def serious(page: Any) -> list[str]:
 @needs_browser
 def test_pages_are_silent_and_fit_a_phone(site: BuiltSite) -> None:
     """No page scrolls sideways, says anything to the console or asks a host."""
-    for url in ["index.html", "exercises/lab12/index.html", *site.some(6)]:
+    for url in ["index.html", "exercises/lab12/index.html", "TEACHING.html", *site.some(6)]:
         with site.opened(url, PHONE) as watched:
             unfold(watched.page)
             assert (url, watched.overflow()) == (url, 0)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
@@ -289,3 +292,63 @@ def test_results_that_cannot_be_read_are_said(run: Path) -> None:
 def test_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="holds no results"):
         class_outcomes.of_run(tmp_path, LABS)
+
+
+# -- which version of the lab ---------------------------------------------------------------------
+
+
+def of_version(version: str, row: UnitResult) -> UnitResult:
+    return msgspec.structs.replace(row, lab_version=version)
+
+
+def versions(outcomes: ClassOutcomes) -> dict[str, str]:
+    """By student, from the report's table."""
+    made = report_tables.tables(building.build(outcomes))["students.csv"]
+    rows = csv.DictReader(io.StringIO(made, newline=""))
+    return {row["student"]: row["lab_version"] for row in rows if row["lab"] == "lab09"}
+
+
+def test_a_mark_says_which_version_of_the_lab_it_is_of(folder: Path) -> None:
+    """Of the result that counts; a result of an earlier kit says nothing, nor does one that cannot
+    be read, whether or not it has a failed test."""
+    newer = of_version("1.1.0", graded("ppp", "k2"))
+    fill(
+        folder,
+        [
+            ("u1", -2, of_version("1.0.0", graded("pfp", "k1", ["it is off by one"]))),
+            ("u1", -1, newer),
+            ("u2", -1, of_version("1.0.0", graded("fpp", "k3", ["it is off by one"]))),
+            ("u3", -1, graded("ppf", "k4")),
+            ("u4", -1, of_version("1.0.0", graded("ppp", "k5"))),
+        ],
+    )
+    assert versions(read(folder)) == {"u1": "1.1.0", "u2": "1.0.0", "u3": "", "u4": "1.0.0"}
+    with open_course(folder, ROOT) as opened, opened.database.writing() as connection:
+        connection.execute(sa.update(tables.record).values(data=b"not zlib"))
+    outcomes = read(folder)
+    assert versions(outcomes) == {"u1": "", "u2": "", "u3": "", "u4": ""}
+    assert [row.nameless for row in outcomes.omissions] == [
+        "lab09: the likely causes of 2 results cannot be read, and its outcomes are here without "
+        "them."
+    ]
+
+
+def test_versions_in_the_folder_of_a_run(tmp_path: Path) -> None:
+    found = [of_version("1.0.0", graded("ppp", "k1", student="u1")), graded("pfp", "k2")]
+    FolderGradebook(tmp_path).put(*found)
+    assert versions(class_outcomes.of_run(tmp_path, LABS)) == {"u1": "1.0.0", "x": ""}
+
+
+def test_an_anonymous_report_keeps_each_version_beside_its_mark(folder: Path) -> None:
+    marks = {"u1": "ppp", "u2": "ppf", "u3": "pff"}
+    fill(
+        folder,
+        [
+            (who, -1, of_version(f"1.0.{number}", graded(letters, who)))
+            for number, (who, letters) in enumerate(marks.items())
+        ],
+    )
+    lab = building.build(read(folder), anonymous=True).labs[0]
+    assert dict(zip(lab.marks, lab.versions, strict=True)) == {
+        6.0: "1.0.0", 4.0: "1.0.1", 2.0: "1.0.2", None: "",
+    }  # fmt: skip
