@@ -30,7 +30,7 @@ _READERS = (
     ("The candidate", "INTERVIEW.md",
      "Figures, bugs, reasons and code from a blank file, for your role and against the clock."),
     ("The instructor", "TEACHING.md",
-     "From release to dashboard: sandboxed grading, a gradebook, and what to teach next."),
+     "From the release to the report: sandboxed grading, a gradebook, and what to teach next."),
 )  # fmt: skip
 
 
