@@ -7,10 +7,10 @@
 empty: units whose grading host does nothing, over `--workers` Dask workers, so that what is left
 is the coordinator, the scheduler and Dask. marks: a class with right, wrong, slow, crashing and
 endless submissions, on this machine and on clusters of 2 and 8 Dask workers. faults: each fault
-`--times` times at a random moment of a run, which must end with the undisturbed run's files.
-simulation: the executor with a simulated clock, for a class of 5,000 in all labs. All on this
-machine; `--write` puts the page into `benchmarks/results/cluster.md`, or `cluster-<parts>.md` for a
-part of them. Exit status 1: a fault was found. Linux.
+`--times` times, at a random moment of a run, or there from its beginning; the run must end with the
+undisturbed run's files. simulation: the executor with a simulated clock, for a class of 5,000 in
+all labs. All on this machine; `--write` puts the page into `benchmarks/results/cluster.md`, or
+`cluster-<parts>.md` for a part of them. Exit status 1: a fault was found. Linux.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import itertools
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -36,7 +37,7 @@ import msgspec
 import psutil
 import results_page
 from cluster_simulation import SECONDS, simulate
-from dask_machines import DaskMachines, eventually
+from dask_machines import KILLER, DaskMachines, eventually
 from empty_host import EmptyHost
 from kills import Course, make_course
 
@@ -274,6 +275,7 @@ def _pass_on(one: socket.socket, other: socket.socket) -> None:
 class Disturbed:
     """A run on a cluster while something happens to it."""
 
+    course: Course
     machines: DaskMachines
     proxy: Proxy
     rng: random.Random
@@ -317,6 +319,30 @@ def cut_the_network(run: Disturbed) -> None:
     run.proxy.mend()
 
 
+def join_with_another_version(run: Disturbed) -> None:
+    """A Dask worker whose kit has another test; it is to get no unit."""
+    kit = run.course.folder / "another-kit"
+    if not kit.exists():
+        shutil.copytree(run.course.kit, kit)
+        with (kit / "tests" / LAB / "probes.py").open("a", encoding="utf-8") as file:
+            file.write("# another version\n")
+    run.machines.start_workers(ANOTHER, kit=kit)
+
+
+def hand_in_a_killer(run: Disturbed) -> None:
+    """A unit that kills the Dask worker that has it, each time; it is to have no result."""
+    place = run.course.submissions / KILLS / LAB
+    place.mkdir(parents=True)
+    text = KILLER.replace("FILE", repr(os.devnull))
+    (place / "running_mean.py").write_text(text, encoding="utf-8")
+
+
+ANOTHER, KILLS = "another", "kills"
+EARLY: dict[str, Callable[[Disturbed], None]] = {
+    "a Dask worker of another version is there": join_with_another_version,
+    "a unit kills its Dask worker each time": hand_in_a_killer,
+}
+"""What is there from the beginning of a run, so that no moment of it is random."""
 FAULTS: dict[str, Callable[[Disturbed], None]] = {
     "a Dask worker is killed": kill_a_worker,
     "a Dask worker is stopped for good": stop_a_worker,
@@ -329,7 +355,10 @@ FAULTS: dict[str, Callable[[Disturbed], None]] = {
 def faults(given: argparse.Namespace, page: Page) -> None:
     rng = random.Random(given.seed)
     page.lines += [
-        f"## Faults, each {given.times} times at a random moment",
+        f"## Faults, each {given.times} times",
+        "",
+        "What happens to a run happens at a random moment of it; what is there is there from the "
+        "beginning. Results and pages are compared byte for byte, `seconds` apart.",
         "",
         f"24 submissions over 3 Dask workers; a Dask worker that does not answer for "
         f"{DEADLINE_SECONDS:g} s is given up, and a cut takes {given.cut_seconds:g} s.",
@@ -343,7 +372,7 @@ def faults(given: argparse.Namespace, page: Page) -> None:
         grade(course, course.folder / "here", "--jobs", "2").wait()
         course.expected = _files(course.folder / "here")
         course.seconds = _run(course, "undisturbed", None, machines, given, rng, page)[0]
-        for fault, act in FAULTS.items():
+        for fault, act in (FAULTS | EARLY).items():
             rows = [
                 _run(course, f"{fault} {n}", act, machines, given, rng, page)
                 for n in range(given.times)
@@ -369,11 +398,16 @@ def _run(
     """Seconds, files that differ, results that were stored twice, and hosts left running."""
     run, proxy = course.folder / name.replace(" ", "-"), Proxy(machines.port)
     options = ["--executor", "dask", "--scheduler", f"tcp://127.0.0.1:{proxy.port}"]
-    disturbed = Disturbed(machines, proxy, rng, given.cut_seconds)
+    disturbed = Disturbed(course, machines, proxy, rng, given.cut_seconds)
+    early = act if act in EARLY.values() else None
+    if early is not None:
+        early(disturbed)
+    if early is join_with_another_version:
+        machines.wait_for_workers(4)
     started = time.perf_counter()
     stamps: dict[str, int] = {}
     disturbed.coordinator = grade(course, run, *options)
-    if act is not None:
+    if act is not None and early is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             disturbed.coordinator.wait(rng.uniform(0.2, 0.9) * course.seconds)
         stamps = {str(path): path.stat().st_mtime_ns for path in run.glob("results/*/*.json")}
@@ -384,20 +418,37 @@ def _run(
     seconds = time.perf_counter() - started
     for process in disturbed.stopped:
         process.kill()
+    if wrong := _ended(disturbed, early, code):
+        page.faults.append(f"{name}: {wrong}: {course.said[-300:]}")
     twice = sum(Path(path).stat().st_mtime_ns != stamp for path, stamp in stamps.items())
     differ = _different(course, run)
     with contextlib.suppress(AssertionError):
         eventually(lambda: not machines.hosts())
     left = len(machines.hosts())
     proxy.listener.close()
-    if code or differ or twice or left:
+    if differ or twice or left:
         page.faults.append(
-            f"{name}: exit status {code}, {len(differ)} files differ, {twice} graded twice, {left} "
-            f"hosts left: {course.said[-300:]}"
+            f"{name}: {len(differ)} files differ, {twice} graded twice, {left} hosts left: "
+            f"{course.said[-300:]}"
         )
     machines.wait_for_workers(3)
     print(f"{name}: {seconds:.1f} s, exit status {code}", file=sys.stderr, flush=True)
     return seconds, len(differ), twice, left
+
+
+def _ended(run: Disturbed, early: Callable[[Disturbed], None] | None, code: int) -> str:
+    """What is wrong about how a run ended, and an end of what was there from its beginning."""
+    said, expected = run.course.said, 0
+    if early is join_with_another_version:
+        run.machines.kill(ANOTHER)
+        if "gets no units: its kit is not the same as this one" not in said:
+            return "nothing is said of the other version"
+    if early is hand_in_a_killer:
+        expected = 3
+        shutil.rmtree(run.course.submissions / KILLS)
+        if f"No result for {LAB} of {KILLS}: 3 Dask workers ended or hung" not in said:
+            return "nothing is said of the unit without a result"
+    return "" if code == expected else f"exit status {code}"
 
 
 # -- simulation -----------------------------------------------------------------------------------

@@ -20,6 +20,28 @@ SETTINGS = {
     "DASK_LOGGING__DISTRIBUTED": "error",
     "DASK_DISTRIBUTED__ADMIN__LOW_LEVEL_LOG_LENGTH": "10",
 }
+# A submission that kills the Dask worker that has it, and notes which that was in FILE.
+KILLER = """
+import os, signal
+
+def parent(pid):
+    return int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
+
+def is_ours(pid):
+    return b"grading_host" in open(f"/proc/{pid}/cmdline", "rb").read()
+
+def running_mean(values):
+    pid = os.getpid()
+    while not is_ours(pid):
+        pid = parent(pid)
+    while is_ours(pid):
+        pid = parent(pid)
+    with open(FILE, "a") as file:
+        file.write(f"{pid}\\n")
+    os.kill(pid, signal.SIGKILL)
+    while True:
+        pass
+"""
 LIMITED = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
 
 

@@ -24,6 +24,7 @@ import pytest
 from distributed import KilledWorker
 
 from benchmarks.dask_machines import (
+    KILLER,
     DaskMachines,
     eventually,
     is_host,
@@ -526,29 +527,6 @@ def test_a_coordinator_that_ends_goes_on(
     assert f"5 units: {5 - len(stamps)} graded now, {len(stamps)} known already" in again
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
     assert dask_class.as_here()
-
-
-KILLER = """
-import os, signal
-
-def parent(pid):
-    return int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
-
-def is_ours(pid):
-    return b"grading_host" in open(f"/proc/{pid}/cmdline", "rb").read()
-
-def running_mean(values):
-    pid = os.getpid()
-    while not is_ours(pid):
-        pid = parent(pid)
-    while is_ours(pid):
-        pid = parent(pid)
-    with open(FILE, "a") as file:
-        file.write(f"{pid}\\n")
-    os.kill(pid, signal.SIGKILL)
-    while True:
-        pass
-"""
 
 
 def test_a_unit_that_kills_its_worker_each_time_is_no_mark(
