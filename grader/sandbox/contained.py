@@ -47,6 +47,7 @@ NOT_PROMISED = (
     "where the kernel has no Landlock of ABI 4",
 )
 _READABLE = ("/proc", "/dev/full", "/dev/random", "/dev/urandom")
+_PCI = Path("/sys/bus/pci/devices")
 _NAMES = ("/etc/passwd", "/etc/group", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf")
 
 
@@ -91,9 +92,18 @@ def prepare(
     if version >= linux.PORTS_SINCE:
         mechanisms.append("landlock ports")
         ports = linux.ports_ruleset([0, *_ephemeral_ports()], version)
-    readable = (*_READABLE, *_NAMES, *_around(plan.visible, plan.hidden))
+    readable = (*_READABLE, *_NAMES, *_pci_devices(), *_around(plan.visible, plan.hidden))
     existing = tuple(path for path in readable if os.path.exists(path))
     return ContainedPlaces(private, existing, version, ports, alive), mechanisms
+
+
+def _pci_devices() -> Iterator[str]:
+    """What gloo reads of each PCI device when a rank joins (its `common/linux.cc`). A rank fails
+    where that exists and is closed; the root of a sandbox has no /sys."""
+    yield str(_PCI)
+    for device in sorted(_PCI.iterdir()) if _PCI.is_dir() else ():
+        place = os.path.realpath(device)
+        yield from (f"{place}/class", f"{place}/net")
 
 
 def _ephemeral_ports() -> range:

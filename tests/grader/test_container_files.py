@@ -1,9 +1,8 @@
-"""Dockerfile and .devcontainer: what they copy, start and name is there. No container engine is
-needed, so nothing here says that the images build."""
+"""Dockerfile and .devcontainer: what they copy, start and name is there; and the logic by which
+`benchmarks/container_files.py` runs all of their commands, which takes minutes."""
 
 from __future__ import annotations
 
-import fnmatch
 import json
 import re
 import shlex
@@ -13,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.dockerfile import Command, ImageBuild, expand, ignored, instructions
+from tests.grader.sandbox import made_container
+from tests.grader.sandbox.made_container import ContainerSettings
+
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [ROOT / "Dockerfile", ROOT / ".devcontainer" / "Dockerfile"]
 INSTRUCTIONS = {
@@ -20,17 +23,6 @@ INSTRUCTIONS = {
     *("USER", "WORKDIR", "ARG", "SHELL", "STOPSIGNAL", "HEALTHCHECK"),
 }
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-
-
-def instructions(text: str) -> list[tuple[str, str]]:
-    """Instruction and rest of each line, with continued lines joined and comments left out."""
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
-    joined = re.sub(r"\\\n", " ", "\n".join(lines))
-    found = []
-    for line in filter(str.strip, joined.splitlines()):
-        word, _, rest = line.strip().partition(" ")
-        found.append((word.upper(), rest.strip()))
-    return found
 
 
 def of(path: Path, word: str) -> list[str]:
@@ -69,12 +61,12 @@ def test_its_shell_lines_are_sound(path: Path) -> None:
 
 
 def test_everything_that_is_copied_is_there() -> None:
-    ignored = (ROOT / ".dockerignore").read_text().split()
+    patterns = (ROOT / ".dockerignore").read_text().split()
     copied = [words for rest in of(FILES[0], "COPY") for words in shlex.split(rest)[:-1]]
     assert {"grader", "exercises", "solutions", "tests", "pyproject.toml"} <= set(copied)
     for source in copied:
         assert (ROOT / source).exists(), source
-        assert not any(fnmatch.fnmatch(source, pattern) for pattern in ignored), source
+        assert not ignored(source, patterns), source
     assert not of(FILES[1], "COPY"), "learners work on the checkout itself"
 
 
@@ -133,3 +125,149 @@ def test_the_container_of_learners() -> None:
         f"{home}/python"
     )
     assert any(home in line for line in of(path, "ENV"))
+
+
+# -- instructions carried out ---------------------------------------------------------------------
+
+DOCKERFILE = """
+# A comment
+FROM image:1
+ARG INDEX=""
+ARG GIVEN=default
+ENV LAST=x PATH=/own/bin:$PATH
+run echo one \\
+    # a comment between
+    && echo two
+WORKDIR /kit
+WORKDIR inner
+COPY a.txt b.txt ./
+COPY folder folder
+USER learner
+RUN ["true", "$LAST"]
+ENTRYPOINT ["infralens"]
+CMD ["probe"]
+"""
+
+
+def made(tmp_path: Path, text: str) -> tuple[ImageBuild, list[Command]]:
+    """An image, and what ran while it was made; RUN itself does nothing."""
+    context = tmp_path / "context"
+    (context / "folder" / "deep" / "__pycache__").mkdir(parents=True)
+    for name in ("a.txt", "b.txt", "folder/c.txt", "folder/deep/__pycache__/c.pyc"):
+        (context / name).write_text(name)
+    (context / "a.txt").chmod(0o755)
+    (context / ".dockerignore").write_text("# none of it\n**/__pycache__\n")
+    ran: list[Command] = []
+    build = ImageBuild(tmp_path / "root", context, ran.append, {"PATH": "/bin"}, {"GIVEN": "7"})
+    for word, rest in instructions(text):
+        build.carry_out(word, rest)
+    return build, ran
+
+
+def test_instructions_are_carried_out_in_order(tmp_path: Path) -> None:
+    build, (first, second) = made(tmp_path, DOCKERFILE)
+    assert first.words[:2] == ["/bin/sh", "-c"]
+    assert first.words[2].split() == ["echo", "one", "&&", "echo", "two"]
+    assert (first.cwd, first.user) == ("/", "root")
+    assert first.environment == {"INDEX": "", "GIVEN": "7", "LAST": "x", "PATH": "/own/bin:/bin"}
+    assert (second.words, second.cwd, second.user) == (["true", "$LAST"], "/kit/inner", "learner")
+    started = build.started(["grade", "/in"])
+    assert started.words == ["infralens", "grade", "/in"]
+    assert build.started().words == ["infralens", "probe"]
+    assert started.environment == {"LAST": "x", "PATH": "/own/bin:/bin"}, "ARG ends with the build"
+
+
+def test_copies_are_of_the_context_without_what_is_ignored(tmp_path: Path) -> None:
+    made(tmp_path, DOCKERFILE)
+    inner = tmp_path / "root/kit/inner"
+    found = {str(path.relative_to(inner)) for path in inner.rglob("*") if path.is_file()}
+    assert found == {"a.txt", "b.txt", "folder/c.txt"}
+    assert (inner / "a.txt").stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["ADD a.txt /", "COPY --chown=1 a.txt /", "COPY *.txt /", "COPY absent /", "FROM b AS c",
+     "COPY folder/deep/__pycache__ x"],
+)  # fmt: skip
+def test_what_is_not_understood_is_refused(tmp_path: Path, line: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        made(tmp_path, f"FROM image:1\n{line}\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "out"),
+    [("a", False), ("build", True), ("build/x", True), ("x/build", False), ("deep/x/y.pyc", True),
+     ("y.pyc", True), ("build/kept", False), ("a/b/cache/c", True), ("xcache", False)],
+)  # fmt: skip
+def test_ignored_paths(path: str, out: bool) -> None:
+    assert ignored(path, ["build", "**/*.pyc", "**/cache", "!build/kept"]) is out
+
+
+def test_values_are_put_in() -> None:
+    values = {"A": "1", "EMPTY": ""}
+    assert expand("$A/${A}b $NONE${EMPTY:-c}${A:+d}${EMPTY:+e}${A:-f}", values) == "1/1b cd1"
+
+
+def test_the_index_of_torch_is_named_where_it_is_given(tmp_path: Path) -> None:
+    """Through a shell, with a pip that shows what it was called with."""
+    pip = tmp_path / "pip"
+    pip.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    pip.chmod(0o755)
+    (line,) = [line for line in of(FILES[0], "RUN") if "TORCH_INDEX" in line]
+    for index, named in (
+        ("", []),
+        ("https://index.example/a b", ["--index-url", "https://index.example/a b"]),
+    ):
+        done = subprocess.run(
+            ["sh", "-c", line],
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin", "TORCH_INDEX": index},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        install, cache, *between, torch = done.stdout.splitlines()
+        assert (install, cache) == ("install", "--no-cache-dir")
+        assert between == named
+        assert torch.startswith("torch>=")
+
+
+# -- a root file system to run them in ------------------------------------------------------------
+
+NO_CONTAINER = made_container.reason_against()
+LOOK = """
+id -u; id -g; cut -d: -f1 /proc/net/dev | tail -n +3 | wc -l
+touch /etc/made 2>/dev/null && echo wrote
+echo x >/shown/file 2>/dev/null && echo wrote what is shown
+grep CapEff /proc/self/status; unshare -m true 2>/dev/null && echo namespace
+ls /proc | grep -c '^[0-9]'; echo to a device >/dev/null; cat /shown/file
+"""
+
+
+@pytest.mark.skipif(bool(NO_CONTAINER), reason=f"no container: {NO_CONTAINER}")
+@pytest.mark.parametrize("user", [(0, 0), (4321, 4322)], ids=["root", "user"])
+def test_a_whole_root_file_system(tmp_path: Path, user: tuple[int, int]) -> None:
+    """Changes in it stay; it has Docker's rights, or a user's, its own processes, no network."""
+    root = tmp_path / "root"
+    for name in ("dev", "proc", "sys", "etc"):
+        (root / name).mkdir(parents=True)
+    (tmp_path / "file").write_text("shown\n")
+    programs = [name for name in ("/bin", "/lib", "/lib64", "/usr") if Path(name).exists()]
+    shown = {**{name: name for name in programs}, str(tmp_path / "file"): "/shown/file"}
+    settings = ContainerSettings(
+        root=str(root), command=["/bin/sh", "-c", LOOK], environment={"PATH": "/usr/bin:/bin"},
+        cwd="/", shown=shown, whole=True, user=user,
+    )  # fmt: skip
+    done = made_container.run(settings, 60)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:3] == [*map(str, user), "1"], "the loopback alone"
+    rights = sum(1 << number for number in made_container.DOCKERS_CAPABILITIES)
+    if user == (0, 0):
+        assert lines[3:5] == ["wrote", f"CapEff:\t{rights:016x}"]
+        assert (root / "etc/made").is_file()
+    else:
+        assert lines[3] == f"CapEff:\t{0:016x}"
+    assert int(lines[-2]) < 8, "only its own processes"
+    assert lines[-1] == "shown"
+    assert len(lines) == (7 if user == (0, 0) else 6), lines

@@ -2,7 +2,8 @@
 root file system laid out as Gradescope's, and no right to make a namespace.
 
 `run` starts a command in one. It needs root here; nothing of this machine changes. As a program,
-`python -m tests.grader.sandbox.made_container SETTINGS` is the container's first process.
+`python -m tests.grader.sandbox.made_container SETTINGS` is the container's first process. Where
+`whole` says so, the root is a root file system of the caller's instead, as that of an image.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ _NAMESPACES = (
 class ContainerSettings:
     """root: an empty folder; command: what runs in it, in the folder `cwd`; shown: more paths of
     this machine, read-only, with their names in the container; writable: those that the command may
-    write to, too; landlock: whether the kernel seems to have it."""
+    write to, too; landlock: whether the kernel seems to have it; whole: `root` holds a whole root
+    file system, in which changes stay; network: this machine's, as when an image is built; user:
+    uid and gid of the command."""
 
     root: str
     command: Sequence[str]
@@ -57,6 +60,9 @@ class ContainerSettings:
     shown: Mapping[str, str] = field(default_factory=lambda: {str(ROOT): TRUSTED})
     writable: Mapping[str, str] = field(default_factory=dict)
     landlock: bool = True
+    whole: bool = False
+    network: bool = False
+    user: Sequence[int] = (0, 0)
 
 
 def reason_against() -> str:
@@ -101,7 +107,7 @@ def run(settings: ContainerSettings, timeout: float) -> subprocess.CompletedProc
 def main(text: str) -> None:
     settings = ContainerSettings(**json.loads(text))
     linux.end_with_parent()
-    linux.unshare(_NAMESPACES)
+    linux.unshare(_NAMESPACES & ~linux.CLONE_NEWNET if settings.network else _NAMESPACES)
     first = os.fork()
     if first:
         _, status = os.waitpid(first, 0)
@@ -110,9 +116,18 @@ def main(text: str) -> None:
     try:
         linux.end_with_parent()
         _build(settings)
-        linux.loopback_up()
+        if not settings.network:
+            linux.loopback_up()
         _give_up(settings.landlock)
-        status = _wait_for(subprocess.Popen(settings.command, env=dict(settings.environment)).pid)
+        uid, gid = settings.user
+        command = subprocess.Popen(
+            settings.command,
+            env=dict(settings.environment),
+            user=uid or None,
+            group=gid or None,
+            extra_groups=[] if uid else None,
+        )
+        status = _wait_for(command.pid)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -131,27 +146,45 @@ def _wait_for(command: int) -> int:
 def _build(settings: ContainerSettings) -> None:
     top = Path(settings.root)
     linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
+    if settings.whole:
+        _mount_whole(top)
+    else:
+        _mount_gradescopes(top)
+    for path, inside in settings.shown.items():
+        _bind(top, path, linux.ATTR_RDONLY, inside)
+    for path, inside in settings.writable.items():
+        _bind(top, path, 0, inside)
+    linux.change_root(str(top))
+    os.chdir(settings.cwd)
+
+
+def _mount_whole(top: Path) -> None:
+    linux.mount(str(top), str(top), None, linux.MS_BIND | linux.MS_REC)
+    linux.mount("tmpfs", str(top / "dev"), "tmpfs", 0, "mode=755")
+    (top / "dev/pts").mkdir()
+    linux.mount("devpts", str(top / "dev/pts"), "devpts", 0, "newinstance,ptmxmode=0666")
+    (top / "dev/ptmx").symlink_to("pts/ptmx")
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        (top / "dev" / name).symlink_to(f"/proc/self/fd/{number}")
+    _mount_kernels(top)
+
+
+def _mount_gradescopes(top: Path) -> None:
     linux.mount("tmpfs", str(top), "tmpfs", 0, "mode=755")
     for name, mode in (
         *(("tmp", 0o1777), ("var/tmp", 0o1777), ("run", 0o755), ("home", 0o755), ("proc", 0o755)),
-        *(("root", 0o755), ("dev", 0o755), ("dev/shm", 0o1777), ("etc", 0o755)),
+        *(("root", 0o755), ("dev", 0o755), ("etc", 0o755)),
         *(("autograder/source", 0o755), ("autograder/submission", 0o755)),
         ("autograder/results", 0o755),
     ):
         (top / name).mkdir(parents=True, exist_ok=True)
         (top / name).chmod(mode)
-    linux.mount("tmpfs", str(top / "dev/shm"), "tmpfs", 0, "mode=1777,size=64m")
-    linux.mount("proc", str(top / "proc"), "proc", 0)
-    for device in ("null", "zero", "full", "random", "urandom", "tty"):
-        _bind(top, f"/dev/{device}")
-    (top / "dev/fd").symlink_to("/proc/self/fd")
+    _mount_kernels(top)
     for name in ("passwd", "group", "hosts", "nsswitch.conf", "shadow"):
         if Path("/etc", name).exists():
             (top / "etc" / name).write_bytes(Path("/etc", name).read_bytes())
             (top / "etc" / name).chmod(0o600 if name == "shadow" else 0o644)
     (top / TRUSTED[1:]).parent.mkdir(mode=0o700)
-    for path, inside in settings.shown.items():
-        _bind(top, path, linux.ATTR_RDONLY, inside)
     for path in rootfs.plan([]).visible:
         if os.path.islink(path):
             target = top / path[1:]
@@ -160,10 +193,17 @@ def _build(settings: ContainerSettings) -> None:
                 target.symlink_to(os.readlink(path))
         else:
             _bind(top, path, linux.ATTR_RDONLY)
-    for path, inside in settings.writable.items():
-        _bind(top, path, 0, inside)
-    linux.change_root(str(top))
-    os.chdir(settings.cwd)
+
+
+def _mount_kernels(top: Path) -> None:
+    """What the kernel keeps: /proc, /sys, shared memory and devices."""
+    (top / "dev/shm").mkdir()
+    linux.mount("tmpfs", str(top / "dev/shm"), "tmpfs", 0, "mode=1777,size=64m")
+    linux.mount("proc", str(top / "proc"), "proc", 0)
+    _bind(top, "/sys", linux.ATTR_RDONLY)
+    for device in ("null", "zero", "full", "random", "urandom", "tty"):
+        _bind(top, f"/dev/{device}")
+    (top / "dev/fd").symlink_to("/proc/self/fd")
 
 
 def _bind(top: Path, path: str, attributes: int = 0, inside: str = "") -> None:
