@@ -39,7 +39,8 @@ from grader.sandbox.user_monitor import UserMonitor
 TIER = "contained"
 MECHANISMS = ("own uid", "seccomp", "no_new_privs", "rlimits", "watchdog")
 NOT_PROMISED = (
-    "a worker sees the names and arguments of other processes in /proc",
+    "a worker sees the names and arguments of other processes in /proc, and in /sys the machine's "
+    "PCI devices and network cards",
     "it has no /tmp of its own, only the folder that TMPDIR names, and shares /dev/shm; without "
     "Landlock it can write to any folder that everybody may write to, until its end",
     "the disk that its files take is counted twice a second, and not reserved",
