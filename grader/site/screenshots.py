@@ -7,6 +7,7 @@ needed to build the site: without them it has no screenshots.
 from __future__ import annotations
 
 import base64
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -69,9 +70,9 @@ def missing() -> str:
     return "" if chromium() else f"none of {', '.join(NAMES)} is on PATH, nor $INFRALENS_CHROMIUM"
 
 
-def taken(shots: Sequence[Shot]) -> Iterator[Screenshot]:
-    """Each shot in light and in dark. Raises LabError where a page lacks an element, and what
-    Playwright raises where the browser does not start."""
+@contextlib.contextmanager
+def started() -> Iterator[Any]:
+    """Playwright's browser, until the end of the block."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -81,11 +82,18 @@ def taken(shots: Sequence[Shot]) -> Iterator[Screenshot]:
             args=["--no-sandbox", "--disable-dev-shm-usage"],
         )
         try:
-            for scheme in SCHEMES:
-                for shot in shots:
-                    yield _taken(browser, shot, scheme)
+            yield browser
         finally:
             browser.close()
+
+
+def taken(shots: Sequence[Shot]) -> Iterator[Screenshot]:
+    """Each shot in light and in dark. Raises LabError where a page lacks an element, and what
+    Playwright raises where the browser does not start."""
+    with started() as browser:
+        for scheme in SCHEMES:
+            for shot in shots:
+                yield _taken(browser, shot, scheme)
 
 
 def _taken(browser: Any, shot: Shot, scheme: str) -> Screenshot:

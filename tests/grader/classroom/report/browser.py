@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
+import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-
-
-def chromium() -> str | None:
-    """The path of a Chromium: $INFRALENS_CHROMIUM, or one on PATH."""
-    given = os.environ.get("INFRALENS_CHROMIUM")
-    found = [given] if given else [shutil.which(name) for name in NAMES]
-    return next(filter(None, found), None)
+from grader.site import screenshots
 
 
 def missing() -> str:
     """Why pages cannot be looked at here; "" where they can."""
-    try:
-        import axe_playwright_python  # noqa: F401
-        import playwright  # noqa: F401
-    except ModuleNotFoundError as error:
-        return f"no {error.name}: pip install -e '.[dev]'"
-    return "" if chromium() else f"none of {', '.join(NAMES)} is on PATH, nor $INFRALENS_CHROMIUM"
+    if importlib.util.find_spec("axe_playwright_python") is None:
+        return "no axe_playwright_python: pip install -e '.[dev]'"
+    return screenshots.missing()
 
 
 @dataclass
@@ -70,13 +59,5 @@ class Browser:
 @contextlib.contextmanager
 def started() -> Iterator[Browser]:
     """One browser process."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=chromium(), args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        try:
-            yield Browser(launched)
-        finally:
-            launched.close()
+    with screenshots.started() as launched:
+        yield Browser(launched)
