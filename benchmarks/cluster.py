@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import itertools
 import os
 import random
@@ -219,6 +220,17 @@ def _files(run: Path) -> dict[str, bytes]:
 def _different(course: Course, run: Path) -> list[str]:
     now, then = _files(run), course.expected
     return sorted(name for name in now.keys() | then.keys() if now.get(name) != then.get(name))
+
+
+def _difference(course: Course, run: Path, names: list[str]) -> str:
+    """The lines of the first differing files, as they should be and as they are."""
+    now, said = _files(run), []
+    for name in names[:2]:
+        then = course.expected.get(name, b"").decode(errors="replace").splitlines()
+        here = now.get(name, b"").decode(errors="replace").splitlines()
+        rows = difflib.unified_diff(then, here, name, name, n=0, lineterm="")
+        said += [row[:400] for row in itertools.islice(rows, 12)]
+    return "\n".join(["", *said])
 
 
 # -- faults ---------------------------------------------------------------------------------------
@@ -429,7 +441,7 @@ def _run(
     if differ or twice or left:
         page.faults.append(
             f"{name}: {len(differ)} files differ, {twice} graded twice, {left} hosts left: "
-            f"{course.said[-300:]}"
+            f"{course.said[-300:]}{_difference(course, run, differ)}"
         )
     machines.wait_for_workers(3)
     print(f"{name}: {seconds:.1f} s, exit status {code}", file=sys.stderr, flush=True)

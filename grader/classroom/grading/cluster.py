@@ -4,7 +4,6 @@ and the grading hosts. Imports nothing of Dask.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 
@@ -48,11 +47,6 @@ class HostState(msgspec.Struct, frozen=True):
     digests: dict[str, str] = {}
     versions: dict[str, str] = {}
     fault: str = ""
-
-
-def name_of(config: bytes) -> str:
-    """The name of the grading hosts with this configuration."""
-    return hashlib.sha256(config).hexdigest()[:16]
 
 
 def chosen(

@@ -10,6 +10,7 @@ connection to the scheduler costs no unit a try.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ import msgspec
 from distributed import KilledWorker
 
 from grader.classroom.grading import dask_cluster, dask_worker
-from grader.classroom.grading.cluster import ClusterCall, HostConfig, HostState, name_of
+from grader.classroom.grading.cluster import ClusterCall, HostConfig, HostState
 from grader.classroom.grading.dask_cluster import DaskCluster, DaskWorkerSeen
 from grader.classroom.grading.executors import Stop
 from grader.classroom.grading.jobs import JOB_SECONDS, JobAnswer, JobFailure, unpacked
@@ -76,7 +77,8 @@ class DaskExecutor:
     ) -> None:
         self.config = config
         self.packed_config = config.packed()
-        self.name = name_of(self.packed_config)
+        self.name = secrets.token_hex(8)
+        """Of the grading hosts of this executor alone."""
         self.cluster = DaskCluster(call, work)
         self.say = say
         self.said: dict[str, None] = {}
@@ -240,7 +242,7 @@ class DaskExecutor:
         self.flights[self.number] = _Flight(member, unit, until)
         member.flights.add(self.number)
         if unit is None:
-            what: tuple[object, ...] = (dask_worker.start, self.packed_config)
+            what: tuple[object, ...] = (dask_worker.start, self.packed_config, self.name)
         else:
             what = (dask_worker.grade, self.name, msgspec.msgpack.encode(unit))
         self.cluster.send(self.number, member.seen.address, *what)  # type: ignore[arg-type]

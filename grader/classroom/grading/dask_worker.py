@@ -19,7 +19,7 @@ from queue import SimpleQueue
 import msgspec
 from distributed import WorkerPlugin, get_worker
 
-from grader.classroom.grading.cluster import NUMBER_BYTES, HostState, name_of
+from grader.classroom.grading.cluster import NUMBER_BYTES, HostState
 from grader.classroom.grading.jobs import JobFailure, packed
 
 UNREADY = b""
@@ -95,7 +95,7 @@ class HostLine:
 
 
 _hosts: dict[str, HostLine] = {}
-_unwanted: set[str] = set()  # ended, perhaps while they were still starting
+_unwanted: set[str] = set()  # ended, perhaps before they started
 _starting = threading.Lock()
 _ENDING = "infralens"
 
@@ -108,17 +108,18 @@ class _Ending(WorkerPlugin):  # type: ignore[misc]
             end(name)
 
 
-def start(config: bytes) -> bytes:
-    """Start the grading host of this Dask worker, if it has none: its `HostState`. Hosts of other
-    runs that have no work end."""
-    name = name_of(config)
+def start(config: bytes, name: str) -> bytes:
+    """Start the grading host of this Dask worker, if it has none of that name: its `HostState`.
+    Hosts of other names that have no work end. One that was ended does not start again: the call
+    to end it may be faster than the one to start it."""
     worker = get_worker()
     with _starting:
         if _ENDING not in worker.plugins:
             worker.loop.add_callback(worker.plugin_add, _Ending(), _ENDING)
         for other in [key for key, host in _hosts.items() if key != name and not host.asked]:
             _hosts.pop(other).end()
-        _unwanted.discard(name)
+        if name in _unwanted:
+            return msgspec.msgpack.encode(HostState(fault="its grading host was ended"))
         host = _hosts.get(name)
         if host is None or host.over:
             host = HostLine(config, worker.local_directory, worker.state.nthreads)
@@ -135,7 +136,7 @@ def grade(name: str, unit: bytes) -> bytes:
 
 
 def end(name: str) -> None:
-    """End the grading host of that name, also one that is still starting."""
+    """End the grading host of that name, also one that is still starting, or has yet to."""
     _unwanted.add(name)
     if host := _hosts.pop(name, None):
         host.end()

@@ -16,6 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -317,6 +318,64 @@ def test_dask_is_imported_only_for_its_executor() -> None:
         "assert not {'distributed', 'dask'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class Worker:
+    """What `dask_worker.start` asks of its Dask worker."""
+
+    plugins = ("infralens",)
+    local_directory = ""
+    state = SimpleNamespace(nthreads=1)
+
+
+class Line:
+    """In place of a line to a grading host; `during` happens while it starts."""
+
+    during: Callable[[], None] = staticmethod(lambda: None)
+
+    def __init__(self, config: bytes, folder: str, jobs: int) -> None:
+        self.state, self.over, self.asked = config, False, dict[bytes, object]()
+        type(self).during()
+
+    def end(self) -> None:
+        self.over = True
+
+
+@pytest.fixture
+def hosts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The grading hosts of a Dask worker, by name: none at first."""
+    monkeypatch.setattr(dask_worker, "get_worker", Worker)
+    monkeypatch.setattr(dask_worker, "HostLine", Line)
+    monkeypatch.setattr(dask_worker, "_unwanted", set())
+    found: dict[str, Any] = {}
+    monkeypatch.setattr(dask_worker, "_hosts", found)
+    return found
+
+
+def test_a_host_is_started_once_and_without_work_makes_room(hosts: dict[str, Any]) -> None:
+    assert dask_worker.start(b"state", "one") == b"state"
+    first = hosts["one"]
+    dask_worker.start(b"state", "one")
+    assert hosts == {"one": first}
+    dask_worker.start(b"state", "two")
+    assert list(hosts) == ["two"]
+    assert first.over
+
+
+def test_a_host_that_was_ended_before_it_started_does_not_start(hosts: dict[str, Any]) -> None:
+    """A call to end it overtakes the one to start it while a new Dask worker still imports."""
+    dask_worker.end("one")
+    state = msgspec.msgpack.decode(dask_worker.start(b"", "one"), type=HostState)
+    assert state.fault == "its grading host was ended"
+    assert hosts == {}
+
+
+def test_a_host_that_is_ended_while_it_starts_ends(
+    hosts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Line, "during", staticmethod(lambda: dask_worker.end("one")))
+    dask_worker.start(b"state", "one")
+    assert hosts == {}
 
 
 # -- real clusters ---------------------------------------------------------------------------------
