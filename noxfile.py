@@ -65,7 +65,7 @@ def kit(session: nox.Session) -> None:
     session.run("mypy")
     session.run("infralens", "sync", "--check")
     session.run(
-        "infralens", "lint", "--no-cache", "--sample", "1", "--variants", "1", "--every", "12"
+        "infralens", "lint", "--no-cache", "--sample", "1", "--variants", "1", "--every", "16"
     )
     session.run("pytest", "-n", "2", "--dist", "loadfile", *session.posargs)
 
