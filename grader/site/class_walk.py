@@ -96,6 +96,9 @@ def _run(root: Path, folder: Path, line: str, tier: str) -> str:
     known = {key: value for key, value in os.environ.items() if key != "FORCE_COLOR"}
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     more = {"PYTHONPATH": path, "COLUMNS": str(COLUMNS), "NO_COLOR": "1", "PYTHONUTF8": "1"}
+    temporary = folder / ".temporary"  # goes with the folder, also what a killed command leaves
+    temporary.mkdir(exist_ok=True)
+    more["TMPDIR"] = str(temporary)
     try:
         done = subprocess.run(
             call, cwd=folder, env=known | more, capture_output=True, text=True,
