@@ -13,6 +13,7 @@ import os
 import platform
 import re
 import resource
+import select
 import shutil
 import signal
 import subprocess
@@ -28,6 +29,7 @@ from grader.kernels.cuda.vocabulary import hint_for
 _RUNTIME = Path(__file__).parent / "runtime"
 COMPILE_SECONDS = 60
 COMPILER_SECONDS = 6  # of the processor, for a learner's file: a busy machine may take long
+MOST_SAID = 8 << 20  # bytes that a compiler may say of a file
 COMPILER_BYTES = 1 << 30  # of addresses: less than a worker may have, which ends with its compiler
 MAX_QUOTED = 200  # characters of a line
 LEARNERS = "learner.cu"  # the file's name for the compiler
@@ -358,17 +360,19 @@ def _run(name: str, call: list[str], folder: Path, cpu_seconds: int) -> str:
         resource.setrlimit(resource.RLIMIT_AS, addresses)
 
     with subprocess.Popen(
-        call, cwd=folder, text=True, errors="replace", start_new_session=True, preexec_fn=limit,
+        call, cwd=folder, start_new_session=True, preexec_fn=limit,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         try:
-            said = process.communicate(timeout=COMPILE_SECONDS)[1]
+            said, whole = _heard(process, time.monotonic() + COMPILE_SECONDS)
         except BaseException as error:  # also a deadline
             os.killpg(process.pid, signal.SIGKILL)  # also ends the driver's children
             if isinstance(error, subprocess.TimeoutExpired):
                 text = f"{name} did not compile within {COMPILE_SECONDS} s"
                 raise CompileError(text) from None
             raise
+    if not process.returncode and not whole:
+        raise CompileError(f"{name}: the compiler says more than {MOST_SAID >> 20} MiB about it")
     if not process.returncode:
         return said
     ended = _ENDED.search(said)
@@ -380,6 +384,24 @@ def _run(name: str, call: list[str], folder: Path, cpu_seconds: int) -> str:
     if process.returncode < 0 or ended:
         raise CompilerEnded(f"{name}: a signal ended the compiler")
     raise CompileError(_said(name, said, _lines(folder)))
+
+
+def _heard(process: subprocess.Popen[bytes], until: float) -> tuple[str, bool]:
+    """The first `MOST_SAID` bytes of what a compiler says until it ends, and whether that is all:
+    it quotes the line of each error, which may be the whole file. Raises TimeoutExpired."""
+    assert process.stderr is not None
+    parts, size = list[bytes](), 0
+    while True:
+        left = until - time.monotonic()
+        if left <= 0 or not select.select([process.stderr], [], [], left)[0]:
+            raise subprocess.TimeoutExpired(process.args, COMPILE_SECONDS)
+        if not (part := os.read(process.stderr.fileno(), 1 << 16)):
+            break
+        if size < MOST_SAID:
+            parts.append(part)
+        size += len(part)
+    process.wait(max(until - time.monotonic(), 0.0))
+    return b"".join(parts).decode("utf-8", "replace"), size <= MOST_SAID
 
 
 def _at_most(cpu_seconds: int) -> tuple[int, int]:

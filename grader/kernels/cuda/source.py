@@ -12,21 +12,23 @@ from dataclasses import dataclass
 
 from grader.kernels.cuda.vocabulary import ORDINARY, REFUSED
 
+# Each repetition that may run to the end of the file is bounded: a file of 256 KiB could else keep
+# them busy for minutes.
 _KERNEL = re.compile(
-    r'(?P<c>extern\s*"C"\s*)?(?P<bounds>__launch_bounds__\s*\([^)]*\)\s*)?__global__\s+'
-    r"(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:static\s+)?void\s+"
-    r"(?:__launch_bounds__\s*\([^)]*\)\s*)?(?P<name>\w+)\s*\((?P<parameters>[^)]*)\)"
+    r'(?P<c>extern\s*"C"\s*)?(?P<bounds>__launch_bounds__\s*\([^)]{0,400}\)\s*)?__global__\s+'
+    r"(?:__launch_bounds__\s*\([^)]{0,400}\)\s*)?(?:static\s+)?void\s+"
+    r"(?:__launch_bounds__\s*\([^)]{0,400}\)\s*)?(?P<name>\w+)\s*\((?P<parameters>[^)]{0,4000})\)"
 )
-_ALIGNED = re.compile(r"\b(?:__align__|alignas)\s*\([^)]*\)")
+_ALIGNED = re.compile(r"\b(?:__align__|alignas)\s*\([^)]{0,400}\)")
 _DECLARED = re.compile(
-    r"\b__(?:shared|device|constant)__\s+((?:[^;{}()=\[\]]|\[[^\]]*\])+)(?=[;={])"
+    r"\b__(?:shared|device|constant)__\s+((?:[^;{}()=\[\]]|\[[^\]]{0,400}\]){1,2000})(?=[;={])"
 )
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.)*", re.MULTILINE | re.DOTALL)
 _EXTERN = re.compile(r'extern\s*"C"\s*\{')
-_DYNAMIC = re.compile(r"\bextern\s+__shared__\s+[^;]*?\b(\w+)\s*\[\s*\]\s*;")
+_DYNAMIC = re.compile(r"\bextern\s+__shared__\s+[^;]{0,400}?\b(\w+)\s*\[\s*\]\s*;")
 _CONSTANT = re.compile(
     r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(.+)$|"
-    r"\b(?:const|constexpr)\s+(?:unsigned\s+)?(?:int|unsigned|size_t)\s+(\w+)\s*=\s*([^;,]+);",
+    r"\b(?:const|constexpr)\s+(?:unsigned\s+)?(?:int|unsigned|size_t)\s+(\w+)\s*=\s*([^;,]{1,400});",
     re.MULTILINE,
 )
 
@@ -130,11 +132,16 @@ def without_comments(text: str) -> str:
         found = match[0]
         if found == '"C"' or _UNROLL.fullmatch(found):
             return found
-        if found[0] in "\"'":
-            return found[0] + " " * (len(found) - 2) + found[-1]
-        return re.sub(r"[^\n]", " ", found)
+        blanks = re.sub(r"[^\n]", " ", found)
+        if found[0] in "\"'" and len(found) > 1 and found[-1] == found[0]:
+            return found[0] + blanks[1:-1] + found[-1]
+        return blanks
 
-    pattern = r"//[^\n]*|/\*.*?(?:\*/|\Z)|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'"
+    # A string that does not end is one up to the end of its line, and is not looked at again.
+    pattern = (
+        r"//[^\n]*|/\*.*?(?:\*/|\Z)|\"(?:\\.|[^\"\\\n])*+(?:\"|(?=\n)|\Z)"
+        r"|'(?:\\.|[^'\\\n]){1,20}'"
+    )
     return re.sub(pattern, blank, text, flags=re.DOTALL)
 
 
@@ -144,10 +151,13 @@ def line_of(code: str, position: int) -> int:
 
 def _refuse(name: str, code: str) -> None:
     found: list[tuple[int, str]] = []
+    own: dict[str, bool] = {}
     for row in REFUSED:
         for match in re.finditer(row.pattern, code, re.MULTILINE):
             word = match[0].strip().rstrip("(").strip()
-            if ORDINARY.fullmatch(word) and _defines(code, word):
+            if ORDINARY.fullmatch(word) and word not in own:
+                own[word] = _defines(code, word)
+            if own.get(word):
                 continue
             found.append((line_of(code, match.start()), f"`{word}`: {row.remedy}"))
             break
@@ -169,10 +179,10 @@ def _defines(code: str, word: str) -> bool:
         re.search(pattern, code, re.MULTILINE)
         for pattern in (
             rf"^[ \t]*#[ \t]*define[ \t]+{word}\b",
-            rf"\btypedef\b[^;]*\b{word}\s*;",
+            rf"\btypedef\b[^;]{{0,400}}\b{word}\s*;",
             rf"\b\w+[\s*&]+{word}\s*[;,)\[]",
             rf"\b{word}\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)",
-            rf"\b\w+[\s*&]+{word}\s*\([^;{{}}]*\)\s*\{{",
+            rf"\b\w+[\s*&]+{word}\s*\([^;{{}}]{{0,1000}}\)\s*\{{",
         )
     )
 
@@ -230,7 +240,11 @@ def _arrays(code: str) -> Iterator[Array]:
 def _kernels(name: str, code: str) -> list[Kernel]:
     found = []
     code = _without_directives(code)
-    blocks = [(block.start(), _closing(code, block.end())) for block in _EXTERN.finditer(code)]
+    closings = _closings(code)
+    blocks = [
+        (block.start(), closings.get(block.end(), len(code))) for block in _EXTERN.finditer(code)
+    ]
+    blocks = list(_outermost(blocks))
     for match in _KERNEL.finditer(code):
         line = line_of(code, match.start("name"))
         if not match["c"] and not any(start < match.start() < end for start, end in blocks):
@@ -244,14 +258,24 @@ def _kernels(name: str, code: str) -> list[Kernel]:
     return found
 
 
-def _closing(code: str, position: int) -> int:
-    """The position of the brace that closes the one just before `position`."""
-    depth = 1
-    for match in re.finditer(r"[{}]", code[position:]):
-        depth += 1 if match[0] == "{" else -1
-        if not depth:
-            return position + match.start()
-    return len(code)
+def _closings(code: str) -> dict[int, int]:
+    """Where each brace that opens is closed, by the position behind it."""
+    found, open_braces = dict[int, int](), list[int]()
+    for match in re.finditer(r"[{}]", code):
+        if match[0] == "{":
+            open_braces.append(match.end())
+        elif open_braces:
+            found[open_braces.pop()] = match.start()
+    return found
+
+
+def _outermost(blocks: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The blocks, in order of their starts, that are in no other."""
+    last = -1
+    for start, end in blocks:
+        if start >= last:
+            last = end
+            yield start, end
 
 
 def _parameter(text: str) -> Parameter:
