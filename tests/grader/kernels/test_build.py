@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -234,6 +235,23 @@ def test_a_text_that_fills_the_compilers_memory_is_refused_once(
     for _ in range(2):
         assert refused(tmp_path, text) == "reduce.cu did not compile within 300 MiB of memory"
     assert len(calls) == 1
+
+
+def test_of_what_the_compiler_says_only_the_beginning_is_kept(
+    calls: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It quotes the line of each error, and all of these are on one line."""
+    monkeypatch.setattr(build, "MOST_SAID", 1 << 16)
+    said = refused(tmp_path, body("x[0] = " + "y + " * 200 + "1;"))
+    assert said.startswith("reduce.cu:")
+    assert "was not declared" in said or "undeclared" in said
+    with tempfile.TemporaryFile() as file:
+        file.write(b"one\n" * (1 << 15))
+        file.seek(0)
+        process = subprocess.Popen(["sh", "-c", "cat >&2"], stdin=file, stderr=subprocess.PIPE)
+        text, whole = build._heard(process, time.monotonic() + 60)
+    assert not whole
+    assert (1 << 16) <= len(text) < (1 << 17)
 
 
 def test_a_refused_file_is_refused_again_and_a_mended_one_compiled(

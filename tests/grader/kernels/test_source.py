@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import signal
 from collections.abc import Callable
 
 import numpy as np
@@ -337,3 +339,44 @@ def test_a_long_file_is_read_quickly() -> None:
     body = "    x[0] += 1; if (x[0] > 2) { x[1] = 3; }\n" * 2000
     text = 'extern "C" __global__ void k(float *x) {\n' + body + "}\n"
     assert list(source.read("k.cu", text).kernels) == ["k"]
+
+
+def test_a_string_that_does_not_end_ends_with_its_line() -> None:
+    text = 'int a = "no end // asm\nint b; "an end" c\n\'d\' "\\\n e" f'
+    assert source.without_comments(text) == (
+        "int a = " + " " * 14 + '\nint b; "      " c\n\' \' " \n  " f'
+    )
+
+
+def test_kernels_in_nested_linkage_blocks_have_c_names() -> None:
+    text = f'extern "C" {{ extern "C" {{ {PLAIN} }} {PLAIN.replace("k(", "l(")} }}'
+    assert list(source.read("k.cu", text).kernels) == ["k", "l"]
+    with pytest.raises(kernels.Unsupported, match="needs extern"):
+        source.read("k.cu", text + PLAIN.replace("k(", "m("))
+
+
+PLAIN = "__global__ void k(float* x) { x[0] = 1; }"
+LONG = 1 << 18
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "const int a = ", "extern __shared__ ", '\\"', 'extern "C" {', "__global__ void k(",
+        "half(", "__shared__ float ", "typedef ", "__launch_bounds__(", "alignas(", "{", "'a",
+    ],
+)  # fmt: skip
+def test_a_long_text_of_one_part_is_read_or_refused(part: str) -> None:
+    """Each is at the limit of a file; a search that starts anew at every part takes minutes."""
+    before = signal.signal(signal.SIGPROF, _too_long)
+    signal.setitimer(signal.ITIMER_PROF, 20.0)  # of the processor; each takes one
+    try:
+        with contextlib.suppress(kernels.Unsupported):
+            source.read("k.cu", part * (LONG // len(part)))
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def _too_long(_number: int, _frame: object) -> None:
+    raise TimeoutError("it is searched again and again")
