@@ -371,10 +371,10 @@ def _run(name: str, call: list[str], folder: Path, cpu_seconds: int) -> str:
                 text = f"{name} did not compile within {COMPILE_SECONDS} s"
                 raise CompileError(text) from None
             raise
-    if not process.returncode and not whole:
-        raise CompileError(f"{name}: the compiler says more than {MOST_SAID >> 20} MiB about it")
     if not process.returncode:
-        return said
+        if whole:
+            return said
+        raise CompileError(f"{name}: the compiler says more than {MOST_SAID >> 20} MiB about it")
     ended = _ENDED.search(said)
     if process.returncode == -signal.SIGXCPU or (ended and ended[1] == _OVER_LIMIT):
         raise CompileError(f"{name} did not compile within {cpu_seconds} s of the processor")

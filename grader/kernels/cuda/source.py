@@ -241,10 +241,8 @@ def _kernels(name: str, code: str) -> list[Kernel]:
     found = []
     code = _without_directives(code)
     closings = _closings(code)
-    blocks = [
-        (block.start(), closings.get(block.end(), len(code))) for block in _EXTERN.finditer(code)
-    ]
-    blocks = list(_outermost(blocks))
+    every = [(at.start(), closings.get(at.end(), len(code))) for at in _EXTERN.finditer(code)]
+    blocks = list(_outermost(every))
     for match in _KERNEL.finditer(code):
         line = line_of(code, match.start("name"))
         if not match["c"] and not any(start < match.start() < end for start, end in blocks):
