@@ -27,12 +27,14 @@ from grader.errors import (
 from grader.lab import capabilities
 from grader.sandbox import codec
 from grader.sandbox.deadlines import DeadlineHit, deadline
+from grader.sandbox.heap import return_big_blocks
 from grader.sandbox.purity import MAX_NOTED, MAX_TEXT, Change
 from grader.sandbox.server import CodeSpec, Reply, Server
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 LOAD_SECONDS = 60.0
+PROCESSOR_SECONDS = 6.0  # of a call: the slowest right one needs about a tenth
 
 
 class Backend(Protocol):
@@ -62,11 +64,13 @@ class Backend(Protocol):
 
 @dataclass
 class Limits:
-    """Deadlines, in seconds of the parent's clock. `INFRALENS_PATIENCE` multiplies them on a slow
-    or busy machine."""
+    """Deadlines, in seconds of the parent's clock; and of processor time, for a call's own thread:
+    a loop that does not end is known sooner than a call that waits. `INFRALENS_PATIENCE` multiplies
+    them on a slow or busy machine."""
 
     call_seconds: float
     load_seconds: float = LOAD_SECONDS
+    processor_seconds: float = PROCESSOR_SECONDS
     patience: float = field(default_factory=lambda: patience())
 
     def of(self, op: str, files: int = 1) -> float:
@@ -175,6 +179,7 @@ class LocalBackend:
         )
         os.environ.update(capabilities.triton_settings())
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small products, thousands of them
+        return_big_blocks()  # as in a worker
         self.server = Server(with_load_deadline(spec, limits), self.let_through)
 
     def request(self, op: str, name: str, handle: int, payload: object, side: codec.Side) -> Any:
@@ -186,13 +191,12 @@ class LocalBackend:
         self, op: str, name: str, handle: int, tree: Any, buffers: list[codec.Buffer]
     ) -> Reply:
         seconds = self.limits.call_seconds * self.limits.patience
+        processor_seconds = self.limits.processor_seconds * self.limits.patience
         try:
-            with deadline(seconds), self.server.files.visible():
+            with deadline(seconds, processor_seconds), self.server.files.visible():
                 return self.server.answer(op, name, handle, tree, buffers)
         except DeadlineHit as hit:
-            raise Timeout(
-                f"no answer after {seconds:g} s", self.server.place(hit.__traceback__)
-            ) from None
+            raise Timeout(str(hit), self.server.place(hit.__traceback__)) from None
         except BaseException as error:
             if isinstance(error, self.let_through):
                 raise

@@ -147,6 +147,16 @@ class Channel:
         """Whether the other end has sent nothing and has not closed."""
         return not self.pending and not self._readable.poll(0)
 
+    def wait(self, until: float) -> bool:
+        """Wait until the other end has sent something or has closed, or until a moment of
+        `time.monotonic`; whether it has."""
+        if not self.pending:
+            try:
+                _wait(self._readable, until)
+            except TimeoutError:
+                return False
+        return True
+
     def fileno(self) -> int:
         return self.sock.fileno()
 

@@ -1,4 +1,5 @@
-"""A deadline inside a process: an alarm raises `DeadlineHit` in what runs on the main thread.
+"""A deadline inside a process: an alarm raises `DeadlineHit` in what runs on the main thread, after
+so many seconds of the clock, or of processor time.
 
 Works on the main thread of a Unix process. Elsewhere, and while a debugger is open, it does
 nothing.
@@ -7,9 +8,11 @@ nothing.
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -17,12 +20,13 @@ from typing import Any
 
 _OURS = str(Path(__file__).parent)
 AGAIN_SECONDS = 0.5
+SOON_SECONDS = 0.02
 COMPILE_SECONDS = 10.0  # of processor time, a file
 
 
 class DeadlineHit(BaseException):
-    """Raised in student code by the alarm; not an Exception, so that `except Exception` in a
-    student's loop does not swallow it."""
+    """Raised in student code by the alarm, with what was reached in words; not an Exception, so
+    that `except Exception` in a student's loop does not swallow it."""
 
 
 class Debugger:
@@ -36,27 +40,36 @@ def _has_timers() -> bool:
 
 
 @contextlib.contextmanager
-def deadline(seconds: float) -> Iterator[None]:
-    """Raise `DeadlineHit` in the block after `seconds`, and again for code that swallows it."""
+def deadline(seconds: float, processor_seconds: float = math.inf) -> Iterator[None]:
+    """Raise `DeadlineHit` in the block after `seconds`, or once the main thread has worked for
+    `processor_seconds`, whichever comes first; and again for code that swallows it."""
     if not _has_timers():
         yield
         return
-    tracing, rings, over = sys.gettrace(), 0, False
+    tracing, rings, over, text = sys.gettrace(), 0, False, ""
+    until, worked = time.monotonic() + seconds, time.thread_time() + processor_seconds
+
+    def left() -> float:
+        return min(until - time.monotonic(), worked - time.thread_time())
 
     def ring(_number: int, frame: FrameType | None) -> None:
-        nonlocal rings
+        nonlocal rings, text
         if over:
             return
-        rings += 1
         if Debugger.is_open:
             signal.setitimer(signal.ITIMER_REAL, 0)
             return
+        if not rings and (more := left()) > 0:  # it waited, for others or for a processor
+            signal.setitimer(signal.ITIMER_REAL, max(more, SOON_SECONDS), AGAIN_SECONDS)
+            return
+        rings += 1
+        text = text or reached(time.monotonic() >= until, seconds, processor_seconds)
         if rings > 1:
-            _raise_at_next_line(frame)
-        raise DeadlineHit
+            _raise_at_next_line(frame, text)
+        raise DeadlineHit(text)
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, min(seconds, processor_seconds), AGAIN_SECONDS)
     try:
         yield
     finally:
@@ -65,6 +78,13 @@ def deadline(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
         if rings > 1:
             sys.settrace(tracing)
+
+
+def reached(by_clock: bool, seconds: float, processor_seconds: float) -> str:
+    """Which of the two was reached, in words."""
+    if by_clock:
+        return f"no answer after {seconds:g} s"
+    return f"no answer after {processor_seconds:g} s of processor time"
 
 
 class CompileLimit:
@@ -90,13 +110,13 @@ def compile_limit(seconds: float = COMPILE_SECONDS) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def _raise_at_next_line(frame: FrameType | None) -> None:
+def _raise_at_next_line(frame: FrameType | None, text: str) -> None:
     """`while True: try: ... except: pass` swallows what is raised in its `try`, but an exception
     on the line of the `pass` leaves the loop."""
 
     def trace(_frame: FrameType, event: str, _arg: Any) -> Any:
         if event == "line":
-            raise DeadlineHit
+            raise DeadlineHit(text)
         return trace if event == "exception" else None
 
     while frame and not frame.f_code.co_filename.startswith(_OURS):

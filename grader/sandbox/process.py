@@ -29,12 +29,14 @@ from grader.lab import capabilities
 from grader.sandbox import codec
 from grader.sandbox.backends import Limits, pack, unpack, with_load_deadline
 from grader.sandbox.channel import Arena, Channel, Closed
-from grader.sandbox.deadlines import COMPILE_SECONDS
+from grader.sandbox.deadlines import COMPILE_SECONDS, SOON_SECONDS, reached
+from grader.sandbox.heap import BIG_BLOCK_BYTES
 from grader.sandbox.server import CodeSpec, Reply
 
 MAX_OUTPUT = 64 * 1024
 GRACE_SECONDS = 2.0
 TAKE_SECONDS = 0.5
+FIRST_LOOK_SECONDS = 0.5
 STATUSES = ("ok", "changed", "error")  # of a reply
 
 
@@ -111,18 +113,38 @@ class RemoteBackend:
                 worker.channel.send(worker.opening, [], deadline)
                 worker.opening = None
             _send(worker.channel, [op, name, handle, tree, stale], buffers, deadline)
+            if op != "load":
+                self._await(worker, deadline)
             reply, reply_buffers = worker.channel.receive(deadline)
             if not isinstance(reply, list) or len(reply) != 2 or reply[0] not in STATUSES:
                 raise MalformedReply("a malformed reply came across")
             return reply[0], reply[1], reply_buffers
         except TimeoutError:
             self._end(grace=0.0)
-            raise Timeout(f"no answer after {seconds:g} s") from None
+            by_clock = time.monotonic() >= deadline
+            raise Timeout(reached(by_clock, seconds, self._processor_seconds)) from None
         except (Closed, OSError):
             raise self._end(grace=GRACE_SECONDS) from None
         except Refused:
             self._end()
             raise
+
+    @property
+    def _processor_seconds(self) -> float:
+        return self.limits.processor_seconds * self.limits.patience
+
+    def _await(self, worker: Worker, deadline: float) -> None:
+        """Wait for the beginning of the reply; raises TimeoutError at the deadline, and once the
+        worker's main thread has worked for too long. What it works before the first look is not
+        counted: most calls are over by then."""
+        look, at_first = time.monotonic() + FIRST_LOOK_SECONDS, None
+        while not worker.channel.wait(min(look, deadline)):
+            if time.monotonic() >= deadline or (worked := _thread_seconds(worker.pid())) is None:
+                return  # the channel waits on
+            at_first = worked if at_first is None else at_first
+            if (left := self._processor_seconds - (worked - at_first)) <= 0:
+                raise TimeoutError
+            look = time.monotonic() + max(left, SOON_SECONDS)
 
     def _end(self, grace: float = 0.0) -> Crashed:
         worker, self.worker = self.worker, None
@@ -165,6 +187,16 @@ def _send(
         channel.send(message, buffers, deadline)
     except Refused as error:
         raise SuiteFault(error.text) from error
+
+
+def _thread_seconds(pid: int) -> float | None:
+    """Processor time that a process's main thread has taken; None where that cannot be read."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/stat") as file:
+            parts = file.read().rpartition(")")[2].split()  # its name may hold anything
+        return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 _NOTHING = codec.Side({}, None, lambda *_: None)
@@ -400,7 +432,7 @@ def environment(
         "MKL_NUM_THREADS": str(threads),
         # Big blocks go back to the system when they are freed, so that the memory of the process,
         # read from outside, is what student code holds.
-        "MALLOC_MMAP_THRESHOLD_": str(1024 * 1024),
+        "MALLOC_MMAP_THRESHOLD_": str(BIG_BLOCK_BYTES),
         # The CPU allocator's warnings while a meter watches would bury what the student printed.
         "TORCH_CPP_LOG_LEVEL": "ERROR",
     }

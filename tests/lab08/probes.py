@@ -39,15 +39,11 @@ def _keep_mine(plans, rank):
             _mine(per_rank, rank)
 
 
-def _give_back_at_once():
-    """From here on, freed tensors of 1 MiB and more leave this process and the ranks forked from it
-    at once, and what lies unused in the heap goes now: so a rank grows by what is alive in it, not
-    by how a heap was used (glibc; elsewhere nothing happens)."""
-    m_mmap_threshold = -3
+def _give_back_unused():
+    """What lies unused in the heap leaves this process, so that the ranks forked from it grow by
+    what is alive in them (glibc; elsewhere nothing happens)."""
     with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None)
-        libc.mallopt(m_mmap_threshold, 1 << 20)
-        libc.malloc_trim(0)
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _meet(group=None):
@@ -190,7 +186,7 @@ def zero1_memory(student, count, numel, gradients, stride):
     gradient on a rank repeats gradients[rank], and is gone before the next one steps: what lasts is
     what the optimizers keep. Every `stride`-th value."""
     zero1_adamw = student.Zero1AdamW
-    _give_back_at_once()
+    _give_back_unused()
     params = [nn.Parameter(torch.zeros(numel)) for _ in range(count)]
 
     def rank_does(rank, size):
@@ -442,7 +438,7 @@ def zero2_bytes(student, layers, width, bucket_bytes, vectors):
 def zero2_memory(student, layers, width, bucket_bytes, vectors, stride):
     """The memory of one backward of a large `Rows`, and every `stride`-th element of the shards."""
     zero2_model = student.Zero2
-    _give_back_at_once()
+    _give_back_unused()
     model = Rows(layers, width)
 
     def rank_does(rank, size):
@@ -778,7 +774,7 @@ def zero3_memory(student, values, width, vectors, stride):
     """The memory of a forward and a backward through wide blocks, each made, and sharded, before
     the next one is; W_i is values[i] everywhere. The loss is a . h."""
     zero3_module, chain = student.Zero3Module, student.chain
-    _give_back_at_once()
+    _give_back_unused()
 
     def rank_does(rank, size):
         a, c = _mine(vectors, rank)
@@ -1121,7 +1117,7 @@ def growth_with_master(student, data):
     """data[rank]: {"numel", "value", "steps"}. How the rank's process grows, seen from outside,
     while it makes that many parameters and steps; and its first and last parameters."""
     master_weights = student.MasterWeights
-    _give_back_at_once()
+    _give_back_unused()
 
     def rank_does(rank, size, mine):
         p = nn.Parameter(torch.full((mine["numel"],), mine["value"], dtype=torch.bfloat16))

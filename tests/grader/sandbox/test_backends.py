@@ -96,6 +96,18 @@ def loops():
     while True:
         pass
 
+def spins():
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            pass
+
+def waits(seconds):
+    time.sleep(seconds)
+    return seconds
+
 def swallows():
     while True:
         try:
@@ -371,6 +383,24 @@ def test_deadlines(tier: str, request: pytest.FixtureRequest, tmp_path: Path) ->
     assert signal.getsignal(signal.SIGALRM) in (signal.SIG_DFL, None)
     assert sys.gettrace() is None
     assert student.echo(1) == 1
+    backend.close()
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_loop_ends_by_processor_time_and_a_wait_by_the_clock(
+    tier: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    limits = Limits(10.0, processor_seconds=0.4)
+    backend = backend_of(tier, spec_of(tmp_path / "lab"), limits, request)
+    student = student_of(backend)
+    for name in ("loops", "spins"):
+        with pytest.raises(Timeout, match=r"^no answer after 0.4 s of processor time"):
+            getattr(student, name)()
+    assert student.waits(1.5) == 1.5
+    backend.close()
+    backend = backend_of(tier, spec_of(tmp_path / "lab"), Limits(1.0, patience=1.0), request)
+    with pytest.raises(Timeout, match=r"^no answer after 1 s$"):
+        student_of(backend).waits(30.0)
     backend.close()
 
 

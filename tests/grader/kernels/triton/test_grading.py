@@ -160,7 +160,7 @@ SAID = {
     "bound": ["out of bounds: program 1 reads x[100] (line 12; 28 of 64 lanes lie outside)"],
     "wild": ["out of bounds: program 0 writes out[100000000] (line 12; 63 of 64 lanes"],
     "torch": ["IndexError"],
-    "endless": ["no answer after 15 s"],
+    "endless": ["no answer after 6 s of processor time"],
     "meddles": ["Measurement disturbed: the interpreter's create_masked_load was replaced"],
 }
 
