@@ -19,6 +19,7 @@ it is neither failing nor passed.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Protocol
@@ -30,6 +31,7 @@ from grader.suite.splice import Misconception
 
 MAX_NAMES = 2
 ENOUGH_THAT_DIFFER = 4
+QUICK_SECONDS = 0.05
 
 
 class Extra(Enum):
@@ -90,11 +92,12 @@ def name_causes(
     outcomes: Sequence[Outcome], known: Sequence[Misconception], evidence: Evidence
 ) -> None:
     """Put the sentences of the likely causes into a task's outcomes, each at the cases where its
-    misconception agrees. `outcomes`: of all scored cases of the task; quick ones are asked first.
+    misconception agrees. `outcomes`: of all scored cases of the task; quick ones are asked first,
+    for everyone in the same order if they can, since what was replayed for one is known for all.
     Out of time, what is not certain yet is not said."""
     for outcome in outcomes:
         outcome.causes.clear()
-    quick = sorted(outcomes, key=lambda outcome: outcome.seconds)
+    quick = sorted(outcomes, key=_about_how_long)
     left = [outcome for outcome in quick if is_failing(outcome)]
     passed = [outcome for outcome in quick if outcome.status.is_pass]
     named: list[str] = []
@@ -112,6 +115,11 @@ def name_causes(
                 if suspect.wrong.sentence not in outcome.causes:
                     outcome.causes.append(suspect.wrong.sentence)
         left = [outcome for outcome in left if not outcome.causes]
+
+
+def _about_how_long(outcome: Outcome) -> int:
+    """0 for a quick case, and one more for each time that it takes four times as long."""
+    return max(0, math.ceil(math.log(max(outcome.seconds, 1e-9) / QUICK_SECONDS, 4)))
 
 
 def _best(
