@@ -71,8 +71,8 @@ class Page:
 
     lines: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-    coordinator_s: float = 0.0011  # of `cluster-empty.md`, where that part is not run
-    scheduler_s: float = 0.0019
+    coordinator_s: float = 0.0006  # of `cluster-empty.md`, where that part is not run
+    scheduler_s: float = 0.0010
 
 
 # -- empty units ----------------------------------------------------------------------------------

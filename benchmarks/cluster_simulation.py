@@ -71,7 +71,8 @@ class SimulatedCluster:
 
     def send(self, number: int, name: str, function: Any, *given: bytes) -> None:
         if function is dask_worker.start:
-            done, data = self.clock.now + START_SECONDS, msgspec.msgpack.encode(HostState())
+            done = self.clock.now + START_SECONDS
+            data = msgspec.msgpack.encode(HostState(tier=CONFIG.tier))
         else:
             unit = msgspec.msgpack.decode(given[1], type=Unit)
             mean = SECONDS[unit.lab]
