@@ -1,7 +1,7 @@
 """Do the marks of a class agree with what is known of its submissions?
 
     python benchmarks/class_of_30.py [--students 30] [--labs lab01 ...] [--jobs 2]
-        [--keep FOLDER] [--write]
+        [--cold] [--keep FOLDER] [--write]
 
 Each student hands in every lab, made from the reference. A seeded generator chooses for each task
 whether it is solved, not begun, or solved in a known wrong way, so the truth is known before
@@ -11,7 +11,8 @@ its tests reach a task that is not right.
 
 The class is graded by `infralens grade`, in the sandbox where the machine has one, and every mark
 is compared. `--keep` leaves the class and the results in an empty folder, to compare the marks of
-two states of the kit, or to look at the report. `--write` puts the table into
+two states of the kit, or to look at the report. `--cold` begins with an empty cache: what was
+replayed and compiled before is not known. `--write` puts the table into
 `benchmarks/results/class-of-30.md`. Exit status 1: a mark is not the truth.
 """
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import os
 import random
 import re
 import subprocess
@@ -194,6 +196,7 @@ def main() -> int:
     parser.add_argument("--students", type=int, default=30)
     parser.add_argument("--labs", nargs="*", default=[])
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--cold", action="store_true")
     parser.add_argument("--keep", type=Path, metavar="FOLDER")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
@@ -215,30 +218,36 @@ def main() -> int:
                 made.append(submission)
         words = [sys.executable, "-m", "grader.cli", "grade", str(folder / "class")]
         words += ["--out", str(folder / "run"), "--jobs", str(options.jobs)]
+        cache = {"XDG_CACHE_HOME": str(Path(name) / "cache")} if options.cold else {}
         started = time.perf_counter()
-        done = subprocess.run(words, cwd=ROOT, text=True, check=False)
+        done = subprocess.run(words, cwd=ROOT, text=True, check=False, env={**os.environ, **cache})
         seconds = time.perf_counter() - started
         results = folder / "run" / "results"
         for submission in made:
             result = results / submission.student / f"{submission.lab.id}.json"
             compare(submission, result, counts[submission.lab.id])
-    page = table(counts, options.students, len(made), seconds)
+    page = table(counts, options, len(made), seconds)
     faults = [fault for count in counts.values() for fault in count.faults]
     if done.returncode:
         faults.append(f"infralens grade ended with status {done.returncode}")
     return results_page.told(page, faults, RESULTS if options.write else None)
 
 
-def table(counts: dict[str, Count], students: int, submissions: int, seconds: float) -> list[str]:
+def table(
+    counts: dict[str, Count], options: argparse.Namespace, submissions: int, seconds: float
+) -> list[str]:
     kinds = ("right", "wrong", "undone", "depends", "not verified")
     heads = ("right: all points", "known mistake: 0 points", "not begun: not started")
     heads += ("right, but leans on one that is not: any mark", "not verified here")
-    command = f"python benchmarks/class_of_30.py --students {students}"
+    command = f"python benchmarks/class_of_30.py --students {options.students}"
+    command += f" --jobs {options.jobs}" + " --cold" * options.cold
+    cache = "an empty cache" if options.cold else "what earlier runs had replayed and compiled"
     lines = [
-        f"# A class of {students}",
+        f"# A class of {options.students}",
         "",
         f"{results_page.made(command)} {submissions} submissions with mixed mistakes, graded in "
-        f"{seconds:.0f} s. A column is what is true of a task, and which mark that must be.",
+        f"{seconds:.0f} s, with {cache}. A column is what is true of a task, and which mark that "
+        "must be.",
         "",
         f"| lab | {' | '.join(heads)} | other marks than these |",
         "|---|---|---|---|---|---|---|",

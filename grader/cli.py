@@ -472,6 +472,24 @@ def sync(
 
 
 @app.command()
+def replay(
+    labs: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(help="labs; default: all"),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="only say what is of another state of its lab")
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="tasks at a time")] = 2,
+) -> None:
+    """Write what each misconception does in each test: a diagnosis then runs fewer of them."""
+    from grader.author import replay_command
+
+    root = clone_root("replay")
+    raise typer.Exit(replay_command.run(root, labs or lab_ids(root), check, jobs))
+
+
+@app.command()
 def lint(
     labs: Annotated[
         Optional[list[str]],  # noqa: UP045

@@ -15,6 +15,7 @@ from grader.errors import LabError
 from grader.lab import lab_page, skeleton, task_hints
 from grader.lab.manifest import Lab
 from grader.sandbox.client import RESERVED
+from grader.suite import known_outcomes
 
 # What is sent along with a suite, and what it may import beside the standard library.
 _SENT = {
@@ -51,6 +52,8 @@ def static_faults(lab: Lab) -> Iterator[str]:
     for task in lab.tasks:
         if task.id in RESERVED:
             yield f"task `{task.id}`: that name belongs to the `student` proxy; choose another."
+    if fault := known_outcomes.fault(lab):
+        yield fault
     for name in stale:
         yield f"exercises/{lab.id}/{name} is not what its reference demands: infralens sync"
 

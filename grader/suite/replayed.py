@@ -22,13 +22,18 @@ LASTING_SECONDS = 8.0
 _HELD = "held object"
 
 
-class Seen(Protocol):
-    """What two runs of a case are compared by."""
+class Ended(Protocol):
+    """How a case ended, and at which place of the suite."""
 
     @property
     def status(self) -> TestStatus: ...
     @property
     def site(self) -> tuple[str, int]: ...
+
+
+class Seen(Ended, Protocol):
+    """What two runs of a case are compared by."""
+
     @property
     def observed(self) -> Any: ...
     @property
@@ -161,7 +166,7 @@ def alike(mine: Seen, other: Seen) -> bool:
     return _same(mine.observed, other.observed, rounding)
 
 
-def same_place(mine: Seen, other: Seen) -> bool:
+def same_place(mine: Ended, other: Ended) -> bool:
     return mine.status == other.status and mine.site == other.site and bool(mine.site[1])
 
 

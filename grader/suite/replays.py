@@ -14,7 +14,9 @@ from types import CodeType
 from grader.sandbox.backends import LocalBackend
 from grader.sandbox.modules import compiled
 from grader.status import TestStatus
+from grader.suite import known_outcomes
 from grader.suite.causes import Extra, OutOfTime
+from grader.suite.known_outcomes import KnownOutcomes
 from grader.suite.model import Case, Suite
 from grader.suite.pieces import Pieces
 from grader.suite.replay_process import ReplayProcess
@@ -47,6 +49,10 @@ class Replays:
     @cached_property
     def _table(self) -> ReplayTable:
         return table_of(self.suite) if self._on_disk else ReplayTable(None)
+
+    @cached_property
+    def _known(self) -> KnownOutcomes:
+        return known_outcomes.read(self.suite)
 
     def wrong_backend(self, wrong: Misconception) -> LocalBackend:
         """The reference with one misconception spliced in. Trusted code: a local backend."""
@@ -93,12 +99,16 @@ class Replays:
         kept: bool = True,
     ) -> bool:
         """Whether a misconception fails a case as `outcome` did. kept: many submissions get these
-        inputs, so that the replay is kept. Otherwise the public ones come first, whose replay is:
-        if that failed at another place, or passed, no other inputs are tried."""
+        inputs, so that the replay is kept. What is known of the public ones comes first: if it
+        failed there at another place, or passed, no other inputs are tried."""
         case = outcome.case
-        found = self.seen(wrong, case, seed if kept else seed_of(case))
-        if not same_place(outcome, found):
+        known = self._known.of(wrong, case)
+        if known and not same_place(outcome, known):
             return False
+        if kept or not known:
+            found = self.seen(wrong, case, seed if kept else seed_of(case))
+            if not same_place(outcome, found):
+                return False
         if not (kept and found.whole):
             found = self._fresh(wrong, case, seed)
         if not found.whole:  # not plain data
@@ -109,9 +119,13 @@ class Replays:
     def extra(self, wrong: Misconception, case: Case, seed: bytes, kept: bool = True) -> Extra:
         """What a misconception does in a case that the learner's code passes. If it failed with the
         public inputs, that rules it out; that it is sound is asked of the same inputs."""
-        found = self.seen(wrong, case, seed if kept else seed_of(case))
-        if kept or found.extra is Extra.HARD:
-            return found.extra
+        known = self._known.of(wrong, case)
+        if known and (known.extra is Extra.HARD or seed == seed_of(case)):
+            return known.extra
+        if kept:
+            return self.seen(wrong, case, seed).extra
+        if not known and self.seen(wrong, case, seed_of(case)).extra is Extra.HARD:
+            return Extra.HARD
         return self._fresh(wrong, case, seed).extra
 
     def seen(self, wrong: Misconception, case: Case, seed: bytes) -> Replayed:
@@ -146,10 +160,11 @@ class Replays:
 
 class WholeReplays(Replays):
     """Keeps the whole outcome of each replay in memory, for those who read more of it than its
-    place: its lines, its error."""
+    place: its lines, its error. It believes no file."""
 
     def __init__(self, suite: Suite) -> None:
         super().__init__(suite)
+        self._known = KnownOutcomes(suite.lab.kit, None)
         self._outcomes: dict[tuple[str, str, bytes], Outcome] = {}
 
     def outcome(self, wrong: Misconception, case: Case, seed: bytes) -> Outcome:

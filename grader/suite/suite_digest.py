@@ -21,14 +21,15 @@ def suite_digest(suite: Suite) -> str:
     source, and what this machine offers to it."""
     lab = suite.lab
     digest = hashlib.sha256(f"{lab.id}\n{grader_digest()}\n".encode())
-    for path in sorted(_files_of(lab)):
+    for path in sorted(files_of(lab)):
         digest.update(f"{lab.shown(path)}:".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     digest.update(json.dumps(_environment(suite), sort_keys=True).encode())
     return digest.hexdigest()
 
 
-def _files_of(lab: Lab) -> set[Path]:
+def files_of(lab: Lab) -> set[Path]:
+    """What a lab's results depend on, of its own: manifest, given files, reference and suite."""
     found = {lab.exercise / "lab.toml"}
     found |= {lab.given_source(name) for name in lab.given}
     found |= {lab.solution / name for name in lab.edit if lab.has_solution}

@@ -1,0 +1,165 @@
+"""What is written of misconceptions, for diagnoses that need not find out again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from grader.author import replay_command
+from grader.lab import capabilities
+from grader.lab.manifest import lab_ids, load_lab
+from grader.sandbox.backends import LocalBackend
+from grader.status import TestStatus
+from grader.suite import known_outcomes
+from grader.suite.causes import Extra
+from grader.suite.diagnose import Diagnoser
+from grader.suite.known_outcomes import UNKNOWN, End, KnownOutcomes
+from grader.suite.model import Case, Suite, load_suite
+from grader.suite.replays import Replays
+from grader.suite.run import Outcome, run_case, seed_of
+from grader.suite.splice import Misconception
+
+from ..conftest import HERE, MiniKit
+
+EVERY = 250
+
+
+@pytest.fixture
+def suite(kit: MiniKit) -> Suite:
+    """Of a lab whose misconceptions have been replayed."""
+    assert replay_command.run(kit.root, ["lab90"], check=False, jobs=1) == 0
+    return load_suite(load_lab(kit.root, "lab90"))
+
+
+def pairs(suite: Suite) -> list[tuple[Misconception, Case]]:
+    return [
+        (wrong, case)
+        for task in suite.lab.tasks
+        for wrong in suite.misconceptions_of(task.id)
+        for case in suite.cases_of(task.id)
+        if case.test.scored
+    ]
+
+
+def test_the_file_says_what_a_replay_says(suite: Suite) -> None:
+    known, replays = known_outcomes.read(suite), Replays(suite)
+    statuses = set()
+    for wrong, case in pairs(suite):
+        said, seen = known.of(wrong, case), replays.seen(wrong, case, seed_of(case))
+        assert said is not None
+        assert (said.status, said.site, said.extra) == (seen.status, seen.site, seen.extra)
+        statuses.add(said.status)
+    assert statuses == {TestStatus.PASSED, TestStatus.FAILED}
+
+
+def explained(
+    suite: Suite, wrong: Misconception, key: bytes, kept: bool, believes: bool
+) -> tuple[list[list[str]], int]:
+    """The causes at each case of its task on a submission that makes this mistake, and how many
+    replays that took."""
+    replays = Counted(suite)
+    if not believes:
+        replays._known = KnownOutcomes(suite.lab.kit, None)
+    folder = replays.wrong_folder(wrong)
+    backend = LocalBackend(suite.code_spec(folder), suite.limits())
+    rows = [
+        run_case(suite, case, backend, folder, seed_of(case, key))
+        for case in suite.cases_of(wrong.task)
+        if case.test.scored
+    ]
+    Diagnoser(replays, 20.0, kept=kept).explain(rows, lambda case: seed_of(case, key))
+    return [row.causes for row in rows], replays.runs
+
+
+class Counted(Replays):
+    runs = 0
+
+    def run(self, *args: Any) -> Outcome:
+        self.runs += 1
+        return super().run(*args)
+
+
+@pytest.mark.parametrize(
+    ("key", "kept", "share"), [(b"public", True, 0.5), (b"key", True, 0.7), (b"key", False, 0.7)]
+)
+def test_the_same_causes_for_fewer_replays(key: bytes, kept: bool, share: float) -> None:
+    """With other inputs than the public ones it must still be asked whether a mistake is sound."""
+    suite = load_suite(load_lab(HERE, "lab01"))
+    few = many = 0
+    for wrong in suite.misconceptions_of("kv_bytes_per_token")[:6]:
+        with_file, runs = explained(suite, wrong, key, kept, believes=True)
+        without, all_runs = explained(suite, wrong, key, kept, believes=False)
+        assert with_file == without
+        assert any(without)
+        few, many = few + runs, many + all_runs
+    assert 0 < few < share * many
+
+
+def changed(text: str, **parts: Any) -> str:
+    return json.dumps(json.loads(text) | parts)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: changed(text, state="0" * 32),
+        lambda text: changed(text, tasks=3),
+        lambda text: changed(text, ends=[["t.py", 1, "SOFT"]]),
+        lambda text: text.replace("[0,", "[0, 0,", 1).replace("[1,", "[0, 1,", 1),
+    ],
+)
+def test_a_file_that_is_damaged_says_nothing(suite: Suite, damage: Any) -> None:
+    path = known_outcomes.path_of(suite.lab)
+    path.write_text(damage(path.read_text()))
+    known = known_outcomes.read(suite)
+    assert {known.of(wrong, case) for wrong, case in pairs(suite)} == {None}
+
+
+def test_a_file_of_another_state_is_found(
+    suite: Suite, kit: MiniKit, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert replay_command.run(kit.root, ["lab90"], check=True, jobs=1) == 0
+    with (kit.suite / "test_running_mean.py").open("a", encoding="utf-8") as file:
+        file.write("# another state\n")
+    other = load_suite(load_lab(kit.root, "lab90"))
+    assert {known_outcomes.read(other).of(*pair) for pair in pairs(other)} == {None}
+    assert replay_command.run(kit.root, ["lab90"], check=True, jobs=1) == 1
+    assert "is of another state of this lab: infralens replay lab90" in capsys.readouterr().out
+    known_outcomes.path_of(other.lab).write_text("no JSON")
+    assert "cannot be read" in known_outcomes.fault(other.lab)
+    known_outcomes.path_of(other.lab).unlink()
+    assert known_outcomes.fault(other.lab) == ""
+
+
+def test_what_is_not_certain_is_not_said(suite: Suite) -> None:
+    wrong, case = pairs(suite)[0]
+    end = End("tests/lab90/t.py", 7, "FORGOTTEN")
+    found = {wrong.task: {wrong.name: {case.name: UNKNOWN, "other": end}}}
+    known_outcomes.path_of(suite.lab).write_text(known_outcomes.text(suite.lab, found))
+    known = known_outcomes.read(suite)
+    assert known.of(wrong, case) is None
+    assert Extra.FORGOTTEN in {end.extra for end in known._ends}
+
+
+@pytest.mark.parametrize("lab_id", lab_ids(HERE))
+def test_the_kits_own_files_are_true(lab_id: str) -> None:
+    """They are of the labs' present state, and every so manieth entry is replayed."""
+    lab = load_lab(HERE, lab_id)
+    assert known_outcomes.path_of(lab).is_file()
+    assert known_outcomes.fault(lab) == ""
+    suite = load_suite(lab)
+    known, replays = known_outcomes.read(suite), Replays(suite)
+    rows = [
+        (wrong, case)
+        for wrong, case in pairs(suite)
+        if not capabilities.first_missing(lab.task(case.test.task).needs)
+    ]
+    assert all(known.of(wrong, case) for wrong, case in rows[:1])
+    for wrong, case in rows[len(lab_id) :: EVERY]:
+        if said := known.of(wrong, case):
+            seen = replays.seen(wrong, case, seed_of(case))
+            got = (seen.status, seen.site, seen.extra)
+            assert (said.status, said.site, said.extra) == got, (wrong.name, case.id)
