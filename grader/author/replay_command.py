@@ -4,6 +4,7 @@ diagnosis need not find out again."""
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -60,7 +61,8 @@ def _refuse_what_is_missing(lab: Lab) -> None:
 def _all(root: Path, labs: list[Lab], jobs: int) -> Iterator[tuple[Lab, dict[str, _Found]]]:
     """What was found in each lab, task by task, as labs get ready."""
     found: dict[str, dict[str, _Found]] = {lab.id: {} for lab in labs}
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_ends_at_once)
+    try:
         asked = {
             pool.submit(of_task, root, lab.id, task.id): (lab, task.id)
             for lab in labs
@@ -72,6 +74,13 @@ def _all(root: Path, labs: list[Lab], jobs: int) -> Iterator[tuple[Lab, dict[str
             if len(found[lab.id]) == len(lab.tasks):
                 in_order = {task.id: found[lab.id][task.id] for task in lab.tasks}
                 yield lab, {task: rows for task, rows in in_order.items() if rows}
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _ends_at_once() -> None:
+    """Ctrl-C reaches every process of the terminal, and this one has nothing to say about it."""
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
 
 def of_task(root: Path, lab_id: str, task_id: str) -> _Found:
