@@ -22,7 +22,7 @@ LASTING_SECONDS = 8.0
 _HELD = "held object"
 
 
-class Ended(Protocol):
+class CaseEnd(Protocol):
     """How a case ended, and at which place of the suite."""
 
     @property
@@ -31,7 +31,7 @@ class Ended(Protocol):
     def site(self) -> tuple[str, int]: ...
 
 
-class Seen(Ended, Protocol):
+class Seen(CaseEnd, Protocol):
     """What two runs of a case are compared by."""
 
     @property
@@ -166,7 +166,7 @@ def alike(mine: Seen, other: Seen) -> bool:
     return _same(mine.observed, other.observed, rounding)
 
 
-def same_place(mine: Ended, other: Ended) -> bool:
+def same_place(mine: CaseEnd, other: CaseEnd) -> bool:
     return mine.status == other.status and mine.site == other.site and bool(mine.site[1])
 
 
