@@ -20,7 +20,7 @@ from grader.errors import Refused
 from grader.ranks import deadlock, sockets
 from grader.ranks.member import stack
 from grader.ranks.rank_faults import Deadlock, NoResult, last_line, report, sentence
-from grader.sandbox import codec
+from grader.sandbox import children, codec
 from grader.sandbox.channel import Channel, Closed
 
 # After one rank has failed, the others get this long to fail too and report where they were.
@@ -303,15 +303,8 @@ class UncheckedSupervisor(Supervisor):
 
 def _processor_seconds(pids: Sequence[int]) -> float | None:
     """What these processes took of the processor; None where the system does not say."""
-    ticks = 0
-    for pid in pids:
-        try:
-            text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-            fields = text.rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-        except (OSError, ValueError, IndexError):
-            return None
-    return ticks / os.sysconf("SC_CLK_TCK")
+    took = [children.processor_seconds(pid) for pid in pids]
+    return None if None in took else sum(filter(None, took))
 
 
 def _restart_peak(pid: int) -> int | None:

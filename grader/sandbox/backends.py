@@ -79,6 +79,11 @@ class Limits:
         seconds = self.load_seconds * (files + 1) if op == "load" else self.call_seconds
         return seconds * self.patience
 
+    @property
+    def of_thread(self) -> float:
+        """Seconds of processor time that a call's own thread may take."""
+        return self.processor_seconds * self.patience
+
 
 def with_load_deadline(spec: CodeSpec, limits: Limits) -> CodeSpec:
     """The code spec that a server gets, with the deadline of an import."""
@@ -190,10 +195,9 @@ class LocalBackend:
     def _answer(
         self, op: str, name: str, handle: int, tree: Any, buffers: list[codec.Buffer]
     ) -> Reply:
-        seconds = self.limits.call_seconds * self.limits.patience
-        processor_seconds = self.limits.processor_seconds * self.limits.patience
+        seconds = self.limits.of(op)
         try:
-            with deadline(seconds, processor_seconds), self.server.files.visible():
+            with deadline(seconds, self.limits.of_thread), self.server.files.visible():
                 return self.server.answer(op, name, handle, tree, buffers)
         except DeadlineHit as hit:
             raise Timeout(str(hit), self.server.place(hit.__traceback__)) from None

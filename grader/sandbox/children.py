@@ -49,6 +49,18 @@ def end_children(but: Collection[int] = (), seconds: float = 2.0) -> int:
     return len(ended)
 
 
+def processor_seconds(pid: int, thread: int | None = None) -> float | None:
+    """What a process took of the processor, or one thread of it alone; None where the system does
+    not say."""
+    place = f"/proc/{pid}" if thread is None else f"/proc/{pid}/task/{thread}"
+    try:
+        text = Path(place, "stat").read_text(errors="replace")
+        fields = text.rpartition(")")[2].split()  # its name may hold anything
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def _children() -> dict[int, str]:
     """Process ids and states of this process's children."""
     found = {}

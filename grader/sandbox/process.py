@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Protocol
 
 from grader.errors import Crashed, MalformedReply, Refused, SuiteFault, Timeout
 from grader.lab import capabilities
-from grader.sandbox import codec
+from grader.sandbox import children, codec
 from grader.sandbox.backends import Limits, pack, unpack, with_load_deadline
 from grader.sandbox.channel import Arena, Channel, Closed
 from grader.sandbox.deadlines import COMPILE_SECONDS, SOON_SECONDS, reached
@@ -122,27 +122,26 @@ class RemoteBackend:
         except TimeoutError:
             self._end(grace=0.0)
             by_clock = time.monotonic() >= deadline
-            raise Timeout(reached(by_clock, seconds, self._processor_seconds)) from None
+            raise Timeout(reached(by_clock, seconds, self.limits.of_thread)) from None
         except (Closed, OSError):
             raise self._end(grace=GRACE_SECONDS) from None
         except Refused:
             self._end()
             raise
 
-    @property
-    def _processor_seconds(self) -> float:
-        return self.limits.processor_seconds * self.limits.patience
-
     def _await(self, worker: Worker, deadline: float) -> None:
-        """Wait for the beginning of the reply; raises TimeoutError at the deadline, and once the
+        """Wait for the beginning of the reply, or until the deadline; raises TimeoutError once the
         worker's main thread has worked for too long. What it works before the first look is not
         counted: most calls are over by then."""
         look, at_first = time.monotonic() + FIRST_LOOK_SECONDS, None
         while not worker.channel.wait(min(look, deadline)):
-            if time.monotonic() >= deadline or (worked := _thread_seconds(worker.pid())) is None:
-                return  # the channel waits on
+            if time.monotonic() >= deadline:
+                return
+            pid = worker.pid()
+            if (worked := children.processor_seconds(pid, thread=pid)) is None:
+                return
             at_first = worked if at_first is None else at_first
-            if (left := self._processor_seconds - (worked - at_first)) <= 0:
+            if (left := self.limits.of_thread - (worked - at_first)) <= 0:
                 raise TimeoutError
             look = time.monotonic() + max(left, SOON_SECONDS)
 
@@ -187,16 +186,6 @@ def _send(
         channel.send(message, buffers, deadline)
     except Refused as error:
         raise SuiteFault(error.text) from error
-
-
-def _thread_seconds(pid: int) -> float | None:
-    """Processor time that a process's main thread has taken; None where that cannot be read."""
-    try:
-        with open(f"/proc/{pid}/task/{pid}/stat") as file:
-            parts = file.read().rpartition(")")[2].split()  # its name may hold anything
-        return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 _NOTHING = codec.Side({}, None, lambda *_: None)

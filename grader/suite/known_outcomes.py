@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from grader.status import TestStatus
 from grader.suite.causes import Extra
 from grader.suite.model import Case, Suite
 from grader.suite.splice import Misconception
-from grader.suite.suite_digest import files_of
+from grader.suite.suite_digest import add_files, files_of
 
 UNKNOWN = -1
 PASSED = 0
@@ -92,9 +92,8 @@ def state_of(lab: Lab) -> str:
     """The lab's files in one hash; the grader's own source is not in it, nor what is installed: it
     decides what is replayed, and the replays decide what is said."""
     digest = hashlib.sha256()
-    for path in sorted(files_of(lab) - {path_of(lab)}):
-        digest.update(f"{lab.shown(path)}:".encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    files = sorted(files_of(lab) - {path_of(lab)})
+    add_files(digest, {lab.shown(path): path for path in files})
     return digest.hexdigest()[:32]
 
 
@@ -128,7 +127,8 @@ def fault(lab: Lab) -> str:
 def text(lab: Lab, found: Mapping[str, Mapping[str, Mapping[str, End | int]]]) -> str:
     """The file for outcomes by task, misconception and case: an end, `PASSED` or `UNKNOWN`. One
     line for each misconception."""
-    ends = sorted({end for row in _rows(found) for end in row.values() if isinstance(end, End)})
+    rows_of_all = [row for wrongs in found.values() for row in wrongs.values()]
+    ends = sorted({end for row in rows_of_all for end in row.values() if isinstance(end, End)})
     numbers: dict[End | int, int] = {end: index for index, end in enumerate(ends, start=1)}
     numbers |= {PASSED: PASSED, UNKNOWN: UNKNOWN}
     tasks = []
@@ -146,9 +146,3 @@ def text(lab: Lab, found: Mapping[str, Mapping[str, Mapping[str, End | int]]]) -
     lines = ",\n ".join(json.dumps([end.file, end.line, end.extra]) for end in ends)
     state = json.dumps(state_of(lab))
     return f'{{"state": {state},\n"ends": [\n {lines}],\n"tasks": {{\n' + ",\n".join(tasks) + "}}\n"
-
-
-def _rows(
-    found: Mapping[str, Mapping[str, Mapping[str, End | int]]],
-) -> Iterable[Mapping[str, End | int]]:
-    return (row for wrongs in found.values() for row in wrongs.values())

@@ -6,6 +6,7 @@ import hashlib
 import json
 import platform
 import subprocess
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -21,11 +22,16 @@ def suite_digest(suite: Suite) -> str:
     source, and what this machine offers to it."""
     lab = suite.lab
     digest = hashlib.sha256(f"{lab.id}\n{grader_digest()}\n".encode())
-    for path in sorted(files_of(lab)):
-        digest.update(f"{lab.shown(path)}:".encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    add_files(digest, {lab.shown(path): path for path in sorted(files_of(lab))})
     digest.update(json.dumps(_environment(suite), sort_keys=True).encode())
     return digest.hexdigest()
+
+
+def add_files(digest: hashlib._Hash, files: Mapping[str, Path]) -> None:
+    """Add files by their names, in their order."""
+    for name, path in files.items():
+        digest.update(f"{name}:".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
 
 
 def files_of(lab: Lab) -> set[Path]:
@@ -46,12 +52,12 @@ def grader_digest() -> str:
     package = Path(grader.__file__).parent
     digest = hashlib.sha256(version("infralens-labs").encode())
     sources = (path for path in package.rglob("*") if path.suffix in (".py", ".cpp", ".h"))
-    for path in sorted(sources):
-        if path.is_relative_to(places.PACKAGED):  # the labs, each of which has its own digest
-            continue
-        name = path.relative_to(package).as_posix()
-        digest.update(f"{name}:".encode())
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    own = {
+        path.relative_to(package).as_posix(): path
+        for path in sorted(sources)
+        if not path.is_relative_to(places.PACKAGED)  # the labs, each of which has its own digest
+    }
+    add_files(digest, own)
     return digest.hexdigest()
 
 

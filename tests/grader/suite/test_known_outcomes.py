@@ -146,7 +146,7 @@ def test_what_is_not_certain_is_not_said(suite: Suite) -> None:
 
 @pytest.mark.parametrize("lab_id", lab_ids(HERE))
 def test_the_kits_own_files_are_true(lab_id: str) -> None:
-    """They are of the labs' present state, and every so manieth entry is replayed."""
+    """They are of the labs' present state, and every `EVERY`th entry is replayed."""
     lab = load_lab(HERE, lab_id)
     assert known_outcomes.path_of(lab).is_file()
     assert known_outcomes.fault(lab) == ""
