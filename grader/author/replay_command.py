@@ -18,7 +18,7 @@ from grader.lab.manifest import Lab, load_lab
 from grader.status import TestStatus
 from grader.suite import known_outcomes
 from grader.suite.causes import OutOfTime
-from grader.suite.known_outcomes import PASSED, UNKNOWN, End
+from grader.suite.known_outcomes import PASSED, UNKNOWN, VALUE_BYTES, End
 from grader.suite.model import Case, Suite, load_suite
 from grader.suite.replay_process import ReplayProcess
 from grader.suite.replayed import Replayed
@@ -106,7 +106,7 @@ def of_task(root: Path, lab_id: str, task_id: str) -> _Found:
 def _seen(replays: Replays, wrong: Misconception, case: Case) -> Replayed | None:
     replays.until = time.monotonic() + SECONDS
     try:
-        return replays.seen(wrong, case, seed_of(case))
+        return replays.again(wrong, case, seed_of(case))
     except OutOfTime:
         return None
 
@@ -119,4 +119,5 @@ def _end(suite: Suite, seen: Replayed | None) -> End | int:
     file, line = seen.site
     if not line or not Path(file).is_relative_to(suite.lab.kit):
         return UNKNOWN
-    return End(Path(file).relative_to(suite.lab.kit).as_posix(), line, seen.extra.name)
+    name = Path(file).relative_to(suite.lab.kit).as_posix()
+    return End(name, line, seen.extra.name, seen.packed_value(VALUE_BYTES))

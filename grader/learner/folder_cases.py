@@ -46,7 +46,8 @@ class FolderCases:
         """Run a case and note how it went. The order matters: what cannot be verified here must not
         be reported as not started. `tmp_path` makes the folder that a test asks for; None: one that
         is removed after the test."""
-        if outcome := self.suite_run.unrun(case) or self.suite_run.untouched(case):
+        known = self.suite_run
+        if outcome := known.unrun(case) or known.untouched(case) or known.not_begun(case):
             return self.suite_run.note(outcome)
         with self._backend_of(case) as backend:
             outcome = self.suite_run.note(self.suite_run.run(case, backend, tmp_path))

@@ -3,15 +3,16 @@ replay`, so that a diagnosis runs only those again that fail where a submission 
 
 `tests/labNN/misconceptions/outcomes.json` holds a number for each misconception and case: 0 where
 it passed, the number of a row of `ends` where it failed, and `UNKNOWN` where that is not certain.
-It names the state of the lab that it is of; of another state it says nothing.
+It names the state of the lab that it is of; of another state it says nothing. Values that were
+observed hold for the libraries that computed them; with other ones only the places are believed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -20,19 +21,24 @@ from grader.lab.manifest import Lab
 from grader.status import TestStatus
 from grader.suite.causes import Extra
 from grader.suite.model import Case, Suite
+from grader.suite.replayed import Replayed
 from grader.suite.splice import Misconception
-from grader.suite.suite_digest import add_files, files_of
+from grader.suite.suite_digest import add_files, files_of, version
 
 UNKNOWN = -1
 PASSED = 0
+VALUE_BYTES = 1024
 
 
 class End(msgspec.Struct, array_like=True, frozen=True, order=True):
-    """How a case ended: the place in the suite, its file below the kit, where it failed."""
+    """How a case ended: the place in the suite, its file below the kit, where it failed; what that
+    means where a submission passes; and the value that was observed, if it is small and plain
+    data."""
 
     file: str
     line: int
     extra: str
+    value: bytes = b""
 
 
 class _Task(msgspec.Struct):
@@ -42,46 +48,54 @@ class _Task(msgspec.Struct):
 
 class _File(msgspec.Struct):
     state: str
+    libraries: dict[str, str]
     ends: list[End]
     tasks: dict[str, _Task]
 
 
-@dataclass(frozen=True)
-class KnownOutcome:
-    """How a case went on a misconception: its status and the place where it failed; what that means
-    where a submission passes."""
-
-    status: TestStatus
-    site: tuple[str, int]
-    extra: Extra
-
-
-_PASSED = KnownOutcome(TestStatus.PASSED, ("", 0), Extra.NONE)
+_PASSED = Replayed(TestStatus.PASSED, ("", 0), None, 0.0, 0.0, Extra.NONE)
 
 
 class KnownOutcomes:
     """The outcomes of one lab's misconceptions, by misconception and case."""
 
-    def __init__(self, root: Path, file: _File | None) -> None:
+    def __init__(self, root: Path, file: _File | None, records: Mapping[str, type]) -> None:
+        self._root = root
+        self._records = records
         self._rows: dict[tuple[str, str, str], int] = {}
-        self._ends: list[KnownOutcome] = []
+        self._ends: list[End] = []
         if file is None:
             return
-        self._ends = [
-            KnownOutcome(TestStatus.FAILED, (str(root / end.file), end.line), Extra[end.extra])
-            for end in file.ends
-        ]
+        if unknown := {end.extra for end in file.ends} - Extra.__members__.keys():
+            raise ValueError(f"not an extra: {unknown}")
+        self._ends = file.ends
+        self._values_hold = file.libraries == libraries()
         for task, part in file.tasks.items():
             for wrong, numbers in part.numbers.items():
                 for case, number in zip(part.cases, numbers, strict=True):
+                    if not UNKNOWN <= number <= len(file.ends):
+                        raise ValueError(f"there is no end {number}")
                     self._rows[task, wrong, case] = number
 
-    def of(self, wrong: Misconception, case: Case) -> KnownOutcome | None:
+    def of(self, wrong: Misconception, case: Case) -> Replayed | None:
         """How that case goes with that misconception; None where that is not known."""
         number = self._rows.get((wrong.task, wrong.name, case.name), UNKNOWN)
         if number == UNKNOWN:
             return None
-        return _PASSED if number == PASSED else self._ends[number - 1]
+        return _PASSED if number == PASSED else self._replayed(self._ends[number - 1])
+
+    def _replayed(self, end: End) -> Replayed:
+        site = (str(self._root / end.file), end.line)
+        seen = Replayed.without_value(TestStatus.FAILED, site, Extra[end.extra])
+        if self._values_hold:
+            with contextlib.suppress(ValueError):  # a damaged value costs a replay
+                return seen.with_value(end.value, self._records)
+        return seen
+
+
+def libraries() -> dict[str, str]:
+    """Versions of what computes the values; which build of it does not matter."""
+    return {name: version(name).partition("+")[0] for name in ("numpy", "torch", "triton")}
 
 
 def path_of(lab: Lab) -> Path:
@@ -103,9 +117,10 @@ def read(suite: Suite) -> KnownOutcomes:
     lab = suite.lab
     try:
         file = msgspec.json.decode(path_of(lab).read_bytes(), type=_File)
-        return KnownOutcomes(lab.kit, file if file.state == state_of(lab) else None)
-    except (OSError, ValueError, KeyError, msgspec.MsgspecError):
-        return KnownOutcomes(lab.kit, None)
+        known = file if file.state == state_of(lab) else None
+        return KnownOutcomes(lab.kit, known, suite.records)
+    except (OSError, ValueError, msgspec.MsgspecError):
+        return KnownOutcomes(lab.kit, None, {})
 
 
 def fault(lab: Lab) -> str:
@@ -143,6 +158,6 @@ def text(lab: Lab, found: Mapping[str, Mapping[str, Mapping[str, End | int]]]) -
         tasks.append(
             f' {json.dumps(task)}: {{"cases": [\n   {shown}],\n  "numbers": {{\n{inside}}}}}'
         )
-    lines = ",\n ".join(json.dumps([end.file, end.line, end.extra]) for end in ends)
-    state = json.dumps(state_of(lab))
-    return f'{{"state": {state},\n"ends": [\n {lines}],\n"tasks": {{\n' + ",\n".join(tasks) + "}}\n"
+    lines = ",\n ".join(msgspec.json.encode(end).decode() for end in ends)
+    head = f'{{"state": {json.dumps(state_of(lab))},\n"libraries": {json.dumps(libraries())},\n'
+    return f'{head}"ends": [\n {lines}],\n"tasks": {{\n' + ",\n".join(tasks) + "}}\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,11 +46,14 @@ class _Row(msgspec.Struct, array_like=True, frozen=True):
     status: str
     file: str
     line: int
-    tolerance: float
-    gap: float
     extra: str
     seconds: float
-    whole: bool
+    value: bytes
+
+
+class _Value(msgspec.Struct, array_like=True, frozen=True):
+    tolerance: float
+    gap: float
     tree: Any
     buffers: list[bytes]
 
@@ -99,22 +102,15 @@ class Replayed:
     def packed(self, root: Path, most: int | None = REMEMBERED_BYTES) -> bytes:
         """It as bytes, of a value of at most so many; None: of any. root: of the kit, so that they
         hold for another copy of it."""
-        tree, buffers, whole = None, list[bytes](), False
-        if self.whole and (most is None or format.size_bytes(self.observed) <= most):
-            tree, buffers, whole = _crossing(self.observed)
         file = Path(self.site[0])
         name = str(file.relative_to(root)) if file.is_relative_to(root) else self.site[0]
         row = _Row(
             self.status.value,
             name,
             self.site[1],
-            self.tolerance,
-            self.gap,
             self.extra.name,
             self.seconds,
-            whole,
-            tree,
-            buffers,
+            self.packed_value(most),
         )
         return msgspec.msgpack.encode(row)
 
@@ -123,29 +119,57 @@ class Replayed:
         """Raises ValueError for bytes that `packed` did not make."""
         try:
             row = msgspec.msgpack.decode(data, type=_Row)
-            observed = _crossed(row.tree, row.buffers, records) if row.whole else None
             status, extra = TestStatus(row.status), Extra[row.extra]
-        except (msgspec.MsgspecError, Refused, KeyError) as error:
+        except (msgspec.MsgspecError, KeyError) as error:
             raise ValueError(f"not a replay: {error}") from error
         site = (str(root / row.file) if row.file else "", row.line)
-        gaps = (row.tolerance, row.gap)
-        return Replayed(status, site, observed, *gaps, extra, row.seconds, row.whole)
+        seen = Replayed.without_value(status, site, extra, row.seconds)
+        return seen.with_value(row.value, records)
+
+    @staticmethod
+    def without_value(
+        status: TestStatus, site: tuple[str, int], extra: Extra, seconds: float = 0.0
+    ) -> Replayed:
+        """One of which only the place is known."""
+        return Replayed(status, site, None, 0.0, 0.0, extra, seconds, whole=False)
+
+    def packed_value(self, most: int | None) -> bytes:
+        """The value as bytes, with what it is compared by; none where it takes more than `most`, or
+        is not plain data."""
+        small = self.whole and (most is None or format.size_bytes(self.observed) <= most)
+        crossing = _crossing(self.observed) if small else None
+        if crossing is None:
+            return b""
+        return msgspec.msgpack.encode(_Value(self.tolerance, self.gap, *crossing))
+
+    def with_value(self, data: bytes, records: Mapping[str, type]) -> Replayed:
+        """It with a value that `packed_value` made bytes of. Raises ValueError for others."""
+        if not data:
+            return self
+        try:
+            value = msgspec.msgpack.decode(data, type=_Value)
+            observed = _crossed(value.tree, value.buffers, records)
+        except (msgspec.MsgspecError, Refused) as error:
+            raise ValueError(f"not a value: {error}") from error
+        return replace(
+            self, observed=observed, tolerance=value.tolerance, gap=value.gap, whole=True
+        )
 
 
-def _crossing(value: Any) -> tuple[Any, list[bytes], bool]:
-    """Tree and buffers of a value, and whether it comes back the same."""
-    if isinstance(value, Handle):
-        return [_HELD, value.type_name], [], True
+def _crossing(value: Any) -> tuple[Any, list[bytes]] | None:
+    """Tree and buffers of a value; None where it would not come back the same."""
+    if isinstance(value, Handle | HeldType):
+        return [_HELD, value.type_name], []
     side = codec.Side(records={}, hold=None, handle=codec.no_handle)
     try:
         tree, parts = codec.encode(value, side)
         buffers = [bytes(part) for part in parts]
         records = {type(value).__name__: type(value)} if is_dataclass(value) else {}
         if _same(value, _crossed(tree, buffers, records), 0.0):
-            return tree, buffers, True
+            return tree, buffers
     except Exception:  # a library's object that cannot even be looked at
         pass
-    return None, [], False
+    return None
 
 
 def _crossed(tree: Any, buffers: Sequence[bytes], records: Mapping[str, type]) -> Any:

@@ -110,7 +110,7 @@ class Replays:
             if not same_place(outcome, found):
                 return False
         if not (kept and found.whole):
-            found = self._fresh(wrong, case, seed)
+            found = self.again(wrong, case, seed)
         if not found.whole:  # not plain data
             found = Replayed.of(self.run(wrong, case, seed))
         with held():
@@ -126,19 +126,23 @@ class Replays:
             return self.seen(wrong, case, seed).extra
         if not known and self.seen(wrong, case, seed_of(case)).extra is Extra.HARD:
             return Extra.HARD
-        return self._fresh(wrong, case, seed).extra
+        return self.again(wrong, case, seed).extra
 
     def seen(self, wrong: Misconception, case: Case, seed: bytes) -> Replayed:
-        """How a case goes with that misconception. It is replayed once."""
+        """How a case goes with that misconception. It is replayed once, unless that is known."""
+        known = self._known.of(wrong, case)
+        if known and known.whole and seed == seed_of(case):
+            return known
         root, key = self.suite.lab.kit, (f"{wrong.task}/{wrong.name}", case.id, seed)
         if (data := self._table.get(*key)) is not None:
             with contextlib.suppress(ValueError):  # a damaged row costs a replay
                 return Replayed.unpacked(data, root, self.suite.records)
-        found = self._fresh(wrong, case, seed)
+        found = self.again(wrong, case, seed)
         self._table.put(*key, found.packed(root), found.is_lasting)
         return found
 
-    def _fresh(self, wrong: Misconception, case: Case, seed: bytes) -> Replayed:
+    def again(self, wrong: Misconception, case: Case, seed: bytes) -> Replayed:
+        """How a case goes with that misconception, run now."""
         process = self._process
         if process is None or not process.is_possible():
             return Replayed.of(self.run(wrong, case, seed))
@@ -164,7 +168,7 @@ class WholeReplays(Replays):
 
     def __init__(self, suite: Suite) -> None:
         super().__init__(suite)
-        self._known = KnownOutcomes(suite.lab.kit, None)
+        self._known = KnownOutcomes(suite.lab.kit, None, {})
         self._outcomes: dict[tuple[str, str, bytes], Outcome] = {}
 
     def outcome(self, wrong: Misconception, case: Case, seed: bytes) -> Outcome:

@@ -39,6 +39,7 @@ class SuiteRun:
         self._timeouts: Counter[str] = Counter()
         self._outcomes: dict[str, Outcome] = {}
         self._attempts: dict[str, Attempt] = {}
+        self._not_begun: dict[str, Outcome] = {}
 
     def seed_of(self, case: Case) -> bytes:
         return seed_of(case, self._key)
@@ -58,16 +59,23 @@ class SuiteRun:
         """The outcome of a case whose file is still the skeleton: its task is not started, and
         nothing need be run to say so."""
         task = self.suite.lab.task(case.test.task)
-        if line := self._untouched_line(task):
+        attempt = self._attempt(task)
+        if attempt.is_untouched and (line := attempt.not_started(task)):
             text, where = f"{task.name} is not started", f"{task.file}:{line}"
             return Outcome(case, TestStatus.NOT_STARTED, [text], where=where)
         return None
 
-    def _untouched_line(self, task: Task) -> int | None:
+    def not_begun(self, case: Case) -> Outcome | None:
+        """The outcome of a case whose task has all of its placeholders and has met one in a gate:
+        no other test can give it a point any more."""
+        if met := self._not_begun.get(case.test.task):
+            return Outcome(case, met.status, list(met.lines), where=met.where)
+        return None
+
+    def _attempt(self, task: Task) -> Attempt:
         if task.file not in self._attempts:
             self._attempts[task.file] = Attempt(self.suite.lab, self.folder, task.file)
-        attempt = self._attempts[task.file]
-        return attempt.not_started(task) if attempt.is_untouched else None
+        return self._attempts[task.file]
 
     def run(self, case: Case, backend: Backend, tmp_path: Callable[[], Path] | None) -> Outcome:
         """Run one case in a backend; the caller completes its outcome, then it is to `note` it."""
@@ -76,8 +84,14 @@ class SuiteRun:
 
     def note(self, outcome: Outcome) -> Outcome:
         """Keep the outcome of a case, whether it was run or not, for `explain`."""
+        test = outcome.case.test
         if outcome.status == TestStatus.TIMEOUT:
-            self._timeouts[outcome.case.test.task] += 1
+            self._timeouts[test.task] += 1
+        met = outcome.status == TestStatus.NOT_STARTED and test.gate and test.scored
+        if met and test.task not in self._not_begun:
+            task = self.suite.lab.task(test.task)
+            if self._attempt(task).not_started(task):
+                self._not_begun[task.id] = outcome
         self._outcomes[outcome.case.id] = outcome
         return outcome
 

@@ -200,6 +200,8 @@ class UnitRun:
         if unrun := self.suite_run.unrun(case):
             words = unrun.status.words.capitalize()
             return replace(unrun, lines=[f"{words}: {reason}." for reason in unrun.lines])
+        if not_begun := self.suite_run.not_begun(case):
+            return not_begun
         assert self.backend is not None
         fault = load_fault(self.backend) if self.bad_loads < MAX_LOADS else None
         self.backend.printed()  # what imports print is known from the first time

@@ -140,7 +140,12 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     cases = folder_cases.FolderCases(suite, tmp_path, "seed")
     nothing = lambda case: None  # noqa: E731
     cases.suite_run = SimpleNamespace(  # type: ignore[assignment]
-        suite=suite, unrun=nothing, untouched=nothing, note=lambda outcome: outcome, run=runs
+        suite=suite,
+        unrun=nothing,
+        untouched=nothing,
+        not_begun=nothing,
+        note=lambda outcome: outcome,
+        run=runs,
     )
 
     def run(needs: tuple[str, ...], extra: tuple[str, ...], passes: bool | None = True) -> None:
