@@ -1,7 +1,7 @@
 """Do the marks of a class agree with what is known of its submissions?
 
     python benchmarks/class_of_30.py [--students 30] [--labs lab01 ...] [--jobs 2]
-        [--cold] [--keep FOLDER] [--write]
+        [--seed public] [--cold] [--keep FOLDER] [--write]
 
 Each student hands in every lab, made from the reference. A seeded generator chooses for each task
 whether it is solved, not begun, or solved in a known wrong way, so the truth is known before
@@ -10,38 +10,44 @@ one that is right has all of its points. The mark of a right task is not judged 
 its tests reach a task that is not right.
 
 The class is graded by `infralens grade`, in the sandbox where the machine has one, and every mark
-is compared. `--keep` leaves the class and the results in an empty folder, to compare the marks of
-two states of the kit, or to look at the report. `--cold` begins with an empty cache: what was
-replayed and compiled before is not known. `--write` puts the table into
-`benchmarks/results/class-of-30.md`. Exit status 1: a mark is not the truth.
+is compared. With `--seed lab` or `--seed attempt` it is graded as a course that has a key and this
+`seed` in its `course.toml`: the tests' inputs are secret, the same for everyone or other ones for
+each submission. `--keep` leaves the class and the results in an empty folder, to compare the marks
+of two states of the kit, or to look at the report. `--cold` begins with an empty cache: what was
+replayed and compiled before is not known. `--write` puts the table into `benchmarks/results/`.
+Exit status 1: a mark is not the truth.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 import results_page
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "class-of-30.md"
 SEED = 20261
 WRONG, UNDONE = 0.25, 0.15  # how likely a task is one of these
 NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 sys.path.insert(0, str(ROOT))
 
 from grader.author import wrong_answers  # noqa: E402
+from grader.classroom.course.open_course import open_course  # noqa: E402
+from grader.classroom.export import gradebook_sheet  # noqa: E402
+from grader.classroom.gradebook import records  # noqa: E402
+from grader.classroom.gradebook.records import UnitResult  # noqa: E402
 from grader.lab import capabilities, skeleton  # noqa: E402
 from grader.lab.manifest import Lab, all_labs  # noqa: E402
 from grader.suite.model import load_suite  # noqa: E402
@@ -163,32 +169,72 @@ def make(lab: Lab, student: str) -> tuple[Submission, dict[str, str]]:
     return Submission(student, lab, mistakes, truth), files
 
 
-def compare(submission: Submission, result: Path, count: Count) -> None:
+def compare(submission: Submission, result: UnitResult | None, count: Count) -> None:
     """Count the marks of one submission."""
     where = f"{submission.student}, {submission.lab.id}"
-    if not result.is_file():
+    if result is None:
         count.faults.append(f"{where}: no result")
         return
-    given = {row["id"]: row for row in json.loads(result.read_text(encoding="utf-8"))["tasks"]}
+    given = {row.id: row for row in result.tasks}
     for task in submission.lab.tasks:
         truth, mark = submission.truth[task.id], given[task.id]
         if capabilities.first_missing(task.needs):
             truth = "not verified"
         count.marks[truth] += 1
-        points, full = mark["points"], mark["max_points"]
+        points, full = mark.points, mark.max_points
         right = {
             "right": points == full,
             "wrong": points == 0,
-            "undone": mark["status"] == "not_started",
+            "undone": mark.status == "not_started",
             "depends": True,
             "not verified": points == 0,
         }[truth]
         if not right:
             names = ", ".join(wrong.name for wrong in submission.mistakes)
             count.faults.append(
-                f"{where}, {task.id}: {truth}, and marked {mark['status']}, {points:g} of {full:g} "
+                f"{where}, {task.id}: {truth}, and marked {mark.status}, {points:g} of {full:g} "
                 f"(mistakes: {names or 'none'})"
             )
+
+
+def run_of(folder: Path) -> dict[tuple[str, str], UnitResult]:
+    """The results of a run, by student and lab."""
+    found = [records.decode(path.read_bytes()) for path in folder.glob("results/*/*.json")]
+    return {(result.student, result.lab): result for result in found}
+
+
+def begin_course(folder: Path, handed_in: Path, submissions: list[Submission], seed: str) -> None:
+    """Make a course of these students that has taken what they handed in."""
+    infralens("course", "init", folder)
+    file = folder / "course.toml"
+    text = file.read_text(encoding="utf-8")
+    old = 'seed = "attempt"'
+    if text.count(f"\n{old}\n") != 1:
+        raise AssertionError(f"{file} does not say {old}")
+    file.write_text(text.replace(old, f'seed = "{seed}"'), encoding="utf-8")
+    students = list(dict.fromkeys(submission.student for submission in submissions))
+    rows = [f"{student},Student {student},{student}@example.org,," for student in students]
+    with (folder / "roster.csv").open("a", encoding="utf-8") as roster:
+        roster.write("\n".join(rows) + "\n")
+    for lab in dict.fromkeys(submission.lab.id for submission in submissions):
+        download = folder / "downloads" / lab
+        for number, student in enumerate(students, start=9001):
+            part = download / f"Student {student}_{number}_assignsubmission_file_"
+            shutil.copytree(handed_in / student / lab, part)
+        at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M")
+        infralens("intake", download, "--lab", lab, "--course", folder, "--at", at)
+
+
+def course_of(folder: Path, labs: list[Lab]) -> dict[tuple[str, str], UnitResult]:
+    """The results that count in a course, by student and lab."""
+    with open_course(folder, ROOT) as opened:
+        sheet = gradebook_sheet.build(opened, labs, with_records=True)
+        return dict(sheet.results)
+
+
+def infralens(*words: object) -> None:
+    command = [sys.executable, "-m", "grader.cli", *map(str, words)]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
 def main() -> int:
@@ -196,6 +242,7 @@ def main() -> int:
     parser.add_argument("--students", type=int, default=30)
     parser.add_argument("--labs", nargs="*", default=[])
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seed", choices=("public", "lab", "attempt"), default="public")
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--keep", type=Path, metavar="FOLDER")
     parser.add_argument("--write", action="store_true")
@@ -216,21 +263,28 @@ def main() -> int:
                 for file, text in files.items():
                     (place / file).write_text(text, encoding="utf-8")
                 made.append(submission)
-        words = [sys.executable, "-m", "grader.cli", "grade", str(folder / "class")]
-        words += ["--out", str(folder / "run"), "--jobs", str(options.jobs)]
+        handed_in, run, course = (folder / name for name in ("class", "run", "course"))
+        words = [sys.executable, "-m", "grader.cli", "grade", "--jobs", str(options.jobs)]
+        if options.seed == "public":
+            words += [str(handed_in), "--out", str(run)]
+        else:
+            begin_course(course, handed_in, made, options.seed)
+            words += ["--course", str(course)]
         cache = {"XDG_CACHE_HOME": str(Path(name) / "cache")} if options.cold else {}
         started = time.perf_counter()
         done = subprocess.run(words, cwd=ROOT, text=True, check=False, env={**os.environ, **cache})
         seconds = time.perf_counter() - started
-        results = folder / "run" / "results"
+        results = run_of(run) if options.seed == "public" else course_of(course, labs)
         for submission in made:
-            result = results / submission.student / f"{submission.lab.id}.json"
+            result = results.get((submission.student, submission.lab.id))
             compare(submission, result, counts[submission.lab.id])
     page = table(counts, options, len(made), seconds)
     faults = [fault for count in counts.values() for fault in count.faults]
     if done.returncode:
         faults.append(f"infralens grade ended with status {done.returncode}")
-    return results_page.told(page, faults, RESULTS if options.write else None)
+    name = "class-of-30" if options.seed == "public" else f"class-of-30-seed-{options.seed}"
+    path = ROOT / "benchmarks" / "results" / f"{name}.md"
+    return results_page.told(page, faults, path if options.write else None)
 
 
 def table(
@@ -241,6 +295,8 @@ def table(
     heads += ("right, but leans on one that is not: any mark", "not verified here")
     command = f"python benchmarks/class_of_30.py --students {options.students}"
     command += f" --jobs {options.jobs}" + " --cold" * options.cold
+    if options.seed != "public":
+        command += f" --seed {options.seed}"
     cache = "an empty cache" if options.cold else "what earlier runs had replayed and compiled"
     lines = [
         f"# A class of {options.students}",
