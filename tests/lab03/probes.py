@@ -722,18 +722,22 @@ def with_leftovers(student, batches, asks, seed):
     return _run(rank_does, len(batches[0]))
 
 
-def without_gradient(student, batch, seed, ask, cap_bytes):
-    """What is raised where parameters get no gradient and find_unused was not asked for."""
+def without_gradient(student, batch, seed, rows):
+    """For each (ask, cap_bytes), on a wrapper of its own: what is raised where parameters get no
+    gradient and find_unused was not asked for."""
     wrapper = student.BucketedDDP
 
-    def rank_does(rank, size):
-        torch.manual_seed(seed)
+    def raised(x, ask, cap_bytes):
         ours = wrapper(Branches(), bucket_cap_bytes=cap_bytes, first_cap_bytes=cap_bytes)
         try:
-            ours(batch[rank], ask).backward()
+            ours(x, ask).backward()
         except RuntimeError:
             return "RuntimeError"
         return "nothing"
+
+    def rank_does(rank, size):
+        torch.manual_seed(seed)
+        return [raised(batch[rank], ask, cap_bytes) for ask, cap_bytes in rows]
 
     return _run(rank_does, 2)
 

@@ -295,10 +295,11 @@ def test_a_missing_gradient_is_an_error_not_a_hang(student, rng):
     batch = [normal(rng, 4, 12) for _ in range(2)]
     seed = int(rng.integers(1000))
     because = "a bucket that never fills must be named when backward ends, whichever it is"
-    for ask, cap_bytes in ((LEFT, 1 << 20), (BOTH, 1)):
-        found = expect.returned(student.probe.without_gradient(batch, seed, ask, cap_bytes))
+    rows = [(LEFT, 1 << 20), (BOTH, 1)]
+    found = expect.returned(student.probe.without_gradient(batch, seed, rows))
+    for (_, cap_bytes), raised in zip(rows, zip(*found, strict=True), strict=True):
         what = f"raised with buckets of at least {cap_bytes} bytes"
-        expect.equal(found, ["RuntimeError"] * 2, because=because, what=what)
+        expect.equal(list(raised), ["RuntimeError"] * 2, because=because, what=what)
 
 
 @task("BucketedDDP", gate=False, holds=("caps", "any_mode", "mean"))
