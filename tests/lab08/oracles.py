@@ -53,12 +53,12 @@ def kept_bytes(P: int, N: int, stage: int, recipe: str) -> dict[str, int]:
     return held | {"total": sum(held.values())}
 
 
-def chunk_shape(shape: Sequence[int], N: int, rank: int) -> tuple[int, ...]:
-    """What `torch.chunk` gives to that rank; there may be fewer chunks than ranks."""
+def chunk_shapes(shape: Sequence[int], N: int) -> list[tuple[int, ...]]:
+    """What `torch.chunk` gives to each rank; there may be fewer chunks than ranks."""
     import torch
 
     chunks = torch.chunk(torch.empty(tuple(shape), device="meta"), N, dim=0)
-    return tuple(chunks[rank].shape) if rank < len(chunks) else (0, *shape[1:])
+    return [tuple(chunk.shape) for chunk in chunks] + [(0, *shape[1:])] * (N - len(chunks))
 
 
 @cache

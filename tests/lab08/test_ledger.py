@@ -1,5 +1,6 @@
 """state_bytes, dim0_shard and flat_partition: what a rank holds, without a process group."""
 
+import itertools
 import math
 
 import pytest
@@ -266,7 +267,7 @@ def test_chunks_of_torch(student, rng):
         N = int(rng.integers(2, 12))
         _same_shapes(
             _shards(student, shape, N),
-            [oracles.chunk_shape(shape, N, rank) for rank in range(N)],
+            oracles.chunk_shapes(shape, N),
             "torch.chunk gives ceil-sized chunks; the last rank may be short or empty",
             f"{shape} on {N} ranks",
         )
@@ -280,7 +281,7 @@ def test_a_shape_may_be_a_list(student, rng):
         for given in (shape, tuple(shape)):
             _same_shapes(
                 [student.dim0_shard(given, 3, 1)],
-                [oracles.chunk_shape(tuple(shape), 3, 1)],
+                [oracles.chunk_shapes(shape, 3)[1]],
                 "any sequence of sizes is a shape",
                 f"{given} on rank 1 of 3",
             )
@@ -320,24 +321,20 @@ def test_bytes_of_the_small_mlp_in_chunks(student, N, held):
 
 
 @task("dim0_shard", gate=False, holds=("ceil", "fewer"))
-def test_rows_of_all_ranks_are_the_parameter(student):
-    """No row is lost or held twice, at any size.   Oracle: torch.chunk, hypothesis."""
-    from hypothesis import given
-    from hypothesis import strategies as st
-
-    from grader.suite import property_settings
-
-    @property_settings(60)
-    @given(st.integers(0, 300), st.integers(1, 40))
-    def check(rows, N):
+def test_rows_of_all_ranks_are_the_parameter(student, rng):
+    """No row is lost or held twice, at any size: all small ones, and some up to 300 rows and 40
+    ranks.   Oracle: torch.chunk."""
+    sizes = list(itertools.product(range(10), range(1, 8)))
+    sizes += sorted((int(rng.integers(10, 301)), int(rng.integers(1, 41))) for _ in range(40))
+    asked = [((rows, 3), N, rank) for rows, N in sizes for rank in range(N)]
+    got = iter(student.map("dim0_shard", asked))
+    for rows, N in sizes:
         _same_shapes(
-            _shards(student, (rows, 3), N),
-            [oracles.chunk_shape((rows, 3), N, rank) for rank in range(N)],
+            list(itertools.islice(got, N)),
+            oracles.chunk_shapes((rows, 3), N),
             "chunks are as large as the first until the rows are used up",
             f"{(rows, 3)} on {N} ranks",
         )
-
-    check()
 
 
 @task("dim0_shard", gate=False, holds=("scalar", "no_rank", "outside", "no_rows", "one_rank"))
@@ -433,27 +430,24 @@ def test_bytes_of_the_small_mlp_in_slices(student, N, size):
         "none_empty",
     ),
 )
-def test_each_element_once(student):
-    """No element is lost, none is held twice, all shares are equal multiples of `align`.
-    Oracle: every element written down with its owner, hypothesis."""
-    from hypothesis import given
-    from hypothesis import strategies as st
-
-    from grader.suite import property_settings
-
-    sizes = st.lists(st.integers(0, 40), min_size=1, max_size=6)
-
-    @property_settings(60)
-    @given(sizes, st.integers(1, 9), st.sampled_from([1, 2, 5, 16]))
-    def check(numels, N, align):
-        got = list(student.flat_partition(numels, N, align))
+def test_each_element_once(student, rng):
+    """No element is lost, none is held twice, all shares are equal multiples of `align`: one or two
+    small parameters, and some lists of up to six.
+    Oracle: every element written down with its owner."""
+    asked = []
+    for numels in [[n] for n in range(4)] + [[n, m] for n in range(4) for m in range(4)]:
+        asked += [(numels, N, align) for N in (1, 2, 3) for align in (1, 2)]
+    for count in sorted(int(n) for n in rng.integers(1, 7, 60)):
+        numels = rng.integers(-10, 41, count).clip(min=0).tolist()
+        asked.append((numels, int(rng.integers(1, 10)), int(rng.choice([1, 2, 5, 16]))))
+    for (numels, N, align), slices in zip(asked, student.map("flat_partition", asked), strict=True):
+        got = list(slices)
         held = oracles.elements_a_rank(got, N)
         least = -(-sum(numels) // (N * align)) * N * align
-        expect.equal(sum(held), least, "elements and the least padding", f"N={N}, align={align}")
-        expect.equal(held, [held[0]] * N, "equal shares", f"N={N}, align={align}")
+        what = f"elements in flat_partition({numels}, {N}, {align})"
+        expect.equal(sum(held), least, "elements and the least padding", what)
+        expect.equal(held, [held[0]] * N, "equal shares", f"{what}, by rank")
         _same_slices(got, numels, N, align)
-
-    check()
 
 
 @task("flat_partition", gate=False, holds=("padding", "equally_many"))
