@@ -105,11 +105,11 @@ def _expect_clipped(found, cases, members=None):
     holds=("whole", "in_place", "tied", "real", "padding", "coefficient", "norm"),
 )
 def test_clips_as_if_nothing_were_sharded(student, rng):
-    """Odd sizes, a tied parameter listed twice; then 5 elements, of which rank 3 of 4 has none.
+    """Odd sizes, a tied parameter listed twice; then 4 elements, of which rank 2 of 3 has none.
     Oracle: torch.nn.utils.clip_grad_norm_ on the whole gradients, float64."""
     cases = [
-        _case(rng, (23, 7, 3), 4, listed=[0, 1, 0, 2]),
-        _case(rng, (5,), 4, share=0.1),
+        _case(rng, (23, 7, 5), 3, listed=[0, 1, 0, 2]),
+        _case(rng, (4,), 3, share=0.1),
     ]
     _expect_clipped(expect.returned(student.probe.clip_shards(_by_rank(cases))), cases)
 
@@ -131,9 +131,9 @@ def test_small_gradients_stay_as_they_are(student, rng):
 
 @task("clip_grad_norm_sharded", holds=("one_number",))
 def test_one_number_travels(student, rng):
-    """60,000 gradients on three ranks.
+    """40,000 gradients on two ranks.
     Oracle: the log of the process group, the kernel's sockets, and torch's norm."""
-    cases = [_case(rng, (60_000,), 3)]
+    cases = [_case(rng, (40_000,), 2)]
     seen = student.probe.clip_shards(_by_rank(cases), checked=False)
     found = expect.returned(seen)
     _expect_clipped(found, cases)
@@ -182,12 +182,12 @@ def test_ends_of_the_range(student, rng):
     but zeros; padding that is NaN; a norm that is asked to be finite, and is.
     Oracle: torch.nn.utils.clip_grad_norm_ in float64."""
     cases = [
-        _case(rng, (9, 4), 3, size=1e-7),
-        _case(rng, (7,), 3, share=0.0),
-        _case(rng, (7,), 3, size=0.0),
-        _case(rng, (7, 2), 3, filler=float("nan")),
-        _case(rng, (5,), 3),
-        _case(rng, (5,), 3, share=float("inf")),
+        _case(rng, (9, 4), 2, size=1e-7),
+        _case(rng, (7,), 2, share=0.0),
+        _case(rng, (7,), 2, size=0.0),
+        _case(rng, (7, 1), 2, filler=float("nan")),
+        _case(rng, (5,), 2),
+        _case(rng, (5,), 2, share=float("inf")),
     ]
     for row in cases[4][1]:
         row["strict"] = True
@@ -223,14 +223,14 @@ def test_a_rank_without_gradients_takes_part(student, rng):
 
 @task("clip_grad_norm_sharded", holds=("nonfinite", "everybody_raises"))
 def test_one_bad_gradient_reaches_every_rank(student, rng):
-    """An infinity on rank 1 of 3, then a NaN; each once more with error_if_nonfinite.
+    """An infinity on rank 1 of 2, then a NaN; each once more with error_if_nonfinite.
     Oracle: torch.nn.utils.clip_grad_norm_ on the whole; RuntimeError on all ranks."""
-    wholes, data = [], [[], [], []]
+    wholes, data = [], [[], []]
     for value in (float("inf"), float("nan")):
-        whole, rows = _case(rng, (9,), 3)
-        whole[0][4] = value
+        whole, rows = _case(rng, (9,), 2)
+        whole[0][6] = value
         wholes.append(whole)
-        for rank, piece in enumerate(oracles.cut(whole[0], 3)):
+        for rank, piece in enumerate(oracles.cut(whole[0], 2)):
             case = rows[rank] | {"shards": [piece], "max_norm": 1.0}
             data[rank] += [case, case | {"strict": True}]
     found = expect.returned(student.probe.clip_shards(data))
@@ -245,7 +245,7 @@ def test_one_bad_gradient_reaches_every_rank(student, rng):
         expect.close(got, want[0], because=because, dtype="float32", what="clipped gradients")
         expect.equal(
             [rows[2 * number + 1]["raised"] for rows in found],
-            ["RuntimeError"] * 3,
+            ["RuntimeError"] * 2,
             because="who raises before the all-reduce leaves the others waiting in it",
             what="raised with error_if_nonfinite=True, by rank",
         )
@@ -256,11 +256,11 @@ def test_one_bad_gradient_reaches_every_rank(student, rng):
 
 @task("clip_grad_norm_sharded", gate=False, holds=("group",))
 def test_a_group_clips_for_itself(student, rng):
-    """Ranks 1 and 3 of 4.   Oracle: torch on what those two hold."""
+    """Ranks 1 and 2 of 3.   Oracle: torch on what those two hold."""
     whole, rows = _case(rng, (11, 2), 2)
-    data = [[], [rows[0]], [], [rows[1]]]
-    found = expect.returned(student.probe.clip_shards(data, members=[1, 3]))
-    _expect_clipped(found, [(whole, rows)], [1, 3])
+    data = [[], [rows[0]], [rows[1]]]
+    found = expect.returned(student.probe.clip_shards(data, members=[1, 2]))
+    _expect_clipped(found, [(whole, rows)], [1, 2])
 
 
 @task("clip_grad_norm_sharded", gate=False, holds=("negative",))
@@ -472,20 +472,20 @@ def test_a_run_goes_on_from_checkpoints_of_4_2_and_3_ranks(student, rng):
 
 @task("full_state_dict", holds=("rank_0", "only_rank_0"))
 def test_only_rank_0_receives(student, rng):
-    """20,100 parameters on four ranks.
+    """20,100 parameters on three ranks.
     Oracle: None elsewhere; the log of the process group and the kernel's count of bytes."""
     flats = {key: normal(rng, 20_100) for key in ("param", *MOMENTS)}
-    pieces = {key: oracles.cut(flat, 4) for key, flat in flats.items()}
+    pieces = {key: oracles.cut(flat, 3) for key, flat in flats.items()}
     data = [
         {"shard": {"step": 3} | {k: pieces[k][rank] for k in pieces}}
         | {"others": {}, "wide": True, "go_on": False}
-        for rank in range(4)
+        for rank in range(3)
     ]
     seen = student.probe.full_state(data)
     found = expect.returned(seen)
     expect.equal(
         [row["full"] is None for row in found],
-        [False, True, True, True],
+        [False, True, True],
         because="one copy of the whole is enough; more may not fit",
         what="ranks that return None",
     )
@@ -539,16 +539,15 @@ def test_every_tensor_owns_its_memory(student, rng, world_size):
 
 @task("full_state_dict", gate=False, holds=("group", "rank_0"))
 def test_a_group_saves_for_itself(student, rng):
-    """Ranks 1 and 3 of 4: the checkpoint is on rank 1.   Oracle: the run that nobody sharded."""
+    """Ranks 1 and 2 of 3: the checkpoint is on rank 1.   Oracle: the run that nobody sharded."""
     run = oracles.Run(rng, int(rng.integers(1000))).steps(0, 2)
     rows = [
         {"shard": shard, "others": _others(run), "wide": False, "go_on": False}
         for shard in run.shards(2, 100.0)
     ]
-    data = [rows[0], rows[0], rows[1], rows[1]]
-    found = expect.returned(student.probe.full_state(data, members=[1, 3]))
+    found = expect.returned(student.probe.full_state([rows[0], *rows], members=[1, 2]))
     because = "rank 0 of the group returns it, the others None"
-    expect.equal(found[3]["full"], None, because=because, what="what rank 3 returned")
+    expect.equal(found[2]["full"], None, because=because, what="what rank 2 returned")
     _expect_full(found[1]["full"], run.full(), run.names())
 
 
@@ -786,14 +785,14 @@ def _expect_mastered(found, number, want, members=None):
     ),
 )
 def test_every_rank_has_the_rounded_master(student, rng):
-    """Eight steps on 4 ranks; of each rank's parameters, what others own is NaN. 23 elements with
-    gradients in bfloat16, then 5 with gradients in float32, where rank 3 has padding only.
+    """Eight steps on 3 ranks; of each rank's parameters, what others own is NaN. 23 elements with
+    gradients in bfloat16, then 4 with gradients in float32, where rank 2 has padding only.
     Oracle: torch.optim.AdamW on the whole master in float64."""
     cases = []
-    for shapes, dtype in ((((5, 3), (7,), (1,)), torch.bfloat16), (((5,),), torch.float32)):
+    for shapes, dtype in ((((5, 3), (7,), (1,)), torch.bfloat16), (((4,),), torch.float32)):
         params = [_bf16(normal(rng, *shape)) for shape in shapes]
         grads = [[normal(rng, *shape).to(dtype) for shape in shapes] for _ in range(8)]
-        cases.append(_course(params, grads, 4, lr=0.1, wd=0.3, betas=(0.8, 0.99)))
+        cases.append(_course(params, grads, 3, lr=0.1, wd=0.3, betas=(0.8, 0.99)))
     data = [list(rows) for rows in zip(*(rows for rows, _ in cases), strict=True)]
     found = expect.returned(student.probe.mastered(data))
     for number, (_, want) in enumerate(cases):
@@ -818,20 +817,20 @@ SHAPES_24K = [(120, 150), (5_000,), (993,), (7,)]
 
 @task("MasterWeights", holds=("bytes",))
 def test_two_bytes_a_parameter_and_twelve_an_element_of_the_shard(student):
-    """24,000 parameters on 4 ranks, after two steps: 2 P + (4 + 8) P / 4 = 120,000 bytes.
+    """24,000 parameters on 3 ranks, after two steps: 2 P + (4 + 8) P / 3 = 144,000 bytes.
     Oracle: that product; the meter of live tensors; the parameters' numbers."""
-    grad = torch.full((6_000,), 1.0, dtype=torch.bfloat16)
-    data = [{"shapes": SHAPES_24K, "value": 3.0, "grad": grad, "steps": 2} for _ in range(4)]
+    grad = torch.full((8_000,), 1.0, dtype=torch.bfloat16)
+    data = [{"shapes": SHAPES_24K, "value": 3.0, "grad": grad, "steps": 2} for _ in range(3)]
     found = expect.returned(student.probe.held_by_master(data))
     for rank, row in enumerate(found):
         _expect_ends(row["ends"])
         expect.within(
             row["alive_bytes"],
-            120_000,
-            120_000 + 1024,
+            144_000,
+            144_000 + 1024,
             because="2 bytes a parameter on every rank; master and moments, 4 + 8, for the rank's "
             "own elements only",
-            what=f"memory of all tensors on rank {rank} of 4 after two steps",
+            what=f"memory of all tensors on rank {rank} of 3 after two steps",
             unit="bytes",
         )
 
@@ -849,9 +848,9 @@ def _expect_ends(ends):
 
 @task("MasterWeights", holds=("bytes",))
 def test_the_process_grows_by_no_more(student):
-    """8,388,608 parameters on 4 ranks, seen from outside.
+    """6,291,456 parameters on 3 ranks, seen from outside.
     Oracle: the memory of each rank's process as its parent reads it; the parameters' numbers."""
-    p, size = 8 << 20, 4
+    p, size = 6 << 20, 3
     data = [{"numel": p, "value": 3.0, "steps": 2} for _ in range(size)]
     seen = student.probe.growth_with_master(data)
     for rank, row in enumerate(expect.returned(seen)):
@@ -863,8 +862,8 @@ def test_the_process_grows_by_no_more(student):
             expect.at_most(
                 seen["growth_bytes"][rank],
                 limit,
-                because="a quarter of 12 bytes a parameter is 24 MiB; master and moments of the "
-                "whole would be 96",
+                because="a third of 12 bytes a parameter is 24 MiB; master and moments of the "
+                "whole would be 72",
                 what=f"growth of rank {rank}'s process",
                 unit="bytes",
             )
@@ -872,9 +871,9 @@ def test_the_process_grows_by_no_more(student):
 
 @task("MasterWeights", holds=("travels",))
 def test_two_bytes_travel_for_a_parameter(student, rng):
-    """60,001 parameters on three ranks.
+    """60,001 parameters on two ranks.
     Oracle: the log of the process group, the kernel's sockets; the master in float64."""
-    shapes, size = ((300, 200), (1,)), 3
+    shapes, size = ((300, 200), (1,)), 2
     params = [_bf16(normal(rng, *shape)) for shape in shapes]
     grads = [[_bf16(normal(rng, *shape)) for shape in shapes] for _ in range(2)]
     rows, want = _course(params, grads, size, lr=0.1, wd=0.0, betas=(0.9, 0.99))
@@ -943,13 +942,13 @@ def test_each_argument_and_both_moments(student, rng):
 
 @task("MasterWeights", gate=False, holds=("group",))
 def test_a_group_has_a_master_of_its_own(student, rng):
-    """Ranks 1 and 3 of 4.   Oracle: AdamW in float64 on the shards of those two."""
+    """Ranks 1 and 2 of 3.   Oracle: AdamW in float64 on the shards of those two."""
     params = [_bf16(normal(rng, 3, 3))]
     grads = [[_bf16(normal(rng, 3, 3))] for _ in range(3)]
     rows, want = _course(params, grads, 2, lr=0.1, wd=0.1, betas=(0.9, 0.99))
-    data = [[], [rows[0]], [], [rows[1]]]
-    found = expect.returned(student.probe.mastered(data, members=[1, 3]))
-    _expect_mastered(found, 0, want, [1, 3])
+    data = [[], [rows[0]], [rows[1]]]
+    found = expect.returned(student.probe.mastered(data, members=[1, 2]))
+    _expect_mastered(found, 0, want, [1, 2])
 
 
 @task("reshard", holds=("flat", "size", "step"))
