@@ -162,16 +162,6 @@ def sharded(start: Tensor, grads: Sequence[Tensor], keywords: dict[str, Any]) ->
         yield p.detach().clone(), state["exp_avg"].clone(), state["exp_avg_sq"].clone()
 
 
-def repeated_adamw(gradient: Tensor, steps: int, keywords: dict[str, Any]) -> Tensor:
-    """Zeros after that many steps with that gradient each time, in float64."""
-    p = nn.Parameter(torch.zeros_like(gradient, dtype=torch.float64))
-    opt = adamw([p], keywords)
-    for _ in range(steps):
-        p.grad = gradient.double()
-        opt.step()
-    return p.detach()
-
-
 def cut(params: Sequence[Tensor], bucket_bytes: int, itemsize: int) -> list[int]:
     """How many elements each bucket has."""
     sizes: list[int] = []

@@ -182,21 +182,20 @@ def zero1_bytes(student, shapes, world_size, gradients):
 
 
 def zero1_memory(student, count, numel, gradients, stride):
-    """Two steps of each of `count` optimizers with one parameter of `numel` elements each, whose
+    """A step of each of `count` optimizers with one parameter of `numel` elements each, whose
     gradient on a rank repeats gradients[rank], and is gone before the next one steps: what lasts is
     what the optimizers keep. Every `stride`-th value."""
     zero1_adamw = student.Zero1AdamW
     _give_back_unused()
-    params = [nn.Parameter(torch.zeros(numel)) for _ in range(count)]
+    params = [nn.Parameter(torch.ones(numel)) for _ in range(count)]
 
     def rank_does(rank, size):
         pattern = _mine(gradients, rank)
         opts = [zero1_adamw([p], lr=0.01, wd=0.1, eps=1e-3) for p in params]
-        for _ in range(2):
-            for p, opt in zip(params, opts):
-                p.grad = pattern.repeat(numel // len(pattern))
-                opt.step()
-                opt.zero_grad()
+        for p, opt in zip(params, opts):
+            p.grad = pattern.repeat(numel // len(pattern))
+            opt.step()
+            opt.zero_grad()
         return [p.detach()[::stride].clone() for p in params]
 
     return _run(rank_does, len(gradients), checked=False)
