@@ -126,6 +126,15 @@ def widest_product(student, function, args, kwargs):
     }
 
 
+class _Mode(TorchDispatchMode):
+    """A mode of a probe's own, around which torch is not to put the wrapper that imports Dynamo,
+    for a second."""
+
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False
+
+
 def casts(student, function, args, kwargs, shape):
     """One call under the operator log: its result, and how many matrices of that shape, either way
     round, were made by a cast or a copy."""
@@ -149,7 +158,7 @@ def operands(student, function, args, kwargs, D):
     Padding is 0."""
     keys = []
 
-    class Operands(TorchDispatchMode):
+    class Operands(_Mode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             if _name(str(func)).endswith(("mm", "mv", "dot")):
                 for each in args:
@@ -283,7 +292,7 @@ def drawn_products(student, function, args, kwargs):
     """A call, and what every matrix product in it gave, in order."""
     products = []
 
-    class Products(TorchDispatchMode):
+    class Products(_Mode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             out = func(*args, **(kwargs or {}))
             if isinstance(out, torch.Tensor) and _name(str(func)).endswith(("mm", "mv", "dot")):
