@@ -151,17 +151,15 @@ class IdentitySnapshot:
     ) -> None:
         """`owners`: modules and classes, for each of their functions; `names`: single ones."""
         every = [(owner, name) for owner in owners for name in _functions_of(owner)]
-        self._seen = tuple(
-            (owner, name, _look(owner, name), _code(_look(owner, name)))
-            for owner, name in (*every, *names)
-        )
+        found = [(owner, name, _look(owner, name)) for owner, name in (*every, *names)]
+        self._seen = tuple((*row, _function(row[2]), _code(row[2])) for row in found)
 
     def problems(self) -> list[str]:
         """One clause for each name that was replaced."""
         return [
             f"{getattr(owner, '__name__', owner)}.{name} was replaced"
-            for owner, name, thing, code in self._seen
-            if _look(owner, name) is not thing or _code(thing) is not code
+            for owner, name, thing, function, code in self._seen
+            if _look(owner, name) is not thing or getattr(function, "__code__", None) is not code
         ]
 
 
@@ -175,9 +173,13 @@ def _look(owner: Any, name: str) -> object:
     return inside[name] if name in inside else getattr(owner, name, None)
 
 
+def _function(thing: Any) -> object:
+    """What a property or a method calls."""
+    return getattr(thing, "fget", None) or getattr(thing, "__func__", None) or thing
+
+
 def _code(thing: Any) -> object:
-    function = getattr(thing, "fget", None) or getattr(thing, "__func__", None) or thing
-    return getattr(function, "__code__", None)
+    return getattr(_function(thing), "__code__", None)
 
 
 def snapshot_module(name: str, names: Iterable[tuple[Any, str]] = ()) -> IdentitySnapshot:
