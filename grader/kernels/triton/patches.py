@@ -1,4 +1,4 @@
-"""All uses of Triton's private parts by the guard; no other module uses them.
+"""All uses of Triton's private parts by the guard; only `memo` uses them too.
 
 Written against Triton 3.7. Importing this imports Triton, which then reads `TRITON_INTERPRET`.
 """
@@ -25,6 +25,7 @@ from grader.kernels.cuda.launch import MAX_GRID  # Triton hands its grid on to C
 from grader.kernels.findings import AccessKind, Size
 from grader.kernels.report import Report
 from grader.kernels.sentences import FindingKind
+from grader.kernels.triton import memo
 from grader.kernels.triton.arguments import Memory, TensorArgument
 from grader.kernels.triton.guard import KernelFault, Launch
 from grader.kernels.triton.ledger import Ledger, Region
@@ -37,12 +38,15 @@ SMALLEST_K = {8: 32, 16: 16, 32: 16, 64: 16}
 _HERE = Path(__file__).parent
 _FOREIGN = (
     str(Path(triton.__file__).parent),
-    *(str(_HERE / f"{name}.py") for name in ("patches", "watch", "guard")),
+    *(str(_HERE / f"{name}.py") for name in ("patches", "memo", "watch", "guard")),
 )
 _ABSENT = object()
-# Types that the interpreter holds as bit patterns.
-_EIGHT = (tl.float8e5, tl.float8e5b16, tl.float8e4nv, tl.float8e4b8, tl.float8e4b15)
-_BITS = (tl.bfloat16, *_EIGHT)
+# Types that the interpreter holds as bit patterns, by name: comparing types is slow.
+_EIGHT = frozenset(
+    kind.name
+    for kind in (tl.float8e5, tl.float8e5b16, tl.float8e4nv, tl.float8e4b8, tl.float8e4b15)
+)
+_BITS = _EIGHT | {tl.bfloat16.name}
 _ACQUIRES = (ir.MEM_SEMANTIC.ACQUIRE, ir.MEM_SEMANTIC.ACQUIRE_RELEASE)
 _RELEASES = (ir.MEM_SEMANTIC.RELEASE, ir.MEM_SEMANTIC.ACQUIRE_RELEASE)
 
@@ -83,7 +87,7 @@ class Hooks:
         self.compiled: list[Report] = []
         self.now: Launch | None = None
         self.scopes: list[Any] = []
-        self.patched: set[Any] = set()
+        self.patched: set[Any] = set()  # functions, and the modules that they know the language by
         # By the identity of a code object, whose hash is slow.
         self.lines: dict[tuple[int, int], int] = {}
         self.foreign: dict[int, bool] = {}
@@ -121,7 +125,8 @@ class Hooks:
             self.set(BUILDER, name, made)
         for handle in (interpreter.BlockPointerHandle, interpreter.TensorDescHandle):
             self.set(handle, "materialize_pointers", _materialized(handle.materialize_pointers))
-        for owner, name, made in self._entries():
+        quicker = memo.REPLACEMENTS if interprets() else ()
+        for owner, name, made in (*self._entries(), *quicker):
             self.set(owner, name, made)
         if not BUILDER.options.debug:
             # Its checks for overflow end in an assertion that does nothing without `debug`.
@@ -197,12 +202,15 @@ class Hooks:
         if function in self.patched:
             return
         self.patched.add(function)
-        scope = interpreter._patch_lang(function)
-        self.scopes.append(scope)
-        scope.set_attr(tl.tensor, "__bool__", lambda tensor: self._truth(tensor))
-        scope.set_attr(tl.tensor, "T", property(_transposed))
+        known_by = {one for one in function.__globals__.values() if one is tl or one is tl.core}
+        if not known_by or not known_by <= self.patched:
+            self.patched |= known_by
+            scope = interpreter._patch_lang(function)
+            self.scopes.append(scope)
+            scope.set_attr(tl.tensor, "__bool__", lambda tensor: self._truth(tensor))
+            scope.set_attr(tl.tensor, "T", property(_transposed))
         if "libdevice" in function.__code__.co_names:
-            self._refuse_libraries(scope)
+            self._refuse_libraries(self.scopes[-1])
 
     def _refuse_libraries(self, scope: Any) -> None:
         """Make the functions of GPU libraries refuse, by name."""
@@ -420,7 +428,7 @@ class Hooks:
         if handle.data.dtype.kind != "u" or self.now is None:
             return
         kind = handle.dtype.scalar
-        if kind in _BITS:
+        if kind.name in _BITS:
             found = FindingKind.BF16 if kind == tl.bfloat16 else FindingKind.FP8
             raise self.now.stop(found, self.line(), computes=does, type=str(kind))
 
@@ -449,15 +457,15 @@ class Hooks:
 
         def cast_impl(value: Any, kind: Any) -> Any:
             source, target = value.dtype.scalar, kind.scalar
-            if source == target or not (source in _BITS or target in _BITS):
+            if not (source.name in _BITS or target.name in _BITS) or source == target:
                 return cast(value, kind)
-            if source in _EIGHT:
+            if source.name in _EIGHT:
                 value = BUILDER.create_fp_to_fp(value, tl.float32, None)
             elif source != tl.float32:
                 value = cast(value, tl.float32)
             if target == tl.bfloat16:
                 return interpreter.TensorHandle(_bfloat16(value.data), target)
-            if target in _EIGHT:
+            if target.name in _EIGHT:
                 return BUILDER.create_fp_to_fp(value, kind, ir.ROUNDING_MODE.RTNE)
             return cast(value, kind)
 
@@ -504,7 +512,8 @@ class Hooks:
 
         def load(block: Any, *rest: Any) -> Any:
             padding = block.padding if hasattr(block, "padding") else rest[1]
-            if padding == ir.PADDING_OPTION.PAD_NAN and block.base.get_element_ty() in _BITS:
+            kind = block.base.get_element_ty()
+            if padding == ir.PADDING_OPTION.PAD_NAN and kind.name in _BITS:
                 refused()
             return original(block, *rest)
 
@@ -550,7 +559,7 @@ def _undefined(pointers: Any) -> Any:
     kind = pointers.get_element_ty()
     dtype = interpreter._get_np_dtype(kind)
     value: Any = 0
-    if kind in _EIGHT:
+    if kind.name in _EIGHT:
         value = 0x7F
     elif kind == tl.bfloat16:
         value = 0x7FC0
