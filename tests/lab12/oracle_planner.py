@@ -236,21 +236,37 @@ def _layer(plan: Plan, model: Model) -> Counter[tuple[str, str, float]]:
     return said
 
 
-@functools.cache
-def _of_batch(plan: Plan, i: int, m: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What weights and gradients do around micro-batch i's forward, and around its backward."""
+def _of_batch(zero: int, hybrid: bool, i: int, m: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What weights and gradients do around micro-batch i's forward, and around its backward;
+    `hybrid`: the plan names the replicas that share one copy of the states."""
     there, back, last = [], [], i == m - 1
-    if plan.zero == 3 or (plan.zero and i == 0):
+    if zero == 3 or (zero and i == 0):
         there.append("gather")
-    if plan.zero == 3:
+    if zero == 3:
         back.append("gather")
-    if plan.zero >= 2 or (plan.zero and last):
+    if zero >= 2 or (zero and last):
         back.append("scatter")
-    if not plan.zero and last:
+    if not zero and last:
         back.append("sum")
-    if plan.shard is not None and last:
+    if hybrid and last:
         back.append("replicas")
     return tuple(there), tuple(back)
+
+
+@functools.cache
+def _of_batches(
+    zero: int, hybrid: bool, m: int
+) -> tuple[tuple[tuple[tuple[str, ...], tuple[str, ...]], int], ...]:
+    """What m micro-batches do, and how many of them do the same."""
+    return tuple(Counter(_of_batch(zero, hybrid, i, m) for i in range(m)).items())
+
+
+@functools.cache
+def _stage_sends(pp: int, vpp: int) -> int:
+    """The most messages of a stage in one micro-batch: its chunks' outputs, and the gradients of
+    their inputs; the first has no gradient to send, the last no output."""
+    chunks = range(vpp * pp)
+    return max(sum((c < chunks[-1]) + (c > 0) for c in chunks if c % pp == s) for s in range(pp))
 
 
 def traffic(plan: Plan, model: Model, cluster: Cluster) -> dict[tuple[str, str], Traffic]:
@@ -258,22 +274,16 @@ def traffic(plan: Plan, model: Model, cluster: Cluster) -> dict[tuple[str, str],
     m = plan.gbs // plan.micro // plan.dp
     layers = max(layers_of(plan, model))
     said = Counter({what: n * layers * m for what, n in _layer(plan, model).items()})
-    # A stage's messages of one micro-batch: its chunks' outputs, and the gradients of their inputs;
-    # the first has no gradient to send, the last no output.
-    chunks = range(plan.vpp * plan.pp)
-    most = max(
-        sum((c < chunks[-1]) + (c > 0) for c in chunks if c % plan.pp == s) for s in range(plan.pp)
-    )
     cut = plan.tp if plan.sp else 1
     boundary = 2.0 * model.seq // plan.cp * plan.micro * model.h / cut
-    said["send", "pp", boundary] += most * m
+    said["send", "pp", boundary] += _stage_sends(plan.pp, plan.vpp) * m
     dense, experts = max(stage_params(plan, model), key=sum)
     kinds = {
         "sum": ("all_reduce", 4),
         "scatter": ("reduce_scatter", 4),
         "gather": ("all_gather", 2),
     }
-    for when, times in Counter(_of_batch(plan, i, m) for i in range(m)).items():
+    for when, times in _of_batches(plan.zero, plan.shard is not None, m):
         for word in (word for pass_ in when for word in pass_):
             for axis, n in (("dp-cp", dense), ("edp", experts)):
                 if word in kinds:
@@ -340,7 +350,8 @@ def step(plan: Plan, model: Model, cluster: Cluster) -> Parts:
     m = plan.gbs // plan.dp // plan.micro
     run = kernel_times(plan, model, cluster)
     there_s, back_s, core_s = 0.0, 0.0, 0.0
-    for s, layers in enumerate(layers_of(plan, model)):
+    stages = [(layers, s == plan.pp - 1) for s, layers in enumerate(layers_of(plan, model))]
+    for layers, last in dict.fromkeys(stages):
         there, back, core = 0.0, 0.0, 0.0
         for _i in range(layers):
             there += run.layer_s
@@ -352,7 +363,7 @@ def step(plan: Plan, model: Model, cluster: Cluster) -> Parts:
                 back += run.layer_s
             if plan.recompute != "none":
                 core += run.attention_s
-        if s == plan.pp - 1:
+        if last:
             there, back = there + run.head_s, back + run.head_back_s
         if there + back > there_s + back_s:
             there_s, back_s = there, back
@@ -373,7 +384,7 @@ def step(plan: Plan, model: Model, cluster: Cluster) -> Parts:
     busy = (m * (there_s + back_s) + tp_s + ep_s + pp_s + cp_s) / m
     bubble = busy * (plan.pp - 1) / plan.vpp
     exposed = 0.0
-    for when, times in Counter(_of_batch(plan, i, m) for i in range(m)).items():
+    for when, times in _of_batches(plan.zero, plan.shard is not None, m):
         for pass_, hides in zip(when, (there_s, back_s), strict=True):
             exposed += times * max(sum(one[word] for word in pass_) - hides, 0.0)
     total = m * busy + bubble + exposed
@@ -438,8 +449,8 @@ def broken(plan: Plan, model: Model, cluster: Cluster) -> str:
 
 
 @functools.cache
-def every(model: Model, cluster: Cluster, gbs: int) -> dict[Plan, tuple[float, float]]:
-    """All plans of the search that fit: the seconds and the bytes of each."""
+def fitting(model: Model, cluster: Cluster, gbs: int) -> dict[Plan, float]:
+    """All plans of the search that fit: the bytes of each."""
     gpus = cluster.nodes * cluster.gpus
     found = {}
     sizes = [size for size in range(1, gpus + 1) if gpus % size == 0]
@@ -465,8 +476,17 @@ def every(model: Model, cluster: Cluster, gbs: int) -> dict[Plan, tuple[float, f
             for each in _sharded_ways(plan, model, cluster):
                 held = peak_bytes(each, model)
                 if held <= cluster.hbm_bytes:
-                    found[each] = (step(each, model, cluster).total_s, held)
+                    found[each] = held
     return found
+
+
+@functools.cache
+def every(model: Model, cluster: Cluster, gbs: int) -> dict[Plan, tuple[float, float]]:
+    """All plans of the search that fit: the seconds and the bytes of each."""
+    return {
+        plan: (step(plan, model, cluster).total_s, held)
+        for plan, held in fitting(model, cluster, gbs).items()
+    }
 
 
 def _sharded_ways(plan: Plan, model: Model, cluster: Cluster) -> list[Plan]:

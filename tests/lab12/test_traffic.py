@@ -153,9 +153,9 @@ def _judge(ops, plan, model, cluster):
 @functools.cache
 def _searched():
     """Plans of a dense and of a model with experts that fit."""
-    dense = [(plan, LLAMA3_70B, H100_64) for plan in oracle.every(LLAMA3_70B, H100_64, 128)]
+    dense = [(plan, LLAMA3_70B, H100_64) for plan in oracle.fitting(LLAMA3_70B, H100_64, 128)]
     model, cluster, gbs = SMALL_MOE
-    return dense, [(plan, model, cluster) for plan in oracle.every(model, cluster, gbs)]
+    return dense, [(plan, model, cluster) for plan in oracle.fitting(model, cluster, gbs)]
 
 
 def _drawn(rng, count):
