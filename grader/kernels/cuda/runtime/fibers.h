@@ -81,6 +81,8 @@ void *prepared(char *stack, size_t bytes, void (*entry)()) {
 #error "kernels run on x86-64 and arm64 only"
 #endif
 
+const int GUARD_INSTALL = 102; // MADV_GUARD_INSTALL, which older headers lack
+
 char *new_stack() {
     if (!free_stacks.empty()) {
         char *stack = free_stacks.back();
@@ -93,7 +95,8 @@ char *new_stack() {
         if (unused == MAP_FAILED) _exit(5);
         unused_stacks = many;
     }
-    mprotect(unused, GUARD_BYTES, PROT_NONE);
+    // A guard in the page table alone, where the kernel (Linux 6.13) has it, is set in half the time.
+    if (madvise(unused, GUARD_BYTES, GUARD_INSTALL)) mprotect(unused, GUARD_BYTES, PROT_NONE);
     char *stack = unused + GUARD_BYTES;
     unused += each, --unused_stacks;
     return stack;

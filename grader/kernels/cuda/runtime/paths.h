@@ -10,29 +10,29 @@ inline u64 tag_of(Address pc, Kind kind, u32 part = 0) { return ((u64)pc ^ (u64)
 inline u64 turn_of(const Loop &loop) { return mix(mix(loop.before, loop.head), loop.turns); }
 
 inline void find_path(Path &p) {
-    const Frame &frame = p.frames[p.frames_used - 1];
-    p.hash = p.loops_used > frame.loops ? turn_of(p.loops[p.loops_used - 1]) : frame.path;
+    const Frame &frame = p.frames.back();
+    p.hash = p.loops.size() > frame.loops ? turn_of(p.loops.back()) : frame.path;
 }
 
 // Updates the path as a basic block begins; false if it is too deep.
 inline bool step_path(Path &p, Address pc) {
-    Frame &frame = p.frames[p.frames_used - 1];
+    Frame &frame = p.frames.back();
     if (pc <= frame.last) { // backwards: another iteration of the loop that begins here
-        while (p.loops_used > frame.loops && p.loops[p.loops_used - 1].head > pc) --p.loops_used;
-        Loop *top = p.loops_used > frame.loops ? &p.loops[p.loops_used - 1] : nullptr;
+        while (p.loops.size() > frame.loops && p.loops.back().head > pc) p.loops.pop_back();
+        Loop *top = p.loops.size() > frame.loops ? &p.loops.back() : nullptr;
         if (top && top->head == pc) {
             ++top->turns;
             top->latch = std::max(top->latch, frame.last);
             p.hash = turn_of(*top);
         } else {
-            if (p.loops_used == MAX_LOOPS) return false;
+            if (p.loops.size() == MAX_LOOPS) return false;
             const u64 before = top ? turn_of(*top) : frame.path;
-            p.loops[p.loops_used++] = Loop{pc, frame.last, before, 1};
-            p.hash = turn_of(p.loops[p.loops_used - 1]);
+            p.loops.push_back(Loop{pc, frame.last, before, 1});
+            p.hash = turn_of(p.loops.back());
         }
-    } else if (p.loops_used > frame.loops && pc > p.loops[p.loops_used - 1].latch) {
-        do --p.loops_used;
-        while (p.loops_used > frame.loops && pc > p.loops[p.loops_used - 1].latch);
+    } else if (p.loops.size() > frame.loops && pc > p.loops.back().latch) {
+        do p.loops.pop_back();
+        while (p.loops.size() > frame.loops && pc > p.loops.back().latch);
         find_path(p);
     }
     frame.last = pc;
@@ -40,14 +40,15 @@ inline bool step_path(Path &p, Address pc) {
 }
 
 inline void push_frame(Path &p, Address caller, Address base) {
-    const u64 path = p.frames_used ? mix(p.hash, caller) : 0x1234;
-    p.frames[p.frames_used++] = Frame{p.loops_used, path, 0, base};
+    const u64 path = p.frames.empty() ? 0x1234 : mix(p.hash, caller);
+    p.frames.push_back(Frame{(u32)p.loops.size(), path, 0, base});
     p.hash = path;
 }
 
 inline void pop_frame(Path &p) {
-    if (p.frames_used <= 1) return;
-    p.loops_used = p.frames[--p.frames_used].loops;
+    if (p.frames.size() <= 1) return;
+    p.loops.resize(p.frames.back().loops);
+    p.frames.pop_back();
     find_path(p);
 }
 
@@ -81,9 +82,9 @@ Path &own_path(Lane &l) {
     if (l.alike) {
         l.alike = false;
         const Address by = beginning(l) - warp->leaders;
-        l.path->copy(warp->began);
-        for (u32 i = 0; i < l.path->frames_used; ++i)
-            if (l.path->frames[i].base) l.path->frames[i].base += by;
+        *l.path = warp->began;
+        for (Frame &frame : l.path->frames)
+            if (frame.base) frame.base += by;
     }
     return *l.path;
 }
@@ -106,7 +107,7 @@ COLD void go_alone(Lane &l) {
     }
 }
 
-inline u64 start_of(const Path &p) { return mix(p.hash, p.frames_used ? p.frames[p.frames_used - 1].last : 0); }
+inline u64 start_of(const Path &p) { return mix(p.hash, p.frames.empty() ? 0 : p.frames.back().last); }
 
 // The role of a lane when it first runs after a barrier: the first of a warp leads.
 void place(Lane &l) {
@@ -114,7 +115,7 @@ void place(Lane &l) {
     l.placed = true;
     if (l.number == 0) {
         const Path &path = own_path(l);
-        w.began.copy(path);
+        w.began = path;
         w.start = start_of(path), w.leaders = beginning(l);
         w.led.assign(1, nothing);
         l.leads = true;
@@ -138,7 +139,7 @@ __attribute__((noinline)) void enter_block_alone(Address pc, Address base) {
     }
     if (budget-- == 0) return stop_stepping(pc);
     Path &path = *l.path;
-    if (path.frames[path.frames_used - 1].base != base) { // g++ ends a function (func_exit) before its last block
+    if (path.frames.back().base != base) { // g++ ends a function (func_exit) before its last block
         if (l.leads) lead_past(tag);
         return;
     }
@@ -165,7 +166,7 @@ __attribute__((noinline)) void enter_function_alone(Address caller, Address base
         go_alone(l);
     }
     Path &path = *l.path;
-    if (path.frames_used == MAX_FRAMES) return too_deep(caller);
+    if (path.frames.size() == MAX_FRAMES) return too_deep(caller);
     if (l.leads) lead_past(tag_of(caller, ENTERED), base ? (u32)(beginning(l) - base) : 0);
     push_frame(path, caller, base);
 }

@@ -140,17 +140,11 @@ struct Frame {
     Address last, base; // base: the function's frame pointer
 };
 const u32 MAX_LOOPS = 64, MAX_FRAMES = 64;
-struct Path {
-    u64 hash;
-    u32 loops_used, frames_used;
-    Loop loops[MAX_LOOPS];
-    Frame frames[MAX_FRAMES];
-    void clear() { hash = 0, loops_used = frames_used = 0; }
-    void copy(const Path &from) {
-        hash = from.hash, loops_used = from.loops_used, frames_used = from.frames_used;
-        std::copy(from.loops, from.loops + loops_used, loops);
-        std::copy(from.frames, from.frames + frames_used, frames);
-    }
+struct Path { // few loops and frames, in most kernels: a page for each lane would take long to get
+    u64 hash = 0;
+    std::vector<Loop> loops;
+    std::vector<Frame> frames;
+    void clear() { hash = 0, loops.clear(), frames.clear(); }
 };
 
 struct Suspect { // a second write to a word, which may turn out to store the same value
