@@ -313,8 +313,15 @@ def high_loss(student, size, slope, scale):
     return {"stats": [row], "param": float(p.detach())}
 
 
+def _freeze():
+    """From now on a collection looks at what is made later only: libraries take long to go over."""
+    gc.collect()
+    gc.freeze()
+
+
 def step_growth(student, weights, batches):
     """Bytes of tensors that are alive after each of several steps, all results being kept."""
+    _freeze()
     model = net(weights)
     opt = optimizer(model, "sgd", 0.1)
     kept, alive = [], []
@@ -369,6 +376,7 @@ def trained(student, weights, batches, accumulate, kind, lr, max_norm, scale=Non
 
 def train_growth(student, weights, batches):
     """Bytes of tensors alive after `train` over the first batch and over all of them."""
+    _freeze()
     found = []
     for part in (batches[:1], batches):
         model = net(weights)
@@ -625,6 +633,7 @@ class _Marked(torch.autograd.Function):
 
 def accumulation_lives(student, weights, micro):
     """What is alive whenever `accumulate` calls the model: bytes of tensors, and graphs."""
+    _freeze()
     model = net(weights)
     opt = optimizer(model, "sgd", 0.5)
     alive, graphs, tokens = [], [], []
