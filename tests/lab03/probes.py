@@ -417,9 +417,9 @@ def _pair(wrapper, module, caps, **more):
     return ours, oracle, twin
 
 
-def side_by_side(student, batches, seed, caps, with_ddp, optimize):
-    """The learner's wrapper on batches[step][rank], and torch's where asked for, with an AdamW each
-    or none. Each rank's batch statistics begin with numbers of its own, as its parameters do."""
+def side_by_side(student, batches, seed, caps, optimize):
+    """The learner's wrapper and torch's on batches[step][rank], with an AdamW each or none. Each
+    rank's batch statistics begin with numbers of its own, as its parameters do."""
     wrapper = student.BucketedDDP
 
     def rank_does(rank, size):
@@ -427,28 +427,23 @@ def side_by_side(student, batches, seed, caps, with_ddp, optimize):
         module.norm.running_mean.normal_()
         module.norm.running_var.uniform_(0.5, 2.0)
         made = _buffers(module)
-        if with_ddp:
-            ours, oracle, twin = _pair(wrapper, module, caps)
-            inners = {"got": module, "ddp": twin}
-        else:
-            ours = wrapper(module, bucket_cap_bytes=caps[1], first_cap_bytes=caps[0])
-            inners = {"got": module}
+        ours, oracle, twin = _pair(wrapper, module, caps)
         start = _state(module)
         begun = _buffers(module)
         rows = []
-        opts = [torch.optim.AdamW(inner.parameters(), lr=1e-2) for inner in inners.values()]
+        pairs = [(ours, module), (oracle, twin)]
+        opts = [torch.optim.AdamW(inner.parameters(), lr=1e-2) for _, inner in pairs]
         for batch in batches:
-            for inner in inners.values():
+            for _, inner in pairs:
                 inner.zero_grad()
             with meters.collectives() as log:
                 _loss(ours(batch[rank])).backward()
-            if with_ddp:
-                _loss(oracle(batch[rank])).backward()
-            row = {who: _gradients(inner) for who, inner in inners.items()}
+            _loss(oracle(batch[rank])).backward()
+            row = {"got": _gradients(module), "ddp": _gradients(twin)}
             if optimize:
                 for opt in opts:
                     opt.step()
-                row |= {f"{who}_values": _values(inner) for who, inner in inners.items()}
+                row |= {"got_values": _values(module), "ddp_values": _values(twin)}
             order = [(event.kind, event.index) for event in log.events]
             row["calls"] = _calls(log)
             row["operations"] = sorted({call.operation for call in log.calls})

@@ -33,11 +33,10 @@ def _planned():
 # --- BucketedDDP ---------------------------------------------------------------------------------
 
 
-def _side_by_side(student, rng, world_size, steps, with_ddp=False, optimize=False):
+def _side_by_side(student, rng, world_size, steps, optimize=False):
     batches = [[normal(rng, 6, 12) for _ in range(world_size)] for _ in range(steps)]
     seed = int(rng.integers(1000))
-    seen = student.probe.side_by_side(batches, seed, CAPS, with_ddp, optimize)
-    return expect.returned(seen), batches
+    return expect.returned(student.probe.side_by_side(batches, seed, CAPS, optimize)), batches
 
 
 def _expect_first_means(found, batches):
@@ -57,7 +56,7 @@ def _expect_first_means(found, batches):
 @task("BucketedDDP", holds=("mean", "order", "at_return"))
 def test_two_ranks_are_ddp_to_the_bit(student, rng):
     """Five AdamW steps, tied and frozen parameters.   Oracle: torch DDP; float64 means."""
-    found, batches = _side_by_side(student, rng, 2, 5, with_ddp=True, optimize=True)
+    found, batches = _side_by_side(student, rng, 2, 5, optimize=True)
     _expect_first_means(found, batches)
     for step in range(5):
         for rank, seen in enumerate(found):
@@ -80,7 +79,7 @@ def test_two_ranks_are_ddp_to_the_bit(student, rng):
 @pytest.mark.parametrize("world_size", [3, 4])
 def test_more_ranks_are_ddp_up_to_the_order_of_a_sum(student, rng, world_size):
     """Two iterations, each against its own.   Oracle: torch DDP within 1e-7; float64 means."""
-    found, batches = _side_by_side(student, rng, world_size, 2, with_ddp=True)
+    found, batches = _side_by_side(student, rng, world_size, 2)
     _expect_first_means(found, batches)
     for step in range(2):
         for rank, seen in enumerate(found):
