@@ -1295,7 +1295,7 @@ def test_dtypes_strides_and_several_outputs(student, rng):
         whole.base.copy_(base)
         whole.weight.copy_(weight)
     for output in (0, 1, 2):
-        whole.weight.grad = torch.zeros(3, 5, dtype=torch.float64)
+        whole.weight.grad = torch.zeros_like(whole.weight)
         for x in batch:
             (whole(x.double().requires_grad_())[output].square().mean() / 2).backward()
         rows = [seen[output] for seen in found]
