@@ -7,7 +7,7 @@ import selectors
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,8 +179,11 @@ class Supervisor:
         return Results(values, memory, [c.traffic for c in self.ranks])
 
     def _serve(self, selector: selectors.BaseSelector, state: str) -> None:
-        """Receive frames until every rank is in `state`, or failed, or the time is over."""
+        """Receive frames until every rank is in `state`, or failed, or the time is over, or one has
+        met a placeholder: what the others do says nothing more."""
         while any(child.state not in (state, "failed") for child in self.ranks):
+            if _met_placeholder(child.fault for child in self.ranks):
+                return
             left = self.deadline - time.monotonic()
             if left <= 0:
                 return
@@ -274,16 +277,22 @@ class UncheckedSupervisor(Supervisor):
             found = super().results()
         except RanksError as error:
             raised = [fault for fault in error.failed if fault.kind == "raised"]
+            if _met_placeholder(error.failed):
+                self._end()
+                raise
             if len(raised) < len(self.ranks):
                 raise InDoubt from None
-            self._end()
+            self._end_alike()
             raise
-        self._end()
+        self._end_alike()
         return found
 
-    def _end(self) -> None:
+    def _end_alike(self) -> None:
         if not deadlock.agree(self.notes()):
             raise InDoubt
+        self._end()
+
+    def _end(self) -> None:
         sys.stdout.write("".join(self._printed))
 
     def _print(self, text: str) -> None:
@@ -299,6 +308,10 @@ class UncheckedSupervisor(Supervisor):
         self._idle += 1
         if self._idle >= 2:
             raise InDoubt
+
+
+def _met_placeholder(faults: Iterable[NoResult | None]) -> bool:
+    return any(fault is not None and fault.placeholder for fault in faults)
 
 
 def _processor_seconds(pids: Sequence[int]) -> float | None:

@@ -392,3 +392,28 @@ def test_the_environment_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
     names = ranks.run(noted(tmp_path, lambda *_: dist.get_debug_level().name), 2)
     assert (names, runs_of(tmp_path)) == (["DETAIL"] * 2, 1)
+
+
+@pytest.mark.parametrize("meeting", [{0}, {1}, {0, 1, 2}])
+def test_a_placeholder_ends_the_run(meeting: set[int], tmp_path: Path) -> None:
+    """Those that wait for the rank that met it are not waited for, and nothing runs again."""
+    begun = tmp_path / "begun"
+
+    def fn(rank: int, size: int) -> None:
+        with begun.open("a") as file:
+            file.write(f"{rank}\n")
+        if rank in meeting:
+            raise NotImplementedError("lab03.find_unused")
+        dist.all_reduce(torch.zeros(3))
+
+    with pytest.raises(NotImplementedError, match=r"lab03\.find_unused"):
+        ranks.outcome(fn, 3)
+    assert sorted(begun.read_text().split()) == ["0", "1", "2"]
+
+
+def test_what_else_is_not_implemented_is_an_error_of_its_own() -> None:
+    def fn(rank: int, size: int) -> None:
+        raise NotImplementedError("no complex gradients")
+
+    with pytest.raises(NotImplementedError, match="no complex gradients"):
+        ranks.outcome(fn, 2)
