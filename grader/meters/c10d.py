@@ -28,7 +28,7 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -85,10 +85,11 @@ class Listener(Protocol):
 
 
 class _Tap:
-    """The kernels and wrappers, installed while there are listeners."""
+    """The kernels and wrappers, installed while there are listeners or it is held."""
 
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
+        self._is_held = False
         self._library: Any = None
         self._patches: dict[tuple[Any, str], tuple[Any, Any]] = {}
         # The calls of works and futures, by id. Weak, since a work or future keeps its tensors.
@@ -98,9 +99,26 @@ class _Tap:
         self._here = threading.local()
 
     def add(self, listener: Listener) -> None:
-        if not self.listeners:
+        if not self._is_wanted():
             self._install()
         self.listeners.append(listener)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Installed in the block: a process that is forked there has it already, where installing
+        it would copy hundreds of pages."""
+        if not self._is_wanted():
+            self._install()
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+            if not self._is_wanted():
+                self._uninstall()
+
+    def _is_wanted(self) -> bool:
+        return bool(self.listeners) or self._is_held
 
     def remove(self, listener: Listener) -> list[str]:
         """Remove a listener; returns what was changed about the tap."""
@@ -108,7 +126,7 @@ class _Tap:
         problems = self.problems(listener)
         if listener in self.listeners:
             self.listeners.remove(listener)
-        if not self.listeners:
+        if not self._is_wanted():
             self._uninstall()
         return problems
 

@@ -22,9 +22,9 @@ from grader.ranks.member import (
     Rank,
     RankPlan,
     be_rank,
-    look_once,
     noting_placeholders,
     random_state,
+    ready_to_fork,
 )
 from grader.ranks.rank_faults import plain
 from grader.ranks.supervisor import (
@@ -69,7 +69,7 @@ def run(
         raise ValueError(f"world_size is {world_size}; a run needs at least one rank.")
     _require_fork_and_gloo()
     start = _spawn if _must_spawn(fn, args, method) else _fork
-    state = random_state()
+    state = random_state(forked=start is _fork)
 
     def attempt(checked: bool, supervisor: type[Supervisor]) -> Results:
         folder = Path(tempfile.mkdtemp(prefix="ranks-"))
@@ -77,10 +77,10 @@ def run(
         try:
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
-            look_once()
-            for rank in range(world_size):
-                plan = RankPlan(fn, rank, world_size, args, folder, timeout_s, checked, state)
-                ranks.append(start(plan, ranks))
+            with ready_to_fork():
+                for rank in range(world_size):
+                    plan = RankPlan(fn, rank, world_size, args, folder, timeout_s, checked, state)
+                    ranks.append(start(plan, ranks))
             return supervisor(ranks, folder, timeout_s, _records(fn)).results()
         finally:
             for child in ranks:

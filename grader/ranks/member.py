@@ -55,20 +55,29 @@ class RankPlan:
     random_state: dict[str, Any]
 
 
-def look_once() -> None:
-    """Load and look up once what every rank needs, before ranks are forked from here."""
+@contextmanager
+def ready_to_fork() -> Iterator[None]:
+    """What every rank needs is loaded and looked up once: ranks that are forked in the block have
+    it."""
     from grader import meters
     from grader.meters import c10d
 
     meters.preload()
     c10d.ops()
     re.compile(_RENAMED, re.IGNORECASE)  # as `warnings` does, and keeps it
+    with c10d.TAP.held():
+        yield
 
 
-def random_state() -> dict[str, Any]:
+def random_state(forked: bool) -> dict[str, Any]:
+    """What a rank is to draw from. Python itself seeds `random` anew after a fork; the generators
+    of libraries go on."""
     import torch
 
-    state = {"random": random.getstate(), "torch": torch.default_generator.get_state().numpy()}
+    state: dict[str, Any] = {"random": random.getstate()}
+    if forked:
+        return state
+    state["torch"] = torch.default_generator.get_state().numpy()
     numpy = sys.modules.get("numpy")
     return state | ({"numpy": numpy.random.get_state()} if numpy else {})
 
@@ -105,7 +114,7 @@ def be_rank(plan: RankPlan, parent: int, channel: Channel) -> None:
     folder = plan.folder / "own"
     folder.mkdir(exist_ok=True)
     _own[:] = [folder]
-    _set_random_state(plan.random_state)  # Python itself seeds `random` anew after a fork
+    _set_random_state(plan.random_state)
     _serve(plan, channel)
 
 
@@ -121,10 +130,11 @@ def stack(folder: Path, rank: int) -> tuple[str, str]:
 
 
 def _set_random_state(state: dict[str, Any]) -> None:
-    import torch
-
     random.setstate(state["random"])
-    torch.default_generator.set_state(torch.from_numpy(state["torch"]))
+    if "torch" in state:
+        import torch
+
+        torch.default_generator.set_state(torch.from_numpy(state["torch"]))
     if "numpy" in state:
         import numpy as np
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from grader.errors import OverLimit
 from grader.lab import capabilities
 from grader.lab.manifest import Task
 from grader.sandbox.backends import Backend
@@ -16,7 +17,7 @@ from grader.suite.model import Case, Suite
 from grader.suite.run import PUBLIC_KEY, Outcome, run_case, seed_of
 
 PUBLIC_SEED = "public"
-MAX_TIMEOUTS = 2
+MAX_OVER = 2  # tests of a task that ran into a limit
 
 
 class SuiteRun:
@@ -36,7 +37,7 @@ class SuiteRun:
         self.diagnoser = diagnoser
         self.let_through = let_through
         self._key = PUBLIC_KEY if seed == PUBLIC_SEED else seed.encode()
-        self._timeouts: Counter[str] = Counter()
+        self._over: Counter[str] = Counter()
         self._outcomes: dict[str, Outcome] = {}
         self._attempts: dict[str, Attempt] = {}
         self._not_begun: dict[str, Outcome] = {}
@@ -45,13 +46,13 @@ class SuiteRun:
         return seed_of(case, self._key)
 
     def unrun(self, case: Case) -> Outcome | None:
-        """The outcome of a case that is not run: this machine lacks what it needs, or two tests of
-        its task have run into their deadline. Its one line is the reason."""
+        """The outcome of a case that is not run: this machine lacks what it needs, or `MAX_OVER`
+        tests of its task have run into a limit. Its one line is the reason."""
         task = self.suite.lab.task(case.test.task)
         if reason := capabilities.first_missing((*task.needs, *case.test.extra)):
             return Outcome(case, TestStatus.NOT_VERIFIED, [reason])
-        if self._timeouts[task.id] >= MAX_TIMEOUTS:
-            text = "two tests of this task ran into their deadline"
+        if self._over[task.id] >= MAX_OVER:
+            text = "two tests of this task ran into their deadline, or took more than they may"
             return Outcome(case, TestStatus.NOT_RUN, [text])
         return None
 
@@ -85,8 +86,8 @@ class SuiteRun:
     def note(self, outcome: Outcome) -> Outcome:
         """Keep the outcome of a case, whether it was run or not, for `explain`."""
         test = outcome.case.test
-        if outcome.status == TestStatus.TIMEOUT:
-            self._timeouts[test.task] += 1
+        if outcome.status == TestStatus.TIMEOUT or isinstance(outcome.error, OverLimit):
+            self._over[test.task] += 1
         met = outcome.status == TestStatus.NOT_STARTED and test.gate and test.scored
         if met and test.task not in self._not_begun:
             task = self.suite.lab.task(test.task)

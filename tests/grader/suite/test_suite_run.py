@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from grader.errors import Crashed, OverLimit
 from grader.lab.manifest import load_lab
 from grader.lab.skeleton import skeleton
 from grader.learner.folder_cases import FolderCases
@@ -84,3 +85,26 @@ def test_a_placeholder_that_is_raised_by_code_of_ones_own_decides_nothing(
     _, _, ran = graded(suite, folder, monkeypatch, skips=True)
     own = [case.id for case in suite.cases_of(TASK.id) if case.test.scored]
     assert set(own) <= set(ran)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "counts"),
+    [
+        (TestStatus.TIMEOUT, None, True),
+        (TestStatus.ERROR, OverLimit("the code took 2,049 MiB"), True),
+        (TestStatus.ERROR, Crashed("the process ended"), False),
+        (TestStatus.FAILED, None, False),
+    ],
+)
+def test_after_two_limits_a_task_is_run_no_further(
+    suite: Suite, tmp_path: Path, status: TestStatus, error: Exception | None, counts: bool
+) -> None:
+    run = SuiteRun(suite, tmp_path, PUBLIC_SEED, None, ())
+    first, second, third = suite.cases_of(TASK.id)[:3]
+    for case in (first, second):
+        assert run.unrun(case) is None
+        run.note(Outcome(case, status, error=error))
+    after = run.unrun(third)
+    assert (after is not None) == counts
+    assert after is None or after.status is TestStatus.NOT_RUN
+    assert run.unrun(suite.cases_of(LAB.tasks[1].id)[0]) is None
