@@ -11,6 +11,7 @@ is crossed with one from outside.
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -27,19 +28,40 @@ _TRACKED = (
     staticmethod,
 )
 _running: list[Callable[[], list[str]]] = []
-Row = tuple[dict[str, Any] | types.MappingProxyType[str, Any], str, str, Any, Any]
+Names = dict[str, Any] | types.MappingProxyType[str, Any]
 
 
 class KitWatch:
     """Made before student code runs; `probes` is the namespace of the probes."""
 
     def __init__(self, probes: dict[str, Any]) -> None:
-        self._seen: list[Row] = list(_rows("the probes", probes))
+        self._values: list[tuple[Callable[[str], Any], str, Any, str]] = []
+        self._codes: list[tuple[types.FunctionType, types.CodeType, str, str]] = []
+        self._bound: list[tuple[Callable[[], object], object, str, str]] = []
+        self._classes: dict[type, tuple[Names, frozenset[str], frozenset[str]]] = {}
+        self._others: list[tuple[Callable[[str], Any], str, Any]] = []
+        self._see("the probes", probes)
         for name, module in list(sys.modules.items()):
             if _is_kit(name) and type(module) is types.ModuleType:
-                self._seen += _rows(name, vars(module))
-        classes = {id(row[3]): row[3] for row in self._seen if _is_own_class(row[3])}
-        self._classes = [(kind, _held(kind)) for kind in classes.values()]
+                self._see(name, vars(module))
+
+    def _see(self, place: str, names: Names) -> None:
+        """Remember what a namespace's functions, classes and modules are."""
+        for name, value in list(names.items()):
+            if not isinstance(value, (*_TRACKED, _Bound)):
+                continue
+            self._values.append((names.get, name, value, place))
+            function = _function(value)
+            if type(value) is _Bound:
+                look = functools.partial(object.__getattribute__, value, "_Bound__attributes")
+                self._bound.append((look, look(), name, place))
+            elif isinstance(function, types.FunctionType):
+                self._codes.append((function, function.__code__, name, place))
+            if _is_own_class(value) and value not in self._classes:
+                inside, held = vars(value), _held(value)
+                self._classes[value] = (inside, frozenset(inside), held)
+                self._others += [(inside.get, n, inside[n]) for n in inside if n not in held]
+                self._see(f"{value.__module__}.{value.__qualname__}", inside)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -53,18 +75,24 @@ class KitWatch:
                 _running.remove(problems)
 
     def problems(self) -> list[str]:
-        """One clause for each name that was replaced."""
-        replaced = [
-            f"{place}.{name} was replaced"
-            for names, place, name, value, code in self._seen
-            if names.get(name) is not value or _code(value) is not code
-        ]
-        added = [
-            f"{kind.__name__}.{name} was replaced"
-            for kind, held in self._classes
+        """One clause for each name that was replaced. It is asked before and after each probe, and
+        calls no function of the kit's while nothing is."""
+        replaced = [(place, n) for get, n, value, place in self._values if get(n) is not value]
+        replaced += [(place, n) for f, code, n, place in self._codes if f.__code__ is not code]
+        replaced += [(place, n) for look, had, n, place in self._bound if look() is not had]
+        changed = [1 for now, names, _ in self._classes.values() if now.keys() != names]
+        changed += [1 for get, name, value in self._others if get(name) is not value]
+        if changed:
+            replaced += self._added()
+        return [f"{place}.{name} was replaced" for place, name in replaced] if replaced else []
+
+    def _added(self) -> list[tuple[str, str]]:
+        """Methods that a class has now, and had not."""
+        return [
+            (kind.__name__, name)
+            for kind, (_, _, held) in self._classes.items()
             for name in sorted(_held(kind) - held)
         ]
-        return replaced + added
 
 
 def problems_of_the_process() -> Callable[[], list[str]]:
@@ -111,20 +139,6 @@ def _is_kit(module: str) -> bool:
     return module.partition(".")[0] == _PACKAGE
 
 
-def _rows(place: str, names: dict[str, Any]) -> Iterator[Row]:
-    for name, value in list(names.items()):
-        if not isinstance(value, (*_TRACKED, _Bound)):
-            continue
-        yield names, place, name, value, _code(value)
-        if _is_own_class(value) and value.__module__ in (place, names.get("__name__")):
-            inside = vars(value)
-            for part, held in list(inside.items()):
-                if isinstance(held, _TRACKED):
-                    yield inside, f"{place}.{name}", part, held, _code(held)
-
-
-def _code(value: Any) -> object:
-    if type(value) is _Bound:
-        return object.__getattribute__(value, "_Bound__attributes")
-    function = getattr(value, "fget", None) or getattr(value, "__func__", None) or value
-    return getattr(function, "__code__", None)
+def _function(value: Any) -> object:
+    """What a property or a method of a class calls, or the value itself."""
+    return getattr(value, "fget", None) or getattr(value, "__func__", None) or value

@@ -46,6 +46,23 @@ def answer(): kit("meters.tracemalloc_meter").NumpyBytes.__enter__ = lambda self
 def forged(): return 0
 def answer(): kit("meters").preload.__code__ = forged.__code__
 """,
+    "the code of a method": """
+def forged(self): return self
+def answer(): kit("meters.tracemalloc_meter").NumpyBytes.__enter__.__code__ = forged.__code__
+""",
+    "the code of what a property calls": """
+def forged(self): return 0
+def answer(): vars(kit("sandbox.channel").Channel)["pending"].fget.__code__ = forged.__code__
+""",
+    "a method that hides an inherited one": """
+def answer(): kit("meters.tracemalloc_meter").NumpyBytes.__ne__ = lambda self, other: True
+""",
+    "what was no method of a class": """
+def answer(): kit("meters.tracemalloc_meter").NumpyBytes.__doc__ = lambda self: None
+""",
+    "a name that is gone": """
+def answer(): del kit("meters").numpy_bytes
+""",
     "a module": """
 def answer(): kit("meters.tracemalloc_meter"); sys.modules["grader"].meters = sys
 """,
