@@ -205,14 +205,15 @@ class Server:
             self.library.of_probes(self.probe_module)
         return self.probe_module
 
-    def refuse_replaced(self, kit: bool = True) -> None:
-        """Raise if something of the kit's own in this process is no longer what it was; without
-        `kit`, whose look takes longest: if the folders of student code are not."""
-        problems = self.kit.problems() if kit and self.kit is not None else []
-        if not FOLDERS.issuperset(self.spec.folders):
-            problems.append("the folders of student code were replaced")
-        if problems:
-            raise MeasurementDisturbed(f"Measurement disturbed: {'; '.join(problems[:3])}.")
+    def refuse_replaced(self) -> None:
+        """Raise if something of the kit's own in this process is no longer what it was."""
+        _refuse(self.kit.problems() if self.kit is not None else [])
+        self.refuse_moved()
+
+    def refuse_moved(self) -> None:
+        """Raise if the folders of student code are no longer what they were."""
+        moved = not FOLDERS.issuperset(self.spec.folders)
+        _refuse(["the folders of student code were replaced"] if moved else [])
 
     def find(self, name: str) -> Any:
         """The learner's function or class of that name."""
@@ -277,7 +278,7 @@ class Server:
             self.refuse_replaced()
             with self.kit.running() if self.kit is not None else contextlib.nullcontext():
                 value = function(*args, **kwargs)
-            self.refuse_replaced(kit=False)  # the worker looks at the rest after each probe
+            self.refuse_moved()  # the worker looks at the rest after each probe
             return value
         return self.watched(self.shown(op, name, handle), function, args, kwargs)
 
@@ -405,6 +406,11 @@ def own(value: Any, name: str) -> Any:
     if any(type(module) is str and module.partition(".")[0] == "grader" for module in modules):
         raise MeasurementDisturbed(f"`{name}` is one of the kit's own, not an answer")
     return value
+
+
+def _refuse(problems: Sequence[str]) -> None:
+    if problems:
+        raise MeasurementDisturbed(f"Measurement disturbed: {'; '.join(problems[:3])}.")
 
 
 def refuse_the_kit(path: Path) -> None:
