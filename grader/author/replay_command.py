@@ -120,4 +120,5 @@ def _end(suite: Suite, seen: Replayed | None) -> End | int:
     if not line or not Path(file).is_relative_to(suite.lab.kit):
         return UNKNOWN
     name = Path(file).relative_to(suite.lab.kit).as_posix()
-    return End(name, line, seen.extra.name, seen.packed_value(VALUE_BYTES))
+    value = b"" if seen.is_measured else seen.packed_value(VALUE_BYTES)
+    return End(name, line, seen.extra.name, value)

@@ -32,8 +32,8 @@ VALUE_BYTES = 1024
 
 class End(msgspec.Struct, array_like=True, frozen=True, order=True):
     """How a case ended: the place in the suite, its file below the kit, where it failed; what that
-    means where a submission passes; and the value that was observed, if it is small and plain
-    data."""
+    means where a submission passes; and the value that was observed, if it is small, plain data and
+    the same each time."""
 
     file: str
     line: int

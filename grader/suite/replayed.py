@@ -99,6 +99,12 @@ class Replayed:
         certain = self.status in (TestStatus.PASSED, TestStatus.FAILED)
         return certain and self.seconds < LASTING_SECONDS
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether its value is another one each time: of that kind are numbers beyond a bound, and
+        `expect` gives them a tolerance as wide as the gap."""
+        return 0 < self.gap <= self.tolerance
+
     def packed(self, root: Path, most: int | None = REMEMBERED_BYTES) -> bytes:
         """It as bytes, of a value of at most so many; None: of any. root: of the kit, so that they
         hold for another copy of it."""

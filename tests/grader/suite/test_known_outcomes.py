@@ -92,6 +92,16 @@ def test_a_large_or_strange_value_is_not_kept(value: object) -> None:
     assert seen_with(value).packed_value(VALUE_BYTES) == b""
 
 
+@pytest.mark.parametrize(("tolerance", "kept"), [(0.0, True), (0.5, True), (4.0, False)])
+def test_what_is_measured_is_not_kept(suite: Suite, tolerance: float, kept: bool) -> None:
+    """It is another number each time, and how far it lies beyond its bound is its tolerance."""
+    site = (str(suite.lab.suite / "t.py"), 3)
+    seen = Replayed(TestStatus.FAILED, site, 19.2, tolerance, 4.0, Extra.HARD)
+    end = replay_command._end(suite, seen)
+    assert isinstance(end, End)
+    assert bool(end.value) == kept
+
+
 def seen_with(value: object) -> Replayed:
     return Replayed(TestStatus.FAILED, ("t.py", 3), value, 0.25, 4.0, Extra.HARD)
 
