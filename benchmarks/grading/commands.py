@@ -150,7 +150,7 @@ class Cold:
         try:
             while True:
                 file = waiting.get_nowait()
-                shutil.copy(file, lane / "exercises" / lab / file.name)
+                shutil.copytree(file.parent, lane / "exercises" / lab, dirs_exist_ok=True)
                 _timed(command, lane, allowed=(0, 1))
         except queue.Empty:
             return

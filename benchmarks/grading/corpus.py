@@ -44,33 +44,36 @@ class Plan:
 
 @dataclass
 class Corpus:
-    """A folder of submissions of one lab (`students/<student>/<lab>/<files>`)."""
+    """A folder of submissions of one lab (`students/<student>/<lab>/<files>`). `file`: the one that
+    names its student, and is distinct."""
 
     lab: str
+    file: str
     students: Path
     plans: list[Plan]
 
     def files(self) -> list[Path]:
-        return sorted(path for path in self.students.glob(f"*/{self.lab}/*") if path.is_file())
+        return sorted(self.students.glob(f"*/{self.lab}/{self.file}"))
 
 
 def make(root: Path, lab_id: str, folder: Path, count: int) -> Corpus:
-    """Write `count` submissions of a lab of one edited Python file, and check them."""
+    """Write `count` submissions of a lab whose first edited file is Python, and check them."""
     lab = load_lab(root, lab_id)
-    if len(lab.edit) != 1 or not lab.edit[0].endswith(".py"):
-        raise CorpusError(f"{lab_id} edits {lab.edit}; a corpus is made of one Python file.")
+    if not lab.edit[0].endswith(".py"):
+        raise CorpusError(f"{lab_id} edits {lab.edit}; the first file of a corpus is Python.")
     wrongs = _misconceptions(lab)
     students = folder / "students"
     plans = []
     for number in range(count):
-        plan, text = _submission(lab, wrongs, number)
+        plan, texts = _submission(lab, wrongs, number)
         place = students / plan.student / lab_id
         place.mkdir(parents=True)
-        (place / lab.edit[0]).write_text(text, encoding="utf-8")
+        for name, text in texts.items():
+            (place / name).write_text(text, encoding="utf-8")
         plans.append(plan)
     rows = [asdict(plan) for plan in plans]
     (folder / "plan.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
-    made = Corpus(lab_id, students, plans)
+    made = Corpus(lab_id, lab.edit[0], students, plans)
     check(made, count)
     return made
 
@@ -108,17 +111,20 @@ def _misconceptions(lab: Lab) -> dict[str, list[Misconception]]:
     return {task: rows for task, rows in found.items() if rows}
 
 
-def _submission(lab: Lab, wrongs: dict[str, list[Misconception]], number: int) -> tuple[Plan, str]:
+def _submission(
+    lab: Lab, wrongs: dict[str, list[Misconception]], number: int
+) -> tuple[Plan, dict[str, str]]:
     rng = random.Random(f"{SEED}/{lab.id}/{number}")
     tasks = [task.id for task in lab.tasks]
     # Learners work from the top, so what is left undone is near the end.
     undone = rng.choice(NOT_STARTED) if len(tasks) > 3 else rng.choice((0, 0, 0, 0, 0, 1))
     not_started = sorted(rng.sample(tasks[len(tasks) // 2 :], min(undone, len(tasks) // 2 or 1)))
     known = {t: w for t, w in wrongs.items() if t not in not_started}
-    chosen, text = _with_mistakes(lab, _chosen(rng, known), not_started)
+    chosen, texts = _with_mistakes(lab, _chosen(rng, known), not_started)
+    text = texts[lab.edit[0]]
     prints, broken = rng.random() < PRINTS, number % BROKEN_EVERY == BROKEN_EVERY // 2
     student = f"s{number:04d}"
-    for index, wrong in enumerate(chosen):
+    for index, wrong in enumerate(wrong for wrong in chosen if wrong.file == lab.edit[0]):
         text = _as_handed_in(text, wrong, prints and not index)
     text = f"# Handed in by {student}\n{text}"
     if prints:
@@ -126,7 +132,8 @@ def _submission(lab: Lab, wrongs: dict[str, list[Misconception]], number: int) -
     if broken:
         text = _without_colon(text, rng)
     names = [wrong.name for wrong in chosen]
-    return Plan(student, names, not_started, prints, broken), text
+    texts[lab.edit[0]] = text
+    return Plan(student, names, not_started, prints, broken), texts
 
 
 def _chosen(rng: random.Random, wrongs: dict[str, list[Misconception]]) -> list[Misconception]:
@@ -137,7 +144,7 @@ def _chosen(rng: random.Random, wrongs: dict[str, list[Misconception]]) -> list[
 
 def _with_mistakes(
     lab: Lab, wanted: list[Misconception], not_started: list[str]
-) -> tuple[list[Misconception], str]:
+) -> tuple[list[Misconception], dict[str, str]]:
     """The reference with these mistakes, but for those that do not go together with the ones before
     them, and with the placeholders of those tasks."""
     chosen: list[Misconception] = []
@@ -150,7 +157,7 @@ def _with_mistakes(
         except ValueError:
             continue
         chosen.append(wrong)
-    return chosen, files[lab.edit[0]]
+    return chosen, files
 
 
 def _as_handed_in(text: str, wrong: Misconception, prints: bool) -> str:
