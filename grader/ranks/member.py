@@ -83,8 +83,8 @@ def random_state(forked: bool) -> dict[str, Any]:
 
 
 def noting_placeholders(fn: Rank) -> Rank:
-    """`fn`, made to return `{"value": ...}`, or `{"missing": ...}` after a NotImplementedError that
-    is no placeholder's: that one ends the run."""
+    """`fn`, made to return `{"value": ...}`, or `{"missing": ...}` after a NotImplementedError. One
+    that a placeholder raises ends the run."""
 
     def noting(rank: int, size: int, *rest: Any) -> dict[str, Any]:
         try:

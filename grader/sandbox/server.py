@@ -211,7 +211,7 @@ class Server:
         self.refuse_moved()
 
     def refuse_moved(self) -> None:
-        """Raise if the folders of student code are no longer what they were."""
+        """Raise if student code has changed which folders count as its own."""
         moved = not FOLDERS.issuperset(self.spec.folders)
         _refuse(["the folders of student code were replaced"] if moved else [])
 

@@ -74,7 +74,7 @@ class KnownOutcomes:
             for wrong, numbers in part.numbers.items():
                 for case, number in zip(part.cases, numbers, strict=True):
                     if not UNKNOWN <= number <= len(file.ends):
-                        raise ValueError(f"there is no end {number}")
+                        raise ValueError(f"{number} is not the number of an end")
                     self._rows[task, wrong, case] = number
 
     def of(self, wrong: Misconception, case: Case) -> Replayed | None:

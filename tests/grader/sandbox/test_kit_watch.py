@@ -57,10 +57,10 @@ def answer(): vars(kit("sandbox.channel").Channel)["pending"].fget.__code__ = fo
     "a method that hides an inherited one": """
 def answer(): kit("meters.tracemalloc_meter").NumpyBytes.__ne__ = lambda self, other: True
 """,
-    "what was no method of a class": """
+    "an attribute that becomes a method": """
 def answer(): kit("meters.tracemalloc_meter").NumpyBytes.__doc__ = lambda self: None
 """,
-    "a name that is gone": """
+    "a function that is deleted": """
 def answer(): del kit("meters").numpy_bytes
 """,
     "a module": """
