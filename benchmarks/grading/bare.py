@@ -3,8 +3,8 @@
     python benchmarks/grading/bare.py KIT LAB STUDENTS OUT [--jobs N] [--count]
 
 Every submission's file is executed into a fresh module, and the same cases that a grading run runs
-are called with a `student` that calls its functions directly: no codec, no deadline, no worker, no
-diagnosis, no record. OUT gets each case's verdict. `--count` goes through the kit's `LocalBackend`
+are called with a `student` that calls its functions directly: no codec, no worker, no diagnosis, no
+record, and one deadline a test, since some answers do not end. OUT gets each case's verdict. `--count` goes through the kit's `LocalBackend`
 instead and also counts the requests that would cross the wall.
 """
 
@@ -29,6 +29,7 @@ from grader.lab import capabilities
 from grader.lab.manifest import load_lab
 from grader.sandbox.backends import LocalBackend
 from grader.sandbox.client import Session, Student
+from grader.sandbox.deadlines import DeadlineHit, deadline
 from grader.sandbox.server import PLACEHOLDER, Server, names_of_probes
 from grader.suite.expect import Failure
 from grader.suite.model import Case, Suite, load_suite
@@ -84,6 +85,8 @@ def _translated(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*args, **kwargs)
         except RemoteError:
+            raise
+        except DeadlineHit:
             raise
         except NotImplementedError as error:
             if PLACEHOLDER.match(str(error)):
@@ -148,15 +151,19 @@ def _verdict(tests: Suite, case: Case, folder: Path, server: Server, probes: dic
         arguments["task"] = case.test.task
     if "rng" in wanted:
         arguments["rng"] = generator(seed_of(case))
+    limits = tests.limits()
     with contextlib.ExitStack() as stack:
         if "tmp_path" in wanted:
             arguments["tmp_path"] = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         try:
-            case.test.function(**arguments)
+            with deadline(limits.call_seconds, limits.processor_seconds):
+                case.test.function(**arguments)
         except Failure:
             return "failed"
         except RemoteError as error:
             return error.status
+        except DeadlineHit:
+            return "timeout"
         except Exception:
             return "failed"
     return "passed"
@@ -230,7 +237,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--count", action="store_true")
     given = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ |= {"OMP_NUM_THREADS": "1", **capabilities.triton_settings()}
     tests = load_suite(load_lab(given.kit.resolve(), given.lab))
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)

@@ -27,7 +27,10 @@ _TASK_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _LAB_VERSION = re.compile(r"(0|[1-9]\d*)(\.(0|[1-9]\d*)){2}\Z", re.ASCII)
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}\Z", re.ASCII)
 _TAKEN = {*sys.stdlib_module_names, "grader", "numpy", "pytest", "torch", "triton"}
-_TOP_KEYS = {"id", "title", "version", "topic", "edit", "given", "call_seconds", "task"}
+_TOP_KEYS = {
+    *("id", "title", "version", "topic", "edit", "given", "task"),
+    *("call_seconds", "processor_seconds"),
+}
 _GIVEN_KEYS = {"file", "crosses", "for"}
 _TASK_KEYS = {
     "id",
@@ -74,7 +77,9 @@ class Lab:
     """A lab: `root` is the folder that holds `exercises/`, the rest comes from the manifest. Of the
     files `given`, those `crossing` define the dataclasses that cross the wall, and `pictures` is
     the one that `infralens show` draws from, if there is one. `topic` is one of TOPICS, or empty;
-    `version` is semantic: the first number changes with what a right answer is."""
+    `version` is semantic: the first number changes with what a right answer is. `call_seconds` and
+    `processor_seconds`: what a call into student code may take by the clock, and of processor time
+    (None: as in other labs)."""
 
     root: Path
     id: str
@@ -87,6 +92,7 @@ class Lab:
     pictures: str = ""
     topic: str = ""
     version: str = ""
+    processor_seconds: float | None = None
 
     @property
     def kit(self) -> Path:
@@ -274,6 +280,12 @@ class _ManifestReader:
         seconds = data.get("call_seconds")
         if not _positive(seconds):
             raise self.fail(f"call_seconds is {seconds!r}; give a number above 0.")
+        worked = data.get("processor_seconds")
+        if worked is not None and not (_positive(worked) and worked <= seconds):
+            raise self.fail(
+                f"processor_seconds is {worked!r}; give a number above 0, and not above the "
+                f"{seconds:g} of call_seconds."
+            )
         rows = data.get("task") or []
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise self.fail("write each task under its own [[task]], with two brackets.")
@@ -293,7 +305,7 @@ class _ManifestReader:
         version = data.get("version", "")
         if version != "" and not (isinstance(version, str) and _LAB_VERSION.match(version)):
             raise self.fail(f'version is {version!r}; write three numbers, as in "1.0.0".')
-        more = crossing, pictures, topic, version
+        more = crossing, pictures, topic, version, None if worked is None else float(worked)
         return Lab(root, lab_id, title, edit, given, float(seconds), tasks, *more)
 
     def given(self, rows: object) -> list[dict[str, Any]]:

@@ -210,7 +210,10 @@ class Suite(CaseTable):
         )
 
     def limits(self) -> Limits:
-        return Limits(self.lab.call_seconds)
+        limits = Limits(self.lab.call_seconds)
+        if self.lab.processor_seconds is not None:
+            limits.processor_seconds = self.lab.processor_seconds
+        return limits
 
 
 def _text(path: Path) -> str:

@@ -23,7 +23,7 @@ from typing import NoReturn
 from grader.author.mutants.candidates import Mutant
 from grader.author.mutants.edits import Edit
 from grader.lab.manifest import Task
-from grader.sandbox.backends import Limits, LocalBackend, patience
+from grader.sandbox.backends import LocalBackend, patience
 from grader.status import TestStatus
 from grader.suite.model import Case, Suite
 from grader.suite.run import PUBLIC_KEY, run_case, seed_of
@@ -249,7 +249,7 @@ def _fate(job: _Job, mutant: Mutant, folder: Path, writer: int) -> Fate:
     lab.copy_to(files)
     text = (lab.solution / mutant.file).read_text(encoding="utf-8")
     (files / mutant.file).write_text(mutant.edit.applied(text), encoding="utf-8")
-    limits = Limits(lab.call_seconds)
+    limits = suite.limits()
     backend = LocalBackend(suite.code_spec(files), limits)
     count = 0
     for seed in range(job.seeds):

@@ -110,6 +110,21 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     "seconds bool": ("call_seconds = 5", "call_seconds = true", "call_seconds is True"),
     "seconds inf": ("call_seconds = 5", "call_seconds = inf", "call_seconds is inf"),
     "seconds nan": ("call_seconds = 5", "call_seconds = nan", "call_seconds is nan"),
+    "processor": (
+        "call_seconds = 5",
+        "call_seconds = 5\nprocessor_seconds = 0",
+        "processor_seconds is 0; give a number above 0",
+    ),
+    "processor bool": (
+        "call_seconds = 5",
+        "call_seconds = 5\nprocessor_seconds = true",
+        "processor_seconds is True",
+    ),
+    "processor beyond the call": (
+        "call_seconds = 5",
+        "call_seconds = 5\nprocessor_seconds = 6",
+        "processor_seconds is 6; give a number above 0, and not above the 5 of call_seconds",
+    ),
     "no seconds": ("call_seconds = 5", "", "call_seconds is None"),
     "one bracket": ("[[task]]", "[task]", "write each task under its own [[task]]"),
     "task id": ('id = "running_mean"', 'id = "running mean"', "it must be a plain Python name"),
@@ -158,6 +173,9 @@ def test_a_lab_is_what_its_manifest_says(kit: MiniKit) -> None:
     assert lab.tasks_of("running_mean.py") == lab.tasks
     assert (lab.exercise, lab.solution, lab.suite) == (kit.exercise, kit.solution, kit.suite)
     assert lab.track("solutions") == kit.solution
+    assert lab.processor_seconds is None
+    kit.manifest("call_seconds = 5", "call_seconds = 5\nprocessor_seconds = 2")
+    assert load_lab(kit.root, "lab90").processor_seconds == 2.0
     with pytest.raises(LabError, match="has no task `mean`; its tasks are: running_mean"):
         lab.task("mean")
     kit.manifest("points = 2", "points = 7")

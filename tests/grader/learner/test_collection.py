@@ -396,6 +396,12 @@ def test_an_endless_loop_times_out_and_after_two_the_task_is_left(kit: MiniKit, 
     assert "timed out" in run.out
 
 
+def test_a_lab_may_give_a_call_less_of_the_processor(kit: MiniKit) -> None:
+    kit.manifest("call_seconds = 5", "call_seconds = 5\nprocessor_seconds = 0.2")
+    kit.write("def running_mean(values):\n    while True:\n        pass\n")
+    assert "no answer after 0.2 s of processor time: a loop" in kit.pytest("exercises/lab90").out
+
+
 def test_what_a_function_does_costs_its_own_test(kit: MiniKit) -> None:
     kit.solve()
     kit.main.write_text(
