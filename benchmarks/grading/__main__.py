@@ -23,6 +23,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import commands
+import every_lab_part
 import lab_part
 import minimal_part
 import scaling_part
@@ -37,6 +38,7 @@ RESULTS = commands.ROOT / "benchmarks" / "results"
 PARTS: dict[str, Callable[[Settings], list[str]]] = {
     "lab01": lambda settings: lab_part.part(settings, "lab01"),
     "lab07": lambda settings: lab_part.part(settings, "lab07"),
+    "every-lab": every_lab_part.part,
     "minimal": minimal_part.part,
     "scaling": scaling_part.part,
     "tests": scaling_part.tests_part,
@@ -70,6 +72,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--scaling", default="10,100,1000")
     parser.add_argument("--scaling-lab01", default="10,100")
     parser.add_argument("--tests", default="1,10,40")
+    parser.add_argument(
+        "--every-lab", type=int, default=8, help="submissions of each lab, for that part"
+    )
     parser.add_argument("--memory-sample", type=int, default=6)
     parser.add_argument("--otter-python", type=Path)
     parser.add_argument("--nbgrader-python", type=Path)
@@ -89,6 +94,7 @@ def settings_of(given: argparse.Namespace, folder: Path) -> Settings:
         scaling=(2, 5) if quick else _numbers(given.scaling),
         scaling_lab01=() if quick else _numbers(given.scaling_lab01),
         tests=_numbers(given.tests),
+        every_lab=2 if quick else given.every_lab,
         memory_sample=2 if quick else given.memory_sample,
         array_runs=5 if quick else 20,
         otter_python=given.otter_python,

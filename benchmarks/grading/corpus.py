@@ -1,7 +1,7 @@
 """Submissions with realistic mistakes, made from a lab's reference and its known misconceptions.
 
 Each one is the reference with some tasks still to do and 0 to 5 tasks solved in a known wrong way;
-some print, and one in fifty does not parse. The same seed gives the same files.
+of those in Python some print, and one in fifty does not parse. The same seed gives the same files.
 """
 
 from __future__ import annotations
@@ -57,10 +57,8 @@ class Corpus:
 
 
 def make(root: Path, lab_id: str, folder: Path, count: int) -> Corpus:
-    """Write `count` submissions of a lab whose first edited file is Python, and check them."""
+    """Write `count` submissions of a lab, and check them."""
     lab = load_lab(root, lab_id)
-    if not lab.edit[0].endswith(".py"):
-        raise CorpusError(f"{lab_id} edits {lab.edit}; the first file of a corpus is Python.")
     wrongs = _misconceptions(lab)
     students = folder / "students"
     plans = []
@@ -98,6 +96,9 @@ def contents(corpus: Corpus) -> int:
 
 
 def _parses(path: Path) -> bool:
+    """Whether a file of Python does; of one in another language no check is made."""
+    if path.suffix != ".py":
+        return True
     try:
         compile(path.read_text("utf-8"), path.name, "exec", dont_inherit=True)
     except SyntaxError:
@@ -122,11 +123,14 @@ def _submission(
     known = {t: w for t, w in wrongs.items() if t not in not_started}
     chosen, texts = _with_mistakes(lab, _chosen(rng, known), not_started)
     text = texts[lab.edit[0]]
-    prints, broken = rng.random() < PRINTS, number % BROKEN_EVERY == BROKEN_EVERY // 2
+    python = lab.edit[0].endswith(".py")
+    prints = python and rng.random() < PRINTS
+    broken = python and number % BROKEN_EVERY == BROKEN_EVERY // 2
     student = f"s{number:04d}"
-    for index, wrong in enumerate(wrong for wrong in chosen if wrong.file == lab.edit[0]):
-        text = _as_handed_in(text, wrong, prints and not index)
-    text = f"# Handed in by {student}\n{text}"
+    if python:
+        for index, wrong in enumerate(wrong for wrong in chosen if wrong.file == lab.edit[0]):
+            text = _as_handed_in(text, wrong, prints and not index)
+    text = f"{'#' if python else '//'} Handed in by {student}\n{text}"
     if prints:
         text += f'\n\nprint("{student}: loaded", sorted(globals())[:3])\n'
     if broken:

@@ -22,6 +22,7 @@ class Settings:
     scaling: tuple[int, ...]
     scaling_lab01: tuple[int, ...]
     tests: tuple[int, ...]
+    every_lab: int
     memory_sample: int
     array_runs: int
     otter_python: Path | None

@@ -93,13 +93,14 @@ def profile_part(settings: Settings) -> list[str]:
     jobs = max(settings.jobs)
     for lab in LABS:
         made = _sampled(settings, lab, "profile")
-        report = _staged(settings, made, jobs)
+        report = staged(settings, made, jobs)
         lines += [*_stage_table(report, lab, len(made.plans), jobs), ""]
         say(f"profile, {lab}: done")
     return lines
 
 
-def _staged(settings: Settings, made: Corpus, jobs: int) -> dict[str, Any]:
+def staged(settings: Settings, made: Corpus, jobs: int) -> dict[str, Any]:
+    """What stages.py says of one grading of these submissions."""
     with tempfile.TemporaryDirectory(prefix="infralens-bench-") as name:
         report = Path(name) / "stages.json"
         where = [str(commands.ROOT), made.lab, str(made.students), str(Path(name) / "run")]

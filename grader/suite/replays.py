@@ -102,6 +102,7 @@ class Replays:
         inputs, so that the replay is kept. What is known of the public ones comes first: if it
         failed there at another place, or passed, no other inputs are tried."""
         case = outcome.case
+        seed, kept = _inputs(case, seed, kept)
         known = self._known.of(wrong, case)
         if known and not same_place(outcome, known):
             return False
@@ -119,6 +120,7 @@ class Replays:
     def extra(self, wrong: Misconception, case: Case, seed: bytes, kept: bool = True) -> Extra:
         """What a misconception does in a case that the learner's code passes. If it failed with the
         public inputs, that rules it out; that it is sound is asked of the same inputs."""
+        seed, kept = _inputs(case, seed, kept)
         known = self._known.of(wrong, case)
         if known and (known.extra is Extra.HARD or seed == seed_of(case)):
             return known.extra
@@ -160,6 +162,12 @@ class Replays:
         wrong = next(w for w in self.suite.misconceptions_of(task) if w.name == name)
         case = next(c for c in self.suite.cases if c.id == case_id)
         return Replayed.of(self.run(wrong, case, seed)).packed(self.suite.lab.kit, None)
+
+
+def _inputs(case: Case, seed: bytes, kept: bool) -> tuple[bytes, bool]:
+    """The seed of a case's replays, and whether they are kept: a case that draws nothing has the
+    public inputs, whatever the seed."""
+    return (seed, kept) if case.test.draws else (seed_of(case), True)
 
 
 class WholeReplays(Replays):

@@ -61,7 +61,7 @@ def test_what_is_known_is_not_replayed(suite: Suite, monkeypatch: pytest.MonkeyP
     wrong, case = next(
         pair
         for pair in pairs(suite)
-        if known_outcomes.read(suite).of(*pair).status.may_be_diagnosed
+        if pair[1].test.draws and known_outcomes.read(suite).of(*pair).status.may_be_diagnosed
     )
     replays = Counted(suite)
     failed = replays.run(wrong, case, seed_of(case))
@@ -74,6 +74,33 @@ def test_what_is_known_is_not_replayed(suite: Suite, monkeypatch: pytest.MonkeyP
     assert not known_outcomes.read(suite).of(wrong, case).whole
     assert newer.fails_like(wrong, failed, seed_of(case))
     assert newer.runs == 1
+
+
+DRAWS_NOTHING = """
+
+@task("running_mean")
+def test_one_two_six(student):
+    expect.equal(student.running_mean([1.0, 2.0, 6.0]), [1.0, 1.5, 3.0], "means of three values")
+"""
+
+
+def test_a_case_that_draws_nothing_is_known_with_any_seed(kit: MiniKit) -> None:
+    with (kit.suite / "test_running_mean.py").open("a", encoding="utf-8") as file:
+        file.write(DRAWS_NOTHING)
+    assert replay_command.run(kit.root, ["lab90"], check=False, jobs=1) == 0
+    suite = load_suite(load_lab(kit.root, "lab90"))
+    same = [(wrong, case) for wrong, case in pairs(suite) if not case.test.draws]
+    statuses = set()
+    for wrong, case in same:
+        replays = Counted(suite)
+        outcome = replays.run(wrong, case, b"other")
+        statuses.add(outcome.status)
+        if not outcome.status.is_pass:
+            assert replays.fails_like(wrong, outcome, b"other", kept=False)
+        known = known_outcomes.read(suite).of(wrong, case)
+        assert replays.extra(wrong, case, b"other", kept=False) is known.extra
+        assert replays.runs == 1
+    assert statuses == {TestStatus.PASSED, TestStatus.FAILED}
 
 
 @pytest.mark.parametrize(
