@@ -4,8 +4,9 @@
 
 Every submission's file is executed into a fresh module, and the same cases that a grading run runs
 are called with a `student` that calls its functions directly: no codec, no worker, no diagnosis, no
-record, and one deadline a test, since some answers do not end. OUT gets each case's verdict. `--count` goes through the kit's `LocalBackend`
-instead and also counts the requests that would cross the wall.
+record, and one deadline a test, since some answers do not end. OUT gets each case's verdict.
+`--count` goes through the kit's `LocalBackend` instead and also counts the requests that would
+cross the wall.
 """
 
 from __future__ import annotations

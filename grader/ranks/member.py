@@ -147,6 +147,10 @@ def _settle(parent: int, rank: int, folder: Path) -> None:
     if sys.platform == "linux":
         with suppress(OSError):
             linux.end_with_parent()
+        with suppress(OSError):
+            # A thread of gloo's that wakes must not take the processor from one that holds the lock
+            # it needs: it would poll in a loop for a quarter of a rank's processor time.
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     if os.getppid() != parent:
         os._exit(1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
