@@ -247,17 +247,24 @@ class Server:
         raise Refused(f"unknown request {op!r}")
 
     def answer(
-        self, op: str, name: str, handle: int, tree: Any, buffers: Sequence[codec.Buffer]
+        self,
+        op: str,
+        name: str,
+        handle: int,
+        tree: Any,
+        buffers: Sequence[codec.Buffer],
+        looked: bool = False,
     ) -> Reply:
         """Carry out one request and encode its value; student exceptions come through. The caller
-        keeps the files `visible()`."""
+        keeps the files `visible()`. looked: nothing of the kit's is replaced, and no student code
+        was called since that was seen."""
         if op == "load":
             self.load()
             value: Any = None
         else:
             self.load()
             with self.library.watching():
-                value = self.carried_out(op, name, handle, tree, buffers)
+                value = self.carried_out(op, name, handle, tree, buffers, looked)
         out, out_buffers = codec.encode(value, self.side)
         changes = self.notes.take() + library_rows(*self.library.take())
         if changes:
@@ -265,7 +272,13 @@ class Server:
         return "ok", out, out_buffers
 
     def carried_out(
-        self, op: str, name: str, handle: int, tree: Any, buffers: Sequence[codec.Buffer]
+        self,
+        op: str,
+        name: str,
+        handle: int,
+        tree: Any,
+        buffers: Sequence[codec.Buffer],
+        looked: bool,
     ) -> Any:
         """The value of one request."""
         if op == "map":
@@ -275,7 +288,7 @@ class Server:
         function = self.target(op, name, handle)
         args, kwargs = codec.decode(tree, buffers, self.side)
         if op == "probe":
-            self.refuse_replaced()
+            self.refuse_moved() if looked else self.refuse_replaced()
             with self.kit.running() if self.kit is not None else contextlib.nullcontext():
                 value = function(*args, **kwargs)
             self.refuse_moved()  # the worker looks at the rest after each probe

@@ -72,8 +72,9 @@ def serve(
         # What student code makes of these names later does not reach this loop.
         serve_one, send = _serve_one, channel.send
         replaced = server.kit.problems if server.kit is not None else list
+        looked = False
         while True:
-            serve_one(channel, server, streams, send, replaced)
+            looked = serve_one(channel, server, streams, send, replaced, looked)
 
 
 def _serve_one(
@@ -82,31 +83,44 @@ def _serve_one(
     streams: Sequence[io.TextIOWrapper],
     send: Callable[..., None],
     replaced: Callable[[], list[str]],
-) -> None:
-    """One request and its answer. Its buffers are freed before the next request is read."""
+    looked: bool,
+) -> bool:
+    """One request and its answer. Its buffers are freed before the next request is read. looked:
+    whether the request before this one was a probe after which nothing was replaced; returns that
+    of this one."""
     try:
         (op, name, handle, tree, stale), buffers = channel.receive()
     except Closed:
         os._exit(0)
     if stale:
         server.forget()
-    answer = _answer(server, op, name, handle, tree, buffers)
-    if op == "probe" and answer[0][0] != "error" and (problems := replaced()):
+        looked = False  # what is forgotten may be student code's, and have a finalizer
+    answer = _answer(server, op, name, handle, tree, buffers, looked)
+    looked = op == "probe" and answer[0][0] != "error"
+    if looked and (problems := replaced()):
         text = f"Measurement disturbed: {'; '.join(problems[:3])}."
         answer = ["error", ["disturbed", MeasurementDisturbed.__name__, text, [], "", []]], []
+        looked = False
     _flush(streams)
     try:
         send(*answer)
     except Refused as error:
         status, described, _ = server.describe(error)
         channel.send([status, described], [])
+    return looked
 
 
 def _answer(
-    server: Server, op: str, name: str, handle: int, tree: Any, buffers: list[bytearray]
+    server: Server,
+    op: str,
+    name: str,
+    handle: int,
+    tree: Any,
+    buffers: list[bytearray],
+    looked: bool,
 ) -> tuple[list[Any], Sequence[codec.Buffer]]:
     try:
-        status, out, out_buffers = server.answer(op, name, handle, tree, buffers)
+        status, out, out_buffers = server.answer(op, name, handle, tree, buffers, looked)
     except BaseException as error:
         status, out, out_buffers = server.describe(error)
     return [status, out], out_buffers

@@ -159,3 +159,43 @@ def answer():
     closing.append(backend)
     with pytest.raises(Disturbed):  # the forged factory was never asked, so it is still there
         Student(Session(backend, {}, {})).probe.kind()
+
+
+RESTORED = """
+real = []
+
+def replace():
+    real.append(kit("meters").numpy_bytes)
+    kit("meters").numpy_bytes = lambda: 0
+
+def answer():
+    if real:
+        kit("meters").numpy_bytes = real.pop()
+
+class Held:
+    def __del__(self):
+        replace()
+
+def held():
+    return Held()
+"""
+
+
+@pytest.mark.parametrize("by", ["a call", "what is forgotten"])
+def test_what_is_replaced_between_probes_is_noticed_before_the_next(
+    folder: Path, closing: list[Backend], by: str
+) -> None:
+    """The next probe's own student code puts it back before the look that follows."""
+    backend = opened(folder, RESTORED)
+    closing.append(backend)
+    student = Student(Session(backend, {}, {}))
+    for _ in range(2):
+        assert student.probe.helped() == 1
+    if by == "a call":
+        student.replace()
+    else:
+        student.held()
+        assert student.probe.helped() == 1
+        backend.forget()
+    with pytest.raises(Disturbed, match="numpy_bytes was replaced"):
+        student.probe.helped()
