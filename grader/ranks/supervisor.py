@@ -231,13 +231,17 @@ class Supervisor:
             child.channel.send(word, [], time.monotonic() + GRACE_S)
 
     def _ask_the_silent(self) -> None:
-        """Have the ranks that have neither returned nor failed dump their stacks."""
+        """Have the ranks that have neither returned nor failed dump their stacks. Nobody waits for
+        those of a run that met a placeholder, nor of ranks that have ended."""
         silent = [child for child in self.ranks if child.state in ("starting", "running")]
-        for child in silent:
+        asked = [] if _met_placeholder(child.fault for child in self.ranks) else silent
+        for child in asked:
             with suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGUSR1)
         until = time.monotonic() + GRACE_S / 2
-        while time.monotonic() < until and not all(stack(self.folder, c.rank)[0] for c in silent):
+        while time.monotonic() < until:
+            if all(stack(self.folder, child.rank)[0] or child.exited(0.0) for child in asked):
+                break
             time.sleep(0.01)
         for child in silent:
             child.fault = NoResult(child.rank, "silent", *stack(self.folder, child.rank))
