@@ -303,17 +303,19 @@ def _tiny(rng, name):
 def _by_residents(components, budget):
     """The least seconds, over every set of residents with each component on its own."""
     best = float("inf")
+    plans = [
+        [(score, place == "") for score, [(place, _cut)] in oracles.every_plan([comp], LINK, COPY)]
+        for comp in components
+    ]
     for stay in itertools.product((0, 1), repeat=len(components)):
         beside = sum(comp.weight_bytes for comp, here in zip(components, stay, strict=True) if here)
         total = 0.0
-        for comp, here in zip(components, stay, strict=True):
+        for comp, here, alone in zip(components, stay, plans, strict=True):
             room = budget - beside + here * comp.weight_bytes
-            alone = [
-                score[0]
-                for score, [(place, _cut)] in oracles.every_plan([comp], LINK, COPY)
-                if (place == "") == bool(here) and score[1] <= room
+            fitting = [
+                score[0] for score, stays in alone if stays == bool(here) and score[1] <= room
             ]
-            total += min(alone, default=float("inf"))
+            total += min(fitting, default=float("inf"))
         best = min(best, total)
     return best
 

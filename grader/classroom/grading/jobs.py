@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -158,6 +159,7 @@ def _serve(line: Connection, config: JobConfig, parent: int, at: Any) -> None:
         replays[lab] = Replays(suite, on_disk=True, process=process)
     zygote = None if config.zygote is None else ForkServerClient(config.zygote, ahead=True)
     wall = Wall(zygote, config.mechanisms, note_at)
+    gc.freeze()  # what is loaded stays: no collection looks through it again
     while True:
         try:
             data = line.recv_bytes()
