@@ -47,7 +47,10 @@ class OutOfTime(Exception):
 
 
 class Evidence(Protocol):
-    """What replays say. Either may raise `OutOfTime`."""
+    """What replays say. `agrees` and `extra` may raise `OutOfTime`; `has_hard_extra` says what is
+    known without a replay."""
+
+    def has_hard_extra(self, wrong: Misconception, passed: Outcome) -> bool: ...
 
     def agrees(self, wrong: Misconception, failing: Outcome) -> bool: ...
 
@@ -143,6 +146,8 @@ def _best(
         if 2 * -possible < cases or (best and -possible < score):
             break
         if suspect.begins_badly:
+            continue
+        if not suspect.asked and any(evidence.has_hard_extra(suspect.wrong, o) for o in passed):
             continue
         if suspect.asked < cases:
             outcome = left[suspect.asked]

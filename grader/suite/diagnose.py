@@ -84,6 +84,9 @@ class _TimedReplays:
     held: Held
     kept: bool
 
+    def has_hard_extra(self, wrong: Misconception, passed: Outcome) -> bool:
+        return self.replays.has_hard_extra(wrong, passed.case)
+
     def agrees(self, wrong: Misconception, failing: Outcome) -> bool:
         self._check()
         seed = self.seed_of(failing.case)

@@ -121,14 +121,22 @@ class Replays:
         """What a misconception does in a case that the learner's code passes. If it failed with the
         public inputs, that rules it out; that it is sound is asked of the same inputs."""
         seed, kept = _inputs(case, seed, kept)
+        if self.has_hard_extra(wrong, case):
+            return Extra.HARD
         known = self._known.of(wrong, case)
-        if known and (known.extra is Extra.HARD or seed == seed_of(case)):
+        if known and seed == seed_of(case):
             return known.extra
         if kept:
             return self.seen(wrong, case, seed).extra
         if not known and self.seen(wrong, case, seed_of(case)).extra is Extra.HARD:
             return Extra.HARD
         return self.again(wrong, case, seed).extra
+
+    def has_hard_extra(self, wrong: Misconception, case: Case) -> bool:
+        """Whether it is known, without a replay, that a misconception is ruled out by a case that
+        the learner's code passes."""
+        known = self._known.of(wrong, case)
+        return known is not None and known.extra is Extra.HARD
 
     def seen(self, wrong: Misconception, case: Case, seed: bytes) -> Replayed:
         """How a case goes with that misconception. It is replayed once, unless that is known."""

@@ -31,7 +31,8 @@ def misconception(name: str, sentence: str = "") -> Misconception:
 @dataclass
 class Told:
     """Replays that are written down: a misconception's letters, one a case. `a` agrees, `d` fails
-    in another way, `x` is a hard extra, `f` a forgotten one, a point passes."""
+    in another way, `x` is a hard extra, `X` one that is known without a replay, `f` a forgotten
+    one, a point passes."""
 
     letters: Mapping[str, str]
     seconds: float = 1e9
@@ -42,6 +43,9 @@ class Told:
             raise OutOfTime
         self.asked.append((wrong.name, outcome.case.name))
         return self.letters[wrong.name][int(outcome.case.name)]
+
+    def has_hard_extra(self, wrong: Misconception, passed: Outcome) -> bool:
+        return self.letters[wrong.name][int(passed.case.name)] == "X"
 
     def agrees(self, wrong: Misconception, failing: Outcome) -> bool:
         return self._letter(wrong, failing) == "a"
@@ -73,6 +77,14 @@ def test_without_an_agreement_nothing_is_named() -> None:
 def test_a_hard_extra_rules_it_out() -> None:
     assert named("FF.", one="aax") == ["", "", ""]
     assert named("FF.", one="aax", other="ad.") == ["other.", "", ""]
+
+
+def test_one_that_is_known_to_be_ruled_out_is_not_replayed() -> None:
+    rows = [Outcome(case(str(index)), kind) for index, kind in enumerate((FAILED, FAILED, PASSED))]
+    told = Told({"one": "aaX", "other": "ad."})
+    name_causes(rows, [misconception("one"), misconception("other")], told)
+    assert [row.causes for row in rows] == [["other."], [], []]
+    assert {name for name, _ in told.asked} == {"other"}
 
 
 def test_a_forgotten_check_rules_nothing_out() -> None:
