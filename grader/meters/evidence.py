@@ -144,7 +144,7 @@ class SignedLog:
 class IdentitySnapshot:
     """Remembers the objects behind some names, and the code of those that are functions."""
 
-    __slots__ = ("_seen",)
+    __slots__ = ("_codes", "_inside", "_outside")
 
     def __init__(
         self, owners: Iterable[object] = (), names: Iterable[tuple[Any, str]] = ()
@@ -152,15 +152,32 @@ class IdentitySnapshot:
         """`owners`: modules and classes, for each of their functions; `names`: single ones."""
         every = [(owner, name) for owner in owners for name in _functions_of(owner)]
         found = [(owner, name, _look(owner, name)) for owner, name in (*every, *names)]
-        self._seen = tuple((*row, _function(row[2]), _code(row[2])) for row in found)
+        inside = [_is_inside(owner, name) for owner, name, _ in found]
+        self._inside = tuple(
+            (vars(owner).get, name, thing, owner)
+            for (owner, name, thing), own in zip(found, inside, strict=True)
+            if own
+        )
+        self._outside = tuple(row for row, own in zip(found, inside, strict=True) if not own)
+        functions = [(_function(thing), owner, name) for owner, name, thing in found]
+        self._codes = tuple(
+            (function, function.__code__, owner, name)
+            for function, owner, name in functions
+            if isinstance(function, types.FunctionType)
+        )
 
     def problems(self) -> list[str]:
         """One clause for each name that was replaced."""
-        return [
-            f"{getattr(owner, '__name__', owner)}.{name} was replaced"
-            for owner, name, thing, function, code in self._seen
-            if _look(owner, name) is not thing or getattr(function, "__code__", None) is not code
-        ]
+        replaced = [(owner, n) for get, n, had, owner in self._inside if get(n) is not had]
+        replaced += [(owner, n) for owner, n, had in self._outside if _look(owner, n) is not had]
+        replaced += [(owner, n) for f, code, owner, n in self._codes if f.__code__ is not code]
+        names = dict.fromkeys((getattr(owner, "__name__", owner), name) for owner, name in replaced)
+        return [f"{owner}.{name} was replaced" for owner, name in names]
+
+
+def _is_inside(owner: Any, name: str) -> bool:
+    """Whether a name is a module's or a class's own, in a namespace that stays the same object."""
+    return isinstance(owner, types.ModuleType | type) and name in vars(owner)
 
 
 def _functions_of(owner: object) -> list[str]:
