@@ -288,7 +288,10 @@ class Server:
         function = self.target(op, name, handle)
         args, kwargs = codec.decode(tree, buffers, self.side)
         if op == "probe":
-            self.refuse_moved() if looked else self.refuse_replaced()
+            if looked:
+                self.refuse_moved()
+            else:
+                self.refuse_replaced()
             with self.kit.running() if self.kit is not None else contextlib.nullcontext():
                 value = function(*args, **kwargs)
             self.refuse_moved()  # the worker looks at the rest after each probe
