@@ -31,7 +31,7 @@ from grader.lab.manifest import load_lab
 from grader.sandbox.backends import LocalBackend
 from grader.sandbox.client import Session, Student
 from grader.sandbox.deadlines import DeadlineHit, deadline
-from grader.sandbox.server import PLACEHOLDER, Server, names_of_probes
+from grader.sandbox.server import PLACEHOLDER, Server
 from grader.suite.expect import Failure
 from grader.suite.model import Case, Suite, load_suite
 from grader.suite.run import generator, run_case, seed_of
@@ -42,10 +42,12 @@ Verdicts = dict[str, str]
 class Direct(Student):
     """`student` without a wall: the learner's own functions, and their own objects for handles."""
 
-    def __init__(self, line: Session, find: Callable[[str], Any], probes: dict[str, Any]) -> None:
+    def __init__(
+        self, line: Session, find: Callable[[str], Any], probe: Callable[[str], Any]
+    ) -> None:
         super().__init__(line)
         self._find = find
-        self._probes = probes
+        self._probe = probe
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -54,11 +56,7 @@ class Direct(Student):
 
     @property
     def probe(self) -> Any:
-        return _Attributes(lambda name: _translated(self._bound(name)))
-
-    def _bound(self, name: str) -> Callable[..., Any]:
-        function, names = self._probes[name], _Attributes(self._find)
-        return lambda *args, **kwargs: function(names, *args, **kwargs)
+        return _Attributes(lambda name: _translated(self._probe(name)))
 
     def get(self, handle: Any, name: str) -> Any:
         return getattr(handle, name)
@@ -124,16 +122,17 @@ def runs_here(tests: Suite, case: Case) -> bool:
 def verdicts(tests: Suite, folder: Path) -> Verdicts:
     """The status of each case of one submission's folder, by plain calls."""
     spec = tests.code_spec(folder)
-    server, probes = Server(spec), names_of_probes(spec)
+    server = Server(spec)
     # The records of types files are those that the suite knows, without a codec between the two.
     server.files.modules.update(tests.given.modules)
     with server.files.visible():
+        server.prepare()
         server.load()
         cases = [case for case in tests.cases if runs_here(tests, case)]
-        return {case.id: _verdict(tests, case, folder, server, probes) for case in cases}
+        return {case.id: _verdict(tests, case, folder, server) for case in cases}
 
 
-def _verdict(tests: Suite, case: Case, folder: Path, server: Server, probes: dict[str, Any]) -> str:
+def _verdict(tests: Suite, case: Case, folder: Path, server: Server) -> str:
     texts = {name: folder / name for name in tests.lab.edit}
     task = tests.lab.task(case.test.task).name
     line = Session(_Process(), tests.records, texts, task)  # type: ignore[arg-type]
@@ -147,7 +146,7 @@ def _verdict(tests: Suite, case: Case, folder: Path, server: Server, probes: dic
     wanted = inspect.signature(case.test.function).parameters
     arguments: dict[str, Any] = dict(case.params)
     if "student" in wanted:
-        arguments["student"] = Direct(line, find, probes)
+        arguments["student"] = Direct(line, find, server.probe)
     if "task" in wanted:
         arguments["task"] = case.test.task
     if "rng" in wanted:

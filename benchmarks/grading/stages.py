@@ -42,7 +42,13 @@ class Stage:
 
 COORDINATOR, JOB = "coordinator", "job"
 STAGES = (
-    Stage(COORDINATOR, "load the suites", "grader.classroom.grading.grading_run", "_suite", True),
+    Stage(
+        COORDINATOR,
+        "load the suites",
+        "grader.classroom.grading.coordinator",
+        "loaded_suite",
+        True,
+    ),
     Stage(
         COORDINATOR,
         "read submissions, compute keys",
@@ -96,7 +102,7 @@ STAGES = (
         "GuardedBackend.close",
         True,
     ),
-    Stage(JOB, "end what is left", "grader.classroom.grading.processes", "end_children", True),
+    Stage(JOB, "end what is left", "grader.sandbox.children", "end_children", True),
     Stage(JOB, "staging, marks, record", "grader.classroom.grading.jobs", "grade_unit"),
 )
 
