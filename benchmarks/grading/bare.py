@@ -83,9 +83,7 @@ def _translated(function: Callable[..., Any]) -> Callable[..., Any]:
     def called(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except RemoteError:
-            raise
-        except DeadlineHit:
+        except (RemoteError, DeadlineHit):
             raise
         except NotImplementedError as error:
             if PLACEHOLDER.match(str(error)):

@@ -77,6 +77,15 @@ def recorded(corpus: Corpus, out: Path, tier: str) -> Verdicts:
     return found
 
 
+def apart(one: Verdicts, other: Verdicts) -> int:
+    """Tests that have another verdict in `one` than in `other`, of those that `other` has."""
+    return sum(
+        one[student][case] != status
+        for student, rows in other.items()
+        for case, status in rows.items()
+    )
+
+
 def bare(kit: Path, corpus: Corpus, jobs: int, count: bool = False) -> Timed:
     """The limit: `bare.py`, start-up of Python and its imports included once."""
     with tempfile.TemporaryDirectory(prefix="infralens-bench-") as name:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import commands
 import corpus as corpora
 import worker_part
-from commands import Verdicts
 from corpus import Corpus
 from settings import Settings, say, table
 
@@ -62,17 +61,11 @@ def _ratio(settings: Settings, made: Corpus, jobs: int) -> list[str]:
     tests = sum(len(rows) for rows in plain.verdicts.values())
     return [
         *(made.lab, f"{tests:,}", f"{graded.seconds:.1f}", f"{plain.seconds:.1f}"),
-        *(f"{graded.seconds / plain.seconds:.2f}", f"{_apart(graded.verdicts, plain.verdicts)}"),
+        *(
+            f"{graded.seconds / plain.seconds:.2f}",
+            f"{commands.apart(graded.verdicts, plain.verdicts)}",
+        ),
     ]
-
-
-def _apart(one: Verdicts, other: Verdicts) -> int:
-    """Tests that have another verdict in `one` than in `other`, of those that `other` has."""
-    return sum(
-        one[student][case] != status
-        for student, rows in other.items()
-        for case, status in rows.items()
-    )
 
 
 def _shares(settings: Settings, made: Corpus, jobs: int) -> list[str]:

@@ -208,7 +208,6 @@ class Server:
     def refuse_replaced(self) -> None:
         """Raise if something of the kit's own in this process is no longer what it was."""
         _refuse(self.kit.problems() if self.kit is not None else [])
-        self.refuse_moved()
 
     def refuse_moved(self) -> None:
         """Raise if student code has changed which folders count as its own."""
@@ -263,8 +262,10 @@ class Server:
             value: Any = None
         else:
             self.load()
+            if op == "probe" and not looked:
+                self.refuse_replaced()
             with self.library.watching():
-                value = self.carried_out(op, name, handle, tree, buffers, looked)
+                value = self.carried_out(op, name, handle, tree, buffers)
         out, out_buffers = codec.encode(value, self.side)
         changes = self.notes.take() + library_rows(*self.library.take())
         if changes:
@@ -272,13 +273,7 @@ class Server:
         return "ok", out, out_buffers
 
     def carried_out(
-        self,
-        op: str,
-        name: str,
-        handle: int,
-        tree: Any,
-        buffers: Sequence[codec.Buffer],
-        looked: bool,
+        self, op: str, name: str, handle: int, tree: Any, buffers: Sequence[codec.Buffer]
     ) -> Any:
         """The value of one request."""
         if op == "map":
@@ -288,10 +283,7 @@ class Server:
         function = self.target(op, name, handle)
         args, kwargs = codec.decode(tree, buffers, self.side)
         if op == "probe":
-            if looked:
-                self.refuse_moved()
-            else:
-                self.refuse_replaced()
+            self.refuse_moved()
             with self.kit.running() if self.kit is not None else contextlib.nullcontext():
                 value = function(*args, **kwargs)
             self.refuse_moved()  # the worker looks at the rest after each probe

@@ -121,10 +121,8 @@ class Replays:
         """What a misconception does in a case that the learner's code passes. If it failed with the
         public inputs, that rules it out; that it is sound is asked of the same inputs."""
         seed, kept = _inputs(case, seed, kept)
-        if self.has_hard_extra(wrong, case):
-            return Extra.HARD
         known = self._known.of(wrong, case)
-        if known and seed == seed_of(case):
+        if known and (known.extra is Extra.HARD or seed == seed_of(case)):
             return known.extra
         if kept:
             return self.seen(wrong, case, seed).extra
