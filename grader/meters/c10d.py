@@ -331,6 +331,7 @@ def ops() -> dict[str, Any]:
     return found | {_WAITER: waiter}
 
 
+@cache
 def _operation(name: str) -> str | None:
     if name.startswith("__"):  # `__reduce__` is pickle's
         return None

@@ -64,6 +64,8 @@ def ready_to_fork() -> Iterator[None]:
 
     meters.preload()
     c10d.ops()
+    if rules := sys.modules.get("torch._dynamo.trace_rules"):
+        rules.clear_lru_cache()  # each rank would, and copy 300 pages to give back what is in it
     re.compile(_RENAMED, re.IGNORECASE)  # as `warnings` does, and keeps it
     with c10d.TAP.held():
         yield

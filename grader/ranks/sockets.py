@@ -29,7 +29,8 @@ _HEADER, _INFO_ATTRIBUTE = 16, 2
 _PORTS_AT, _LOCAL_AT, _REMOTE_AT, _INODE_AT, _MESSAGE = 4, 8, 24, 68, 72  # of inet_diag_msg
 _MAPPED = bytes(10) + b"\xff\xff"  # an IPv6 address that begins so is one of IPv4
 _RECEIVED_AT, _SENT_AT = 128, 200  # in struct tcp_info
-_ALL_STATES = 0xFFF
+_TIME_WAIT = 6
+_HELD_STATES = 0xFFF & ~(1 << _TIME_WAIT)  # in that state a connection is no process's any more
 
 
 class Endpoint(NamedTuple):
@@ -123,7 +124,7 @@ def by_peer(held: Sequence[Connections | None]) -> list[dict[int, int] | None]:
 
 
 def _dump(family: int) -> Connections:
-    request = struct.pack("<BBBBI", family, _TCP, 1 << (_INFO_ATTRIBUTE - 1), 0, _ALL_STATES)
+    request = struct.pack("<BBBBI", family, _TCP, 1 << (_INFO_ATTRIBUTE - 1), 0, _HELD_STATES)
     request += bytes(48)
     head = struct.pack("<IHHII", _HEADER + len(request), _BY_FAMILY, _REQUEST_DUMP, 1, 0)
     found: Connections = {}
