@@ -17,8 +17,8 @@ from grader.lab import capabilities
 from grader.lab.manifest import Lab, load_lab
 from grader.status import TestStatus
 from grader.suite import known_outcomes
-from grader.suite.causes import OutOfTime
-from grader.suite.known_outcomes import PASSED, UNKNOWN, VALUE_BYTES, End
+from grader.suite.causes import Extra, OutOfTime
+from grader.suite.known_outcomes import PASSED, UNKNOWN, VALUE_BYTES, End, Found
 from grader.suite.model import Case, Suite, load_suite
 from grader.suite.replay_process import ReplayProcess
 from grader.suite.replayed import Replayed
@@ -27,7 +27,8 @@ from grader.suite.run import seed_of
 from grader.suite.splice import Misconception
 
 SECONDS = 60.0  # of one replay
-_Found = dict[str, dict[str, End | int]]
+OTHER_INPUTS = 2  # with which a case that draws is run as well
+_Found = dict[str, dict[str, Found]]
 
 
 def run(root: Path, labs: list[str], check: bool, jobs: int) -> int:
@@ -43,10 +44,14 @@ def run(root: Path, labs: list[str], check: bool, jobs: int) -> int:
     for lab, found in _all(root, chosen, jobs):
         text = known_outcomes.text(lab, found)
         durable.write_atomically(known_outcomes.path_of(lab), text)
-        numbers = [end for rows in found.values() for row in rows.values() for end in row.values()]
-        unknown = sum(number == UNKNOWN for number in numbers)
-        failed = sum(isinstance(number, End) for number in numbers)
-        print(f"{lab.id}: {len(numbers):,} replays, {failed:,} failed, {unknown:,} not certain")
+        every = [one for rows in found.values() for row in rows.values() for one in row.values()]
+        unknown = sum(one.end == UNKNOWN for one in every)
+        failed = sum(isinstance(one.end, End) for one in every)
+        varies = sum(one.varies for one in every)
+        print(
+            f"{lab.id}: {len(every):,} replays, {failed:,} failed, {unknown:,} not certain; "
+            f"{varies:,} depend on what the case draws"
+        )
     return 0
 
 
@@ -93,7 +98,7 @@ def of_task(root: Path, lab_id: str, task_id: str) -> _Found:
     try:
         return {
             wrong.name: {
-                case.name: _end(suite, _seen(replays, wrong, case))
+                case.name: _found(replays, wrong, case)
                 for case in suite.cases_of(task_id)
                 if case.test.scored
             }
@@ -103,10 +108,22 @@ def of_task(root: Path, lab_id: str, task_id: str) -> _Found:
         process.end()
 
 
-def _seen(replays: Replays, wrong: Misconception, case: Case) -> Replayed | None:
+def _found(replays: Replays, wrong: Misconception, case: Case) -> Found:
+    seen = _seen(replays, wrong, case, seed_of(case))
+    end = _end(replays.suite, seen)
+    if seen is None or end == UNKNOWN or seen.extra is Extra.HARD or not case.test.draws:
+        return Found(end)
+    for number in range(OTHER_INPUTS):
+        again = _seen(replays, wrong, case, seed_of(case, b"inputs %d" % number))
+        if again is None or not again.is_lasting or again.extra is not seen.extra:
+            return Found(end, varies=True)
+    return Found(end)
+
+
+def _seen(replays: Replays, wrong: Misconception, case: Case, seed: bytes) -> Replayed | None:
     replays.until = time.monotonic() + SECONDS
     try:
-        return replays.again(wrong, case, seed_of(case))
+        return replays.again(wrong, case, seed)
     except OutOfTime:
         return None
 

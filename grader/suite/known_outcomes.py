@@ -3,6 +3,8 @@ replay`, so that a diagnosis runs only those again that fail where a submission 
 
 `tests/labNN/misconceptions/outcomes.json` holds a number for each misconception and case: 0 where
 it passed, the number of a row of `ends` where it failed, and `UNKNOWN` where that is not certain.
+Where that does not rule the misconception out and the case draws its inputs, it was run with other
+inputs as well, and is noted under `varies` if they changed what it means.
 It names the state of the lab that it is of; of another state it says nothing. Values that were
 observed hold for the libraries that computed them; with other ones only the places are believed.
 """
@@ -14,6 +16,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -41,9 +44,18 @@ class End(msgspec.Struct, array_like=True, frozen=True, order=True):
     value: bytes = b""
 
 
+class Found(NamedTuple):
+    """How a case ended with a misconception: an end, `PASSED` or `UNKNOWN`; `varies`: with other
+    inputs it would mean something else."""
+
+    end: End | int
+    varies: bool = False
+
+
 class _Task(msgspec.Struct):
     cases: list[str]
     numbers: dict[str, list[int]]
+    varies: dict[str, list[str]]
 
 
 class _File(msgspec.Struct):
@@ -63,6 +75,7 @@ class KnownOutcomes:
         self._root = root
         self._records = records
         self._rows: dict[tuple[str, str, str], int] = {}
+        self._varies: set[tuple[str, str, str]] = set()
         self._ends: list[End] = []
         if file is None:
             return
@@ -71,6 +84,7 @@ class KnownOutcomes:
         self._ends = file.ends
         self._values_hold = file.libraries == libraries()
         for task, part in file.tasks.items():
+            self._varies |= {(task, w, case) for w, found in part.varies.items() for case in found}
             for wrong, numbers in part.numbers.items():
                 for case, number in zip(part.cases, numbers, strict=True):
                     if not UNKNOWN <= number <= len(file.ends):
@@ -83,6 +97,13 @@ class KnownOutcomes:
         if number == UNKNOWN:
             return None
         return _PASSED if number == PASSED else self._replayed(self._ends[number - 1])
+
+    def extra_of_any(self, wrong: Misconception, case: Case) -> Extra | None:
+        """What it means that the misconception ends so in that case where a submission passes; None
+        where that is not known, or depends on the inputs."""
+        known = self.of(wrong, case)
+        varies = (wrong.task, wrong.name, case.name) in self._varies
+        return None if known is None or varies else known.extra
 
     def _replayed(self, end: End) -> Replayed:
         site = (str(self._root / end.file), end.line)
@@ -139,24 +160,27 @@ def fault(lab: Lab) -> str:
     return f"{path.relative_to(lab.kit)} {what}: infralens replay {lab.id}"
 
 
-def text(lab: Lab, found: Mapping[str, Mapping[str, Mapping[str, End | int]]]) -> str:
-    """The file for outcomes by task, misconception and case: an end, `PASSED` or `UNKNOWN`. One
-    line for each misconception."""
-    rows_of_all = [row for wrongs in found.values() for row in wrongs.values()]
-    ends = sorted({end for row in rows_of_all for end in row.values() if isinstance(end, End)})
+def text(lab: Lab, found: Mapping[str, Mapping[str, Mapping[str, Found]]]) -> str:
+    """The file for what was found by task, misconception and case. One line for each
+    misconception."""
+    every = [one for wrongs in found.values() for row in wrongs.values() for one in row.values()]
+    ends = sorted({one.end for one in every if isinstance(one.end, End)})
     numbers: dict[End | int, int] = {end: index for index, end in enumerate(ends, start=1)}
     numbers |= {PASSED: PASSED, UNKNOWN: UNKNOWN}
     tasks = []
     for task, wrongs in found.items():
         cases = list(next(iter(wrongs.values())))
         rows = [
-            f"   {json.dumps(name)}: {json.dumps([numbers[row[case]] for case in cases])}"
+            f"   {json.dumps(name)}: {json.dumps([numbers[row[case].end] for case in cases])}"
             for name, row in wrongs.items()
         ]
         shown = ",\n   ".join(map(json.dumps, cases))
         inside = ",\n".join(rows)
+        vary = {name: [case for case in cases if row[case].varies] for name, row in wrongs.items()}
+        varies = {name: those for name, those in vary.items() if those}
         tasks.append(
-            f' {json.dumps(task)}: {{"cases": [\n   {shown}],\n  "numbers": {{\n{inside}}}}}'
+            f' {json.dumps(task)}: {{"cases": [\n   {shown}],\n  "numbers": {{\n{inside}}},\n'
+            f'  "varies": {json.dumps(varies)}}}'
         )
     lines = ",\n ".join(msgspec.json.encode(end).decode() for end in ends)
     head = f'{{"state": {json.dumps(state_of(lab))},\n"libraries": {json.dumps(libraries())},\n'

@@ -119,8 +119,11 @@ class Replays:
 
     def extra(self, wrong: Misconception, case: Case, seed: bytes, kept: bool = True) -> Extra:
         """What a misconception does in a case that the learner's code passes. If it failed with the
-        public inputs, that rules it out; that it is sound is asked of the same inputs."""
+        public inputs, that rules it out; that it is sound is asked of the same inputs, unless it is
+        known of several."""
         seed, kept = _inputs(case, seed, kept)
+        if (steady := self._known.extra_of_any(wrong, case)) is not None:
+            return steady
         known = self._known.of(wrong, case)
         if known and (known.extra is Extra.HARD or seed == seed_of(case)):
             return known.extra

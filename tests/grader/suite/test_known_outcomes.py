@@ -16,11 +16,11 @@ from grader.status import TestStatus
 from grader.suite import known_outcomes
 from grader.suite.causes import Extra
 from grader.suite.diagnose import Diagnoser
-from grader.suite.known_outcomes import UNKNOWN, VALUE_BYTES, End, KnownOutcomes
+from grader.suite.known_outcomes import UNKNOWN, VALUE_BYTES, End, Found, KnownOutcomes
 from grader.suite.model import Case, Suite, load_suite
 from grader.suite.replayed import HeldType, Replayed, alike
 from grader.suite.replays import Replays
-from grader.suite.run import Outcome, run_case, seed_of
+from grader.suite.run import PUBLIC_KEY, Outcome, run_case, seed_of
 from grader.suite.splice import Misconception
 
 from ..conftest import HERE, MiniKit
@@ -103,6 +103,53 @@ def test_a_case_that_draws_nothing_is_known_with_any_seed(kit: MiniKit) -> None:
     assert statuses == {TestStatus.PASSED, TestStatus.FAILED}
 
 
+DRAWS_ZEROS = """
+
+@task("running_mean")
+@pytest.mark.parametrize("number", range(12))
+def test_zeros_or_not(student, rng, number):
+    values = [0.0] * 3 if rng.integers(2) else [1.0, 2.0, 6.0]
+    means = [0.0] * 3 if values[0] == 0 else [1.0, 1.5, 3.0]
+    expect.equal(student.running_mean(values), means, "means of three values")
+"""
+
+
+def test_what_other_inputs_change_is_asked_of_the_inputs(kit: MiniKit) -> None:
+    """The mistake is none where all values are zeros. Where it passes with the public inputs and
+    with all others that were tried, it is taken to pass with any."""
+    with (kit.suite / "test_running_mean.py").open("a", encoding="utf-8") as file:
+        file.write(DRAWS_ZEROS)
+    assert replay_command.run(kit.root, ["lab90"], check=False, jobs=1) == 0
+    suite = load_suite(load_lab(kit.root, "lab90"))
+    known = known_outcomes.read(suite)
+    found = set()
+    for wrong, case in pairs(suite):
+        if "zeros_or_not" not in case.id:
+            continue
+        replays = Counted(suite)
+        tried = [
+            replays.again(wrong, case, seed_of(case, key)).extra
+            for key in (PUBLIC_KEY, b"inputs 0", b"inputs 1")
+        ]
+        here = replays.again(wrong, case, b"other").extra
+        before = replays.runs
+        said = replays.extra(wrong, case, b"other", kept=False)
+        if tried[0] is Extra.HARD:
+            assert said is known.extra_of_any(wrong, case) is Extra.HARD
+            assert replays.runs == before
+            found.add("ruled out")
+        elif Extra.HARD in tried:
+            assert known.extra_of_any(wrong, case) is None
+            assert said is here
+            assert replays.runs == before + 1
+            found.add("varies")
+        else:
+            assert said is known.extra_of_any(wrong, case) is Extra.NONE
+            assert replays.runs == before
+            found.add("steady")
+    assert found == {"ruled out", "varies", "steady"}
+
+
 @pytest.mark.parametrize(
     "value", [HeldType("Model"), 3, -0.5, "text", [1, (2.5, None)], {"a": b"b"}]
 )
@@ -161,11 +208,11 @@ class Counted(Replays):
 
 
 @pytest.mark.parametrize(
-    ("key", "kept", "share"), [(b"public", True, 0.0), (b"key", True, 0.7), (b"key", False, 0.7)]
+    ("key", "kept", "share"), [(b"public", True, 0.0), (b"key", True, 0.2), (b"key", False, 0.2)]
 )
 def test_the_same_causes_for_fewer_replays(key: bytes, kept: bool, share: float) -> None:
-    """With the public inputs for none; with others it must still be asked whether a mistake is
-    sound."""
+    """With the public inputs for none; with others it must still be asked whether it fails with the
+    value of the submission."""
     suite = load_suite(load_lab(HERE, "lab01"))
     few = many = 0
     for wrong in suite.misconceptions_of("kv_bytes_per_token")[:6]:
@@ -191,6 +238,8 @@ def changed(text: str, **parts: Any) -> str:
         lambda text: changed(text, ends=[["t.py", 1, "SOFT", ""]] * 99),
         lambda text: changed(text, ends=[["t.py", 1, "HARD", "no base64"]] * 99),
         lambda text: changed(text, ends=[]),
+        lambda text: text.replace('"varies": {}', '"varies": 0'),
+        lambda text: text.replace(',\n  "varies": {}', ""),
         lambda text: text.replace("[0,", "[0, 0,", 1).replace("[1,", "[0, 1,", 1),
     ],
 )
@@ -220,7 +269,7 @@ def test_a_file_of_another_state_is_found(
 def test_what_is_not_certain_is_not_said(suite: Suite) -> None:
     wrong, case = pairs(suite)[0]
     end = End("tests/lab90/t.py", 7, "FORGOTTEN")
-    found = {wrong.task: {wrong.name: {case.name: UNKNOWN, "other": end}}}
+    found = {wrong.task: {wrong.name: {case.name: Found(UNKNOWN), "other": Found(end)}}}
     known_outcomes.path_of(suite.lab).write_text(known_outcomes.text(suite.lab, found))
     known = known_outcomes.read(suite)
     assert known.of(wrong, case) is None
@@ -246,4 +295,7 @@ def test_the_kits_own_files_are_true(lab_id: str) -> None:
             seen = replays.again(wrong, case, seed_of(case))
             got = (seen.status, seen.site, seen.extra)
             assert (said.status, said.site, said.extra) == got, (wrong.name, case.id)
+            if known.extra_of_any(wrong, case) not in (None, Extra.HARD):
+                other = replays.again(wrong, case, seed_of(case, b"inputs 0"))
+                assert said.extra is other.extra, (wrong.name, case.id)
             assert not (said.whole and said.status == TestStatus.FAILED) or alike(said, seen)
