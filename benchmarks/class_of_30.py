@@ -15,6 +15,8 @@ is compared. With `--seed lab` or `--seed attempt` it is graded as a course that
 each submission. `--keep` leaves the class and the results in an empty folder, to compare the marks
 of two states of the kit, or to look at the report. `--cold` begins with an empty cache: what was
 replayed and compiled before is not known. `--write` puts the table into `benchmarks/results/`.
+The table also says what a fixed loop took before and after: a machine that others use as well is
+not as fast at every hour, and a class that took longer need not have cost more.
 Exit status 1: a mark is not the truth.
 """
 
@@ -40,6 +42,7 @@ import results_page
 ROOT = Path(__file__).resolve().parent.parent
 SEED = 20261
 WRONG, UNDONE = 0.25, 0.15  # how likely a task is one of these
+LOOP = "n = 0\nfor i in range(20_000_000):\n    n += i & 3"
 NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 sys.path.insert(0, str(ROOT))
 
@@ -237,6 +240,15 @@ def infralens(*words: object) -> None:
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
+def loop_seconds(jobs: int) -> float:
+    """Seconds that a fixed loop takes in so many processes at once."""
+    started = time.perf_counter()
+    running = [subprocess.Popen([sys.executable, "-c", LOOP]) for _ in range(jobs)]
+    for process in running:
+        process.wait()
+    return time.perf_counter() - started
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--students", type=int, default=30)
@@ -271,14 +283,16 @@ def main() -> int:
             begin_course(course, handed_in, made, options.seed)
             words += ["--course", str(course)]
         cache = {"XDG_CACHE_HOME": str(Path(name) / "cache")} if options.cold else {}
+        loops = [loop_seconds(options.jobs)]
         started = time.perf_counter()
         done = subprocess.run(words, cwd=ROOT, text=True, check=False, env={**os.environ, **cache})
         seconds = time.perf_counter() - started
+        loops.append(loop_seconds(options.jobs))
         results = run_of(run) if options.seed == "public" else course_of(course, labs)
         for submission in made:
             result = results.get((submission.student, submission.lab.id))
             compare(submission, result, counts[submission.lab.id])
-    page = table(counts, options, len(made), seconds)
+    page = table(counts, options, len(made), seconds, loops)
     faults = [fault for count in counts.values() for fault in count.faults]
     if done.returncode:
         faults.append(f"infralens grade ended with status {done.returncode}")
@@ -288,7 +302,11 @@ def main() -> int:
 
 
 def table(
-    counts: dict[str, Count], options: argparse.Namespace, submissions: int, seconds: float
+    counts: dict[str, Count],
+    options: argparse.Namespace,
+    submissions: int,
+    seconds: float,
+    loops: list[float],
 ) -> list[str]:
     kinds = ("right", "wrong", "undone", "depends", "not verified")
     heads = ("right: all points", "known mistake: 0 points", "not begun: not started")
@@ -304,6 +322,9 @@ def table(
         f"{results_page.made(command)} {submissions} submissions with mixed mistakes, graded in "
         f"{seconds:.0f} s, with {cache}. A column is what is true of a task, and which mark that "
         "must be.",
+        "",
+        f"A loop in {options.jobs} processes at once took {loops[0]:.2f} s before and "
+        f"{loops[1]:.2f} s after: that tells how fast the machine was.",
         "",
         f"| lab | {' | '.join(heads)} | other marks than these |",
         "|---|---|---|---|---|---|---|",
