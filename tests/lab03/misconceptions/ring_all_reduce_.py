@@ -80,9 +80,10 @@ calls_the_library = block(
 )
 
 gathers_its_own_number_first = lines(
-    """The all-gather begins with the chunk of the rank's own number, which is not finished: after
-    W - 1 steps that add, rank r holds the sum of the chunk that it received last. Follow one chunk
-    round the ring to see which.""",
+    """Every chunk ends as one rank's own numbers: either what arrives is not added, or the
+    all-gather begins with the chunk of the rank's own number, which is not finished. After W - 1
+    steps that add, rank r holds the sum of the chunk that it received last; follow one chunk round
+    the ring to see which.""",
     (
         "chunks[(rank + 1 - step) % world_size], chunks[(rank - step) % world_size])",
         "chunks[(rank - step) % world_size], chunks[(rank - step - 1) % world_size])",
