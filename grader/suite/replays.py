@@ -125,7 +125,7 @@ class Replays:
         if (steady := self._known.extra_of_any(wrong, case)) is not None:
             return steady
         known = self._known.of(wrong, case)
-        if known and (known.extra is Extra.HARD or seed == seed_of(case)):
+        if known and seed == seed_of(case):
             return known.extra
         if kept:
             return self.seen(wrong, case, seed).extra
