@@ -28,7 +28,7 @@ from grader.suite.splice import Misconception
 
 SECONDS = 60.0  # of one replay
 OTHER_INPUTS = 2  # with which a case that draws is run as well
-_Found = dict[str, dict[str, Found]]
+_Outcomes = dict[str, dict[str, Found]]
 
 
 def run(root: Path, labs: list[str], check: bool, jobs: int) -> int:
@@ -63,9 +63,9 @@ def _refuse_what_is_missing(lab: Lab) -> None:
             raise LabError(f"{lab.id}.{task.id} cannot be run here: {missing}.")
 
 
-def _all(root: Path, labs: list[Lab], jobs: int) -> Iterator[tuple[Lab, dict[str, _Found]]]:
+def _all(root: Path, labs: list[Lab], jobs: int) -> Iterator[tuple[Lab, dict[str, _Outcomes]]]:
     """What was found in each lab, task by task, as labs get ready."""
-    found: dict[str, dict[str, _Found]] = {lab.id: {} for lab in labs}
+    found: dict[str, dict[str, _Outcomes]] = {lab.id: {} for lab in labs}
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_ends_at_once)
     try:
         asked = {
@@ -88,7 +88,7 @@ def _ends_at_once() -> None:
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
 
-def of_task(root: Path, lab_id: str, task_id: str) -> _Found:
+def of_task(root: Path, lab_id: str, task_id: str) -> _Outcomes:
     """How each scored case of a task ends on each of its misconceptions."""
     os.environ["OMP_NUM_THREADS"] = "1"
     suite = load_suite(load_lab(root, lab_id))

@@ -30,7 +30,7 @@ _PORTS_AT, _LOCAL_AT, _REMOTE_AT, _INODE_AT, _MESSAGE = 4, 8, 24, 68, 72  # of i
 _MAPPED = bytes(10) + b"\xff\xff"  # an IPv6 address that begins so is one of IPv4
 _RECEIVED_AT, _SENT_AT = 128, 200  # in struct tcp_info
 _TIME_WAIT = 6
-_HELD_STATES = 0xFFF & ~(1 << _TIME_WAIT)  # in that state a connection is no process's any more
+_HELD_STATES = 0xFFF & ~(1 << _TIME_WAIT)  # no process holds a connection in TIME_WAIT
 
 
 class Endpoint(NamedTuple):

@@ -35,15 +35,12 @@ Names = dict[str, Any] | types.MappingProxyType[str, Any]
 
 
 class _Namespace(NamedTuple):
-    """What a module, a class or the probes held. `every`, `others`: all names of a class, and those
-    that are no methods: as methods, they would hide inherited ones."""
+    """The functions, classes and modules that a module, a class or the probes held."""
 
     place: str
-    get: Callable[[str], Any]
-    tracked: list[tuple[str, Any]]
-    keys: Callable[[], Any]
-    every: frozenset[str] | None
-    others: list[tuple[str, Any]]
+    names: Names
+    held: dict[str, Any]
+    is_class: bool
 
 
 class KitWatch:
@@ -53,7 +50,7 @@ class KitWatch:
         self._bytes: list[tuple[Reader, bytes, Reader, bytes, _Namespace]] = []
         self._codes: list[tuple[types.FunctionType, types.CodeType, str, str]] = []
         self._bound: list[tuple[Callable[[], object], object, str, str]] = []
-        self._classes: dict[type, frozenset[str]] = {}
+        self._classes: set[type] = set()
         self._see("the probes", probes)
         for name, module in list(sys.modules.items()):
             if _is_kit(name) and type(module) is types.ModuleType:
@@ -62,14 +59,12 @@ class KitWatch:
         self._read_codes = list(map(object_bytes.code, functions)) if object_bytes.known() else []
         self._had_codes = b"".join([read() for read in self._read_codes])
 
-    def _see(self, place: str, names: Names, held: frozenset[str] | None = None) -> None:
-        """Remember what a namespace's functions, classes and modules are. held: the methods of a
-        class, if it is one's."""
-        tracked: list[tuple[str, Any]] = []
-        for name, value in list(names.items()):
-            if not isinstance(value, (*_TRACKED, _Bound)):
-                continue
-            tracked.append((name, value))
+    def _see(self, place: str, names: Names, is_class: bool = False) -> None:
+        """Remember what a namespace's functions, classes and modules are."""
+        held: dict[str, Any] = {
+            n: v for n, v in list(names.items()) if isinstance(v, (*_TRACKED, _Bound))
+        }
+        for name, value in held.items():
             function = _function(value)
             if type(value) is _Bound:
                 look = functools.partial(object.__getattribute__, value, "_Bound__attributes")
@@ -77,14 +72,9 @@ class KitWatch:
             elif isinstance(function, types.FunctionType):
                 self._codes.append((function, function.__code__, name, place))
             if _is_own_class(value) and value not in self._classes:
-                self._classes[value] = _held(value)
-                title = f"{value.__module__}.{value.__qualname__}"
-                self._see(title, vars(value), self._classes[value])
-        every, others = None, list[tuple[str, Any]]()
-        if held is not None:
-            every, others = frozenset(names), [(n, names[n]) for n in names if n not in held]
-        space = _Namespace(place, names.get, tracked, names.keys, every, others)
-        self._bytes.append((*_bytes_of(names), space))
+                self._classes.add(value)
+                self._see(f"{value.__module__}.{value.__qualname__}", vars(value), is_class=True)
+        self._bytes.append((*_bytes_of(names), _Namespace(place, names, held, is_class)))
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -109,29 +99,29 @@ class KitWatch:
             for place, had_place, table, had_table, space in self._bytes
             if place() != had_place or table() != had_table
         ]
-        replaced = [(at, n) for at, get, had, *_ in spaces for n, v in had if get(n) is not v]
+        replaced = [
+            (at, n)
+            for at, names, held, _ in spaces
+            for n, v in held.items()
+            if names.get(n) is not v
+        ]
         codes = b"".join([read() for read in self._read_codes])
         if not codes or codes != self._had_codes:
             replaced += [(at, n) for f, code, n, at in self._codes if f.__code__ is not code]
         replaced += [(at, n) for look, had, n, at in self._bound if look() is not had]
-        changed = [1 for *_, now, every, _ in spaces if every is not None and now() != every]
-        changed += [1 for _, get, *_, others in spaces for n, v in others if get(n) is not v]
-        if changed:
-            replaced += self._added()
-        return [f"{place}.{name} was replaced" for place, name in replaced] if replaced else []
-
-    def _added(self) -> list[tuple[str, str]]:
-        """Methods that a class has now, and had not."""
-        return [
-            (kind.__name__, name)
-            for kind, held in self._classes.items()
-            for name in sorted(_held(kind) - held)
+        replaced += [  # a class's new method hides an inherited one
+            (at.rpartition(".")[2], n)
+            for at, names, held, is_class in spaces
+            if is_class
+            for n, v in list(names.items())
+            if n not in held and isinstance(v, _TRACKED)
         ]
+        return [f"{place}.{name} was replaced" for place, name in replaced] if replaced else []
 
 
 def _bytes_of(names: Names) -> tuple[Reader, bytes, Reader, bytes]:
     """Readers of a namespace, and what they read; one that cannot be read always seems changed."""
-    found = object_bytes.table(names) if object_bytes.known() else None
+    found = object_bytes.table(names)
     place, table = found or (bytes, bytes)
     return place, place() if found else b"unknown", table, table()
 
@@ -169,11 +159,6 @@ class _Bound:
 
 def _is_own_class(value: Any) -> bool:
     return type(value) is type and (_is_kit(value.__module__) or value.__module__ == "probes")
-
-
-def _held(kind: type) -> frozenset[str]:
-    """The names of a class's own methods: one more hides an inherited one."""
-    return frozenset(n for n, value in list(vars(kind).items()) if isinstance(value, _TRACKED))
 
 
 def _is_kit(module: str) -> bool:

@@ -1,9 +1,9 @@
 """What a namespace holds, and what code a function has, read as bytes.
 
-Whoever reads a name in Python counts a reference to its value, and so writes to the page where that
-value lies. In a process that was just forked, the kernel copies every such page. To read bytes
-writes nothing: where they are what they were, names and values are as well, provided that the
-values of before were kept alive.
+Python counts a reference to each value that it reads, and so writes to the page of that value; in a
+process that was just forked, the kernel then copies the page. Reading bytes writes nothing. If a
+namespace's bytes are the same as before, it has the same names and values, provided that somebody
+kept the earlier values alive.
 
 CPython 3.11 to 3.13 lay out dictionaries and functions as this module reads them (`dictobject.h`,
 `pycore_dict.h`, `funcobject.h`); `known` says whether the running interpreter does.
@@ -48,7 +48,10 @@ def known() -> bool:
 def table(names: Mapping[str, Any]) -> tuple[Reader, Reader] | None:
     """For the namespace of a module or a class: a reader of where its table lies, and one of the
     table. The second may only be called while the first reads what it read in the beginning; the
-    namespace must be kept alive. None: its values lie apart from the table."""
+    namespace must be kept alive. None: this interpreter's layout is not `known`, or the values lie
+    apart from the table."""
+    if not known():
+        return None
     inside = names if isinstance(names, dict) else gc.get_referents(names)[0]
     address, apart = _words(id(inside) + _TABLE, 2)
     if apart:

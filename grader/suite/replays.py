@@ -136,8 +136,7 @@ class Replays:
     def has_hard_extra(self, wrong: Misconception, case: Case) -> bool:
         """Whether it is known, without a replay, that a misconception is ruled out by a case that
         the learner's code passes."""
-        known = self._known.of(wrong, case)
-        return known is not None and known.extra is Extra.HARD
+        return self._known.extra_of_any(wrong, case) is Extra.HARD
 
     def seen(self, wrong: Misconception, case: Case, seed: bytes) -> Replayed:
         """How a case goes with that misconception. It is replayed once, unless that is known."""

@@ -30,7 +30,7 @@ class Meter:
 class Empty:
     pass
 """
-# What is changed, and what a watch says of it: nothing where it is no function's or class's name.
+# Each change with what the watch reports. It reports functions, classes and modules only.
 CHANGES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "nothing": (lambda m: m.first(), ""),
     "a number": (lambda m: setattr(m, "count", 1), ""),
