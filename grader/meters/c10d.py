@@ -28,7 +28,7 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -39,6 +39,7 @@ import torch.distributed as dist
 from torch.utils._pytree import tree_iter
 
 from grader.meters.evidence import snapshot_module
+from grader.meters.tensors import tensors_in
 
 # The operation is the first of these in the name of an op or a method, without underscores:
 # "_allgather_base", "all_gather_single" and "allgather_into_tensor_coalesced_" are all_gathers.
@@ -85,11 +86,11 @@ class Listener(Protocol):
 
 
 class _Tap:
-    """The kernels and wrappers, installed while there are listeners or it is held."""
+    """The kernels and wrappers, installed while there are listeners, or for good."""
 
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
-        self._is_held = False
+        self._is_kept = False
         self._library: Any = None
         self._patches: dict[tuple[Any, str], tuple[Any, Any]] = {}
         # The calls of works and futures, by id. Weak, since a work or future keeps its tensors.
@@ -103,22 +104,16 @@ class _Tap:
             self._install()
         self.listeners.append(listener)
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Installed in the block: a process that is forked there has it already, where installing
-        it would copy hundreds of pages."""
+    def keep(self) -> None:
+        """Install for the rest of this process. A process that is forked from it has the tap then:
+        to install it there would copy hundreds of pages, and so would putting it on and off here
+        for each launch."""
         if not self._is_wanted():
             self._install()
-        self._is_held = True
-        try:
-            yield
-        finally:
-            self._is_held = False
-            if not self._is_wanted():
-                self._uninstall()
+        self._is_kept = True
 
     def _is_wanted(self) -> bool:
-        return bool(self.listeners) or self._is_held
+        return self._is_kept or bool(self.listeners)
 
     def remove(self, listener: Listener) -> list[str]:
         """Remove a listener; returns what was changed about the tap."""
@@ -346,11 +341,10 @@ def _unbox(kind: Any, thing: Any) -> Any:
 def _issue(operation: str, given: dict[str, Any], group: Any) -> Issue:
     ranks = _ranks(group)
     sides = [
-        tree_iter([value for name, value in given.items() if name.startswith(start)])
+        tensors_in([value for name, value in given.items() if name.startswith(start)])
         for start in ("output", "input", "tensor")
     ]
-    tensors = [[item for item in side if isinstance(item, torch.Tensor)] for side in sides]
-    payload = max(tensors, key=_nbytes)
+    payload = max(sides, key=_nbytes)
     if "barrier" in operation:
         payload = []
     peer = next((given[name] for name in _PEERS if name in given), None)
@@ -369,8 +363,7 @@ def _issue(operation: str, given: dict[str, Any], group: Any) -> Issue:
 
 def _outputs(given: dict[str, Any]) -> list[Any]:
     """The tensors that a call writes, or may write."""
-    sides = [value for name, value in given.items() if name.startswith(("output", "tensor"))]
-    return [item for item in tree_iter(sides) if isinstance(item, torch.Tensor)]
+    return tensors_in([v for name, v in given.items() if name.startswith(("output", "tensor"))])
 
 
 def _nbytes(tensors: list[Any]) -> int:

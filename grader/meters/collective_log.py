@@ -349,6 +349,7 @@ class CollectiveLog(Meter[CollectiveCalls]):
 CollectiveCalls.snapshots = (
     snapshot_module(__name__),
     c10d.SNAPSHOT,
+    snapshot_module("grader.meters.tensors"),
     IdentitySnapshot(
         [],
         [

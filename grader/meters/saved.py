@@ -169,6 +169,8 @@ def _same_hooks(one: Any, other: Any) -> bool:
 
 def _leaves(packed: Any) -> list[Any]:
     """Leaves of nested containers; an object of a class of its own is opened one level."""
+    if isinstance(packed, torch.Tensor):
+        return [packed]
     leaves = []
     for leaf in tree_iter(packed):
         plain = isinstance(leaf, torch.Tensor) or not hasattr(leaf, "__dict__")

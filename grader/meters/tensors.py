@@ -18,9 +18,31 @@ _SPARSE_PARTS = {
 }
 
 
+# What the arguments of calls hold beside tensors; `tree_iter` asks five questions about each.
+_NO_TENSORS = {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout}
+
+
 def tensors_in(value: Any) -> list[Any]:
-    """All tensors in nested containers, in order."""
-    return [leaf for leaf in tree_iter(value) if isinstance(leaf, torch.Tensor)]
+    """All tensors in nested containers, in order: the leaves of `tree_iter` that are tensors."""
+    found: list[Any] = []
+    _gather(value, found)
+    return found
+
+
+def _gather(value: Any, found: list[Any]) -> None:
+    kind = type(value)
+    if kind in _NO_TENSORS:
+        return
+    if isinstance(value, torch.Tensor):
+        found.append(value)
+    elif kind is tuple or kind is list:
+        for each in value:
+            _gather(each, found)
+    elif kind is dict:
+        for each in value.values():
+            _gather(each, found)
+    else:
+        found += [leaf for leaf in tree_iter(value) if isinstance(leaf, torch.Tensor)]
 
 
 def storages(tensor: Any) -> Iterator[tuple[Any, tuple[int, ...], Any]]:

@@ -22,9 +22,9 @@ from grader.ranks.member import (
     Rank,
     RankPlan,
     be_rank,
+    get_ready_to_fork,
     noting_placeholders,
     random_state,
-    ready_to_fork,
 )
 from grader.ranks.rank_faults import plain
 from grader.ranks.supervisor import (
@@ -77,10 +77,10 @@ def run(
         try:
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
-            with ready_to_fork():
-                for rank in range(world_size):
-                    plan = RankPlan(fn, rank, world_size, args, folder, timeout_s, checked, state)
-                    ranks.append(start(plan, ranks))
+            get_ready_to_fork()
+            for rank in range(world_size):
+                plan = RankPlan(fn, rank, world_size, args, folder, timeout_s, checked, state)
+                ranks.append(start(plan, ranks))
             return supervisor(ranks, folder, timeout_s, _records(fn)).results()
         finally:
             for child in ranks:

@@ -55,10 +55,8 @@ class RankPlan:
     random_state: dict[str, Any]
 
 
-@contextmanager
-def ready_to_fork() -> Iterator[None]:
-    """What every rank needs is loaded and looked up once: ranks that are forked in the block have
-    it."""
+def get_ready_to_fork() -> None:
+    """Load and look up once what every rank needs: ranks that are forked then have it."""
     from grader import meters
     from grader.meters import c10d
 
@@ -67,8 +65,7 @@ def ready_to_fork() -> Iterator[None]:
     if rules := sys.modules.get("torch._dynamo.trace_rules"):
         rules.clear_lru_cache()  # each rank would, and copy 300 pages to give back what is in it
     re.compile(_RENAMED, re.IGNORECASE)  # as `warnings` does, and keeps it
-    with c10d.TAP.held():
-        yield
+    c10d.TAP.keep()
 
 
 def random_state(forked: bool) -> dict[str, Any]:

@@ -7,6 +7,8 @@ import sys
 import threading
 import time
 import tracemalloc
+import typing
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 import typing_extensions
-from torch.utils import _python_dispatch
+from torch.utils import _python_dispatch, _pytree
 from torch.utils.checkpoint import checkpoint
 
 from grader import meters, ranks
-from grader.meters import MeasurementDisturbed, evidence, flops
+from grader.meters import MeasurementDisturbed, evidence, flops, tensors
 
 ROOT = Path(__file__).resolve().parents[3]
 F32 = 4
@@ -30,6 +32,46 @@ def test_import_loads_no_torch_and_no_numpy() -> None:
     code = "import sys, grader.meters, grader.ranks; print({'torch','numpy'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "set()\n", done.stderr
+
+
+# --- tensors in a value --------------------------------------------------------------------------
+
+
+class Pair(typing.NamedTuple):
+    one: Any
+    other: Any
+
+
+class Several(list[Any]):
+    """A list of one's own is a leaf, as it is for torch."""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.ones(2),
+        torch.nn.Parameter(torch.ones(2)),
+        (torch.ones(1), [torch.ones(2), None, 3, "text"], {"b": torch.ones(3), "a": (1.5,)}),
+        ((torch.ones(1), torch.float32), {"device": torch.device("cpu"), "layout": torch.strided}),
+        OrderedDict(b=torch.ones(1), a=torch.ones(2)),
+        Pair(torch.ones(1), [torch.ones(2)]),
+        deque([torch.ones(1)]),
+        Several([torch.ones(1)]),
+        torch.return_types.max((torch.ones(1), torch.ones(1, dtype=torch.long))),
+        torch.Size([1, 2]),
+        {1: {2: [[[torch.ones(1)], ()]]}, 0: torch.ones(4)},
+        [],
+        None,
+        True,
+        torch.memory_format,
+        np.ones(3),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_tensors_of_a_value_are_those_that_torch_finds(value: Any) -> None:
+    """Oracle: the leaves of torch's own walk."""
+    wanted = [leaf for leaf in _pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+    assert list(map(id, tensors.tensors_in(value))) == list(map(id, wanted))
 
 
 # --- saved_bytes ---------------------------------------------------------------------------------
