@@ -84,7 +84,9 @@ def run(
             return supervisor(ranks, folder, timeout_s, _records(fn)).results()
         finally:
             for child in ranks:
-                child.end()
+                child.kill()
+            for child in ranks:
+                child.collect()
             shutil.rmtree(folder, ignore_errors=True)
 
     if checked and start is _fork and "TORCH_DISTRIBUTED_DEBUG" not in os.environ:

@@ -177,7 +177,7 @@ def _serve(plan: RankPlan, channel: Channel) -> None:
                 value, codec.Side({}, hold=_refuse, handle=codec.no_handle)
             )
             relay.frame("result", tree, buffers)
-            channel.receive()
+            channel.receive()  # the parent reads this process's sockets, and then ends it
     except (Closed, BrokenPipeError):
         return
     except Refused as error:

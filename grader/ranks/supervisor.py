@@ -100,12 +100,15 @@ class RankProcess:
     traffic: sockets.Connections | None = None
     process: Any = None  # of multiprocessing, where it was spawned
 
-    def end(self) -> None:
-        """End the process and its group, and collect it."""
-        self.channel.close()
+    def kill(self) -> None:
+        """End the process and its group."""
         for target in (-self.pid, self.pid):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(target, signal.SIGKILL)
+
+    def collect(self) -> None:
+        """Wait for the process, which was ended, and forget it."""
+        self.channel.close()
         if self.process is not None:
             self.process.join()
             return
@@ -113,7 +116,7 @@ class RankProcess:
             os.waitpid(self.pid, 0)
 
     def exited(self, within_s: float) -> Any:
-        """What `waitid` reports of the ended process, which `end` reaps; None: it still runs."""
+        """What `waitid` reports of the ended process, which `collect` reaps; None: it still runs."""
         until = time.monotonic() + within_s
         while True:
             info = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -163,7 +166,8 @@ class Supervisor:
                 child.before_bytes = _restart_peak(child.pid)
                 child.connections = sockets.of_process(child.pid, now)
             for child in self.ranks:
-                self._tell(child, "go")
+                with suppress(OSError):
+                    child.channel.send("go", [], time.monotonic() + GRACE_S)
             self._serve(selector, "returned")
             self._ask_the_silent()
         self._raise_faults()
@@ -171,10 +175,6 @@ class Supervisor:
         for child in self.ranks:
             after = sockets.of_process(child.pid, now)
             child.traffic = sockets.growth(child.connections, after)
-        for child in self.ranks:
-            self._tell(child, "end")
-        for child in self.ranks:
-            child.exited(GRACE_S)
         values, memory = [c.value for c in self.ranks], [c.memory for c in self.ranks]
         return Results(values, memory, [c.traffic for c in self.ranks])
 
@@ -225,10 +225,6 @@ class Supervisor:
 
     def _look(self, idle: bool) -> None:
         """Asked between frames, at least each `LOOK_S`."""
-
-    def _tell(self, child: RankProcess, word: str) -> None:
-        with suppress(OSError):
-            child.channel.send(word, [], time.monotonic() + GRACE_S)
 
     def _ask_the_silent(self) -> None:
         """Have the ranks that have neither returned nor failed dump their stacks. Nobody waits for
