@@ -116,7 +116,7 @@ class RankProcess:
             os.waitpid(self.pid, 0)
 
     def exited(self, within_s: float) -> Any:
-        """What `waitid` reports of the ended process, which `collect` reaps; None: it still runs."""
+        """What `waitid` reports of the process, which `collect` reaps; None: it still runs."""
         until = time.monotonic() + within_s
         while True:
             info = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
