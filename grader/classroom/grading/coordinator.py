@@ -32,6 +32,7 @@ from grader.classroom.grading.unit import DIAGNOSIS, Unit
 from grader.classroom.grading.unit_run import MAX_ENDED
 from grader.errors import CallError, LabError, WallFailed
 from grader.lab.manifest import Lab
+from grader.sandbox import heap
 from grader.sandbox.backends import patience
 from grader.sandbox.fork_server import FORKED_TIERS, ForkServer
 from grader.sandbox.host_check import TIERS
@@ -251,7 +252,13 @@ def host_config(
     return HostConfig(str(kit), digests, pending[0].tier, unseen, patience())
 
 
-def loaded_suite(lab: Lab) -> Suite:
+def loaded_suites(labs: Sequence[Lab]) -> list[Suite]:
+    """The suites of the labs. Raises `CallError` for one that does not load."""
+    with heap.loading():
+        return [_loaded(lab) for lab in labs]
+
+
+def _loaded(lab: Lab) -> Suite:
     try:
         return load_suite(lab)
     except LabError as error:

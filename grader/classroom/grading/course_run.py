@@ -72,7 +72,7 @@ class CourseRun:
                 return summary
             here = self.cluster is None
             with coordinator.fork_server(self.tier, work, labs, unseen, here) as zygote:
-                suites = [coordinator.loaded_suite(lab) for lab in labs]
+                suites = coordinator.loaded_suites(labs)
                 units = self._units(rows, there, suites, key, level)
                 book = _CourseBook(self, units)
                 found = UnitResults(book, summary, watch)

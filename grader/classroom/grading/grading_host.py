@@ -131,7 +131,7 @@ def _ready(config: HostConfig, work: Path, line: Connection, jobs: int) -> Itera
     hidden = [Path(path) for path in (*config.hidden, str(kit), str(Path.home()))]
     tier = config.tier if reaches(reached, config.tier) else ""
     with coordinator.fork_server(tier, work, labs, hidden) as zygote:
-        digests = {lab.id: suite_digest(coordinator.loaded_suite(lab)) for lab in labs}
+        digests = {suite.lab.id: suite_digest(suite) for suite in coordinator.loaded_suites(labs)}
         preload.outside(labs, work)
         found = JobConfig(kit, ids, work)
         if zygote is not None:

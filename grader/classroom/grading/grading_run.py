@@ -63,7 +63,7 @@ class GradingRun:
                     self.tier, work, chosen, unseen, here=self.cluster is None
                 ) as fork_server,
             ):
-                suites = [coordinator.loaded_suite(lab) for lab in chosen]
+                suites = coordinator.loaded_suites(chosen)
                 book = FolderGradebook(self.out)
                 results = UnitResults(_RunBook(book), summary, self.watch)
                 pending = self._plan(handed_in, suites, results)

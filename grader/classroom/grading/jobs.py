@@ -26,7 +26,7 @@ from grader.classroom.grading.guarded_backend import Wall
 from grader.classroom.grading.unit import Unit
 from grader.errors import Infrastructure, WallFailed
 from grader.lab.manifest import load_lab
-from grader.sandbox import children
+from grader.sandbox import children, heap
 from grader.sandbox.backends import patience
 from grader.sandbox.fork_server import ForkServerClient
 from grader.suite.model import load_suite
@@ -154,12 +154,13 @@ def _serve(line: Connection, config: JobConfig, parent: int, at: Any) -> None:
         torch.set_num_threads(1)
     replays: dict[str, Replays] = {}
     process = ReplayProcess(lambda lab, *question: replays[lab].packed(*question))
-    for lab in config.labs:
-        suite = load_suite(load_lab(config.root, lab))
-        replays[lab] = Replays(suite, on_disk=True, process=process)
-    zygote = None if config.zygote is None else ForkServerClient(config.zygote, ahead=True)
-    wall = Wall(zygote, config.mechanisms, note_at)
-    gc.freeze()  # what is loaded stays: no collection looks through it again
+    with heap.loading():
+        for lab in config.labs:
+            suite = load_suite(load_lab(config.root, lab))
+            replays[lab] = Replays(suite, on_disk=True, process=process)
+        zygote = None if config.zygote is None else ForkServerClient(config.zygote, ahead=True)
+        wall = Wall(zygote, config.mechanisms, note_at)
+    met: set[str] = set()
     while True:
         try:
             data = line.recv_bytes()
@@ -172,6 +173,10 @@ def _serve(line: Connection, config: JobConfig, parent: int, at: Any) -> None:
             note = "For a person to look at: it left processes running, which were ended."
             answer = msgspec.structs.replace(answer, notes=[*answer.notes, note])
         line.send_bytes(packed(answer))
+        if unit.lab not in met:  # what its oracles and replays have made for other units stays, too
+            met.add(unit.lab)
+            gc.collect()
+            gc.freeze()
 
 
 def _answer(unit: Unit, replays: Replays, work: Path, wall: Wall, tries: int = TRIES) -> JobAnswer:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from grader.lab import capabilities
 from grader.lab.manifest import Lab
+from grader.sandbox import heap
 from grader.suite import preloads
 
 # In the order in which to import them.
@@ -61,7 +62,7 @@ def arguments(names: Iterable[str], labs: Iterable[Lab]) -> dict[str, bytes]:
 def outside(labs: Iterable[Lab], work: Path) -> None:
     """Import what the suites will need and is installed. `work`: where libraries put what they
     cache."""
-    with _environment(settings(work)):
+    with _environment(settings(work)), heap.loading():
         for name in _named([text for lab in labs for text in _texts(lab.suite.glob("*.py"))]):
             importlib.import_module(name)
 
