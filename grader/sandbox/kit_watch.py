@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from grader.sandbox import object_bytes
+from grader.sandbox.modules import LoadedSoFar
 from grader.sandbox.object_bytes import Reader
 
 _PACKAGE = "grader"
@@ -52,9 +53,8 @@ class KitWatch:
         self._bound: list[tuple[Callable[[], object], object, str, str]] = []
         self._classes: set[type] = set()
         self._see("the probes", probes)
-        for name, module in list(sys.modules.items()):
-            if _is_kit(name) and type(module) is types.ModuleType:
-                self._see(name, vars(module))
+        for name, module in modules_of_the_kit().items():
+            self._see(name, vars(module))
         functions = {id(function): function for function, *_ in self._codes}.values()
         self._read_codes = list(map(object_bytes.code, functions)) if object_bytes.known() else []
         self._had_codes = b"".join([read() for read in self._read_codes])
@@ -117,6 +117,19 @@ class KitWatch:
             if n not in held and isinstance(v, _TRACKED)
         ]
         return [f"{place}.{name} was replaced" for place, name in replaced] if replaced else []
+
+
+_modules: dict[str, types.ModuleType] = {}
+_so_far: list[LoadedSoFar] = []
+
+
+def modules_of_the_kit() -> dict[str, types.ModuleType]:
+    """Those that are loaded. Whoever forks a process asks once before: what it found then is not
+    looked for again."""
+    found = _so_far[0].since() if _so_far else list(sys.modules.items())
+    _modules.update((n, m) for n, m in found if _is_kit(n) and type(m) is types.ModuleType)
+    _so_far[:] = [LoadedSoFar()]
+    return _modules
 
 
 def _bytes_of(names: Names) -> tuple[Reader, bytes, Reader, bytes]:

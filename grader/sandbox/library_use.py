@@ -37,6 +37,7 @@ from typing import Any
 from grader.sandbox import code_starts, plain_code
 from grader.sandbox.code_starts import OPTIMIZED, stands_for
 from grader.sandbox.deadlines import compile_limit
+from grader.sandbox.modules import LoadedSoFar
 
 # A shorter function may well be written twice: `return self.module(*args)`.
 MIN_CODE_BYTES = 160
@@ -248,6 +249,9 @@ def prepare(names: Sequence[str]) -> None:
     start, so that processes that are forked from this one need not."""
     _copies_of(tuple(names))
     code_starts.tell(_tell, names)
+    for name in names:
+        if isinstance(value := _value_of(name), types.BuiltinFunctionType):
+            _places_of(name, value)
 
 
 def prepare_all(lists: bytes) -> None:
@@ -400,12 +404,9 @@ def _wrap(name: str) -> None:
             return original(*args, **kwargs)
 
         function.__module__, function.__qualname__, function.__name__ = home, last, last
-        root = name.partition(".")[0]
-        for module in list(sys.modules.values()):
-            if type(module) is types.ModuleType and module.__name__.partition(".")[0] == root:
-                for key, held in list(vars(module).items()):
-                    if held is original:
-                        setattr(module, key, function)
+        for module, key in _places_of(name, original):
+            if vars(module).get(key) is original:
+                setattr(module, key, function)
     elif isinstance(value, type) and _is_in_c(value):
         start: Any = value.__init__  # type: ignore[misc]
 
@@ -415,6 +416,27 @@ def _wrap(name: str) -> None:
 
         with contextlib.suppress(TypeError):  # a type that cannot be changed
             value.__init__ = init  # type: ignore[misc]
+
+
+_Place = tuple[types.ModuleType, str]
+_places: dict[str, tuple[object, list[_Place], LoadedSoFar]] = {}
+
+
+def _places_of(name: str, value: object) -> list[_Place]:
+    """Where the modules of its library have what a name stands for. Those that it has looked
+    through before are not looked through again: in a process that was forked since, that would copy
+    ten thousand pages."""
+    known, places, before = _places.get(name, (None, [], None))
+    if before is None or known is not value:
+        places, modules = [], list(sys.modules.items())
+    else:
+        modules = before.since()
+    root = name.partition(".")[0]
+    for _, module in modules:
+        if type(module) is types.ModuleType and module.__name__.partition(".")[0] == root:
+            places += [(module, key) for key, held in list(vars(module).items()) if held is value]
+    _places[name] = value, places, LoadedSoFar()
+    return places
 
 
 def _is_in_c(kind: type) -> bool:

@@ -9,6 +9,7 @@ modules are in `sys.modules` only while code of that folder runs, so the same fi
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -88,3 +89,22 @@ class FolderModules(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         for code in self.codes(self.stems[module.__name__]):
             exec(code, module.__dict__)
+
+
+class LoadedSoFar:
+    """The modules that were loaded when it was made, by their number and the last one. In a process
+    that was forked since, whoever lists all of them copies the page of each one's name."""
+
+    def __init__(self) -> None:
+        self._count = len(sys.modules)
+        self._last = next(reversed(sys.modules.items()), None)
+
+    def since(self) -> list[tuple[str, ModuleType]]:
+        """Those that were loaded later, with their names; all, where others have gone or moved."""
+        later = list(itertools.takewhile(self._is_later, reversed(sys.modules.items())))
+        if len(sys.modules) != self._count + len(later):
+            return list(sys.modules.items())
+        return later
+
+    def _is_later(self, named: tuple[str, ModuleType]) -> bool:
+        return self._last is None or named[1] is not self._last[1]

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from grader.sandbox import contained, entry_points, heap, linux, rootfs, seccomp
+from grader.sandbox import contained, entry_points, heap, kit_watch, linux, rootfs, seccomp
 from grader.sandbox.container import (
     MECHANISMS,
     HostIds,
@@ -52,6 +52,7 @@ def main(listener_fd: int, status_fd: int) -> None:
         with heap.loading():  # a collection in a worker would touch, and so copy, every page
             for name, *arguments in settings["preload"]:
                 entry_points.load(name, *map(base64.b64decode, arguments))
+            kit_watch.modules_of_the_kit()  # looked for once, for all workers
             gc.collect()
     except BaseException as error:
         _say(status_fd, {"fault": described(error)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import textwrap
 import threading
@@ -274,6 +275,24 @@ def test_a_worker_sees_what_is_written_in_c_and_older_threads(
     rows, value = asked(tmp_path, source, [1, 2, 6], prepared=True)
     assert rows == [["", f"stats_of_a_test.{name}", "library", ""]]
     assert value == 3.0
+
+
+def test_a_function_in_c_is_found_where_it_was_and_where_it_came_later(
+    library: Path, tmp_path: Path
+) -> None:
+    """Who forks workers looks for its places before; a worker looks through what it has loaded
+    since."""
+    import stats_of_a_test
+
+    name = "stats_of_a_test.Fast"
+    library_use._wrap.cache_clear()
+    library_use.prepare([name])
+    original = stats_of_a_test.Fast
+    (library.parent / "later.py").write_text("from stats_of_a_test import Fast")
+    later = importlib.import_module("stats_of_a_test.later")
+    library_use._wrap(name)
+    assert stats_of_a_test.Fast is later.Fast is not original
+    assert stats_of_a_test.Fast([1.0, 2.0]) == 3.0
 
 
 TAMPERED = {
