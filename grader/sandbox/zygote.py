@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from grader.sandbox import contained, entry_points, heap, kit_watch, linux, rootfs, seccomp
+from grader.sandbox import contained, entry_points, kit_watch, linux, rootfs, seccomp
 from grader.sandbox.container import (
     MECHANISMS,
     HostIds,
@@ -49,14 +49,14 @@ def main(listener_fd: int, status_fd: int) -> None:
         start, mechanisms = (
             _contained(settings, plan) if settings["contained"] else _sandbox(settings, plan)
         )
-        with heap.loading():  # a collection in a worker would touch, and so copy, every page
-            for name, *arguments in settings["preload"]:
-                entry_points.load(name, *map(base64.b64decode, arguments))
-            kit_watch.modules_of_the_kit()  # looked for once, for all workers
-            gc.collect()
+        for name, *arguments in settings["preload"]:
+            entry_points.load(name, *map(base64.b64decode, arguments))
+        kit_watch.modules_of_the_kit()  # looked for once, for all workers
     except BaseException as error:
         _say(status_fd, {"fault": described(error)})
         raise SystemExit(1) from error
+    gc.collect()
+    gc.freeze()  # a collection in a worker would touch, and so copy, every page
     linux.use_huge_pages()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps init processes
     _say(status_fd, {"ready": True, "mechanisms": mechanisms})
