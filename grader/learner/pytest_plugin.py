@@ -6,7 +6,6 @@ Importing this module imports neither torch, NumPy nor hypothesis.
 from __future__ import annotations
 
 import bdb
-import gc
 import os
 import sys
 import time
@@ -25,6 +24,7 @@ from grader.lab.manifest import LAB_ID, TRACKS, Lab, Task, load_lab
 from grader.learner import history, progress, summary
 from grader.learner.ahead import BreakpointReached, EarlyOutcome, QuietRuns
 from grader.learner.folder_cases import FolderCases, row_of
+from grader.sandbox import heap
 from grader.sandbox.deadlines import Debugger
 from grader.sandbox.server import how_to_restore
 from grader.status import TestStatus
@@ -222,15 +222,11 @@ def _lean_imports() -> Iterator[None]:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Its allocator would warn of every older block that is freed while a meter watches.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        sys.meta_path[:0] = hooks
-        gc.freeze()
-        if was_enabled:
-            gc.enable()
+    with heap.loading():
+        try:
+            yield
+        finally:
+            sys.meta_path[:0] = hooks
 
 
 def wrong_tree(lab: Lab, path: Path) -> str:

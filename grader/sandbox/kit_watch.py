@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from grader.sandbox import object_bytes
-from grader.sandbox.modules import LoadedSoFar
+from grader.sandbox.modules import NewModules
 from grader.sandbox.object_bytes import Reader
 
 _PACKAGE = "grader"
@@ -120,15 +119,14 @@ class KitWatch:
 
 
 _modules: dict[str, types.ModuleType] = {}
-_so_far: list[LoadedSoFar] = []
+_new = NewModules()
 
 
 def modules_of_the_kit() -> dict[str, types.ModuleType]:
-    """Those that are loaded. Whoever forks a process asks once before: what it found then is not
-    looked for again."""
-    found = _so_far[0].since() if _so_far else list(sys.modules.items())
+    """The kit's modules that are loaded. A process that forks others calls this first: they then
+    look only at what they load themselves."""
+    found = _new.take()
     _modules.update((n, m) for n, m in found if _is_kit(n) and type(m) is types.ModuleType)
-    _so_far[:] = [LoadedSoFar()]
     return _modules
 
 

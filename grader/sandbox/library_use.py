@@ -37,7 +37,7 @@ from typing import Any
 from grader.sandbox import code_starts, plain_code
 from grader.sandbox.code_starts import OPTIMIZED, stands_for
 from grader.sandbox.deadlines import compile_limit
-from grader.sandbox.modules import LoadedSoFar
+from grader.sandbox.modules import NewModules
 
 # A shorter function may well be written twice: `return self.module(*args)`.
 MIN_CODE_BYTES = 160
@@ -419,23 +419,19 @@ def _wrap(name: str) -> None:
 
 
 _Place = tuple[types.ModuleType, str]
-_places: dict[str, tuple[object, list[_Place], LoadedSoFar]] = {}
+_places: dict[str, tuple[object, list[_Place], NewModules]] = {}
 
 
 def _places_of(name: str, value: object) -> list[_Place]:
-    """Where the modules of its library have what a name stands for. Those that it has looked
-    through before are not looked through again: in a process that was forked since, that would copy
-    ten thousand pages."""
-    known, places, before = _places.get(name, (None, [], None))
-    if before is None or known is not value:
-        places, modules = [], list(sys.modules.items())
-    else:
-        modules = before.since()
+    """Where the modules of its library have what a name stands for. It looks through each module
+    once: to look again in a process that was forked since would copy ten thousand pages."""
+    if name not in _places or _places[name][0] is not value:
+        _places[name] = value, [], NewModules()
+    _, places, new = _places[name]
     root = name.partition(".")[0]
-    for _, module in modules:
+    for _, module in new.take():
         if type(module) is types.ModuleType and module.__name__.partition(".")[0] == root:
             places += [(module, key) for key, held in list(vars(module).items()) if held is value]
-    _places[name] = value, places, LoadedSoFar()
     return places
 
 

@@ -91,20 +91,22 @@ class FolderModules(MetaPathFinder, Loader):
             exec(code, module.__dict__)
 
 
-class LoadedSoFar:
-    """The modules that were loaded when it was made, by their number and the last one. In a process
-    that was forked since, whoever lists all of them copies the page of each one's name."""
+class NewModules:
+    """Tells which modules are new. In a process that was just forked, a list of all modules copies
+    the page of each name; this looks at the new ones only."""
 
     def __init__(self) -> None:
-        self._count = len(sys.modules)
-        self._last = next(reversed(sys.modules.items()), None)
+        self._count = 0
+        self._last: tuple[str, ModuleType] | None = None
 
-    def since(self) -> list[tuple[str, ModuleType]]:
-        """Those that were loaded later, with their names; all, where others have gone or moved."""
-        later = list(itertools.takewhile(self._is_later, reversed(sys.modules.items())))
-        if len(sys.modules) != self._count + len(later):
-            return list(sys.modules.items())
-        return later
+    def take(self) -> list[tuple[str, ModuleType]]:
+        """The modules, with their names, that were loaded since it was asked last: all at first,
+        and where others have gone or moved."""
+        found = list(itertools.takewhile(self._is_later, reversed(sys.modules.items())))
+        if len(sys.modules) != self._count + len(found):
+            found = list(sys.modules.items())
+        self._count, self._last = len(sys.modules), next(reversed(sys.modules.items()), None)
+        return found
 
     def _is_later(self, named: tuple[str, ModuleType]) -> bool:
         return self._last is None or named[1] is not self._last[1]

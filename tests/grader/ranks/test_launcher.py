@@ -397,8 +397,8 @@ def test_the_environment_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("meeting", [{0}, {1}, {0, 1, 2}])
 def test_a_placeholder_ends_the_run(meeting: set[int], tmp_path: Path) -> None:
-    """Those that wait for the rank that met it are not waited for, and nothing runs again. Whoever
-    meets it waits until all have begun: the run may end before a slow rank begins."""
+    """The run does not wait for ranks that wait for the one that met it, and nothing runs again.
+    Each rank that meets it waits until all have begun: the run may end before a slow one begins."""
     begun = tmp_path / "begun"
 
     def fn(rank: int, size: int) -> None:

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from grader.sandbox.modules import LoadedSoFar
+from grader.sandbox.modules import NewModules
 
 
 @pytest.fixture
@@ -18,30 +18,37 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, types.ModuleType]:
     return made
 
 
-def _since(so_far: LoadedSoFar) -> list[str]:
-    found = so_far.since()
+def _seen() -> NewModules:
+    """What has looked at all that is loaded now."""
+    new = NewModules()
+    assert new.take() == list(reversed(sys.modules.items()))
+    return new
+
+
+def _since(new: NewModules) -> list[str]:
+    found = new.take()
     assert all(sys.modules[name] is module for name, module in found)
     return sorted(name for name, _ in found)
 
 
 def test_nothing_is_new_at_first(modules: dict[str, types.ModuleType]) -> None:
-    assert _since(LoadedSoFar()) == []
+    assert _since(_seen()) == []
 
 
 def test_what_came_later_is_new(modules: dict[str, types.ModuleType]) -> None:
-    so_far = LoadedSoFar()
+    new = _seen()
     modules["four"], modules["five"] = types.ModuleType("four"), types.ModuleType("five")
-    assert _since(so_far) == ["five", "four"]
+    assert _since(new) == ["five", "four"]
 
 
 @pytest.mark.parametrize("name", ["one", "three"])
 def test_where_one_has_gone_all_are_looked_at(
     modules: dict[str, types.ModuleType], name: str
 ) -> None:
-    so_far = LoadedSoFar()
+    new = _seen()
     modules["four"] = types.ModuleType("four")
     del modules[name]
-    assert _since(so_far) == sorted(modules)
+    assert _since(new) == sorted(modules)
 
 
 @pytest.mark.parametrize("name", ["one", "three"])
@@ -49,24 +56,24 @@ def test_where_one_has_moved_nothing_new_is_missed(
     modules: dict[str, types.ModuleType], name: str
 ) -> None:
     """It went and came back, behind what is new."""
-    so_far = LoadedSoFar()
+    new = _seen()
     gone = modules.pop(name)
     modules["four"] = types.ModuleType("four")
     modules[name] = gone
-    assert "four" in _since(so_far)
+    assert "four" in _since(new)
 
 
 def test_where_none_was_loaded_all_are_new(modules: dict[str, types.ModuleType]) -> None:
     held = dict(modules)
     modules.clear()
-    so_far = LoadedSoFar()
+    new = _seen()
     modules.update(held)
-    assert _since(so_far) == sorted(held)
+    assert _since(new) == sorted(held)
 
 
 def test_another_module_of_the_last_ones_name_is_new(
     modules: dict[str, types.ModuleType],
 ) -> None:
-    so_far = LoadedSoFar()
+    new = _seen()
     modules["three"] = types.ModuleType("three")
-    assert "three" in _since(so_far)
+    assert "three" in _since(new)
