@@ -31,6 +31,9 @@ EPS = {
     "float8_e5m2": 2.0**-2,
 }
 _HERE = __file__
+GROWTH_NOISE = 8 * 2**20
+"""How far the growth of two processes that run the same code may lie apart, in bytes: each touches
+some pages for the first time, and which ones depends on what it had done before."""
 
 
 class Failure(AssertionError):
@@ -464,17 +467,27 @@ def published(got: Any, row: Mapping[str, Any], because: str = "") -> None:
 
 
 def at_most(
-    got: Any, limit: float, because: str, what: str | None = None, unit: str | None = None
+    got: Any,
+    limit: float,
+    because: str,
+    what: str | None = None,
+    unit: str | None = None,
+    noise: float = 0.0,
 ) -> None:
-    """A number no larger than `limit`."""
-    within(got, None, limit, because, what, unit)
+    """A number no larger than `limit`. noise: as for `within`."""
+    within(got, None, limit, because, what, unit, noise)
 
 
 def at_least(
-    got: Any, limit: float, because: str, what: str | None = None, unit: str | None = None
+    got: Any,
+    limit: float,
+    because: str,
+    what: str | None = None,
+    unit: str | None = None,
+    noise: float = 0.0,
 ) -> None:
-    """A number no smaller than `limit`."""
-    within(got, limit, None, because, what, unit)
+    """A number no smaller than `limit`. noise: as for `within`."""
+    within(got, limit, None, because, what, unit, noise)
 
 
 def within(
@@ -484,8 +497,11 @@ def within(
     because: str,
     what: str | None = None,
     unit: str | None = None,
+    noise: float = 0.0,
 ) -> None:
-    """low <= got <= high; None leaves a side open."""
+    """low <= got <= high; None leaves a side open. noise: how far two measurements of the same code
+    may lie apart, for processes `GROWTH_NOISE`; a cause is looked for within it, and it does not
+    widen the bounds."""
     if not _plain_number(got):
         raise _wrong_kind(got, "a number", what, because)
     if math.isnan(got):
@@ -507,14 +523,17 @@ def within(
         because,
         f"{_label(what)}got      {format.amount(got, unit)}",
         f"{pad}expected {bound}",
-        **_beyond(got, low, high),
+        **_beyond(got, low, high, noise),
     )
 
 
-def _beyond(got: float, low: float | None, high: float | None) -> dict[str, float]:
+def _beyond(
+    got: float, low: float | None, high: float | None, noise: float = 0.0
+) -> dict[str, float]:
     """How far a number lies outside of its bounds. What is measured is never the same twice, so
-    two that miss a bound by the same length, within a sixteenth of it, are alike."""
+    two that miss a bound by the same length, within a sixteenth of it or `noise`, are alike."""
     gap = float(got - high if high is not None and got > high else (low or 0) - got)
+    gap = max(gap, 16 * noise)
     return {"tolerance": gap, "gap": gap} if math.isfinite(gap) else {}
 
 

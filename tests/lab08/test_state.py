@@ -866,6 +866,7 @@ def test_the_process_grows_by_no_more(student):
                 "whole would be 72",
                 what=f"growth of rank {rank}'s process",
                 unit="bytes",
+                noise=expect.GROWTH_NOISE,
             )
 
 

@@ -292,6 +292,7 @@ def test_the_process_grows_by_the_image_and_little_more(student, rng):
             because="neither all tiles nor the whole decoder's maps are in memory at once",
             what="growth of the process",
             unit="bytes",
+            noise=expect.GROWTH_NOISE,
         )
 
 

@@ -14,7 +14,7 @@ from grader.status import TestStatus
 from grader.suite import expect
 from grader.suite.diagnose import Diagnoser
 from grader.suite.model import Case, Suite, load_suite
-from grader.suite.replayed import alike
+from grader.suite.replayed import Replayed, alike
 from grader.suite.replays import Replays
 from grader.suite.run import Outcome, run_case, seed_of
 from grader.suite.splice import Misconception
@@ -307,6 +307,27 @@ def test_a_loose_published_figure_does_not_make_every_figure_alike(suite: Suite)
 
     assert alike(seen(112.0), seen(112.1))
     assert not alike(seen(112.0), seen(107.0))
+
+
+def test_two_measurements_are_alike_within_the_noise_and_it_widens_no_bound(suite: Suite) -> None:
+    case = suite.cases[0]
+
+    def seen(value: int, noise: float) -> Replayed:
+        with pytest.raises(expect.Failure) as caught:
+            expect.at_most(value, 100, "because", noise=noise)
+        error = caught.value
+        outcome = Outcome(case, TestStatus.FAILED, site=("suite.py", 7), observed=error.observed)
+        outcome.tolerance, outcome.gap = error.tolerance, error.gap
+        return Replayed.of(outcome)
+
+    assert alike(seen(116, 0), seen(117, 0))
+    assert not alike(seen(116, 0), seen(118, 0))
+    assert alike(seen(116, 8), seen(124, 8))
+    assert not alike(seen(116, 8), seen(125, 8))
+    assert alike(seen(101, 8), seen(109, 8))
+    assert alike(seen(260, 2), seen(270, 2))
+    assert seen(101, 8).is_measured
+    expect.at_most(100, 100, "because", noise=8)
 
 
 def test_a_broken_misconceptions_file_costs_no_verdict(kit: MiniKit) -> None:
