@@ -225,9 +225,11 @@ the_hashes_are_tuples = lines(
     """Each entry is the pair of the parent and the block's tokens, not a hash of it; ints are asked
     for, and such pairs grow with the prompt.""",
     (
-        f"hashes.append({DIGEST})",
-        "hashes.append((parent, tuple(tokens[end - block_size : end])))",
+        f'content = f"{{parent}}: {CONTENT}"',
+        "parent = (parent, tuple(tokens[end - block_size : end]))",
     ),
+    (f"hashes.append({DIGEST})", "hashes.append(parent)"),
+    ('        parent = f"after {hashes[-1]}"\n', ""),
 )
 
 the_hashes_are_in_a_tuple = lines(
