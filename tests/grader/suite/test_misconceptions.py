@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -273,6 +274,16 @@ def test_a_function_that_is_missing_is_not_looked_into(
     assert (cause(Replays(suite), outcome, seed), replayed != []) == ("Forgets the scale.", True)
 
 
+def failed(case: Case, expectation: Callable[[], object]) -> Outcome:
+    """How a case ends, always at one place, on an expectation that does not hold."""
+    with pytest.raises(expect.Failure) as caught:
+        expectation()
+    error = caught.value
+    outcome = Outcome(case, TestStatus.FAILED, site=("suite.py", 7), observed=error.observed)
+    outcome.tolerance, outcome.gap = error.tolerance, error.gap
+    return outcome
+
+
 def test_a_coarse_tolerance_does_not_make_every_fault_alike(suite: Suite) -> None:
     """In bfloat16 rounding explains 8 % of a value; a wrong answer that is off by 2.6 is alike only
     to one that is off in the same way."""
@@ -280,12 +291,10 @@ def test_a_coarse_tolerance_does_not_make_every_fault_alike(suite: Suite) -> Non
     want = np.zeros(4)
 
     def seen(values: list[float]) -> Outcome:
-        with pytest.raises(expect.Failure) as caught:
-            expect.close(np.array(values), want, "because", dtype="bfloat16", scale=2.6)
-        error = caught.value
-        outcome = Outcome(case, TestStatus.FAILED, site=("suite.py", 7), observed=error.observed)
-        outcome.tolerance, outcome.gap = error.tolerance, error.gap
-        return outcome
+        return failed(
+            case,
+            lambda: expect.close(np.array(values), want, "because", dtype="bfloat16", scale=2.6),
+        )
 
     mine = seen([2.6, -1.0, 0.5, 2.0])
     assert mine.gap == 2.6
@@ -298,12 +307,7 @@ def test_a_loose_published_figure_does_not_make_every_figure_alike(suite: Suite)
     row = {"id": "x", "expected": 100.0, "unit": "GiB", "source": "page", "tol_rel": 0.002}
 
     def seen(value: float) -> Outcome:
-        with pytest.raises(expect.Failure) as caught:
-            expect.published(value, row)
-        error = caught.value
-        outcome = Outcome(case, TestStatus.FAILED, site=("suite.py", 7), observed=error.observed)
-        outcome.tolerance, outcome.gap = error.tolerance, error.gap
-        return outcome
+        return failed(case, lambda: expect.published(value, row))
 
     assert alike(seen(112.0), seen(112.1))
     assert not alike(seen(112.0), seen(107.0))
@@ -312,13 +316,8 @@ def test_a_loose_published_figure_does_not_make_every_figure_alike(suite: Suite)
 def test_two_measurements_are_alike_within_the_noise_and_it_widens_no_bound(suite: Suite) -> None:
     case = suite.cases[0]
 
-    def seen(value: int, noise: float) -> Replayed:
-        with pytest.raises(expect.Failure) as caught:
-            expect.at_most(value, 100, "because", noise=noise)
-        error = caught.value
-        outcome = Outcome(case, TestStatus.FAILED, site=("suite.py", 7), observed=error.observed)
-        outcome.tolerance, outcome.gap = error.tolerance, error.gap
-        return Replayed.of(outcome)
+    def seen(value: int, noise: float) -> Outcome:
+        return failed(case, lambda: expect.at_most(value, 100, "because", noise=noise))
 
     assert alike(seen(116, 0), seen(117, 0))
     assert not alike(seen(116, 0), seen(118, 0))
@@ -326,7 +325,7 @@ def test_two_measurements_are_alike_within_the_noise_and_it_widens_no_bound(suit
     assert not alike(seen(116, 8), seen(125, 8))
     assert alike(seen(101, 8), seen(109, 8))
     assert alike(seen(260, 2), seen(270, 2))
-    assert seen(101, 8).is_measured
+    assert Replayed.of(seen(101, 8)).is_measured
     expect.at_most(100, 100, "because", noise=8)
 
 
