@@ -23,6 +23,16 @@ extern "C" int sum(void *room, size_t size, const float *in, float *out, long lo
 """
 SIZES = (1 << 20, 1 << 24, 1 << 28)
 KERNELS = ("reduce_warp", "reduce_vec4", "reduce_two_pass")
+WIDE = Path(__file__).with_name("wide.cu")
+WIDE_SUMS = ("sum_2_loads", "sum_4_loads", "sum_8_loads")
+WIDE_THREADS = 512
+WIDE_BLOCKS = (1, 2, 4, 8, 16)  # a multiprocessor
+WIDE_TRANSPOSES = {  # threads of a block
+    "transpose_64_rows_256": 256,
+    "transpose_64_rows_512": 512,
+    "transpose_64_squares_256": 256,
+    "transpose_64_squares_512": 512,
+}
 SIDE = 16_384
 TRANSPOSES = (
     "transpose_naive",
@@ -88,6 +98,7 @@ def sums(options: argparse.Namespace) -> list[str]:
     import torch
 
     launch = kernels(ROOT / "solutions" / "lab04" / "reduce.cu")
+    launch_wide = kernels(WIDE)
     processors = torch.cuda.get_device_properties(0).multi_processor_count
     lines = [
         "| floats | what | microseconds: median (p10 to p90) | GB/s read | of CUB's rate |",
@@ -98,12 +109,11 @@ def sums(options: argparse.Namespace) -> list[str]:
         for n in SIZES:
             x = torch.randint(-4, 5, (n,), device="cuda").float()
             out, partial = (torch.zeros(k, device="cuda") for k in (1, 1 << 16))
-            want, grids = float(x.double().sum()), {}
+            want = float(x.double().sum())
             calls: dict[str, Callable[[], Any]] = {"CUB": cub_sum(library, x, out)}
             for name in KERNELS:
                 # 2 float4 a thread or more, 16 blocks of 256 threads a processor at most
                 grid = max(1, min(16 * processors, n // (256 * 8)))
-                grids[name] = grid
                 into = partial if name == "reduce_two_pass" else out
 
                 def call(name: str = name, grid: int = grid, x: Any = x, into: Any = into) -> None:
@@ -111,26 +121,39 @@ def sums(options: argparse.Namespace) -> list[str]:
                     if name == "reduce_two_pass":
                         launch(name, (1,), (256,), (into, into, grid), 1024)
 
-                calls[name] = call
+                calls[f"{name}, {grid:,} blocks"] = call
+            for name in WIDE_SUMS:
+                for blocks in WIDE_BLOCKS:
+                    grid = blocks * processors
+
+                    def wide(
+                        name: str = name, grid: int = grid, x: Any = x, out: Any = out
+                    ) -> None:
+                        launch_wide(name, (grid,), (WIDE_THREADS,), (x, out, x.numel()))
+
+                    calls[f"{name}, {grid:,} blocks"] = wide
             calls["an empty kernel"] = lambda: torch.cuda._sleep(1)
-            for name in ("CUB", *KERNELS):
+            for name, each in calls.items():
+                if "empty" in name:
+                    continue
                 out.zero_()
-                calls[name]()
-                got = float(partial[0] if name == "reduce_two_pass" else out[0])
+                each()
+                got = float(partial[0] if "two_pass" in name else out[0])
                 if abs(got - want) > 1e-6 * n:
                     raise SystemExit(f"{name} of {n:,} floats gave {got}, not {want}")
             found = times(calls, options.repeats)
             for name, one in found.items():
                 ratio = found["CUB"].median / one.median
                 rate = "" if "empty" in name else f"{4 * n / one.median / 1e9:,.0f}"
-                what = f"{name}, {grids[name]:,} blocks" if name in grids else name
                 shown = "" if "empty" in name else f"{ratio:.2f}"
-                lines.append(f"| {n:,} | {what} | {microseconds(one)} | {rate} | {shown} |")
+                lines.append(f"| {n:,} | {name} | {microseconds(one)} | {rate} | {shown} |")
                 print(lines[-1], flush=True)
     return [
         *lines,
         "",
-        "out[0] is set to 0 before a turn and not within it. `reduce_two_pass` is two launches.",
+        "out[0] is set to 0 before a turn and not within it. `reduce_two_pass` is two launches. "
+        f"`sum_*_loads` (benchmarks/gpu/wide.cu), in blocks of {WIDE_THREADS} threads, keep 2, 4 "
+        "or 8 loads of 16 bytes on their way in each thread; the lab's kernels, one.",
     ]
 
 
@@ -138,6 +161,7 @@ def transposes(options: argparse.Namespace) -> list[str]:
     import torch
 
     launch = kernels(ROOT / "solutions" / "lab05" / "transpose.cu")
+    launch_wide = kernels(WIDE)
     x = torch.randn(SIDE, SIDE, device="cuda")
     out, blocks = torch.empty_like(x), SIDE // 32
     calls: dict[str, Callable[[], Any]] = {"copy": lambda: out.copy_(x)}
@@ -145,14 +169,19 @@ def transposes(options: argparse.Namespace) -> list[str]:
         calls[name] = lambda name=name: launch(
             name, (blocks, blocks), (32, 8), (x, out, SIDE, SIDE)
         )
-    for name in TRANSPOSES:
+    for name, threads in WIDE_TRANSPOSES.items():
+        calls[name] = lambda name=name, threads=threads: launch_wide(
+            name, ((SIDE // 64) ** 2,), (threads,), (x, out, SIDE, SIDE)
+        )
+    for name in (*TRANSPOSES, *WIDE_TRANSPOSES):
         out.zero_()
         calls[name]()
         if not torch.equal(out, x.T):
             raise SystemExit(f"{name} gave a wrong transpose")
     found = times(calls, options.repeats)
     lines = [
-        f"{SIDE:,} x {SIDE:,} floats, bytes read and written.",
+        f"{SIDE:,} x {SIDE:,} floats, bytes read and written. `transpose_64_*` "
+        "(benchmarks/gpu/wide.cu) have tiles of 64 x 64, where the lab asks for 32 x 32.",
         "",
         "| what | microseconds: median (p10 to p90) | GB/s | of the copy |",
         "| --- | --- | --- | --- |",

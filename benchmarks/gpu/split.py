@@ -40,11 +40,10 @@ def split_kernel(x_ptr, out_ptr, parts_ptr, arrived_ptr, N, S: tl.constexpr, BLO
     tl.store(out_ptr + row * N + cols, p.to(out_ptr.dtype.element_ty), mask=inside)
 
 
-def split_softmax(x: Any) -> Any:
-    """softmax of the rows of x: (M, N), contiguous, N a power of two and at least 16,384. Each
-    element is read once and written once; beside them 16 bytes a part and 4 a row."""
+def split_softmax(x: Any, block: int, warps: int) -> Any:
+    """softmax of the rows of x: (M, N), contiguous, N and block powers of two, block at most N.
+    Each element is read once and written once; beside them 16 bytes a part and 4 a row."""
     M, N = x.shape
-    block, warps = (16_384, 8) if x.element_size() == 2 and N > 32_768 else (8192, 4)
     S = N // block
     out = torch.empty_like(x)
     parts = torch.empty(M, S, 2, device=x.device)
