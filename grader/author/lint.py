@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
-import multiprocessing
 import os
 import platform
 import time
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from grader import durable
-from grader.author import page_checks, public_tests
+from grader.author import page_checks, processes, public_tests
 from grader.author.clauses import check_clauses
 from grader.author.lint_report import LintReport, Thoroughness, line, messages_table, table
 from grader.author.lint_runs import VARIANT, SuiteCheck
@@ -114,15 +113,10 @@ def _shared_out(root: Path, labs: list[str], plan: Thoroughness, jobs: int) -> I
     running: dict[concurrent.futures.Future[Any], tuple[str, str]] = {}
     begun: dict[str, Begun] = {}
     shares: dict[str, dict[str, LintReport | None]] = {}
-    context = multiprocessing.get_context("spawn")
     with (
-        concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool,
-        concurrent.futures.ProcessPoolExecutor(
-            jobs, mp_context=context, max_tasks_per_child=1
-        ) as fresh,
-        concurrent.futures.ProcessPoolExecutor(
-            jobs, mp_context=context, max_tasks_per_child=SHARES_OF_A_PROCESS
-        ) as forked,
+        processes.pool(jobs) as pool,
+        processes.pool(jobs, tasks_each=1) as fresh,
+        processes.pool(jobs, tasks_each=SHARES_OF_A_PROCESS) as forked,
     ):
         pools = {VARIANT: fresh, _MUTANTS: forked, _TASK: pool}
         while ready or running:

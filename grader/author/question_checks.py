@@ -12,14 +12,13 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import repeat
-from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
+from grader.author import processes
 from grader.author.lint_report import measured_with
 from grader.durable import write_atomically
 from grader.errors import LabError
@@ -149,8 +148,7 @@ def run(root: Path, labs: Sequence[str], every_bug: bool, write: bool, jobs: int
         raise LabError(f"--jobs is {jobs}; give at least 1.")
     began = time.monotonic()
     reports = []
-    # spawned: torch's threads do not live through a fork
-    with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
+    with processes.pool(jobs, tasks_each=1) as pool:
         asked = pool.map(check, repeat(root), labs, repeat(every_bug))
         for report in asked:
             reports.append(report)

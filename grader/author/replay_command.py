@@ -4,14 +4,13 @@ diagnosis need not find out again."""
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures import as_completed
 from pathlib import Path
 
 from grader import durable
+from grader.author import processes
 from grader.errors import LabError
 from grader.lab import capabilities
 from grader.lab.manifest import Lab, load_lab
@@ -66,7 +65,7 @@ def _refuse_what_is_missing(lab: Lab) -> None:
 def _all(root: Path, labs: list[Lab], jobs: int) -> Iterator[tuple[Lab, dict[str, _Outcomes]]]:
     """What was found in each lab, task by task, as labs get ready."""
     found: dict[str, dict[str, _Outcomes]] = {lab.id: {} for lab in labs}
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_ends_at_once)
+    pool = processes.pool(jobs)
     try:
         asked = {
             pool.submit(of_task, root, lab.id, task.id): (lab, task.id)
@@ -81,11 +80,6 @@ def _all(root: Path, labs: list[Lab], jobs: int) -> Iterator[tuple[Lab, dict[str
                 yield lab, {task: rows for task, rows in in_order.items() if rows}
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _ends_at_once() -> None:
-    """Ctrl-C reaches every process of the terminal, and this one has nothing to say about it."""
-    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
 
 def of_task(root: Path, lab_id: str, task_id: str) -> _Outcomes:

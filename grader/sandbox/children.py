@@ -13,15 +13,21 @@ from pathlib import Path
 from grader.sandbox import linux
 
 
-def bind_to(parent: int) -> None:
-    """On Linux: die with the parent, even when it is killed, and adopt what descendants leave
-    behind."""
+def end_with(parent: int) -> None:
+    """On Linux: die with the parent, even when it is killed."""
     if sys.platform != "linux":
         return
     linux.end_with_parent()
-    linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1, "prctl(PR_SET_CHILD_SUBREAPER)")
     if os.getppid() != parent:
         os._exit(1)  # it ended before this process was bound to it
+
+
+def bind_to(parent: int) -> None:
+    """On Linux: die with the parent, and adopt what descendants leave behind."""
+    if sys.platform != "linux":
+        return
+    linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1, "prctl(PR_SET_CHILD_SUBREAPER)")
+    end_with(parent)
 
 
 def end_children(but: Collection[int] = (), seconds: float = 2.0) -> int:

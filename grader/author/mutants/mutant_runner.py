@@ -23,6 +23,7 @@ from typing import NoReturn
 from grader.author.mutants.candidates import Mutant
 from grader.author.mutants.edits import Edit
 from grader.lab.manifest import Task
+from grader.sandbox import children
 from grader.sandbox.backends import LocalBackend, patience
 from grader.status import TestStatus
 from grader.suite.model import Case, Suite
@@ -166,12 +167,13 @@ class _Fork:
         self._wait_for(self.case)
         sys.stdout.flush()
         sys.stderr.flush()
+        parent = os.getpid()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # torch has idle threads
             self.pid = os.fork()
         if self.pid == 0:
             os.close(self.pipe)
-            _in_the_fork(job, mutant, self.folder, writer)
+            _in_the_fork(job, mutant, self.folder, writer, parent)
         os.close(writer)
 
     def _wait_for(self, case: Case) -> None:
@@ -211,9 +213,10 @@ class _Fork:
         return Fate(self.case.id, status, self.case.test.gate, 0, self.cases, seconds)
 
 
-def _in_the_fork(job: _Job, mutant: Mutant, folder: Path, writer: int) -> NoReturn:
+def _in_the_fork(job: _Job, mutant: Mutant, folder: Path, writer: int, parent: int) -> NoReturn:
     try:
         os.setsid()
+        children.end_with(parent)
         faulthandler.disable()
         _bound()
         nowhere = os.open(os.devnull, os.O_RDWR)
