@@ -26,24 +26,29 @@ TIMED = "timed"  # an event: a moment was corrected
 class NewAttempt:
     """What is to be kept. student: an id of the roster. at: when it was handed in, with its zone;
     None where nobody said. source: where it comes from, in words. is_given: the one who takes it in
-    gave the moment, and may correct it by taking it in again."""
+    gave the moment, and may correct it by taking it in again: to an earlier one, and with
+    `corrects` to a later one, which a second download of everybody's files must not do."""
 
     student: str
     submission: Submission
     at: datetime | None
     source: str
     is_given: bool = False
+    corrects: bool = False
 
 
 @dataclass
 class AttemptCounts:
     """What became of new attempts: how many are new, were known, or were known and have a time
-    now. numbers: of the attempts, in the order in which they were given."""
+    now, or another one. numbers: of the attempts, in the order in which they were given. earlier:
+    whose known attempts keep a moment before the one that was given now."""
 
     new: int = 0
     known: int = 0
     timed: int = 0
+    retimed: int = 0
     numbers: list[int] = field(default_factory=list)
+    earlier: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -108,12 +113,19 @@ def add(connection: Connection, new: Sequence[NewAttempt], now: datetime) -> Att
         if same or (row.is_given and fixed):
             chosen.append((same or fixed)[0])
             counts.known += 1
+        elif (
+            changing and row.is_given and not row.corrects and changing[0].moment.is_before(moment)
+        ):
+            chosen.append(changing[0])
+            counts.known += 1
+            counts.earlier.append(row.student)
         elif changing:
             chosen.append(changing[0])
             if changing[0].number:
                 timed.append((changing[0].number, changing[0].moment, moment))
+            counts.retimed += changing[0].moment.at is not None
+            counts.timed += changing[0].moment.at is None
             changing[0].moment = moment
-            counts.timed += 1
         else:
             chosen.append(_Known(moment))
             before.append(chosen[-1])
@@ -141,6 +153,9 @@ class _Moment(NamedTuple):
     def may_change(self) -> bool:
         """A moment that is unknown, or that a person gave; a system's is its own."""
         return self.at is None or self.is_given
+
+    def is_before(self, other: _Moment) -> bool:
+        return self.at is not None and other.at is not None and self.at < other.at
 
     def __str__(self) -> str:
         if self.at is None:

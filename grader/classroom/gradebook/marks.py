@@ -73,8 +73,9 @@ def _candidates(
     """Of each student's graded attempts at a lab, the one for each number of days late that could
     count: the best of them, the earliest of equal ones; or the last."""
     table, people, graded = tables.attempt, tables.student, tables.result
-    best = [graded.c.score.desc(), table.c.at.asc().nulls_first(), table.c.number.asc()]
-    last = [table.c.at.desc().nulls_last(), table.c.number.desc()]
+    at = sa.func.coalesce(table.c.at, _deadline(course, lab))
+    best = [graded.c.score.desc(), at.asc(), table.c.number.asc()]
+    last = [at.desc(), table.c.number.desc()]
     place = (
         sa.func.row_number()
         .over(
@@ -96,18 +97,20 @@ def _candidates(
     return sa.select(*columns).where(found.c.place == 1).order_by(found.c.at, found.c.number)
 
 
-def _days_late(course: Course, lab: CourseLab) -> sa.ColumnElement[int]:
-    """`lateness.days_late` for the database."""
+def _deadline(course: Course, lab: CourseLab) -> sa.ColumnElement[int]:
+    """A student's deadline, with the extension."""
     due = sa.literal(moments.stored(lab.due), sa.BigInteger)
     extended = {row.student for row in course.extensions if row.lab == lab.id}
-    deadline: sa.ColumnElement[int] = due
-    if extended:
-        own = {who: moments.stored(course.due(lab.id, who)) for who in sorted(extended)}
-        whens = [
-            (tables.student.c.id == who, sa.literal(at, sa.BigInteger)) for who, at in own.items()
-        ]
-        deadline = sa.case(*whens, else_=due)
-    late = tables.attempt.c.at - deadline
+    if not extended:
+        return due
+    own = {who: moments.stored(course.due(lab.id, who)) for who in sorted(extended)}
+    whens = [(tables.student.c.id == who, sa.literal(at, sa.BigInteger)) for who, at in own.items()]
+    return sa.case(*whens, else_=due)
+
+
+def _days_late(course: Course, lab: CourseLab) -> sa.ColumnElement[int]:
+    """`lateness.days_late` for the database."""
+    late = tables.attempt.c.at - _deadline(course, lab)
     grace = moments.microseconds(timedelta(minutes=course.late.grace_minutes))
     day = moments.microseconds(DAY)
     # `//` of SQLAlchemy is the databases' own division of whole numbers; late is positive here

@@ -123,8 +123,8 @@ def test_a_moment_that_a_person_gave_is_corrected_and_noted(database: Database) 
     later = FIRST + timedelta(days=1)
     assert keep(database, given(FIRST)).new == 1
     assert keep(database, given(FIRST)).known == 1
-    assert keep(database, given(later)).timed == 1
-    assert keep(database, handed_in(at=FIRST)).timed == 1  # the system's own
+    assert keep(database, replace(given(later), corrects=True)).retimed == 1
+    assert keep(database, handed_in(at=FIRST)).retimed == 1  # the system's own
     assert keep(database, given(later)).known == 1, "a system's time is not for a person to change"
     with database.reading() as connection:
         (row,) = attempts.of_lab(connection, ["lab07"])
@@ -136,6 +136,21 @@ def test_a_moment_that_a_person_gave_is_corrected_and_noted(database: Database) 
     assert row.at == FIRST
     assert len(steps) == 2
     assert "2027-02-01T09:30:00+00:00 became 2027-02-02T09:30:00+00:00" in steps[0]
+
+
+def test_a_second_download_of_everybodys_files_makes_nobody_late(database: Database) -> None:
+    """The files that are in both were there at the earlier moment."""
+    first = replace(handed_in(), is_given=True)
+    again = replace(first, at=FIRST + timedelta(days=2))
+    new = replace(handed_in("u2"), at=again.at, is_given=True)
+    assert keep(database, first).new == 1
+    counts = keep(database, again, new)
+    assert (counts.new, counts.known, counts.retimed, counts.earlier) == (1, 1, 0, ["u1"])
+    assert keep(database, replace(first, at=FIRST - timedelta(days=1))).retimed == 1
+    assert keep(database, replace(again, is_given=False)).retimed == 1, "the system's own"
+    with database.reading() as connection:
+        found = {row.student: row.at for row in attempts.of_lab(connection, ["lab07"])}
+    assert found == {"u1": again.at, "u2": again.at}
 
 
 def test_a_thousand_at_once(database: Database) -> None:
