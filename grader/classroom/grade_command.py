@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from rich.table import Table
 
 from grader import readable
 from grader.classroom.feedback import table, write_pages
+from grader.classroom.gradebook.records import UnitResult
 from grader.classroom.grading.cluster import ClusterCall
 from grader.classroom.grading.coordinator import DEFAULT_TIER, Failed, GradeSummary
 from grader.classroom.grading.grading_run import GradingRun
+from grader.classroom.intake.submissions import REFUSED
 from grader.errors import CallError, LabError
 from grader.lab import handed_out
 from grader.lab.manifest import kit_root
@@ -23,6 +26,7 @@ from grader.sandbox import contained
 from grader.sandbox import host_check as probing
 
 MIN_KEY_BYTES = 16
+NAMED = 10
 
 
 def run(
@@ -113,7 +117,7 @@ def run_course(
     except ConnectionError as error:
         print(f"infralens grade: {error}. The same command goes on from there.", file=sys.stderr)
         return 3
-    for text in summary.faults:
+    for text in (*summary.faults, *not_taken(summary.records)):
         print(readable.text(text))
     for unit in summary.failed:
         print(f"{without_result(unit)} This is not a grade; the same command tries again.")
@@ -136,6 +140,27 @@ def run_course(
 def _ids(labs: str | None) -> list[str] | None:
     """The labs of `--labs`; None where it was not given."""
     return None if labs is None else [name.strip() for name in labs.split(",") if name.strip()]
+
+
+def not_taken(rows: Sequence[UnitResult]) -> Iterator[str]:
+    """Sentences on marks that look like any other, and are of work that was not read: on files that
+    were refused, and on students who have no file of any of the labs."""
+    refused = [(row, name) for row in rows if (name := _first_refused(row))]
+    for row, name in refused[:NAMED]:
+        why = next((note for note in row.notes if note.startswith(f"{name} ")), f"{name}.")
+        yield f"Not taken, {row.lab} of {row.student}: {why}"
+    if len(refused) > NAMED:
+        yield f"{len(refused)} submissions have files that were not taken: see their feedback."
+    with_files = {row.student for row in rows if row.is_handed_in}
+    without = sorted({row.student for row in rows} - with_files)
+    if without:
+        more = f" and {len(without) - NAMED} more" if len(without) > NAMED else ""
+        labs = ", ".join(sorted({row.lab for row in rows}))
+        yield f"Without any file of {labs}: {', '.join(without[:NAMED])}{more}."
+
+
+def _first_refused(row: UnitResult) -> str:
+    return next((name for name, state in row.files.items() if state == REFUSED), "")
 
 
 def without_result(unit: Failed) -> str:
@@ -200,7 +225,7 @@ def _course_key(path: Path | None) -> bytes | None:
 def _say(summary: GradeSummary, out: Path, tier: str, key: bytes | None) -> None:
     if summary.records or summary.failed:
         Console().print(table(summary))
-    for text in (*summary.skipped, *summary.faults):
+    for text in (*summary.skipped, *summary.faults, *not_taken(summary.records)):
         print(readable.text(text))
     for unit in summary.failed:
         print(

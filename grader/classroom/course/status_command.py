@@ -39,10 +39,12 @@ def run(
             counts = attempts.counts(connection, labs)
             rows = attempts.of_lab(connection, labs) if lab else []
             present = marks.present(connection, course)
+            counting = [mark.attempt for mark in present.values() if mark.attempt is not None]
+            not_taken = attempts.not_taken(connection, counting) if lab else {}
             gone = attempts.labs(connection) - set(course.labs)
         kit = {id: load_lab(root, id) for id in labs}
         if lab:
-            show(_of_students(opened, kit[lab], rows, present))
+            show(_of_students(opened, kit[lab], rows, present, not_taken))
         else:
             show(_of_labs(opened, kit, counts, present, now))
         _say_what_is_left(opened, counts, gone, say)
@@ -80,9 +82,13 @@ def _of_labs(
 
 
 def _of_students(
-    opened: OpenCourse, lab: Lab, rows: Sequence[StoredAttempt], present: Marks
+    opened: OpenCourse,
+    lab: Lab,
+    rows: Sequence[StoredAttempt],
+    present: Marks,
+    not_taken: Mapping[int, str],
 ) -> Table:
-    """A row a student of the roster."""
+    """A row a student of the roster. not_taken: a sentence on an attempt by its number."""
     table = Table(show_lines=False)
     for title in ("student", "name", "attempts", "counts", "handed in", "points", "note"):
         table.add_column(title, overflow="fold")
@@ -100,6 +106,8 @@ def _of_students(
             notes.append(f"{mark.adjusted:+g} by hand.")
         if waiting := sum(row.present is None for row in tries):
             notes.append(f"{waiting} to grade.")
+        if counts and (said := not_taken.get(counts.number)):
+            notes.append(said)
         at = counts.at.astimezone(opened.course.zone) if counts and counts.at else None
         cells = [
             student.id,

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 
 from grader.classroom.gradebook import moments, tables
 from grader.classroom.gradebook.folder_store import user
-from grader.classroom.intake.submissions import Submission, student_id
+from grader.classroom.intake.submissions import MISSING, REFUSED, Submission, student_id
 
 ROWS = 500
 """How many values one statement names: a tenth of what SQLite's older versions allow."""
@@ -365,6 +365,21 @@ def submissions(connection: Connection, wanted: Sequence[StoredAttempt]) -> dict
         )
         for attempt in wanted
     }
+
+
+def not_taken(connection: Connection, numbers: Sequence[int]) -> dict[int, str]:
+    """Of these attempts the ones with files that were refused, or without any: a sentence."""
+    table = tables.attempt
+    rows = sa.select(table.c.number, table.c.files)
+    found = {}
+    for row in rows_among(connection, rows, table.c.number, numbers):
+        states = json.loads(row.files)["digests"]
+        refused = [name for name, state in states.items() if state == REFUSED]
+        if refused:
+            found[row.number] = f"{', '.join(refused)}: not taken."
+        elif all(state == MISSING for state in states.values()):
+            found[row.number] = "Without any file of the lab."
+    return found
 
 
 def _digests_of_files(stored: dict[str, Any]) -> dict[str, str]:

@@ -7,6 +7,7 @@ import re
 import msgspec
 
 from grader import readable
+from grader.classroom.intake.submissions import MISSING
 from grader.status import TaskStatus, TestStatus
 
 SCHEMA = 1
@@ -58,6 +59,11 @@ class UnitResult(msgspec.Struct, frozen=True):
     notes: list[str] = []
     printed: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
     lab_version: str | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def is_handed_in(self) -> bool:
+        """Whether there was any file of the lab, taken or refused."""
+        return any(state != MISSING for state in self.files.values())
 
 
 class InvalidResult(ValueError):

@@ -42,6 +42,7 @@ from grader.lab.manifest import Lab, lab_ids, load_lab
 MAX_ENTRIES = 2000
 NOT_READ = (".7z", ".rar", ".gz", ".bz2", ".xz", ".zst", ".zipx", ".lz4", ".jar", ".iso")
 MAX_NAME_BYTES = 160
+MISSING, REFUSED = "missing", "refused"  # what stands for a file's digest
 _NOT_FIRST = (".", "-", "=", "+", "@", "~")
 _QUIET = {"__pycache__", ".DS_Store", ".pytest_cache", ".ipynb_checkpoints", ".infralens"}
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -77,9 +78,9 @@ class Submission:
 
     @property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of each file under `edit`, or `missing`, or `refused`."""
+        """SHA-256 of each file under `edit`, or MISSING, or REFUSED."""
         found = {name: hashlib.sha256(data).hexdigest() for name, data in self.files.items()}
-        found |= {name: "missing" if name in self.missing else "refused" for name in self.refused}
+        found |= {name: MISSING if name in self.missing else REFUSED for name in self.refused}
         return dict(sorted(found.items()))
 
     @property

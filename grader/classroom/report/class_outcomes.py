@@ -272,7 +272,8 @@ def _shown(cause: str) -> str:
 
 def of_run(folder: Path, labs: Sequence[Lab]) -> ClassOutcomes:
     """Everybody in a run's folder, in those of these labs that somebody handed in. Each result is
-    its student's only attempt. Raises LabError for a folder without results."""
+    its student's only attempt; one without any file of the lab is none, for a run grades everybody
+    in all its labs. Raises LabError for a folder without results."""
     store = FolderGradebook(folder)
     if not store.results.is_dir():
         raise LabError(f"{folder} holds no results: `infralens grade ... --out` makes them.")
@@ -288,7 +289,7 @@ def of_run(folder: Path, labs: Sequence[Lab]) -> ClassOutcomes:
     places = {student: place for place, student in enumerate(people)}
     outcomes = []
     for lab in labs:
-        mine = [row for row in found if row.lab == lab.id]
+        mine = [row for row in found if row.lab == lab.id and row.is_handed_in]
         if mine:
             made, left_out = _of_results(lab, mine, places)
             outcomes.append(made)

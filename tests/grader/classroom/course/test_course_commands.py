@@ -63,9 +63,18 @@ class Room:
     said: list[str] = field(default_factory=list)
 
     def hand_in(
-        self, student: str, text: str = RIGHT, late: timedelta = timedelta(hours=-1)
+        self,
+        student: str,
+        text: str = RIGHT,
+        late: timedelta = timedelta(hours=-1),
+        refused: str = "",
     ) -> None:
+        """refused: why the file was not taken; "nothing" where there was none."""
         one = Submission("", LAB, {"running_mean.py": text.encode()})
+        if refused:
+            name = "running_mean.py"
+            missing = frozenset([name] if refused == "nothing" else [])
+            one = Submission("", LAB, {}, {name: f"{name} {refused}."}, missing)
         with open_course(self.folder, self.kit.root, create=True) as opened:
             new = NewAttempt(student, one, DUE + late, "canvas: submissions.zip")
             with opened.database.writing() as connection:
@@ -199,6 +208,22 @@ def test_the_status_of_a_course_and_of_a_lab(room: Room) -> None:
     assert "no. 1" in row
     assert "1.8/2" in row
     assert "Bob Dijk" in room.text
+
+
+def test_work_that_was_not_read_is_named(room: Room, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its mark looks like any other nought."""
+    room.hand_in("u1", refused="is a link and was not taken")
+    room.hand_in("u2", refused="nothing")
+    assert room.grade() == 0
+    said = capsys.readouterr().out
+    assert f"Not taken, {LAB} of u1: running_mean.py is a link and was not taken.\n" in said
+    assert f"Without any file of {LAB}: u2.\n" in said
+    rows = room.status(LAB).splitlines()
+    assert "running_mean.py: not taken." in next(row for row in rows if "Ann Lee" in row)
+    assert "Without any file of the lab." in next(row for row in rows if "Bob Dijk" in row)
+    room.hand_in("u1")
+    room.grade()
+    assert "not taken" not in room.status(LAB)
 
 
 def test_the_story_of_a_mark(room: Room) -> None:

@@ -289,6 +289,23 @@ def test_results_that_cannot_be_read_are_said(run: Path) -> None:
     assert nameless == "2 results cannot be read and are left out."
 
 
+def test_who_handed_nothing_in_counts_in_nobodys_statistics(run: Path) -> None:
+    """A run grades everybody in all its labs; a file that was refused was handed in."""
+    nothing = msgspec.structs.replace(
+        graded("fff", "k5", student="ann", lab="lab10"),
+        files={"a.py": "missing", "b.py": "missing"},
+    )
+    refused = msgspec.structs.replace(
+        graded("fff", "k6", student="eve", lab="lab10"),
+        files={"a.py": "missing", "b.py": "refused"},
+    )
+    FolderGradebook(run).put(nothing, refused)
+    report = building.build(class_outcomes.of_run(run, LABS))
+    assert [person.id for person in report.people] == ["ann", "bob", "eve"]
+    assert [lab.marks for lab in report.labs] == [[4.0, 6.0, None], [None, 0.0, 0.0]]
+    assert report.labs[1].handed_in == 2
+
+
 def test_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="holds no results"):
         class_outcomes.of_run(tmp_path, LABS)
