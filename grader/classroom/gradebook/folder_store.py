@@ -60,6 +60,10 @@ class FolderGradebook:
                 self._keep(path, record)
         write_all_atomically({path: records.encode(record) for path, record in new.items()})
 
+    def students(self) -> set[str]:
+        """Who has a result."""
+        return {path.parent.name for path in self.results.glob("*/*.json")}
+
     def all(self) -> Iterator[UnitResult]:
         for path in sorted(self.results.glob("*/*.json")):
             if record := self.find(path.parent.name, path.stem):

@@ -25,6 +25,8 @@ from grader.sandbox.fork_server import FORKED_TIERS
 from grader.suite.model import Suite
 from grader.suite.suite_digest import suite_digest
 
+NAMED = 10
+
 
 @dataclass(frozen=True)
 class GradingRun:
@@ -73,7 +75,8 @@ class GradingRun:
                     results.grade_on(self.cluster, config, work, pending)
                 else:
                     results.grade(pending, kit, work, self.jobs, fork_server)
-                summary.faults += book.faults
+                gone = book.students() - {student.id for student in handed_in.students}
+                summary.faults += [*book.faults, *self._on_the_gone(sorted(gone))]
                 self._note(summary)
         return summary
 
@@ -109,6 +112,16 @@ class GradingRun:
             feedback=self.feedback,
             shares_seed=self.course_key is None,
         )
+
+    def _on_the_gone(self, students: Sequence[str]) -> Iterator[str]:
+        """A sentence on students whom an earlier call graded, and who handed nothing in here."""
+        if students:
+            more = f" and {len(students) - NAMED} more" if len(students) > NAMED else ""
+            yield (
+                f"Graded by an earlier call, and not in {self.submissions} any more: "
+                f"{', '.join(students[:NAMED])}{more}. Exports and reports of this run still have "
+                f"them; who is to go is removed from {self.out / 'results'}."
+            )
 
     def _note(self, summary: GradeSummary) -> None:
         """`run.json`: what the last call did, with the units that have no result."""

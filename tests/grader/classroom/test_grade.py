@@ -410,6 +410,17 @@ def test_an_edited_lab_is_graded_again(course: Class, file: str) -> None:
     assert course.grade().graded == 0
 
 
+def test_a_submission_that_is_gone_is_named(course: Class) -> None:
+    """Its result stays, since nothing that was graded is lost."""
+    course.hand_in("alice")
+    course.hand_in("carl")
+    assert course.grade().faults == []
+    shutil.rmtree(course.submissions / "carl")
+    (said,) = course.grade().faults
+    assert f"not in {course.submissions} any more: carl. Exports" in said
+    assert course.record("carl").score == 10.0
+
+
 def test_what_the_course_key_decides(course: Class) -> None:
     course.hand_in("carl", mean=WRONG)
     seeds, values = set(), set()
