@@ -864,6 +864,9 @@ def grade(
 
 CourseFolder = Annotated[Path, typer.Option(help="the course's folder")]
 Why = Annotated[str, typer.Option(help="the reason, for those who read the history")]
+WhyForAll = Annotated[
+    str, typer.Option(help="the reason: the student reads it, too, beside the points")
+]
 
 
 @app.command()
@@ -897,7 +900,7 @@ def adjust(
     student: Annotated[str, typer.Argument(help="an id, login or e-mail address of the roster")],
     target: Annotated[str, typer.Argument(help="a lab or a task, as in lab07.merge")],
     points: Annotated[str, typer.Argument(help="as in +1 or -0.5")],
-    why: Why,
+    why: WhyForAll,
     course: CourseFolder = Path(),
 ) -> None:
     """Give or take points by hand; the history says who did it and why."""

@@ -148,7 +148,7 @@ def not_taken(rows: Sequence[UnitResult]) -> Iterator[str]:
     refused = [(row, name) for row in rows if (name := _first_refused(row))]
     for row, name in refused[:NAMED]:
         why = next((note for note in row.notes if note.startswith(f"{name} ")), f"{name}.")
-        yield f"Not taken, {row.lab} of {row.student}: {why}"
+        yield f"Not taken, {row.lab} of {readable.line(row.student)}: {why}"
     if len(refused) > NAMED:
         yield f"{len(refused)} submissions have files that were not taken: see their feedback."
     with_files = {row.student for row in rows if row.is_handed_in}

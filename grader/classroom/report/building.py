@@ -79,6 +79,7 @@ def _lab(lab: LabOutcomes, found: LabStatistics, order: Sequence[int]) -> LabRep
         int(lab.counting.sum()),
         statistics.median(marks) if marks else None,
         [lab.versions.get(person, "") for person in order],
+        [lab.marks.changes.get(person, ()) for person in order],
     )
 
 
@@ -158,6 +159,7 @@ def _own(lab: LabReport, place: int) -> LabReport:
         tasks=[_of_many(task) for task in lab.tasks],
         median=lab.median if many else None,
         versions=[lab.versions[place]],
+        changes=[lab.changes[place]] if lab.changes else [],
     )
 
 

@@ -23,6 +23,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from grader import readable
+from grader.classroom.course import hand_back
 from grader.classroom.course.course_file import Course
 from grader.classroom.course.open_course import OpenCourse
 from grader.classroom.gradebook import marks, moments, records, tables
@@ -40,6 +41,7 @@ from grader.status import TestStatus
 MOST_ATTEMPTS = 1_000_000
 MOST_RECORD_BYTES = 16 * 2**20
 MOST_CAUSE = 600  # characters of a sentence
+MOST_CHANGE = 400
 MOST_VERSION = 40
 MOST_NAMED = 5
 _DIAGNOSED = frozenset(LETTERS[status] for status in TestStatus if status.may_be_diagnosed)
@@ -123,6 +125,11 @@ class _CourseReader:
         return LabMarks(
             [mark.points if mark else None for mark in mine],
             [mark.late.late_days if mark and mark.late else 0 for mark in mine],
+            {
+                place: [readable.line(sentence, MOST_CHANGE) for sentence in said]
+                for place, (row, mark) in enumerate(zip(self.opened.students, mine, strict=True))
+                if mark and (said := hand_back.changes(self.connection, row.id, lab.id, mark))
+            },
         )
 
 

@@ -124,6 +124,7 @@ class LabReport:
     None: nothing graded), late_days, and cells (one a task, empty where nothing was graded).
     handed_in: how many people have cells. median: of the class's marks; both stay in one student's
     own report. versions: by place, of the lab that the result is of; "" where it is not known.
+    changes: by place, what lateness and people made of the points, in sentences for the student.
     """
 
     id: str
@@ -136,6 +137,7 @@ class LabReport:
     handed_in: int = 0
     median: float | None = None
     versions: Sequence[str] = ()
+    changes: Sequence[Sequence[str]] = ()
 
 
 @dataclass(frozen=True)

@@ -45,10 +45,12 @@ class AttemptRow:
 @dataclass(frozen=True)
 class LabMarks:
     """By a student's place: points after lateness and adjustments, None where nothing was graded
-    and nothing adjusted, and days late."""
+    and nothing adjusted; days late; and what lateness and people made of the points, in sentences
+    for the student."""
 
     points: Sequence[float | None]
     late_days: Sequence[int]
+    changes: Mapping[int, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from grader.classroom.gradebook.folder_store import FolderGradebook
 from grader.classroom.gradebook.records import TaskRow, UnitResult
 from grader.classroom.gradebook.results import Adoption, Graded, What
 from grader.classroom.intake.submissions import Submission
-from grader.classroom.report import building, class_outcomes, report_tables
+from grader.classroom.report import building, class_outcomes, report_page, report_tables
 from grader.classroom.report.class_outcomes import ClassOutcomes
 from grader.classroom.report.class_report import ClassReport, Lesson
 from grader.errors import LabError
@@ -248,6 +248,30 @@ def test_a_course_without_attempts(folder: Path) -> None:
     assert report.labs[0].tasks[0].statistics.facility is None
     assert (report.graded, report.lessons, report.flags) == ("", [], [])
     assert report_tables.tables(report)["flags.csv"].count("\r\n") == 1
+
+
+def test_a_students_page_says_what_changed_the_points(folder: Path) -> None:
+    fill(folder, [("u1", 1, graded("ppp", "k1")), ("u2", -1, graded("ppp", "k2"))])
+    with open_course(folder, ROOT) as opened, opened.database.writing() as connection:
+        adjustments.add(
+            connection, "u1", "lab09", TASK, 0.5, who="me", why="shown <at> the board", now=NOW
+        )
+    report = building.build(read(folder))
+    assert report.labs[0].marks[:2] == [5.9, 6.0]
+    assert report.labs[0].changes == [
+        [
+            "Handed in 1 day late: 90 % of the points count.",
+            f"+0.5 points for {TASK}: shown <at> the board",
+            "That makes 5.9 points.",
+        ],
+        (),
+        (),
+        (),
+    ]
+    page = report_page.student_page(report, 0)
+    assert "90 % of the points count.<br>+0.5 points" in page
+    assert "shown &lt;at&gt; the board<br>That makes 5.9 points.</td>" in page
+    assert "at the board" not in report_page.student_page(report, 1)
 
 
 # -- a run ----------------------------------------------------------------------------------------
