@@ -99,6 +99,13 @@ class ImportFailed(Exception):
         self.where = where
 
 
+class HardExit(SystemExit):
+    """A call of `os._exit`, where that raises."""
+
+
+HardExit.__name__ = SystemExit.__name__  # which a learner knows
+
+
 class Server:
     """One folder of learner's code, with the objects that tests hold handles of."""
 
@@ -448,7 +455,8 @@ def records_of(files: FolderModules, crossing: tuple[str, ...]) -> dict[str, typ
 
 def _text(error: BaseException) -> str:
     if isinstance(error, SystemExit):
-        return f"sys.exit({'' if error.code is None else error.code!r}) was called"
+        function = "os._exit" if isinstance(error, HardExit) else "sys.exit"
+        return f"{function}({'' if error.code is None else error.code!r}) was called"
     try:
         text = str.__str__(str(error))
     except Exception:

@@ -294,6 +294,7 @@ IMPORT_FAULTS = {
     "syntax": ("def f(:\n", "SyntaxError: invalid syntax: def f(:", "second.py:1"),
     "module": ("import no_such_module\n", "No module named 'no_such_module'", "second.py:1"),
     "exit": ("x = 1\nimport sys\nsys.exit(0)\n", "sys.exit(0) was called", "second.py:3"),
+    "hard exit": ("x = 1\nimport os\nos._exit(0)\n", "os._exit(0) was called", "second.py:3"),
     "raise": ("x = 1\n1 / 0\n", "ZeroDivisionError: division by zero", "second.py:2"),
     "own": ("import helper\n", "so helper.py is missing)", "second.py:1"),
     "skip": ("import pytest\npytest.skip('no', allow_module_level=True)\n", "Skipped", "second.py"),
@@ -409,6 +410,7 @@ def test_what_a_function_does_costs_its_own_test(kit: MiniKit) -> None:
             "    means, total",
             "    print('here are', len(values))\n"
             "    if len(values) == 2:\n        import sys; sys.exit(0)\n"
+            "    if len(values) == 31:\n        import os; os._exit(0)\n"
             "    if len(values) == 7:\n        return running_mean(values)\n"
             "    if not values:\n        import pytest; pytest.skip('not for me')\n"
             "    means, total",
@@ -416,8 +418,9 @@ def test_what_a_function_does_costs_its_own_test(kit: MiniKit) -> None:
     )
     run = kit.pytest("exercises/lab90")
     assert run.code == 1
-    assert run.counts() == {"failed": 3, "passed": 1}
+    assert run.counts() == {"failed": 4}
     assert "raised SystemExit: sys.exit(0) was called" in run.out
+    assert "raised SystemExit: os._exit(0) was called" in run.out
     assert "raised RecursionError" in run.out
     assert "raised Skipped: not for me" in run.out
     assert "here are 2" in run.out
