@@ -38,6 +38,7 @@ _RUNS = pytest.StashKey[dict[Path, "FolderRun"]]()
 _RESULTS = pytest.StashKey[dict[Path, dict[str, dict[str, Any]]]]()
 _SAID = pytest.StashKey[dict[tuple[str, str], str]]()
 _ATTRIBUTE = "infralens"
+MOST_PRINTED = 4000  # characters of what a case printed, each stream
 AHEAD_SECONDS = 10.0  # of one task, after which no further case is run before its turn
 
 
@@ -450,6 +451,15 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     # An attribute of the report: xdist carries it, and JUnit XML leaves it out.
     payload = row_of(outcome, item.suite, item.path.parent)
     setattr(report, _ATTRIBUTE, payload)
+    report.sections = [(title, _beginning(text)) for title, text in report.sections]
+
+
+def _beginning(printed: str) -> str:
+    """What code printed, so that a print in a loop does not bury the messages."""
+    more = len(printed) - MOST_PRINTED
+    if more <= 0:
+        return printed
+    return f"{printed[:MOST_PRINTED]}\n... and {more:,} characters more; pytest -s shows them all\n"
 
 
 def pytest_report_teststatus(report: Any, config: pytest.Config) -> tuple[str, str, str] | None:

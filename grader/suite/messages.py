@@ -71,13 +71,22 @@ def line_of(task: Task, folder: Path) -> int:
 
 
 def definition_line(text: str, name: str) -> int:
-    """The line of a function or class at the top level of a source, or 1."""
+    """The line at the top level of a source that says what a name is, or 1: of several the last
+    one, which counts. An assignment that has the name on its right side, too, wraps what there
+    was."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return 1
-    for node in tree.body:
-        named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        if named and node.name == name:  # type: ignore[attr-defined]
-            return node.lineno
-    return 1
+    lines = [node.lineno for node in tree.body if _defines(node, name)]
+    return lines[-1] if lines else 1
+
+
+def _defines(node: ast.stmt, name: str) -> bool:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return node.name == name
+    if not isinstance(node, ast.Assign):
+        return False
+    used = {each.id for each in ast.walk(node.value) if isinstance(each, ast.Name)}
+    targets = {each.id for each in node.targets if isinstance(each, ast.Name)}
+    return name in targets - used

@@ -301,6 +301,17 @@ IMPORT_FAULTS = {
 }
 
 
+def test_a_print_in_a_loop_does_not_bury_the_message(kit: MiniKit) -> None:
+    kit.write(f"{WRONG}\nmine = running_mean\n\ndef running_mean(values):\n"
+              "    print('here\\n' * 20_000)\n    return mine(values)\n")  # fmt: skip
+    run = kit.pytest("exercises/lab90")
+    assert "characters more; pytest -s shows them all" in run.out
+    assert "Likely cause" in run.out
+    assert 2000 < len(run.out) < 40_000
+    short = kit.pytest("exercises/lab90", "-s")
+    assert short.out.count("here\n") >= 20_000
+
+
 @pytest.mark.parametrize("fault", IMPORT_FAULTS)
 def test_a_file_that_does_not_import_is_one_message(kit: MiniKit, fault: str) -> None:
     source, said, where = IMPORT_FAULTS[fault]
