@@ -27,9 +27,10 @@ MIN_PAIRS = 10
 """Fewer pairs do not make a distribution, so none of them is marked."""
 _MIN_SPREAD = 10.0
 _MAX_NAME = 60
-_NOTHING_OWN = (
-    "There is nothing to compare but comments, strings and what the kit ships, its reference and "
-    "variants included."
+_NOTHING_WRITTEN = "There is nothing to compare but comments, strings and the skeleton."
+_OF_THE_KIT = (
+    "All that was written stands in the kit's reference or its variants, names apart. A copy of "
+    "them looks like this, and so does very little work."
 )
 _TO_SIGMA = 1.4826  # of a normal distribution, from its median absolute deviation
 
@@ -156,9 +157,11 @@ def compare(
             prints[author] = taken
     shipped = boilerplate.kit_files(lab) if shipped is None else shipped
     known = boilerplate.boilerplate(shipped, reader)
+    skeleton = [path for path in shipped if path.is_relative_to(lab.exercise)]
+    handed_out = boilerplate.boilerplate(skeleton, reader)
     for author in [author for author, taken in prints.items() if not has_own(taken, known)]:
-        del prints[author]
-        left_out.setdefault(author, []).append(_NOTHING_OWN)
+        is_written = has_own(prints.pop(author), handed_out)
+        left_out.setdefault(author, []).append(_OF_THE_KIT if is_written else _NOTHING_WRITTEN)
     authors = list(prints)
     count = sum(not author.folder for author in authors)
     _check_count(lab, count, len(authors) - count, left_out)

@@ -109,6 +109,8 @@ def test_a_hostile_folder_gives_a_page_that_holds(
     hand_in(folder, "deep", b"(" * 60_000 + b")" * 60_000)
     hand_in(folder, "latin", OWN.encode() + b"# \xe9\xff\n")
     hand_in(folder, "skeleton", kit.main.read_bytes())
+    reference = (kit.solution / kit.main.name).read_text()
+    hand_in(folder, "reference", reference.replace("total", "amount").replace("means", "found"))
     hand_in(folder, "comments", "# " + OWN.replace("\n", "\n# "))
     hand_in(folder, "misnamed", OWN, "mean.py")
     (folder / "broken.zip").write_bytes(b"PK\3\4 and no more")
@@ -130,8 +132,9 @@ def test_a_hostile_folder_gives_a_page_that_holds(
         ("empty", "running_mean.py is empty"),
         ("ten-megabytes", "is larger than 1 MiB"),
         ("one-line", "at most 128 KiB are compared"),
-        ("skeleton", "nothing to compare but comments, strings and what the kit ships"),
-        ("comments", "nothing to compare but comments, strings"),
+        ("skeleton", "nothing to compare but comments, strings and the skeleton"),
+        ("comments", "nothing to compare but comments, strings and the skeleton"),
+        ("reference", "All that was written stands in the kit&#x27;s reference or its variants"),
         ("misnamed", "Nothing was handed in for lab90"),
         ("broken", "broken.zip is not a zip"),
     ):
