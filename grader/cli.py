@@ -911,6 +911,31 @@ def adjust(
 
 
 @app.command()
+def withdraw(
+    lab: Annotated[str, typer.Argument(help="as in lab07")],
+    why: Why,
+    student: Annotated[
+        str,
+        typer.Argument(
+            help="an id, login or e-mail address of the roster; without it, everything that the "
+            "newest intake of the lab brought"
+        ),
+    ] = "",
+    attempt: Annotated[
+        int, typer.Option(help="the attempt's number in the history; without it, the newest")
+    ] = 0,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+    course: CourseFolder = Path(),
+) -> None:
+    """Take back what was taken in by mistake: it counts for nothing, and the history has it."""
+    from grader.classroom.course import withdraw_command
+
+    request = withdraw_command.WithdrawRequest(lab, student, attempt, why, yes)
+    code = withdraw_command.run(kit_root(), course, request, _now(), typer.echo, typer.confirm)
+    raise typer.Exit(code)
+
+
+@app.command()
 def regrade(
     lab: Annotated[str, typer.Option(help="the lab whose attempts are graded again")],
     why: Why,

@@ -11,7 +11,13 @@ from grader.classroom.course import hand_back
 from grader.classroom.course.lateness import days_late, days_words
 from grader.classroom.course.open_course import OpenCourse, open_course
 from grader.classroom.gradebook import mark_history, marks
-from grader.classroom.gradebook.mark_history import AdjustmentStep, AttemptStep, Step, TimeStep
+from grader.classroom.gradebook.mark_history import (
+    AdjustmentStep,
+    AttemptStep,
+    Step,
+    TimeStep,
+    WithdrawnStep,
+)
 from grader.classroom.gradebook.marks import Mark
 from grader.classroom.gradebook.results import What
 from grader.lab.manifest import load_lab
@@ -55,6 +61,8 @@ def _told(opened: OpenCourse, student: str, lab: str, step: Step) -> str:
     if isinstance(step, TimeStep):
         return f"attempt {step.number} taken in again {by}: {readable.line(step.text)}"
     why = readable.line(step.why, 500)
+    if isinstance(step, WithdrawnStep):
+        return f"attempt {step.number} withdrawn {by}: {why}"
     if isinstance(step, AdjustmentStep):
         return f"{step.points:+g} for {step.task or 'the lab'} {by}: {why}"
     old = "nothing" if step.old is None else points_text(step.old)

@@ -97,9 +97,10 @@ def _of_students(
         mine.setdefault(row.student, []).append(row)
     whole = lab.points
     for student in opened.students:
-        tries = mine.get(student.id, [])
+        every = mine.get(student.id, [])
+        tries = [row for row in every if not row.is_withdrawn]
         mark = present.get((student.id, lab.id))
-        numbers = {row.number: place for place, row in enumerate(tries, start=1)}
+        numbers = {row.number: place for place, row in enumerate(every, start=1)}
         counts = next((row for row in tries if mark and row.number == mark.attempt), None)
         notes = hand_back.lateness(mark) if mark else []
         if mark and mark.adjusted:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from grader.classroom.gradebook import moments, tables
+from grader.classroom.gradebook import moments, tables, withdrawals
 from grader.classroom.gradebook.folder_store import user
 from grader.classroom.intake.submissions import MISSING, REFUSED, Submission, student_id
 
@@ -53,7 +53,8 @@ class AttemptCounts:
 
 @dataclass(frozen=True)
 class StoredAttempt:
-    """An attempt as it is stored. present: the number of the result that counts."""
+    """An attempt as it is stored. present: the number of the result that counts. is_withdrawn: it
+    was taken in by mistake, and counts for nothing."""
 
     number: int
     student: str
@@ -63,6 +64,7 @@ class StoredAttempt:
     source: str
     taken_in: datetime
     present: int | None
+    is_withdrawn: bool = False
 
 
 def rows_among(
@@ -172,13 +174,13 @@ class _Known:
 
 
 def _known(connection: Connection, keys: Sequence[_Key]) -> dict[_Key, list[_Known]]:
-    """The attempts with these keys, in the order in which they were taken in."""
+    """The attempts with these keys, in the order in which they were taken in; without those that
+    were withdrawn, which another intake brings back."""
     table = tables.attempt
     wanted = set(keys)
     found: dict[_Key, list[_Known]] = {}
-    rows = sa.select(
-        table.c.student, table.c.lab, table.c.digest, table.c.at, table.c.is_given, table.c.number
-    ).order_by(table.c.number)
+    columns = table.c.student, table.c.lab, table.c.digest, table.c.at, table.c.is_given
+    rows = sa.select(*columns, table.c.number).where(withdrawals.kept()).order_by(table.c.number)
     digests = sorted({key.digest for key in keys})
     for row in rows_among(connection, rows, table.c.digest, digests):
         key = _Key(row.student, row.lab, row.digest)
@@ -275,13 +277,13 @@ def _stored(submission: Submission) -> str:
 def of_lab(
     connection: Connection, labs: Iterable[str], student: str | None = None, pending: bool = False
 ) -> list[StoredAttempt]:
-    """Attempts at some labs, in the order in which they were taken in; of one student, or of all;
-    pending: those without a result that counts."""
+    """Attempts at some labs, in the order in which they were taken in, withdrawn ones, too; of one
+    student, or of all; pending: those without a result that counts, and not withdrawn."""
     table, people = tables.attempt, tables.student
     rows = (
         sa.select(
             table.c.number, people.c.id, table.c.lab, table.c.at, table.c.digest, table.c.source,
-            table.c.taken_in, table.c.present,
+            table.c.taken_in, table.c.present, withdrawals.kept().label("kept"),
         )
         .join(people, people.c.number == table.c.student)
         .where(table.c.lab.in_(list(labs)))
@@ -290,11 +292,11 @@ def of_lab(
     if student is not None:
         rows = rows.where(people.c.id == student)
     if pending:
-        rows = rows.where(table.c.present.is_(None))
+        rows = rows.where(table.c.present.is_(None), withdrawals.kept())
     return [
         StoredAttempt(
             row.number, row.id, row.lab, None if row.at is None else moments.read(row.at),
-            row.digest, row.source, moments.read(row.taken_in), row.present,
+            row.digest, row.source, moments.read(row.taken_in), row.present, not row.kept,
         )
         for row in connection.execute(rows)
     ]  # fmt: skip
@@ -324,7 +326,7 @@ def counts(connection: Connection, labs: Iterable[str]) -> list[AttemptCount]:
             sa.func.sum(sa.case((table.c.at.is_(None), 1), else_=0)),
         )
         .join(people, people.c.number == table.c.student)
-        .where(table.c.lab.in_(list(labs)))
+        .where(table.c.lab.in_(list(labs)), withdrawals.kept())
         .group_by(people.c.id, table.c.lab)
     )
     return [AttemptCount(*row) for row in connection.execute(rows)]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from grader.classroom.gradebook import adjustments, attempts, moments, tables
+from grader.classroom.gradebook import adjustments, attempts, moments, tables, withdrawals
 from grader.classroom.gradebook.results import What
 
 
@@ -58,7 +59,17 @@ class TimeStep:
     text: str
 
 
-Step = TimeStep | AttemptStep | ResultStep | AdjustmentStep
+@dataclass(frozen=True)
+class WithdrawnStep:
+    """An attempt that was taken in by mistake counts for nothing from then on."""
+
+    when: datetime
+    number: int
+    who: str
+    why: str
+
+
+Step = TimeStep | AttemptStep | ResultStep | AdjustmentStep | WithdrawnStep
 
 
 def of_lab(connection: Connection, student: str, lab: str) -> list[Step]:
@@ -69,30 +80,30 @@ def of_lab(connection: Connection, student: str, lab: str) -> list[Step]:
         numbers[row.number] = len(numbers) + 1
         found.append(AttemptStep(row.taken_in, numbers[row.number], row.at, row.source))
     found += _graded(connection, student, lab, numbers)
-    found += _timed(connection, student, lab, numbers)
+    for step, what in ((TimeStep, attempts.TIMED), (WithdrawnStep, withdrawals.WITHDRAWN)):
+        found += [
+            step(moments.read(row.at), numbers[row.attempt], row.who, row.why)
+            for row in _events(connection, student, lab, what)
+        ]
     found += [
         AdjustmentStep(moments.read(row.at), row.task, row.points, row.who, row.why)
         for row in adjustments.of_lab(connection, student, lab)
     ]
-    order = {AttemptStep: 0, TimeStep: 1, ResultStep: 2, AdjustmentStep: 3}
+    order = {AttemptStep: 0, TimeStep: 1, ResultStep: 2, AdjustmentStep: 3, WithdrawnStep: 4}
     found.sort(key=lambda step: (step.when, order[type(step)]))
     return found
 
 
-def _timed(
-    connection: Connection, student: str, lab: str, numbers: dict[int, int]
-) -> list[TimeStep]:
+def _events(connection: Connection, student: str, lab: str, what: str) -> list[sa.Row[Any]]:
+    """at, who, why and attempt of each event of a kind."""
     table, people = tables.event, tables.student
     rows = (
         sa.select(table.c.at, table.c.who, table.c.why, table.c.attempt)
         .join(people, people.c.number == table.c.student)
-        .where(people.c.id == student, table.c.lab == lab, table.c.what == attempts.TIMED)
+        .where(people.c.id == student, table.c.lab == lab, table.c.what == what)
         .order_by(table.c.number)
     )
-    return [
-        TimeStep(moments.read(row.at), numbers[row.attempt], row.who, row.why)
-        for row in connection.execute(rows)
-    ]
+    return list(connection.execute(rows))
 
 
 def _graded(

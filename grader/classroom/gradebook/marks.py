@@ -22,7 +22,7 @@ from grader.classroom.course.lateness import (
     counted,
     with_adjustments,
 )
-from grader.classroom.gradebook import moments, tables
+from grader.classroom.gradebook import moments, tables, withdrawals
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _candidates(
         sa.select(people.c.id, table.c.number, table.c.at, graded.c.score, table.c.present, place)
         .join(people, people.c.number == table.c.student)
         .join(graded, graded.c.number == table.c.present)
-        .where(table.c.lab == lab.id)
+        .where(table.c.lab == lab.id, withdrawals.kept())
     )
     if student is not None:
         rows = rows.where(people.c.id == student)

@@ -63,7 +63,8 @@ class CourseRun:
         unseen = [kit, course.folder, course.key_file, Path.home()]
         with coordinator.run_folder(course.folder, ("feedback",)) as work:
             with self.opened.database.reading() as connection:
-                rows = attempts.of_lab(connection, wanted, pending=not self.again)
+                every = attempts.of_lab(connection, wanted, pending=not self.again)
+                rows = [row for row in every if not row.is_withdrawn]
                 there = attempts.submissions(connection, rows)
             busy = {row.lab for row in rows}
             labs = [load_lab(kit, id) for id in wanted if id in busy]

@@ -26,7 +26,7 @@ from grader import readable
 from grader.classroom.course import hand_back
 from grader.classroom.course.course_file import Course
 from grader.classroom.course.open_course import OpenCourse
-from grader.classroom.gradebook import marks, moments, records, tables
+from grader.classroom.gradebook import marks, moments, records, tables, withdrawals
 from grader.classroom.gradebook.attempts import rows_among
 from grader.classroom.gradebook.folder_store import FolderGradebook
 from grader.classroom.gradebook.marks import Mark
@@ -163,7 +163,7 @@ def _rows(connection: Connection, course: Course, lab: str) -> list[Any]:
         )
         .join(people, people.c.number == table.c.student)
         .join(graded, graded.c.number == table.c.present)
-        .where(table.c.lab == lab)
+        .where(table.c.lab == lab, withdrawals.kept())
         .order_by(people.c.number, table.c.number)
     )  # fmt: skip
 

@@ -104,7 +104,8 @@ def _of_gradebook(
     with open_course(request.course_folder, root) as opened:
         opened.lab(lab.id)
         with opened.database.reading() as connection:
-            rows = attempts.of_lab(connection, [lab.id])
+            every = attempts.of_lab(connection, [lab.id])
+            rows = [row for row in every if not row.is_withdrawn]
             rows.sort(key=lambda row: (row.at.timestamp() if row.at else 0.0, row.number))
             last = {row.student: row for row in rows}
             taken = attempts.submissions(connection, list(last.values()))

@@ -22,6 +22,7 @@ from grader.classroom.course import (
     history_command,
     regrade_command,
     status_command,
+    withdraw_command,
 )
 from grader.classroom.course.open_course import open_course
 from grader.classroom.gradebook import attempts, marks, results
@@ -68,6 +69,7 @@ class Room:
         text: str = RIGHT,
         late: timedelta = timedelta(hours=-1),
         refused: str = "",
+        taken_in: datetime = NOW,
     ) -> None:
         """refused: why the file was not taken; "nothing" where there was none."""
         one = Submission("", LAB, {"running_mean.py": text.encode()})
@@ -78,7 +80,7 @@ class Room:
         with open_course(self.folder, self.kit.root, create=True) as opened:
             new = NewAttempt(student, one, DUE + late, "canvas: submissions.zip")
             with opened.database.writing() as connection:
-                attempts.add(connection, [new], NOW)
+                attempts.add(connection, [new], taken_in)
 
     def show(self, table: Table) -> None:
         console = Console(width=160, color_system=None)
@@ -121,6 +123,18 @@ class Room:
         adjust_command.run(
             self.kit.root, self.folder, student, target, points, why, NOW + after,
             self.said.append,
+        )  # fmt: skip
+        return self.text
+
+    def withdraw(
+        self, *words: str, number: int = 0, confirm: Callable[[str], bool] = lambda _: True
+    ) -> str:
+        """words: the student, if any."""
+        self.said.clear()
+        request = withdraw_command.WithdrawRequest(LAB, *words, number=number, why="wrong zip")
+        withdraw_command.run(
+            self.kit.root, self.folder, request, NOW + timedelta(hours=2), self.said.append,
+            confirm,
         )  # fmt: skip
         return self.text
 
@@ -224,6 +238,48 @@ def test_work_that_was_not_read_is_named(room: Room, capsys: pytest.CaptureFixtu
     room.hand_in("u1")
     room.grade()
     assert "not taken" not in room.status(LAB)
+
+
+def test_what_was_taken_in_by_mistake_is_withdrawn(room: Room) -> None:
+    room.hand_in("u1")
+    room.hand_in("u2")
+    room.grade()
+    assert "Nothing changed." in room.withdraw("u1", confirm=lambda _: False)
+    assert room.marks() == {"u1": 2.0, "u2": 2.0}
+    said = room.withdraw("u1")
+    assert "1 attempt at lab90, taken in on " in said
+    assert "from canvas: submissions.zip: u1." in said
+    assert room.marks() == {"u2": 2.0}
+    assert not (room.folder / "feedback" / "u1" / f"{LAB}.md").exists()
+    assert room.page("u2")
+    assert re.search(r"attempt 1 withdrawn by \S+: wrong zip", "\n".join(room.history("u1")))
+    row = next(line for line in room.status(LAB).splitlines() if "Ann Lee" in line)
+    assert "no. 1" not in row
+    assert "1 of 2" in room.status()
+    with pytest.raises(LabError, match="no attempt at lab90 of u1 that could be withdrawn"):
+        room.withdraw("u1")
+    room.hand_in("u1")  # the same files
+    room.grade()
+    assert room.marks() == {"u1": 2.0, "u2": 2.0}
+    assert "no. 2" in next(line for line in room.status(LAB).splitlines() if "Ann Lee" in line)
+
+
+def test_one_attempt_or_the_newest_intake_is_withdrawn(room: Room) -> None:
+    room.hand_in("u1", WRONG)
+    for student in ("u1", "u2"):
+        room.hand_in(student, taken_in=NOW + timedelta(minutes=1))
+    assert "2 attempts at lab90" in room.withdraw()
+    room.grade()
+    assert room.marks() == {"u1": 0.0}
+    assert room.regrade(yes=True) == 0
+    assert "1 attempts: 0 graded now" in room.text
+    room.hand_in("u1", taken_in=NOW + timedelta(minutes=2))
+    room.grade()
+    room.withdraw("u1", number=1)
+    assert room.marks() == {"u1": 2.0}
+    for number, said in ((1, "was withdrawn before"), (9, "there are attempts 1 to 3")):
+        with pytest.raises(LabError, match=said):
+            room.withdraw("u1", number=number)
 
 
 def test_the_story_of_a_mark(room: Room) -> None:

@@ -15,7 +15,14 @@ import sqlalchemy as sa
 
 from grader.classroom.course import course_file
 from grader.classroom.course.open_course import open_course
-from grader.classroom.gradebook import adjustments, attempts, records, results, tables
+from grader.classroom.gradebook import (
+    adjustments,
+    attempts,
+    records,
+    results,
+    tables,
+    withdrawals,
+)
 from grader.classroom.gradebook.attempts import NewAttempt
 from grader.classroom.gradebook.folder_store import FolderGradebook
 from grader.classroom.gradebook.records import TaskRow, UnitResult
@@ -272,6 +279,16 @@ def test_a_students_page_says_what_changed_the_points(folder: Path) -> None:
     assert "90 % of the points count.<br>+0.5 points" in page
     assert "shown &lt;at&gt; the board<br>That makes 5.9 points.</td>" in page
     assert "at the board" not in report_page.student_page(report, 1)
+
+
+def test_what_was_withdrawn_is_in_no_report(folder: Path) -> None:
+    fill(folder, [("u1", -2, graded("fff", "k1")), ("u2", -1, graded("ppp", "k2"))])
+    with open_course(folder, ROOT) as opened, opened.database.writing() as connection:
+        (one, _) = attempts.of_lab(connection, ["lab09"])
+        withdrawals.withdraw(connection, [one.number], "me", "of another student", NOW)
+    report = building.build(read(folder))
+    assert report.labs[0].marks == [None, 6.0, None, None]
+    assert report.labs[0].handed_in == 1
 
 
 # -- a run ----------------------------------------------------------------------------------------
