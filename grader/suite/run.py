@@ -18,7 +18,7 @@ from typing import Any
 from grader.errors import Disturbed, NotStarted, RemoteError, StudentError, SuiteFault
 from grader.lab import capabilities
 from grader.sandbox.backends import Backend, LocalBackend
-from grader.sandbox.client import Noticed, Session, Student
+from grader.sandbox.client import Handle, Noticed, Session, Student
 from grader.status import TestStatus
 from grader.suite import format
 from grader.suite.attempt import Attempt
@@ -211,6 +211,12 @@ def _from_suite(suite: Suite, case: Case, error: Exception, line: Session) -> Ou
         outcome.detail = "".join(traceback.format_exception(error))[-4000:]
         return outcome
     lines = [f"the test could not use what it got last: {format.kind(line.answer)} ({text})"]
+    if isinstance(line.answer, Handle) and isinstance(error, TypeError):
+        # the text speaks of what stands for the object here
+        lines = [
+            f"the test needs plain values, such as a list, and got an object of type "
+            f"{line.answer.type_name}"
+        ]
     outcome = Outcome(case, TestStatus.FAILED, lines, error=error)
     outcome.observed = format.kind(line.answer)
     outcome.site = _suite_line(suite, error)

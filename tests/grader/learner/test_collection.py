@@ -312,6 +312,16 @@ def test_a_print_in_a_loop_does_not_bury_the_message(kit: MiniKit) -> None:
     assert short.out.count("here\n") >= 20_000
 
 
+def test_an_object_where_values_are_wanted_is_called_by_its_type(kit: MiniKit) -> None:
+    (file,) = kit.suite.glob("test_*.py")
+    call = "student.running_mean(values)"
+    file.write_text(file.read_text().replace(f"means = {call}", f"means = [*{call}]"))
+    kit.write("def running_mean(values):\n    return map(float, values)\n")
+    run = kit.pytest("exercises/lab90")
+    assert "needs plain values, such as a list, and got an object of type map" in run.out
+    assert "Handle" not in run.out
+
+
 @pytest.mark.parametrize("fault", IMPORT_FAULTS)
 def test_a_file_that_does_not_import_is_one_message(kit: MiniKit, fault: str) -> None:
     source, said, where = IMPORT_FAULTS[fault]
