@@ -19,7 +19,7 @@ from grader.classroom.grading.unit import Unit
 from grader.classroom.intake.archive_reader import ArchiveReader
 from grader.classroom.intake.submissions import Submission, Submissions
 from grader.durable import write_atomically
-from grader.errors import CallError, Infrastructure
+from grader.errors import CallError, Infrastructure, LabError
 from grader.lab.manifest import Lab, kit_root, lab_ids, load_lab
 from grader.sandbox.fork_server import FORKED_TIERS
 from grader.suite.model import Suite
@@ -55,7 +55,7 @@ class GradingRun:
         kit = (self.root or kit_root()).resolve()
         unseen = [kit, self.submissions, self.out, Path.home(), *self.hidden]
         with _archive_reader(self.tier, unseen) as reader:
-            handed_in = Submissions(self.submissions, reader)
+            handed_in = Submissions(self.submissions, reader, _readable_labs(kit))
             _check_places(self.submissions, self.out, kit)
             chosen = _chosen(kit, handed_in, self.labs)
             summary = GradeSummary(chosen, skipped=list(handed_in.skipped))
@@ -91,7 +91,8 @@ class GradingRun:
             mine = [s for s in suites if everything or handed_in.has(student, s.lab.id)]
             if not mine:
                 results.summary.skipped.append(
-                    f"{student.id} was skipped: nothing in it could be graded as a lab of this run."
+                    f"{student.id} was skipped: nothing in it could be graded as a lab of this "
+                    f"run; {handed_in.holds(student)}."
                 )
             for suite in mine:
                 taken = handed_in.take(student, suite.lab)
@@ -185,6 +186,13 @@ def _check_places(submissions: Path, out: Path, kit: Path) -> None:
         )
 
 
+def _readable_labs(kit: Path) -> Iterator[Lab]:
+    """The kit's labs; one with a broken manifest costs nobody another one."""
+    for lab_id in lab_ids(kit):
+        with contextlib.suppress(LabError):
+            yield load_lab(kit, lab_id)
+
+
 def _chosen(kit: Path, handed_in: Submissions, labs: list[str] | None) -> list[Lab]:
     known = lab_ids(kit)
     if labs is not None:
@@ -199,9 +207,11 @@ def _chosen(kit: Path, handed_in: Submissions, labs: list[str] | None) -> list[L
         for lab_id in known
         if any(handed_in.has(student, lab_id) for student in handed_in.students)
     ]
-    if not found:
-        folder = handed_in.path
-        if any(student.folder in (*known, "exercises") for student in handed_in.students):
+    folder = handed_in.path
+    labs_own = [one for one in handed_in.students if one.folder in (*known, "exercises")]
+    people = [one for one in handed_in.students if one not in labs_own]
+    if not any(handed_in.has(one, lab_id) for lab_id in found for one in people):
+        if labs_own:
             raise CallError(
                 f"{folder} looks like one student's own folder: give the folder above it, which "
                 "holds one folder a student."

@@ -75,14 +75,18 @@ class ArchiveReader:
             hidden=hidden,
         )
 
-    def index(self, path: Path) -> ArchiveIndex:
-        """Which labs an archive holds, in which folders. Raises `Unreadable`, and
-        `Infrastructure` where no process can be had."""
-        found = self._asked(path, ArchiveIndex, "index", LAB_ID.pattern)
+    def index(self, path: Path, files: Sequence[str] = ()) -> ArchiveIndex:
+        """Which labs an archive holds, in which folders, and where files of these names lie. Raises
+        `Unreadable`, and `Infrastructure` where no process can be had."""
+        found = self._asked(path, ArchiveIndex, "index", LAB_ID.pattern, files)
         for lab, places in found.labs.items():
             _check(LAB_ID.match(lab) and 0 < len(places) <= MAX_PLACES)
             _check(all(place[-1:] == (lab,) for place in places))
         _check(all(found.labs.get(lab) == places for lab, places in found.rivals.items()))
+        _check(found.paths.keys() <= {*files})
+        for name, paths in found.paths.items():
+            _check(paths and all(path[-1:] == (name,) for path in paths))
+        _check(all(found.alike))
         _check_texts([found.nested])
         return found
 
@@ -110,12 +114,12 @@ class ArchiveReader:
 
     # -- asking -----------------------------------------------------------------------------------
 
-    def _asked(self, path: Path, kind: type[_Answer], what: str, question: object) -> _Answer:
+    def _asked(self, path: Path, kind: type[_Answer], what: str, *question: object) -> _Answer:
         data = _bytes_of(path)
         packing = archives.PACKINGS[archives.suffix_of(path.name).lower()]
         for left in reversed(range(TRIES)):
             try:
-                answer = self._answer(what, data, packing, question)
+                answer = self._answer(what, data, packing, *question)
                 break
             except WallFailed as error:
                 self.close()

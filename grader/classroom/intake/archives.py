@@ -29,6 +29,7 @@ from grader.classroom.intake.entries import (
     Refusal,
     Unreadable,
 )
+from grader.classroom.intake.found_files import MAX_PLACES, stem
 from grader.classroom.intake.names import Parts, folded, meant, shown_path
 
 # Longest first: a name's suffix is the first of these that it ends in.
@@ -79,13 +80,16 @@ def answer(what: str, *arguments: Any) -> object:
     return msgspec.to_builtins(found, builtin_types=(bytes,))
 
 
-def index(data: bytes, packing: str, lab_id: str) -> ArchiveIndex:
-    """Which labs an archive holds, in which folders. `packing`: a value of `PACKINGS`; `lab_id`:
-    the pattern of a lab's name. Raises `Unreadable`."""
-    labs = _Labs(re.compile(lab_id))
+def index(data: bytes, packing: str, lab_id: str, files: Sequence[str] = ()) -> ArchiveIndex:
+    """Which labs an archive holds, in which folders, and where files of these names lie. `packing`:
+    a value of `PACKINGS`; `lab_id`: the pattern of a lab's name. Raises `Unreadable`."""
+    labs, places = _Labs(re.compile(lab_id)), _Places(files)
     for entry in _entries(data, packing):
         labs.add(entry)
-    return labs.index()
+        places.add(entry)
+    found = labs.index()
+    found.paths, found.alike, found.top = places.paths, places.alike, places.top
+    return found
 
 
 def contents(
@@ -154,6 +158,32 @@ class _Labs:
             if _wrapper(ranked[0]) is not None and len({_wrapper(place) for place in ranked}) > 1:
                 found.rivals[lab] = ranked
         return found
+
+
+class _Places:
+    """Where the files that were asked for lie, doubtful ones too, so that they are refused by name;
+    what else there is, in part."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self._files = frozenset(files)
+        self._stems = frozenset(map(stem, files))
+        self.paths: dict[str, list[Parts]] = {}
+        self.alike: list[Parts] = []
+        self.top: set[str] = set()
+
+    def add(self, entry: Entry) -> None:
+        for name in filter(None, (entry.name, entry.also)):
+            parts = meant(name)
+            if not parts or entry.kind == FOLDER or any(part.startswith("._") for part in parts):
+                continue
+            if len(self.top) < MAX_NAMED:
+                self.top.add(parts[0][:100] + "/" * (len(parts) > 1))
+            if parts[-1] in self._files:
+                kept = self.paths.setdefault(parts[-1], [])
+                if len(kept) < MAX_PLACES and parts not in kept:
+                    kept.append(parts)
+            elif len(self.alike) < MAX_NAMED and stem(parts[-1]) in self._stems:
+                self.alike.append(parts)
 
 
 def _wrapper(place: Parts) -> str | None:

@@ -10,6 +10,7 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta, Struct, field
 
 from grader.classroom.intake import names
+from grader.classroom.intake.found_files import MAX_PLACES
 from grader.classroom.intake.names import Parts
 
 MAX_FILE_BYTES = 2**20
@@ -50,11 +51,18 @@ class Refusal(NamedTuple):
 
 class ArchiveIndex(Struct, forbid_unknown_fields=True):
     """What is in an archive. `labs`: by lab, the folders that hold it, the one that counts first;
-    `rivals`: labs that two wrapping folders hold; `nested`: an archive within."""
+    `rivals`: labs that two wrapping folders hold; `nested`: an archive within. `paths`: by name,
+    where files that were asked for lie; `alike`: files that may be one of them under another name;
+    `top`: what lies at its top, a folder with its slash."""
 
     labs: dict[str, list[Parts]] = field(default_factory=dict)
     rivals: dict[str, list[Parts]] = field(default_factory=dict)
     nested: Clause = ""
+    paths: dict[str, Annotated[list[Parts], Meta(max_length=MAX_PLACES)]] = field(
+        default_factory=dict
+    )
+    alike: Annotated[list[Parts], Meta(max_length=MAX_NAMED)] = field(default_factory=list)
+    top: Annotated[set[StrayName], Meta(max_length=MAX_NAMED)] = field(default_factory=set)
 
 
 class FolderContents(Struct, forbid_unknown_fields=True):

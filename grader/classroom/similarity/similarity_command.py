@@ -130,7 +130,7 @@ def _handed_in(
     folder: Path, year: str, lab: Lab, archives: ArchiveReader, left_out: LeftOut
 ) -> ClassFiles:
     """The files of one lab of everyone in a folder; who has none stands in `left_out`."""
-    submissions = Submissions(folder, archives)
+    submissions = Submissions(folder, archives, [lab])
     taken = ((student.id, submissions.take(student, lab)) for student in submissions.students)
     found = _kept(taken, year, lab, left_out)
     said = {sentence for sentences in left_out.values() for sentence in sentences}

@@ -44,7 +44,7 @@ from grader.classroom.intake.archive_reader import ArchiveReader
 from grader.classroom.intake.entries import MAX_FILE_BYTES
 from grader.classroom.intake.submissions import Submission, Submissions, Submitter
 from grader.errors import CallError
-from grader.lab.manifest import load_lab
+from grader.lab.manifest import Lab, load_lab
 from grader.sandbox.host_check import check_host
 from tests.grader.classroom.conftest import RIGHT as RIGHT_TEXT
 from tests.grader.conftest import needs_sandbox
@@ -606,13 +606,16 @@ class Intake:
 
     def everybody(self, tier: str = "local") -> Submissions:
         """Read in this process, unless another tier is asked for."""
-        return Submissions(self.folder, ArchiveReader(tier))
+        return Submissions(self.folder, ArchiveReader(tier), self.labs())
 
     def take(self, student: str = "alice", tier: str = "local") -> Submission:
         with ArchiveReader(tier, [self.folder]) as reader:
-            everybody = Submissions(self.folder, reader)
+            everybody = Submissions(self.folder, reader, self.labs())
             (found,) = [one for one in everybody.students if one.id == student]
             return everybody.take(found, load_lab(self.kit.root, LAB))
+
+    def labs(self) -> list[Lab]:
+        return [load_lab(self.kit.root, LAB)]
 
     def students(self) -> list[str]:
         return [student.id for student in self.everybody().students]
@@ -728,6 +731,197 @@ def test_a_missing_file_is_missing(intake: Intake) -> None:
         assert intake.take(student).missing == {MEAN}
     assert "only: Running_Mean.py." in said(intake.take("alice"))
     assert intake.take("bob").notes == ()
+
+
+# -- outside a folder of the lab's name -----------------------------------------------------------
+
+LOOSE = {
+    "top": MEAN,
+    "one-folder": f"hw/{MEAN}",
+    "folders": f"homework/final/v2/{MEAN}",
+    "other-case": f"Lab90/{MEAN}",
+    "capitals": f"exercises/LAB90/{MEAN}",
+    "a-space": f"Lab 90/{MEAN}",
+    "deep": f"homework/final/v2/{PATH}",
+}
+
+
+@pytest.mark.parametrize("form", ["folder", ".zip", ".tar.gz", "archive in a folder"])
+@pytest.mark.parametrize("place", LOOSE)
+def test_a_file_is_found_where_it_is_plain_that_it_is_meant(
+    intake: Intake, form: str, place: str
+) -> None:
+    path = LOOSE[place]
+    if form == "folder":
+        (intake.folder / "alice" / path).parent.mkdir(parents=True)
+        (intake.folder / "alice" / path).write_bytes(RIGHT)
+    elif form == "archive in a folder":
+        (intake.folder / "alice").mkdir()
+        intake.pack("alice/my work.zip", one(path))
+    else:
+        intake.pack(f"alice{form}", packed_by(form, path))
+    everybody = intake.everybody()
+    assert everybody.skipped == []
+    assert everybody.has(everybody.students[0], LAB)
+    taken = intake.take()
+    assert (taken.files, said(taken)) == ({MEAN: RIGHT}, "")
+
+
+def put(folder: Path, files: dict[str, bytes]) -> None:
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+
+
+def as_zip(files: dict[str, bytes]) -> bytes:
+    return raw_zip([Row(name.encode(), data) for name, data in files.items()])
+
+
+@pytest.mark.parametrize("is_zip", [True, False])
+@pytest.mark.parametrize(
+    ("places", "found"),
+    [
+        (("a/", "b/"), f"a/{MEAN} and b/{MEAN}"),
+        (("", "old/"), f"{MEAN} and old/{MEAN}"),
+        (("x/lab90/", "y/Lab90/"), f"x/{PATH} and y/Lab90/"),
+        (("a/", "b/", "c/", "d/", "e/"), f"a/{MEAN} and b/{MEAN}"),
+    ],
+)
+def test_of_files_that_differ_none_is_taken(
+    intake: Intake, is_zip: bool, places: tuple[str, ...], found: str
+) -> None:
+    files = {f"{place}{MEAN}": RIGHT + b"#" * at for at, place in enumerate(places)}
+    if is_zip:
+        intake.pack("alice.zip", as_zip(files))
+    else:
+        put(intake.folder / "alice", files)
+    taken = intake.take()
+    assert (taken.files, taken.missing) == ({}, frozenset())
+    sentence = taken.refused[MEAN]
+    assert found in sentence
+    assert sentence.endswith(f"hand in one of them, as {PATH}.")
+
+
+def test_copies_of_one_content_are_one_file(intake: Intake) -> None:
+    files = {f"{place}/{MEAN}": RIGHT for place in ("a", "b")}
+    intake.pack("alice.zip", as_zip(files))
+    put(intake.folder / "bob", files)
+    assert intake.take("alice").files == intake.take("bob").files == {MEAN: RIGHT}
+
+
+def test_the_lab_s_own_folder_comes_before_other_places(intake: Intake) -> None:
+    files = {PATH: RIGHT, MEAN: b"old", f"draft/{MEAN}": b"older"}
+    intake.pack("alice.zip", as_zip(files))
+    put(intake.folder / "bob", files)
+    assert intake.take("alice").files == intake.take("bob").files == {MEAN: RIGHT}
+
+
+def test_another_lab_s_folder_and_a_kit_s_own_are_not_looked_into(intake: Intake) -> None:
+    for number, place in enumerate(("lab91", "solutions/lab90", "tests", "__MACOSX")):
+        intake.pack(f"s{number}.zip", one(f"{place}/{MEAN}"))
+    put(intake.folder / "s4", {f"lab91/{MEAN}": RIGHT})
+    everybody = intake.everybody()
+    for student in everybody.students:
+        taken = intake.take(student.id)
+        assert (taken.files, taken.missing) == ({}, {MEAN})
+        assert not everybody.has(student, LAB)
+        assert f"it lies at {'' if student.id != 's4' else 'lab91'}" in taken.refused[MEAN]
+        assert "was not handed in" not in taken.refused[MEAN]
+
+
+@pytest.mark.parametrize(
+    "name", ["Running_Mean.py", "running_mean (1).py", "running_mean.ipynb", "running mean.py.txt"]
+)
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_a_file_under_another_name_is_told(intake: Intake, name: str, is_zip: bool) -> None:
+    if is_zip:
+        intake.pack("alice.zip", one(f"lab90/{name}"))
+    else:
+        put(intake.folder / "alice", {f"lab90/{name}": RIGHT})
+    taken = intake.take()
+    assert taken.refused[MEAN] == (
+        f"{MEAN} was not found: there is lab90/{name} under another name; hand it in as {PATH}."
+    )
+
+
+@pytest.mark.parametrize("suffix", ["", ".zip"])
+def test_what_there_is_instead_is_told(intake: Intake, suffix: str) -> None:
+    files = {"notes.txt": b"x", "data/a.csv": b"x"}
+    if suffix:
+        intake.pack("alice.zip", as_zip(files))
+    else:
+        put(intake.folder / "alice", files)
+    everybody = intake.everybody()
+    assert everybody.holds(everybody.students[0]) == "it holds data/, notes.txt"
+    assert intake.take().refused[MEAN] == (
+        f"{MEAN} was not handed in: alice{suffix} holds data/, notes.txt; hand it in as {PATH}."
+    )
+
+
+def test_archives_in_a_folder_are_told_apart(intake: Intake) -> None:
+    other = RIGHT + b"# more\n"
+    put(intake.folder, {
+        "beside/hw.zip": one(MEAN), "beside/notes.zip": one("notes.txt"),
+        "twice/a.zip": one(), "twice/b.zip": one(MEAN, data=other),
+        "same/a.zip": one(), "same/b.zip": one(MEAN),
+        "files/hw.zip": one(data=other), f"files/{MEAN}": RIGHT,
+        "broken/hw.zip": b"PK", "broken/notes.zip": one("notes.txt"),
+        "rar/hw.rar": b"Rar!",
+        "inner/a.zip": one("b.zip", data=one()),
+        **{f"many/{n}.zip": one() for n in range(9)},
+    })  # fmt: skip
+    for student in ("beside", "same", "files"):
+        taken = intake.take(student)
+        assert (taken.files, said(taken)) == ({MEAN: RIGHT}, ""), student
+    refused = {
+        "twice": "twice/a.zip and twice/b.zip hold different files of lab90: hand in one",
+        "broken": "broken/hw.zip is not a zip, or is cut off",
+        "rar": "hw.rar cannot be read; pack .zip or .tar.gz, or hand it in as",
+        "inner": "inner/a.zip holds another archive (b.zip), which is not opened",
+        "many": "many holds more than 5 archives, and none was opened: hand in one of them",
+    }
+    for student, words in refused.items():
+        taken = intake.take(student)
+        assert taken.files == {}
+        assert words in taken.refused[MEAN]
+    skipped = " ".join(intake.everybody().skipped)
+    assert "broken/hw.zip is not a zip" in skipped
+
+
+def test_no_link_is_followed_on_the_way_to_a_file(intake: Intake, tmp_path: Path) -> None:
+    put(tmp_path / "elsewhere", {MEAN: b"secret", "hw.zip": one(data=b"secret")})
+    (intake.folder / "alice").mkdir()
+    (intake.folder / "alice" / "hw").symlink_to(tmp_path / "elsewhere")
+    (intake.folder / "alice" / "hw.zip").symlink_to(tmp_path / "elsewhere" / "hw.zip")
+    (intake.folder / "bob").mkdir()
+    (intake.folder / "bob" / MEAN).symlink_to(tmp_path / "elsewhere" / MEAN)
+    intake.pack("carl.tar", link(tarfile.SYMTYPE, name=MEAN))
+    assert intake.take("alice").files == {}
+    assert intake.take("bob").refused[MEAN].startswith(f"{MEAN} is a link and was not taken")
+    assert f"{MEAN} is a symbolic link in carl.tar" in intake.take("carl").refused[MEAN]
+
+
+@pytest.mark.parametrize("name", [f"hw\\{MEAN}", f"../{MEAN}", f"/{MEAN}", f"C:/{MEAN}"])
+def test_a_doubtful_path_is_refused_in_every_place(intake: Intake, name: str) -> None:
+    intake.pack("alice.zip", one(name))
+    taken = intake.take()
+    assert (taken.files, taken.missing) == ({}, frozenset())
+    assert "alice.zip and was not taken" in taken.refused[MEAN]
+
+
+def test_only_a_part_of_a_very_large_folder_is_searched(
+    intake: Intake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submissions, "MAX_ENTRIES", 20)
+    put(intake.folder / "alice", {f"a/{n:03}": b"" for n in range(100)} | {f"b/{MEAN}": RIGHT})
+    assert "was not found among the first 20 entries" in intake.take().refused[MEAN]
+    put(intake.folder / "bob", {"/".join("d" * 40) + f"/{MEAN}": RIGHT})
+    assert intake.take("bob").files == {}
+
+
+def test_very_many_places_are_looked_at_in_part(intake: Intake) -> None:
+    intake.pack("alice.zip", as_zip({f"{n}/{MEAN}": RIGHT for n in range(500)}))
+    assert f"as 0/{MEAN} and 1/{MEAN}" in intake.take().refused[MEAN]
 
 
 def test_given_files_are_compared(intake: Intake) -> None:
@@ -880,6 +1074,7 @@ def test_an_archive_in_an_archive_is_not_opened(intake: Intake) -> None:
         "pack the labs' folders themselves."
     ]
     assert intake.take().missing == {MEAN}
+    assert "alice.zip holds another archive (alice.zip)" in intake.take().refused[MEAN]
 
 
 def test_one_damaged_file_costs_that_file_only(intake: Intake) -> None:
@@ -1110,6 +1305,12 @@ INDEX: dict[str, tuple[str, str]] = {
     "another-place": ("return {'labs': {'lab90': [['lab91']]}}", _NOT_ASKED),
     "many-places": ("return {'labs': {'lab90': [['lab90']] * 6}}", _NOT_ASKED),
     "strange-rivals": ("return {'labs': {}, 'rivals': {'lab90': [['x']]}}", _NOT_ASKED),
+    "another-name": ("return {'paths': {'x.py': [['x.py']]}}", _NOT_ASKED),
+    "another-path": ("return {'paths': {MEAN: [['x.py']]}}", _NOT_ASKED),
+    "no-path": ("return {'paths': {MEAN: []}}", _NOT_ASKED),
+    "many-paths": ("return {'paths': {MEAN: [[MEAN]] * 33}}", _NOT_ASKED),
+    "empty-alike": ("return {'alike': [[]]}", _NOT_ASKED),
+    "long-top": ("return {'top': ['x' * 102]}", _NOT_ASKED),
     "misleading-nested": ("return {'labs': {}, 'nested': '\x1b'}", _NOT_ASKED),
     "hangs": ("while True: pass", "takes too long to read"),
 }
@@ -1146,7 +1347,7 @@ def test_what_a_reading_process_does_costs_its_archive_only(
     with ArchiveReader(tier) as reader:
         asked: dict[str, Callable[[], Any]] = {
             "contents": lambda: reader.contents(path, wanted),
-            "index": lambda: reader.index(path),
+            "index": lambda: reader.index(path, [MEAN]),
         }
         for what, acts in (("contents", CONTENTS), ("index", INDEX)):
             for name, (act, words) in acts.items():
@@ -1195,7 +1396,8 @@ def test_every_tier_reads_alike(intake: Intake, tier: str) -> None:
     for name, (suffix, make, _) in cases.items():
         intake.pack(name + suffix, make())
     with ArchiveReader(tier) as reader:
-        there, here = Submissions(intake.folder, reader), intake.everybody()
+        there = Submissions(intake.folder, reader, intake.labs())
+        here = intake.everybody()
         assert there.skipped == here.skipped
         lab = load_lab(intake.kit.root, LAB)
         for student in here.students:
