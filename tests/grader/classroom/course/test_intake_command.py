@@ -319,6 +319,51 @@ def test_by_what_a_student_is_known(
     assert (found.student.id if found.student else "", found.by) == (student, by)
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "name"),
+    [
+        ("Kim Lee", "Lee Kim", "leekim"),
+        ("Kim Lee", "Lee Kim", "kimlee"),
+        ("Kim Lee", "Kim, Lee", "leekim"),
+        ("Lee, Kim", "Kim, Lee", "kimlee"),
+        ("Kim Lee", "Lee  Kim", "leekim"),
+        ("Kim Ann Lee", "Lee Ann Kim", "leekimann"),
+        ("Kim Ann Lee", "Ann Kim Lee", "leekimann"),
+        ("Kim Lee", "Lee Ann Kim", "leekim"),
+        ("Lee Kim", "Kim Ann Lee", "leekim"),
+        ("Ana García López", "López Ana García", "lopezanagarcia"),
+        ("Ana García López", "García Ana", "garciaana"),
+        ("Jürgen Müller", "Müller Jürgen", "mullerjurgen"),
+        ("Jürgen Müller", "Mueller Juergen", "muellerjuergen"),
+        ("Jørgen Møller", "Moller Jorgen", "mollerjorgen"),
+        ("Anna Lee", "Ann Alee", "annalee"),
+        ("A B C D E", "C D E A B", "cdeab"),
+    ],
+)
+def test_a_name_that_several_may_have_is_nobody_s(one: str, other: str, name: str) -> None:
+    rows = [RosterRow("s1", one), RosterRow("s2", other)]
+    for students in (rows, rows[::-1]):
+        found = Matching(students).of(part("canvas", name=name, number="4001"))
+        assert (found.student, found.by) == (None, "")
+        assert {row.id for row in found.nearest} == {"s1", "s2"}
+
+
+@pytest.mark.parametrize(
+    ("roster_name", "name", "system"),
+    [
+        ("Zhang, Wei", "zhangwei", "canvas"),
+        ("Zhang, Wei", "Wei Zhang", "moodle"),
+        ("Wei Zhang", "zhangwei", "canvas"),
+        ("Flat", "flat", "moodle"),
+    ],
+)
+def test_a_name_that_one_alone_can_have_is_theirs(roster_name: str, name: str, system: str) -> None:
+    rows = [RosterRow("s1", roster_name), RosterRow("s2", "Ann Lee"), RosterRow("s3", "Fl At B")]
+    found = Matching(rows).of(part(system, name=name))
+    assert found.student is not None
+    assert (found.student.id, found.by) == ("s1", "name")
+
+
 def test_what_comes_near_is_told(tmp_path: Path) -> None:
     found = matching(tmp_path).of(part(name="An Lee", email="ann@y.org"))
     assert found.student is None
