@@ -727,17 +727,21 @@ def intake(
             help="on the course's clock: when it was handed in, for a download without times"
         ),
     ] = "",
+    only: Annotated[
+        str, typer.Option(help="these students alone, as in s07,s09: with --at, their time")
+    ] = "",
     tier: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(help="the wall around students' archives: sandbox, contained or process"),
     ] = None,
 ) -> None:
-    """Take a system's download into the gradebook, matched to the roster."""
+    """Take a system's download into the gradebook, matched to the roster. Its columns canvas_id and
+    moodle_id hold the numbers that these systems give their students."""
     from grader.classroom.course import intake_command
     from grader.classroom.grading.coordinator import DEFAULT_TIER
 
     request = intake_command.IntakeRequest(
-        download, course, lab, out, assignment, at, tier or DEFAULT_TIER
+        download, course, lab, out, assignment, at, tier or DEFAULT_TIER, only
     )
     raise typer.Exit(intake_command.run(kit_root(), request, typer.echo, _now()))
 

@@ -79,24 +79,15 @@ def _staged(places: SubmissionPlaces, labs: Sequence[Lab]) -> Iterator[tuple[Pat
         part = downloads.Part(STUDENT, places.handed_in, downloads.files_in(places.handed_in))
         for lab in labs:
             for name, source in chosen(part, lab).items():
-                _take(places.handed_in / source, _place(work, student, lab, name))
-        if any((work / "submissions").glob(f"{STUDENT}.*")) and not any(student.iterdir()):
-            student.rmdir()
+                _take(places.handed_in / source, student / name)
         yield work / "submissions", work / "out"
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _place(work: Path, student: Path, lab: Lab, name: str) -> Path:
-    """Where a file belongs: an archive is the whole of what somebody handed in."""
-    if name in lab.edit:
-        return student / lab.id / name
-    return work / "submissions" / f"{STUDENT}{suffix_of(name).lower()}"
-
-
 def _take(source: Path, target: Path) -> None:
     """Copy a file, up to one byte beyond what grading takes: intake says what is wrong with it."""
     most = MAX_ARCHIVE_BYTES if suffix_of(source.name) else MAX_FILE_BYTES
-    target.parent.mkdir(mode=0o700, exist_ok=True)
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with os.fdopen(os.open(source, _OPEN), "rb") as file:
         target.write_bytes(file.read(most + 1))

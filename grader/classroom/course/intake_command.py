@@ -7,16 +7,18 @@ import csv
 import io
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from grader import readable
 from grader.classroom.course import course_file, roster, taken_in
 from grader.classroom.course.course_file import Course
 from grader.classroom.course.lateness import days_late
-from grader.classroom.course.matching import Matched, Matching
+from grader.classroom.course.matching import Matched, Matching, number_column
+from grader.classroom.course.roster import RosterRow
 from grader.classroom.course.taken_in import TakenIn, label
 from grader.classroom.grading.coordinator import DEFAULT_TIER
 from grader.classroom.intake import downloads, unpacked_download
@@ -28,6 +30,9 @@ from grader.classroom.intake.unpacked_download import LeftOut
 from grader.durable import write_atomically
 from grader.errors import LabError
 from grader.lab.manifest import Lab, load_lab
+
+if TYPE_CHECKING:
+    from grader.classroom.course.kept_attempts import FolderKept
 
 NAMED = 10
 HEADER = (
@@ -41,7 +46,8 @@ _CLOCKS = {downloads.BY_COMMIT: "last commit (the student's own clock)"}
 class IntakeRequest:
     """What is taken in. out: a new folder for it; None keeps it in the course's gradebook.
     assignment: of GitHub Classroom, what stands before each login. at: when it was handed in, for
-    what has no time of its own. tier: of the process that reads students' archives."""
+    what has no time of its own. tier: of the process that reads students' archives. only: these
+    students alone, with commas between."""
 
     download: Path
     course_folder: Path
@@ -50,6 +56,7 @@ class IntakeRequest:
     assignment: str = ""
     at: str = ""
     tier: str = DEFAULT_TIER
+    only: str = ""
 
 
 def run(root: Path, request: IntakeRequest, say: Callable[[str], None], now: datetime) -> int:
@@ -63,11 +70,14 @@ def run(root: Path, request: IntakeRequest, say: Callable[[str], None], now: dat
     if out is None:
         return _into_gradebook(root, request, lab, moment, say, now)
     matching = Matching(roster.read(course.roster))
+    only = _only(request, course, matching)
     with unpacked_download.opened(request.download) as opened:
         for line in _on_archive(opened.left_out):
             say(line)
         parts = downloads.parts(opened.folder, request.assignment)
+        others = [] if only else downloads.others(opened.folder)
         rows, left = taken_in.sorted_out(parts, matching, lab, moment)
+        rows, left = _those(rows, left, only, request)
         try:
             for one in rows:
                 copy(one, lab, out / one.place)
@@ -77,10 +87,12 @@ def run(root: Path, request: IntakeRequest, say: Callable[[str], None], now: dat
             raise LabError(
                 f"{error.filename or out} cannot be written: {error.strerror}."
             ) from None
-    for line in _on_rows(rows, left, lab, now):
+    for line in _on_others(others):
+        say(line)
+    for line in _on_rows(rows, left, lab, now, course, only):
         say(line)
     say(f"Next: infralens grade {out / taken_in.TAKEN} --out RUN --labs {lab.id}")
-    return 1 if left or opened.left_out.count else 0
+    return 1 if left or others or opened.left_out.count else 0
 
 
 def _into_gradebook(
@@ -101,30 +113,74 @@ def _into_gradebook(
         opened.lab(lab.id)
         for line in _on_archive(download.left_out):
             say(line)
+        matching = Matching(opened.students)
+        only = _only(request, opened.course, matching)
         folder = downloads.inside(download.folder)
         if downloads.system_of(folder):
             parts = downloads.parts(folder, request.assignment)
-            rows, left = taken_in.sorted_out(parts, Matching(opened.students), lab, moment)
-            counts = kept_attempts.of_download(opened, lab, rows, copy, request.tier, now)
-            for line in _on_rows(rows, left, lab, now, into_gradebook=True):
+            rows, left = taken_in.sorted_out(parts, matching, lab, moment)
+            rows, left = _those(rows, left, only, request)
+            others = [] if only else downloads.others(folder)
+            for line in _on_others(others):
                 say(line)
-            unmatched = len(left)
+            counts, refused = kept_attempts.of_download(opened, lab, rows, copy, request.tier, now)
+            for line in _on_rows(rows, left, lab, now, opened.course, only, into_gradebook=True):
+                say(line)
+            for line in refused:
+                say(line)
+            is_whole = not left and not refused and not others
         else:
-            counts, names = kept_attempts.of_folder(
-                opened, lab, [download.folder, folder], moment, request.tier, now, request.download
+            places = [download.folder, folder]
+            found = kept_attempts.of_folder(
+                opened, lab, places, moment, request.tier, now, request.download, only
             )
-            for name in names[:NAMED]:
-                say(f"Not matched: the folder or archive {readable.line(name, 80)}.")
-            if names:
-                say(f"{len(names)} could not be matched: mend the roster, and take in anew.")
-            unmatched = len(names)
+            for line in _on_folder(found, request, only):
+                say(line)
+            counts = found.counts
+            there = {row.id for row in found.kept.values()}
+            is_whole = not found.left and (only.keys() <= there if only else not found.unmatched)
     say(
         f"In the gradebook: {counts.new} new attempts, {counts.known} known already"
         f"{f', {counts.timed} that have a time now' if counts.timed else ''}."
     )
     if counts.new:
         say(f"Next: infralens grade --course {request.course_folder}")
-    return 1 if unmatched or download.left_out.count else 0
+    return 0 if is_whole and not download.left_out.count else 1
+
+
+def _only(request: IntakeRequest, course: Course, matching: Matching) -> dict[str, RosterRow]:
+    """The students whom --only names, by id; none: all. Raises LabError for a name that is
+    nobody's."""
+    found: dict[str, RosterRow] = {}
+    for name in filter(None, map(str.strip, request.only.split(","))):
+        student = matching.called(name)
+        if student is None:
+            near = ", ".join(row.id for row in matching.nearest_to(name)) or "none is near"
+            raise LabError(
+                f"--only {readable.line(name, 60)!r}: {course.roster} has no student of that id, "
+                f"login or e-mail address; nearest: {near}."
+            )
+        found[student.id] = student
+    return found
+
+
+def _those(
+    rows: list[TakenIn],
+    left: list[tuple[Part, Matched]],
+    only: Mapping[str, RosterRow],
+    request: IntakeRequest,
+) -> tuple[list[TakenIn], list[tuple[Part, Matched]]]:
+    """What --only leaves of a download. Raises LabError where a student has nothing in it."""
+    if not only:
+        return rows, left
+    there = {row.student.id for row in rows}
+    if absent := [_named(row) for row in only.values() if row.id not in there]:
+        more = f"; {len(left)} in it could not be matched" if left else ""
+        raise LabError(
+            f"--only: {request.download} has nothing of {readable.line(', '.join(absent), 200)}"
+            f"{more}."
+        )
+    return [row for row in rows if row.student.id in only], []
 
 
 def _moment(course: Course, text: str) -> datetime | None:
@@ -187,34 +243,104 @@ def _on_archive(left_out: LeftOut) -> Iterator[str]:
         )
 
 
+def _on_others(names: Sequence[str]) -> Iterator[str]:
+    """What of a download is nobody's, because the system does not call it so."""
+    if names:
+        yield readable.line(
+            f"Left out, because the system does not name what is handed in so: {_some(names)}.", 600
+        )
+
+
 def _on_rows(
     rows: Sequence[TakenIn],
     left: Sequence[tuple[Part, Matched]],
     lab: Lab,
     now: datetime,
+    course: Course,
+    only: Collection[str],
     into_gradebook: bool = False,
 ) -> Iterator[str]:
     taken = [one for one in rows if one.is_taken]
     systems = {part.system for part in (*(one.part for one in rows), *(part for part, _ in left))}
     count = "1 student" if len(taken) == 1 else f"{len(taken)} students"
     yield f"{count} of {' and '.join(sorted(systems)) or 'nobody'} taken in."
-    yield from _on_times(rows, into_gradebook)
+    yield from _on_times(rows, into_gradebook, bool(only))
     if not into_gradebook:  # which keeps every attempt, and says later which one counts
         yield from _first(list(taken_in.several(rows)), "handed in more than once")
     yield from _first(
         list(taken_in.odd_ones(rows, [part for part, _ in left], now)), "have something odd"
     )
-    if empty := [one.student.id for one in taken if not one.files]:
-        more = f" and {len(empty) - NAMED} more" if len(empty) > NAMED else ""
-        yield f"Without any file of {lab.id}: {', '.join(empty[:NAMED])}{more}."
+    if empty := [one.student.id for one in taken if not taken_in.holds_some(one.files, lab)]:
+        yield f"Without any file of {lab.id}: {_some(empty)}."
     for part, matched in left[:NAMED]:
-        near = ", ".join(f"{row.id} ({row.name})" for row in matched.nearest) or "none is near"
-        yield f"Not matched: {label(part)} {_who(part)}; nearest: {readable.line(near, 200)}."
+        yield f"Not matched: {label(part)} {_who(part)}; nearest: {_nearest(matched)}."
+    if more := [label(part) for part, _ in left[NAMED:]]:
+        yield f"Not matched, too: {', '.join(more)}."
     if left:
-        yield f"{len(left)} could not be matched: mend the roster, and take in anew."
+        yield f"{len(left)} could not be matched: {_remedy([part for part, _ in left], course)}."
 
 
-def _on_times(rows: Sequence[TakenIn], into_gradebook: bool) -> Iterator[str]:
+def _on_folder(
+    found: FolderKept, request: IntakeRequest, only: Mapping[str, RosterRow]
+) -> Iterator[str]:
+    """What became of each folder and archive of the kit's own layout."""
+    who = [student.id for student in found.kept.values()]
+    count = "1 student" if len(set(who)) == 1 else f"{len(set(who))} students"
+    yield f"{count} of {request.download} taken in{': ' * bool(who)}{_some(sorted(set(who)))}."
+    for student in sorted({id for id in who if who.count(id) > 1}):
+        names = [name for name, row in found.kept.items() if row.id == student]
+        yield readable.line(
+            f"{student} stands {len(names)} times, and each is an attempt: {', '.join(names)}.", 400
+        )
+    yield from found.left
+    if absent := [_named(row) for row in only.values() if row.id not in who]:
+        yield f"--only: nothing was taken of {_some(absent)}."
+    if only:
+        return
+    for name, matched in found.unmatched:
+        yield (
+            f"Not matched: the folder or archive {readable.line(name, 80)}; nearest: "
+            f"{_nearest(matched)}."
+        )
+    if found.unmatched:
+        yield (
+            f"{len(found.unmatched)} could not be matched: call each by the student's id, login, "
+            "e-mail address or whole name in the roster, and take in anew."
+        )
+
+
+def _named(student: RosterRow) -> str:
+    return readable.line(f"{student.id} ({student.name})", 120)
+
+
+def _nearest(matched: Matched) -> str:
+    near = ", ".join(f"{row.id} ({row.name})" for row in matched.nearest) or "none is near"
+    return readable.line(near, 200)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return readable.line(", ".join(names[:NAMED]), 400) + more
+
+
+def _remedy(left: Sequence[Part], course: Course) -> str:
+    """What to do for those who could not be matched: what each system knows its students by."""
+    where, again = f"into {course.roster}", "and take in anew"
+    numbered = [part for part in left if part.system in taken_in.NUMBERED and part.number.isdigit()]
+    if numbered:
+        one = numbered[0]
+        only_here = ", which is of this assignment alone," if one.system == "moodle" else ""
+        return (
+            f"write each one's number of {one.system.title()}{only_here} {where}, in the column "
+            f"{number_column(one.system)} (of {label(one)} it is {one.number}), {again}"
+        )
+    known = {"gradescope": "id or e-mail address", "github": "login, in the column github,"}
+    if left[0].system in known:
+        return f"write each one's {known[left[0].system]} {where}, {again}"
+    return f"mend {course.roster}, {again}"
+
+
+def _on_times(rows: Sequence[TakenIn], into_gradebook: bool, is_for_one: bool) -> Iterator[str]:
     if any(one.at_from == downloads.BY_COMMIT for one in rows):
         yield (
             "Times are those of the last commits, by the clock of each student's own machine, "
@@ -228,8 +354,16 @@ def _on_times(rows: Sequence[TakenIn], into_gradebook: bool) -> Iterator[str]:
         if into_gradebook:
             instead = "until then they count as handed in at the deadline"
         yield f"{unknown} have no time in the download: --at TIME gives them one, {instead}."
-    if late := sum(one.part.late for one in rows if one.at is None or one in given):
-        yield f"The system marks {late} of these as late, and does not say how late."
+    said = () if is_for_one else given
+    late = [one.student for one in rows if one.part.late and (one.at is None or one in said)]
+    if late:
+        names = _some([_named(student) for student in late])
+        table = "" if into_gradebook else ", or write it into handed-in.csv"
+        yield (
+            f"The system marks {len(late)} of these as late, and does not say how late. Look up "
+            f"when they handed in: {names}. Then give each one's time with --only {late[0].id} "
+            f"--at TIME{table}."
+        )
 
 
 def _first(sentences: Sequence[str], what: str) -> Iterator[str]:
@@ -251,8 +385,9 @@ def copy(one: TakenIn, lab: Lab, folder: Path) -> None:
     reason."""
     name = student_id(one.student.id)
     for wanted, given in one.files.items():
-        suffix = suffix_of(wanted) if wanted not in lab.edit else ""
-        target = folder / (f"{name}{suffix}" if suffix else f"{name}/{lab.id}/{wanted}")
+        suffix = suffix_of(wanted)
+        alone = suffix and len(one.files) == 1
+        target = folder / (f"{name}{suffix}" if alone else f"{name}/{wanted}")
         most = MAX_ARCHIVE_BYTES if suffix else MAX_FILE_BYTES
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, _bytes_of(one.part.folder / given, most + 1))

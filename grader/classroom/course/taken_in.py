@@ -11,18 +11,23 @@ from grader.classroom.course.matching import Matched, Matching
 from grader.classroom.course.roster import RosterRow
 from grader.classroom.intake.archives import suffix_of
 from grader.classroom.intake.downloads import Part
+from grader.classroom.intake.found_files import Place, candidates, is_aside, place_of, stem
+from grader.classroom.intake.submissions import MAX_PACKED, NOT_READ
 from grader.lab.manifest import Lab
 
 BY_OPTION = "--at"
 TAKEN = "submissions"
 EARLIER = "earlier"
+NUMBERED = ("canvas", "moodle")
+"""Systems in whose downloads every student has one number."""
+MOST_RIVALS = MAX_PACKED + 1
 
 
 @dataclass(frozen=True)
 class TakenIn:
-    """One student's attempt. by: what decided whose it is. files: what is copied, by its name in
-    the lab (an archive by the name that it gets). at, at_from: when it was handed in, and whose
-    clock says so. place: the folder below the intake's that holds it."""
+    """One student's attempt. by: what decided whose it is. files: what is copied, by its place
+    below the student's folder. at, at_from: when it was handed in, and whose clock says so. place:
+    the folder below the intake's that holds it."""
 
     student: RosterRow
     by: str
@@ -44,8 +49,7 @@ def sorted_out(
     and what could not be matched. at: for those of which the download has no time."""
     found: dict[str, list[TakenIn]] = {}
     left: list[tuple[Part, Matched]] = []
-    for part in parts:
-        matched = matching.of(part)
+    for part, matched in _each_of_one(list(parts), matching):
         if matched.student is None:
             left.append((part, matched))
             continue
@@ -64,6 +68,21 @@ def sorted_out(
     return rows, left
 
 
+def _each_of_one(parts: Sequence[Part], matching: Matching) -> Iterator[tuple[Part, Matched]]:
+    """Whose each part is. Canvas and Moodle give everybody a number: where two numbers come to one
+    student, those that come by a name are nobody's, because they are of several people."""
+    found = [(part, matching.of(part)) for part in parts]
+    numbers: dict[tuple[str, str], set[str]] = {}
+    for part, matched in found:
+        if matched.student is not None and part.system in NUMBERED:
+            numbers.setdefault((part.system, matched.student.id), set()).add(part.number)
+    for part, matched in found:
+        row = matched.student
+        if row and matched.by == "name" and len(numbers.get((part.system, row.id), ())) > 1:
+            matched = Matched(None, nearest=(row,))
+        yield part, matched
+
+
 def _turn(one: TakenIn) -> tuple[float, int]:
     """By time, then by the system's number, which grows; then as they stand in the download."""
     number = one.part.number if one.part.system == "gradescope" else ""
@@ -71,18 +90,34 @@ def _turn(one: TakenIn) -> tuple[float, int]:
 
 
 def chosen(part: Part, lab: Lab) -> dict[str, str]:
-    """Of a part's files those that the lab takes: in a folder of the lab's name before others, then
-    the one nearest to the top. Without any, an archive, if there is one alone."""
+    """Of a part's files those that the lab takes, by the place below a student's folder where
+    grading finds them: in the lab's folder where it is plain which file is meant (`found_files`),
+    else every file that may be, where it lies. Without any, the archives; without these, what may
+    be a file of the lab under another name, or is not read, so that its student hears of it."""
+    paths = {given: tuple(given.split("/")) for given in part.files}
     found: dict[str, str] = {}
     for name in lab.edit:
-        places = [given for given in part.files if given.rpartition("/")[2] == name]
-        places.sort(key=lambda given: (f"{lab.id}/" not in f"/{given}", given.count("/"), given))
-        if places:
-            found[name] = part.files[places[0]]
-    archives = [given for given in part.files if suffix_of(given)]
-    if not found and len(archives) == 1:
-        return {archives[0]: part.files[archives[0]]}
-    return found
+        mine = candidates([path for path in paths.values() if path[-1] == name], lab.id)
+        if mine and (len(mine) == 1 or place_of(mine[0], lab.id) is Place.CANONICAL):
+            found[f"{lab.id}/{name}"] = part.files["/".join(mine[0])]
+        else:
+            found |= {given: part.files[given] for given in map("/".join, mine[:MOST_RIVALS])}
+    if found:
+        return found
+    files = [given for given, path in paths.items() if not any(map(is_aside, path))]
+    archives = [given for given in files if suffix_of(given)]
+    others = [] if archives else [given for given in files if _is_clue(paths[given][-1], lab)]
+    return {given: part.files[given] for given in (*archives, *others)[:MOST_RIVALS]}
+
+
+def _is_clue(name: str, lab: Lab) -> bool:
+    """Whether a file says why there is none of the lab."""
+    return name.lower().endswith(NOT_READ) or stem(name) in map(stem, lab.edit)
+
+
+def holds_some(files: Iterable[str], lab: Lab) -> bool:
+    """Whether what was chosen has a file of the lab, or an archive that may."""
+    return any(name.rpartition("/")[2] in lab.edit or suffix_of(name) for name in files)
 
 
 def several(rows: Sequence[TakenIn]) -> Iterator[str]:

@@ -35,6 +35,8 @@ _CANVAS = re.compile(
     r"(?:(?P<name>.+?)_)??(?P<late>LATE_)?(?P<user>[0-9]{1,20}|anon_[0-9A-Za-z]{5})_"
     r"(?:(?P<id>[0-9]{1,20})_(?P<file>.+)|(?P<entry>text|link)\.html)"
 )
+_SUBMISSION = re.compile(r"submission_[0-9]{1,15}")
+_SYSTEM_S = ("__MACOSX", "Thumbs.db", "desktop.ini")
 _AGAIN = re.compile(r"-[0-9]{1,4}(?=\.[A-Za-z0-9]+\Z|\Z)")
 _MOODLE = re.compile(
     r"(?P<name>.+?)_(?P<participant>[0-9]{1,12})_assignsubmission_(?P<kind>file|onlinetext)_?"
@@ -114,6 +116,26 @@ def parts(folder: Path, assignment: str = "") -> list[Part]:
     )
 
 
+def others(folder: Path) -> list[str]:
+    """Names in a download that the system does not give to what is handed in, and that are no part
+    of it."""
+    folder = inside(folder)
+    system = system_of(folder)
+    names = [name for name in _names(folder) if not name.startswith(".") and name not in _SYSTEM_S]
+    if system == "gradescope":
+        return [name for name in names if name != METADATA and not _SUBMISSION.fullmatch(name)]
+    if system == "moodle":
+        return [
+            name for name in names if not _MOODLE.fullmatch(name) or (folder / name).is_symlink()
+        ]
+    if system == "canvas":
+        return [
+            name for name in names
+            if not _canvas_name(name) or (folder / name).is_symlink() or (folder / name).is_dir()
+        ]  # fmt: skip
+    return [name for name in names if not _is_clone(folder / name)]
+
+
 # -- Gradescope -----------------------------------------------------------------------------------
 
 
@@ -150,7 +172,7 @@ def _gradescope(folder: Path) -> Iterator[Part]:
     if not isinstance(data, dict):
         raise LabError(f"{path} does not list submissions: download the export anew.")
     for name, row in data.items():
-        if not isinstance(name, str) or not re.fullmatch(r"submission_[0-9]{1,15}", name):
+        if not isinstance(name, str) or not _SUBMISSION.fullmatch(name):
             raise LabError(f"{path}: {_shown(name)} is not a submission's name.")
         submitters = row.get(":submitters") if isinstance(row, dict) else None
         if not isinstance(submitters, list) or not submitters:
@@ -215,14 +237,20 @@ def _canvas(folder: Path) -> Iterator[Part]:
 
 
 def _moodle(folder: Path) -> Iterator[Part]:
-    """A folder for each participant, or all files in one with the participant before their name."""
+    """A folder for each participant, or all files in one with the participant before their name.
+    Who wrote a text in Moodle alone has a part without files."""
     flat: dict[tuple[str, str], dict[str, str]] = {}
+    texts: dict[tuple[str, str], str] = {}
+    seen: set[tuple[str, str]] = set()
     for name in _names(folder):
         match = _MOODLE.fullmatch(name)
-        if match is None or match["kind"] != "file" or (folder / name).is_symlink():
+        if match is None or (folder / name).is_symlink():
             continue
         who = match["name"], match["participant"]
-        if (folder / name).is_dir():
+        if match["kind"] != "file":
+            texts[who] = name
+        elif (folder / name).is_dir():
+            seen.add(who)
             yield Part(
                 "moodle", folder / name, files_in(folder / name), name=who[0], number=who[1],
                 label=name,
@@ -233,6 +261,12 @@ def _moodle(folder: Path) -> Iterator[Part]:
         yield Part(
             "moodle", folder, files, name=name, number=participant, label=f"{name}_{participant}"
         )
+    for who, label in texts.items():
+        if who not in seen and who not in flat:
+            yield Part(
+                "moodle", folder, {}, name=who[0], number=who[1], label=label,
+                note="is a text that was written in Moodle, without a file",
+            )  # fmt: skip
 
 
 # -- GitHub Classroom -----------------------------------------------------------------------------

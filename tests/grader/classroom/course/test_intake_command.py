@@ -364,6 +364,128 @@ def test_a_name_that_one_alone_can_have_is_theirs(roster_name: str, name: str, s
     assert (found.student.id, found.by) == ("s1", "name")
 
 
+def reversed_names(download: Path, course: Path, columns: str, *rows: str) -> None:
+    write(course / "roster.csv", "\n".join([columns, *rows]) + "\n")
+    write(download / f"leekim_4001_90001_{FILES[0]}", "of 4001\n")
+    write(download / f"kimlee_4002_90002_{FILES[0]}", "of 4002\n")
+
+
+def test_names_that_are_each_other_s_reverse(download: Path, course: Path) -> None:
+    write(course / "course.toml", COURSE.partition("[[")[0])
+    reversed_names(download, course, "id,name", "s1,Kim Lee", "s2,Lee Kim")
+    code, said, made, _ = taken_in(download, course)
+    assert (code, made) == (1, {})
+    for who in ("kimlee_4002 (kimlee)", "leekim_4001 (leekim)"):
+        assert f"Not matched: {who}; nearest: s1 (Kim Lee), s2 (Lee Kim)." in said
+    assert f"write each one's number of Canvas into {course / 'roster.csv'}, in the column" in said
+    assert "canvas_id (of kimlee_4002 it is 4002), and take in anew." in said
+
+
+def test_the_system_s_number_settles_a_name(download: Path, course: Path) -> None:
+    write(course / "course.toml", COURSE.partition("[[")[0])
+    rows = ("s1,Kim Lee,4001", "s2,Lee Kim,4002", "s3,Kim Lee,4003")
+    reversed_names(download, course, "id,name,canvas_id", *rows)
+    write(download / f"leekim_4003_90003_{FILES[0]}", "of 4003\n")
+    code, _, made, table = taken_in(download, course)
+    assert code == 0
+    assert made == {f"s{n}/lab09/{FILES[0]}": f"of 400{n}\n" for n in (1, 2, 3)}
+    assert {row["matched by"] for row in table} == {"canvas_id"}
+
+
+@pytest.mark.parametrize("number", ["", "4001"])
+def test_two_people_are_not_one_student(download: Path, course: Path, number: str) -> None:
+    write(course / "course.toml", COURSE.partition("[[")[0])
+    reversed_names(download, course, "id,name,canvas_id", f"s1,Kim Lee,{number}")
+    code, said, made, _ = taken_in(download, course)
+    assert code == 1
+    assert made == ({f"s1/lab09/{FILES[0]}": "of 4001\n"} if number else {})
+    assert "Not matched: kimlee_4002 (kimlee); nearest: s1 (Kim Lee)." in said
+
+
+def test_moodle_s_numbers_of_several_assignments(download: Path, course: Path) -> None:
+    write(course / "course.toml", COURSE.partition("[[")[0])
+    write(course / "roster.csv", "id,name,moodle_id\ns1,Kim Lee,17 5001\ns2,Kim Lee,18\n")
+    for number in (5001, 5002):
+        write(download / f"Kim Lee_{number}_assignsubmission_file_" / FILES[0], f"{number}\n")
+    code, said, made, _ = taken_in(download, course)
+    assert (code, made) == (1, {f"s1/lab09/{FILES[0]}": "5001\n"})
+    assert "number of Moodle, which is of this assignment alone, into" in said
+    assert "in the column moodle_id (of Kim Lee_5002_assignsubmission_file_ it is 5002)" in said
+
+
+def test_a_text_in_moodle_is_told(download: Path, course: Path) -> None:
+    name = "Ann Lee_9001_assignsubmission_onlinetext_"
+    write(download / name / "onlinetext.html")
+    _, said, made, _ = taken_in(download, course)
+    assert made == {}
+    assert f"{name} is a text that was written in Moodle, without a file." in said
+    assert "Without any file of lab09: u1." in said
+
+
+def test_what_a_system_does_not_name_so_is_told(download: Path, course: Path) -> None:
+    write(download / f"leeann_501_7001_{FILES[0]}")
+    write(download / "homework of Zoe.zip")
+    write(download / ".DS_Store")
+    code, said, _, _ = taken_in(download, course)
+    assert code == 1
+    assert "Left out, because the system does not name what is handed in so: homework of" in said
+    assert "DS_Store" not in said
+
+
+def test_all_who_could_not_be_matched_are_named(download: Path, course: Path) -> None:
+    for number in range(30):
+        write(download / f"stranger{number:02}_{6000 + number}_7001_{FILES[0]}")
+    _, said, _, _ = taken_in(download, course)
+    for number in range(30):
+        assert f"stranger{number:02}_{6000 + number}" in said
+    assert "30 could not be matched" in said
+
+
+def test_only_some_are_taken_in(download: Path, course: Path) -> None:
+    write(download / f"leeann_501_7001_{FILES[0]}")
+    write(download / f"mullerzoe_LATE_503_7002_{FILES[0]}")
+    write(download / f"stranger_600_7003_{FILES[0]}")
+    code, said, made, (row,) = taken_in(download, course, only="zoe", at="2027-03-14T12:00")
+    assert (code, list(made)) == (0, [f"u3/lab09/{FILES[0]}"])
+    assert row["days late"] == "2"
+    assert "late" not in said
+
+
+def test_who_has_nothing_in_the_download(download: Path, course: Path) -> None:
+    write(download / f"leeann_501_7001_{FILES[0]}")
+    write(download / f"stranger_600_7003_{FILES[0]}")
+    with pytest.raises(LabError, match=r"has nothing of u2 \(Bob van Dijk\); 1 in it could not be"):
+        taken_in(download, course, only="u2,u1")
+
+
+def test_a_name_that_only_does_not_know(download: Path, course: Path) -> None:
+    write(download / f"leeann_501_7001_{FILES[0]}")
+    with pytest.raises(LabError, match=r"--only 'u33': .* no student of that id.*nearest: u3"):
+        taken_in(download, course, only="u33")
+
+
+def test_files_that_differ_go_on_as_they_are(download: Path, course: Path) -> None:
+    write(download / downloads.METADATA, GRADESCOPE.partition("submission_12")[0])
+    for place in ("", "old/"):
+        write(download / "submission_11" / f"{place}{FILES[0]}", f"in {place}\n")
+    write(download / "submission_11" / "hw" / FILES[1], "sh\n")
+    _, _, made, _ = taken_in(download, course)
+    assert made == {
+        f"u1/{FILES[0]}": "in \n",
+        f"u1/old/{FILES[0]}": "in old/\n",
+        f"u1/lab09/{FILES[1]}": "sh\n",
+    }
+
+
+def test_several_archives_and_other_names_go_on_as_they_are(download: Path, course: Path) -> None:
+    write(download / "leeann_501_7001_hw.zip", "PK")
+    write(download / "leeann_501_7002_notes.zip", "PK")
+    write(download / "mullerzoe_503_7003_trace analysis.py", "zoe\n")
+    _, said, made, _ = taken_in(download, course)
+    assert made == {"u1/hw.zip": "PK", "u1/notes.zip": "PK", "u3/trace analysis.py": "zoe\n"}
+    assert "Without any file of lab09: u3." in said
+
+
 def test_what_comes_near_is_told(tmp_path: Path) -> None:
     found = matching(tmp_path).of(part(name="An Lee", email="ann@y.org"))
     assert found.student is None
@@ -560,6 +682,7 @@ def test_a_time_for_all_that_have_none(
     assert zoe["days late"] == ("late" if days == "0" else days), "the system's mark is not lost"
     assert "2 have no time in the download and get the one of --at." in said
     assert "The system marks 1 of these as late, and does not say how late." in said
+    assert "when they handed in: u3 (Zoë Müller). Then give each one's time with --only u3" in said
 
 
 def test_a_time_that_is_there_stays(download: Path, course: Path) -> None:

@@ -199,7 +199,153 @@ def test_a_folder_in_the_kit_s_own_layout(office: Office) -> None:
     assert kept.rows == [
         ("u2", "12 19:00", {FILE: "# bobby\n"}), ("u1", "12 19:00", {FILE: "# u1\n"}),
     ]  # fmt: skip
-    assert "Not matched: the folder or archive stranger." in kept.said
+    assert "Not matched: the folder or archive stranger; nearest: none is near." in kept.said
+
+
+def test_every_entry_of_a_folder_is_named(office: Office) -> None:
+    roster = office.folder / "course" / "roster.csv"
+    names = ["Ann Lee", "Kim Lee", "Lee Kim", "Dora Dupont", *(f"Name {n}" for n in range(5, 10))]
+    rows = [f"s{at:02},{name}" for at, name in enumerate(names, 1)]
+    roster.write_text("\n".join(["id,name", *rows]) + "\n")
+    top = office.folder / "own"
+    for path in ("s01/lab09", "s02", "s03", "Dora Dupont/Lab09", "Kim Lee/lab09", "dora2"):
+        (top / path).mkdir(parents=True)
+        if path not in ("s03", "dora2"):
+            (top / path / FILE).write_text("x = 1\n")
+    with zipfile.ZipFile(top / "s05.zip", "w") as file:
+        info = zipfile.ZipInfo("x")
+        info.filename = f"lab09\\{FILE}"
+        file.writestr(info, "x = 1\n")
+    (top / "s06.zip").write_bytes(b"")
+    office.download("own/s07.zip", {f"a/b/{FILE}": "x = 1\n"})
+    office.download("own/s08.zip", {"notes.txt": "x"})
+    for name in ("s09.rar", "grades.csv", ".DS_Store"):
+        (top / name).write_text("x")
+    kept = office.take_in(top)
+    assert kept.code == 1
+    taken = sorted(student for student, _, files in kept.rows if files)
+    assert taken == ["s01", "s02", "s04", "s07"]
+    assert f"4 students of {top} taken in: {', '.join(taken)}." in kept.said
+    for sentence in (
+        "s03 is without any file of lab09; it is empty.",
+        f"Nothing was taken of s05.zip: {FILE} has a backslash in its name in s05.zip",
+        "Nothing was taken of s06.zip: ",
+        "s08.zip is without any file of lab09; it holds notes.txt.",
+        "s09.rar was skipped: an archive of this kind is not read",
+        "grades.csv was skipped: it is a file",
+        "Not matched: the folder or archive Kim Lee; nearest: s02 (Kim Lee), s03 (Lee Kim)",
+        "Not matched: the folder or archive dora2; nearest: ",
+        "2 could not be matched: call each by the student's id, login, e-mail address or whole",
+        "In the gradebook: 6 new attempts",
+    ):
+        assert sentence in kept.said
+    assert kept.said.count("s06.zip is empty") == 1
+    assert ".DS_Store" not in kept.said
+
+
+def test_a_folder_in_which_everything_is_taken(office: Office) -> None:
+    for name in ("u1", "Bob van Dijk"):
+        (office.folder / "own" / name / "lab09").mkdir(parents=True)
+        (office.folder / "own" / name / "lab09" / FILE).write_text(f"# {name}\n")
+    kept = office.take_in(office.folder / "own")
+    assert (kept.code, len(kept.rows)) == (0, 2)
+    again = office.take_in(office.folder / "own", only="u2", at="2027-03-14T20:00")
+    assert (again.code, [row[:2] for row in again.rows]) == (
+        0, [("u2", "14 19:00"), ("u1", "")],
+    )  # fmt: skip
+    assert office.take_in(office.folder / "own", only="u3").code == 1
+
+
+def test_who_stands_twice_in_a_folder_is_told(office: Office) -> None:
+    for name in ("u1", "ann-x"):
+        (office.folder / "own" / name / "lab09").mkdir(parents=True)
+        (office.folder / "own" / name / "lab09" / FILE).write_text(f"# {name}\n")
+    said = office.take_in(office.folder / "own").said
+    assert "u1 stands 2 times, and each is an attempt: ann-x, u1." in said
+
+
+def test_a_folder_in_a_folder(office: Office) -> None:
+    path = office.download("own.zip", {
+        f"class/u1/lab09/{FILE}": "x = 1\n", f"class/u2/{FILE}": "x = 2\n",
+    })  # fmt: skip
+    kept = office.take_in(path)
+    assert [(row[0], row[2]) for row in kept.rows] == [
+        ("u1", {FILE: "x = 1\n"}), ("u2", {FILE: "x = 2\n"}),
+    ]  # fmt: skip
+
+
+def packed(files: Mapping[str, str | bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as file:
+        for name, data in files.items():
+            file.writestr(name, data)
+    return out.getvalue()
+
+
+RIGHT = {FILE: "x = 1\n", "profile_commands.sh": "sh\n"}
+NOTES = packed({"notes.txt": "x"})
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"hw.zip": packed(RIGHT)},
+        {"hw.zip": packed({f"hw/{name}": text for name, text in RIGHT.items()})},
+        {"hw.zip": packed({f"LAB09/{name}": text for name, text in RIGHT.items()})},
+        {"hw.zip": packed(RIGHT), "notes.zip": NOTES},
+        {"hw/hw.zip": packed(RIGHT), "notes.zip": NOTES, "report.pdf": "x"},
+        {"hw/a/" + name: text for name, text in RIGHT.items()},
+        RIGHT | {"hw.zip": NOTES},
+    ],
+)
+@pytest.mark.parametrize("system", ["canvas", "moodle", "gradescope"])
+def test_files_are_found_in_what_was_uploaded(
+    office: Office, system: str, files: dict[str, str | bytes]
+) -> None:
+    if system == "canvas":
+        names = [f"leeann_501_{7000 + n}_{name.rpartition('/')[2]}" for n, name in enumerate(files)]
+    elif system == "moodle":
+        names = [f"Ann Lee_9001_assignsubmission_file_/{name}" for name in files]
+    else:
+        names = [f"submission_11/{name}" for name in files]
+    entries = dict(zip(names, files.values(), strict=True))
+    if system == "gradescope":
+        entries["submission_metadata.yml"] = GRADESCOPE.partition("submission_12")[0]
+    kept = office.take_in(office.download("submissions.zip", entries))
+    assert [row[2] for row in kept.rows] == [RIGHT]
+    assert kept.code == 0
+
+
+@pytest.mark.parametrize(
+    ("files", "sentence"),
+    [
+        ({"hw.zip": NOTES}, f"Nothing was taken of u1: {FILE} was not handed in: "),
+        ({"hw.zip": b"PK"}, "u1.zip is not a zip, or is cut off"),
+        ({"a.zip": packed(RIGHT), "b.zip": packed({FILE: "y"})}, "hold different files of lab09"),
+        ({"hw.rar": b"Rar!"}, "Without any file of lab09: u1."),
+        ({"a.zip": packed({"b.zip": packed(RIGHT)})}, "another archive (b.zip), which is not"),
+        ({f"a/{FILE}": "x", f"b/{FILE}": "y"}, f"handed in more than once, as a/{FILE} and b/"),
+    ],
+)
+def test_of_what_nothing_is_taken_is_told(
+    office: Office, files: dict[str, str | bytes], sentence: str
+) -> None:
+    names = {f"Ann Lee_9001_assignsubmission_file_/{name}": data for name, data in files.items()}
+    kept = office.take_in(office.download("moodle.zip", names))
+    assert kept.rows == [("u1", "", {})]
+    assert sentence in kept.said
+    assert kept.code == (0 if "rar" in str(files) else 1)
+
+
+def test_a_time_for_one(office: Office) -> None:
+    path = office.download("submissions.zip", {
+        f"leeann_501_7001_{FILE}": "x = 1\n", f"vandijkbob_LATE_502_7002_{FILE}": "x = 2\n",
+    })  # fmt: skip
+    first = office.take_in(path, at="2027-03-12T20:00")
+    assert "Look up when they handed in: u2 (Bob van Dijk). Then give each one's time" in first.said
+    kept = office.take_in(path, only="u2", at="2027-03-14T20:00")
+    assert [row[:2] for row in kept.rows] == [("u1", "12 19:00"), ("u2", "14 19:00")]
+    assert "as late" not in kept.said
 
 
 def test_a_folder_that_is_nothing_of_these(office: Office) -> None:
