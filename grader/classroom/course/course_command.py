@@ -19,7 +19,8 @@ _FILE = """\
 name = "A course on AI systems"
 # The course's wall clock: deadlines below are times on it. A name of the tz database.
 timezone = "{zone}"
-# Students, one a line: id,name,email,github,section; further columns are kept.
+# Students, one a line: id,name,email,github,section; further columns are kept. The numbers that
+# Canvas and Moodle give their students, in canvas_id and moodle_id, tell namesakes apart.
 roster = "roster.csv"
 # What happened: attempts, results, adjustments. Or postgresql+psycopg://user@host/database
 database = "sqlite:///gradebook.sqlite"
