@@ -730,6 +730,9 @@ def intake(
     only: Annotated[
         str, typer.Option(help="these students alone, as in s07,s09: with --at, their time")
     ] = "",
+    correct: Annotated[
+        bool, typer.Option("--correct", help="--at replaces an earlier time, too")
+    ] = False,
     tier: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option(help="the wall around students' archives: sandbox, contained or process"),
@@ -741,7 +744,7 @@ def intake(
     from grader.classroom.grading.coordinator import DEFAULT_TIER
 
     request = intake_command.IntakeRequest(
-        download, course, lab, out, assignment, at, tier or DEFAULT_TIER, only
+        download, course, lab, out, assignment, at, tier or DEFAULT_TIER, only, correct
     )
     raise typer.Exit(intake_command.run(kit_root(), request, typer.echo, _now()))
 

@@ -47,7 +47,8 @@ class IntakeRequest:
     """What is taken in. out: a new folder for it; None keeps it in the course's gradebook.
     assignment: of GitHub Classroom, what stands before each login. at: when it was handed in, for
     what has no time of its own. tier: of the process that reads students' archives. only: these
-    students alone, with commas between."""
+    students alone, with commas between. correct: `at` replaces an earlier time, too, which a second
+    download of everybody's files must not do; for those of `only` it does."""
 
     download: Path
     course_folder: Path
@@ -57,6 +58,11 @@ class IntakeRequest:
     at: str = ""
     tier: str = DEFAULT_TIER
     only: str = ""
+    correct: bool = False
+
+    @property
+    def corrects(self) -> bool:
+        return self.correct or bool(self.only)
 
 
 def run(root: Path, request: IntakeRequest, say: Callable[[str], None], now: datetime) -> int:
@@ -123,7 +129,9 @@ def _into_gradebook(
             others = [] if only else downloads.others(folder)
             for line in _on_others(others):
                 say(line)
-            counts, refused = kept_attempts.of_download(opened, lab, rows, copy, request.tier, now)
+            counts, refused = kept_attempts.of_download(
+                opened, lab, rows, copy, request.tier, now, request.corrects
+            )
             for line in _on_rows(rows, left, lab, now, opened.course, only, into_gradebook=True):
                 say(line)
             for line in refused:
@@ -132,8 +140,9 @@ def _into_gradebook(
         else:
             places = [download.folder, folder]
             found = kept_attempts.of_folder(
-                opened, lab, places, moment, request.tier, now, request.download, only
-            )
+                opened, lab, places, moment, request.tier, now, request.download, only,
+                request.corrects,
+            )  # fmt: skip
             for line in _on_folder(found, request, only):
                 say(line)
             counts = found.counts
@@ -141,8 +150,14 @@ def _into_gradebook(
             is_whole = not found.left and (only.keys() <= there if only else not found.unmatched)
     say(
         f"In the gradebook: {counts.new} new attempts, {counts.known} known already"
-        f"{f', {counts.timed} that have a time now' if counts.timed else ''}."
+        f"{f', {counts.timed} that have a time now' if counts.timed else ''}"
+        f"{f', {counts.retimed} that have another time' if counts.retimed else ''}."
     )
+    if counts.earlier:
+        say(
+            f"{len(counts.earlier)} handed in the same files before, and the earlier time stays: "
+            f"{readable.line(_some(counts.earlier), 200)}. With --correct they get the one of --at."
+        )
     if counts.new:
         say(f"Next: infralens grade --course {request.course_folder}")
     return 0 if is_whole and not download.left_out.count else 1

@@ -43,7 +43,13 @@ class FolderKept:
 
 
 def of_download(
-    opened: OpenCourse, lab: Lab, rows: Sequence[TakenIn], copy: Copy, tier: str, now: datetime
+    opened: OpenCourse,
+    lab: Lab,
+    rows: Sequence[TakenIn],
+    copy: Copy,
+    tier: str,
+    now: datetime,
+    corrects: bool = False,
 ) -> tuple[AttemptCounts, list[str]]:
     """Keep every attempt of a download, and say of whose files none could be taken. copy: puts an
     attempt's files into a folder of submissions. Raises LabError where a student's archive cannot
@@ -64,6 +70,7 @@ def of_download(
             row.at,
             readable.line(f"{row.part.system}: {label(row.part)}", 200),
             is_given=row.at_from == BY_OPTION,
+            corrects=corrects,
         )
         for row in rows
     ]
@@ -93,6 +100,7 @@ def of_folder(
     now: datetime,
     name: Path,
     only: Collection[str] = (),
+    corrects: bool = False,
 ) -> FolderKept:
     """Keep what a folder in the kit's own layout holds of a lab, with a folder or archive for each
     student. places: where that folder may be; the first one counts in which somebody of the roster
@@ -122,7 +130,7 @@ def of_folder(
             if taken.files:
                 found.kept[student.folder] = matched.student
             source = readable.line(f"folder: {student.id}")
-            new.append(NewAttempt(matched.student.id, taken, at, source, is_given=True))
+            new.append(NewAttempt(matched.student.id, taken, at, source, True, corrects))
         said = " ".join(found.left)
         found.left += [] if only else [one for one in handed_in.skipped if one not in said]
     with opened.database.writing() as connection:

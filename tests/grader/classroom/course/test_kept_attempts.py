@@ -348,6 +348,21 @@ def test_a_time_for_one(office: Office) -> None:
     assert "as late" not in kept.said
 
 
+def test_a_second_download_makes_nobody_late(office: Office) -> None:
+    """It holds everybody's files again."""
+    first = {f"leeann_501_7001_{FILE}": "x = 1\n"}
+    office.take_in(office.download("first.zip", first), at="2027-03-12T20:00")
+    both = office.download("both.zip", first | {f"vandijkbob_502_7002_{FILE}": "x = 2\n"})
+    kept = office.take_in(both, at="2027-03-14T20:00")
+    assert [row[:2] for row in kept.rows] == [("u1", "12 19:00"), ("u2", "14 19:00")]
+    assert "1 new attempts, 1 known already." in kept.said
+    assert "1 handed in the same files before, and the earlier time stays: u1." in kept.said
+    kept = office.take_in(both, at="2027-03-13T20:00")
+    assert "1 that have another time" in kept.said, "an earlier one corrects it"
+    kept = office.take_in(both, at="2027-03-15T20:00", correct=True)
+    assert [row[:2] for row in kept.rows] == [("u1", "15 19:00"), ("u2", "15 19:00")]
+
+
 def test_a_folder_that_is_nothing_of_these(office: Office) -> None:
     (office.folder / "other" / "u1" / "lab01").mkdir(parents=True)
     with pytest.raises(LabError, match=r"no folder or archive in it holds lab09: it must look"):
