@@ -381,10 +381,15 @@ def aloud(code):
     mixed = code.training_state_bytes(int(sixty / 2), "bf16_mixed")
     yield assumed(sixty, "bytes", "the question's model", where=weights)
     yield claim(sixty / 2, "parameters", "60 GB at 2 bytes each", where=weights)
-    states = "Adam's states are made at the first step"
-    yield claim(mixed.optimizer / (sixty / 2), "bytes", "Adam's states", where=states)
-    yield claim(mixed.optimizer, "bytes", "Adam's states", where=states)
-    yield claim(mixed.gradients, "bytes", "the gradients", where="Gradients came before them")
+    yield claim(mixed.gradients, "bytes", "the gradients", where="Backward adds the gradients")
+    # in float32 the optimizer holds the moments alone; what bf16 holds besides is the master copy
+    moments = code.training_state_bytes(int(sixty / 2), "fp32").optimizer
+    for size, what, where in (
+        (moments, "two moments", "AdamW would make its two float32 moments"),
+        (mixed.optimizer - moments, "the master copy", "A float32 master copy, 4 bytes each"),
+    ):
+        yield claim(size / (sixty / 2), "bytes", f"{what}, a parameter", where=where)
+        yield claim(size, "bytes", what, where=where)
 
 
 @figures
