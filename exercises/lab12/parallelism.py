@@ -166,12 +166,16 @@ def memory(plan: Plan, model: Model) -> list[StageBytes]:
     one that is used and the one that is gathered meanwhile.
 
     Activations of a layer for one micro-batch, with n = seq / cp * micro tokens:
-        10 * n * h, divided by t with sp: inputs and norms
+        10 * n * h, divided by t with sp: what norms, attention and MLP read (8), and two dropout
+            masks of a byte each
         n * (4 * h / t + 4 * kv): q, k and v, and what the output projection reads
         n * 4 * ffn / t, gated 6: inside of a dense MLP
         n * topk * (2 * h + 4 or 6 * moe_ffn) / t instead: experts, tokens spread evenly (over all
             ranks of the stage, so neither ep nor etp changes it)
-        5 * heads * n * seq / t: scores, with recompute "none" only
+        5 * heads * n * seq / t: scores, with recompute "none" only: softmax's output (2), and the
+            mask (1) and the output (2) of its dropout
+    Every layer is counted with dropout, as the source does, also one of a model that is trained
+    without, as Llama is: there the 10 would be 8, and the 5 would be 2.
     With "full" recompute only its input is kept, 2 * n * h, divided by t with sp.
     Stage s (0 is the first) of p holds them for as many micro-batches as are in flight at once:
     min(m, p - s) of m; with v = vpp > 1, min(m * v, 2 * (p - s - 1) + (v - 1) * p + 1) chunks

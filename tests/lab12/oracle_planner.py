@@ -148,7 +148,7 @@ def peak_bytes(plan: Plan, model: Model) -> float:
     """What the fullest GPU holds."""
     tokens = model.seq * plan.micro / plan.cp
     cut = plan.tp if plan.sp else 1
-    per_token = [10 * model.h / cut]  # norms and inputs, 2 bytes each; dropout has none here
+    per_token = [10 * model.h / cut]  # norms and inputs, 2 bytes each, and two dropout masks of 1
     per_token += [2 * model.h / plan.tp] * 2  # q, and what the output projection reads
     per_token += [2 * model.h / model.heads * model.kv_heads / min(plan.tp, model.kv_heads)] * 2
     wide = 3 if model.gated else 2

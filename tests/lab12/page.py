@@ -159,6 +159,18 @@ def memory_of_a_parameter(code):
 
 
 @figures
+def a_llama_layer(code):
+    where = "A Llama-3-70B layer has"
+    model = dataclasses.replace(code.LLAMA3_70B, L=2)  # one layer a stage, one micro-batch
+    first = code.memory(plan(code, 1, 2, 1, 1, gbs=1), model)[0]
+    rate = first.act / (model.seq * model.h)
+    masks = 2 * 1
+    yield published(34, "", "Korthikanti et al. 2022, table 2", where=where)
+    yield claim(rate, "", "bytes of a Llama layer", where=where)
+    yield claim(rate - masks, "", "bytes without its two masks", where=where)
+
+
+@figures
 def bubbles(code):
     where = "GPipe and 1F1B have the same bubble"
     for schedule, v in (("gpipe", 1), ("1f1b", 1), ("interleaved", 2)):

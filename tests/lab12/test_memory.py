@@ -147,6 +147,7 @@ def _first(student, plan, model):
     "memory",
     holds=(
         "tokens",
+        "dropout",
         "inputs",
         "qkv",
         "inner",
