@@ -6,12 +6,18 @@ from workload_lab10 import AZURE_CONVERSATION, PROBLEM, azure
 from grader.suite.questions import Ask, CaseAsk, CaseVerdict, Knob, question
 
 GIB = 2**30
+# name: FLOP/s in dense bf16 and bytes/s, of NVIDIA's data sheets
+GPUS = {
+    "an A100 of 80 GB": (312e12, 2.04e12),
+    "an H100": (989e12, 3.35e12),
+    "an H200": (989e12, 4.8e12),
+}
 # name: weights in GB, layers, key/value heads, width of a head
 MODELS = {
     "Llama-3-8B": (16, 32, 8, 128),
     "Qwen2.5-32B": (66, 64, 8, 128),
-    "Llama-3-70B": (140, 80, 8, 128),
-    "Mistral-7B": (14, 32, 8, 128),
+    "Llama-3-70B": (141, 80, 8, 128),
+    "Mistral-7B-v0.3": (14, 32, 8, 128),
 }
 
 
@@ -35,7 +41,8 @@ def bytes_of_a_block(rng):
         lambda code: code.capacity(model, 400 * GIB, 8192, 0.9, tp, dtype).kv_bytes_per_block,
         working=[
             f"a token: 2 x {model.num_hidden_layers} x 8 x 128 x {dtype} = {token:,} bytes",
-            f"16 tokens, 1 of {tp} GPUs: 16 x {token:,} / {tp} = {16 * token // tp:,} bytes",
+            f"16 tokens{f', on each of {tp} GPUs' * (tp > 1)}: "
+            f"16 x {token:,}{f' / {tp}' * (tp > 1)} = {16 * token // tp:,} bytes",
         ],
         check=16 * token // tp,
     )
@@ -44,7 +51,7 @@ def bytes_of_a_block(rng):
 @question("blocks_of_a_card", task="capacity", minutes=2, section="Read first")
 def blocks_of_a_card(rng):
     """The engine's part of the card, minus weights and the rest, over the bytes of a block."""
-    name, gigabytes, model = _model(rng, ("Llama-3-8B", "Mistral-7B"))
+    name, gigabytes, model = _model(rng, ("Llama-3-8B", "Mistral-7B-v0.3"))
     card, part, rest = rng.choice([(80, 0.9, 4), (40, 0.9, 4), (80, 0.95, 6), (24, 0.9, 2)])
     block = 16 * 2 * model.num_hidden_layers * 8 * 128 * 2
     left = part * card * GIB - gigabytes * 10**9 - rest * GIB
@@ -70,7 +77,7 @@ def blocks_of_a_card(rng):
 @question("requests_at_once", task="capacity", minutes=1.5)
 def requests_at_once(rng):
     """Each request takes whole blocks."""
-    _, gigabytes, model = _model(rng, ("Llama-3-8B", "Mistral-7B"))
+    _, gigabytes, model = _model(rng, ("Llama-3-8B", "Mistral-7B-v0.3"))
     length = rng.choice([4000, 8192, 8200, 1000])
     block = 16 * 2 * model.num_hidden_layers * 8 * 128 * 2
     blocks = rng.choice([8000, 16_000, 24_000])
@@ -170,10 +177,11 @@ def goodput(rng):
 def decode_step(rng):
     """Decode reads all weights and all contexts; compute hides behind that."""
     name, gigabytes, model = _model(rng, ("Llama-3-8B", "Qwen2.5-32B"))
-    gpu, bandwidth = rng.choice([("an H100", 3.35e12), ("an A100", 2.0e12), ("an H200", 4.8e12)])
+    gpu = rng.choice(sorted(GPUS))
+    peak, bandwidth = GPUS[gpu]
     batch, context = rng.choice([(1, 0), (8, 4096), (16, 2048)])
     token = 2 * model.num_hidden_layers * 8 * 128 * 2
-    cost = CostModel(model.weight_bytes, model.weight_bytes, token, 989e12, bandwidth)
+    cost = CostModel(model.weight_bytes, model.weight_bytes, token, peak, bandwidth)
     read = model.weight_bytes + batch * context * token
     held = (
         f"{batch} requests with {context:,} tokens of context each ({token:,} bytes a token)"
@@ -182,8 +190,8 @@ def decode_step(rng):
     )
     return Ask(
         f"{name} has {gigabytes} GB of bf16 weights. {gpu[0].upper()}{gpu[1:]} reads "
-        f"{bandwidth / 1e12:g} TB/s and computes 989 TFLOP/s. It decodes one token for {held}. How "
-        "long does the step take at least?",
+        f"{bandwidth / 1e12:g} TB/s and computes {peak / 1e12:g} TFLOP/s. It decodes one token for "
+        f"{held}. How long does the step take at least?",
         lambda code: code.step_seconds(cost, batch, batch * context),
         working=[
             f"read: {gigabytes} GB of weights"
@@ -199,20 +207,22 @@ def decode_step(rng):
 @question("prefill_step", task="simulate", unit="s", minutes=1.5, section="Read first")
 def prefill_step(rng):
     """Two FLOPs a parameter and token; the weights are read once meanwhile."""
-    name, gigabytes, model = _model(rng, ("Llama-3-8B", "Qwen2.5-32B", "Mistral-7B"))
+    name, gigabytes, model = _model(rng, ("Llama-3-8B", "Qwen2.5-32B", "Mistral-7B-v0.3"))
     tokens = rng.choice([2048, 4096, 8192])
-    peak = 1e15
-    cost = CostModel(model.weight_bytes, model.weight_bytes, 0.0, peak, 3.35e12)
+    gpu = rng.choice(sorted(GPUS))
+    peak, bandwidth = GPUS[gpu]
+    cost = CostModel(model.weight_bytes, model.weight_bytes, 0.0, peak, bandwidth)
     flops = tokens * model.weight_bytes
     return Ask(
         f"A prompt of {tokens:,} tokens is prefilled in one step by {name} "
-        f"({gigabytes // 2} billion parameters), attention's own FLOPs left out. The GPU computes "
-        "1,000 TFLOP/s and reads 3.35 TB/s. How long does the step take at least?",
+        f"({gigabytes // 2} billion parameters), attention's own FLOPs left out. "
+        f"{gpu[0].upper()}{gpu[1:]} computes {peak / 1e12:g} TFLOP/s and reads "
+        f"{bandwidth / 1e12:g} TB/s. How long does the step take at least?",
         lambda code: code.step_seconds(cost, tokens, 0),
         working=[
-            f"2 x {gigabytes // 2} billion x {tokens:,} = {flops / 1e12:.1f} TFLOPs",
-            f"{flops / 1e12:.1f} TFLOPs / 1,000 TFLOP/s = {flops / peak * 1e3:.1f} ms; reading the "
-            "weights takes less",
+            f"2 x {gigabytes // 2} billion x {tokens:,} = {flops / 1e12:.3f} TFLOPs",
+            f"{flops / 1e12:.3f} TFLOPs / {peak / 1e12:g} TFLOP/s = {flops / peak * 1e3:.1f} ms; "
+            "reading the weights takes less",
         ],
         check=flops / peak,
         within=0.01,
@@ -235,7 +245,7 @@ def prefix_hit(rng):
         working=[
             f"full blocks: {tokens} // {size} = {tokens // size}",
             f"the last token must be computed, so at most {tokens} - 1 = {tokens - 1} count: "
-            f"{found} blocks",
+            f"{found} block{'s' * (found > 1)}",
             f"{found} x {size} = {found * size} tokens",
         ],
         check=found * size,
@@ -264,8 +274,8 @@ def tokens_of_a_first_step(rng):
     return Ask(
         f"{len(prompts)} requests wait, in this order, with prompts of "
         f"{', '.join(map(str, prompts))} tokens; memory does not limit them. "
-        f"max_num_batched_tokens is {budget:,}, chunked prefill is on. How many tokens of request "
-        f"{which + 1} does the first step compute?",
+        f"max_num_batched_tokens is {budget:,}, chunked prefill is on. How many tokens of the "
+        f"{('second', 'third', 'fourth')[which - 1]} request does the first step compute?",
         lambda code: _first_step(code, cfg, prompts).get(which, 0),
         working=[
             f"before it: {' + '.join(map(str, shares[:which]))} = {sum(shares[:which])} of "
@@ -289,7 +299,7 @@ def _first_step(code, cfg, prompts):
 
 @question("config_for_a_chat", task="simulate", minutes=6, kind="case")
 def config_for_a_chat(rng):
-    """Which limit binds? Tokens a step move ITL against TTFT, seats and blocks how many run."""
+    """Which limit binds? Tokens a step say how long a step lasts, seats and blocks how many run."""
     seed, speed = rng.randrange(100), rng.choice([1.0, 1.3, 1.6])
     ttft, tpot = rng.choice([(1000, 40), (500, 40), (2000, 30)])
     trace = azure(AZURE_CONVERSATION, 120, seed, speed)
@@ -357,7 +367,8 @@ def gpus_for_a_context(rng):
     def judge(code, values):
         found = room(code, values)
         size = values["tensor_parallel_size"]
-        lines = [f"{found:.1f} requests of {length:,} tokens at once on {size} GPUs."]
+        gpus = f"{size} GPU{'s' * (size > 1)}"
+        lines = [f"{found:.1f} requests of {length:,} tokens at once on {gpus}."]
         if found < wanted:
             return CaseVerdict(0.0, [*lines, f"That is fewer than {wanted}."])
         fewer = size > 1 and any(
