@@ -7,7 +7,7 @@ from grader.suite.questions import Ask, CaseAsk, CaseVerdict, Knob, question
 SHAPES = {
     "a Llama-3-8B": (32, 4096, 32, 8, 128, 14_336, 128_256),
     "a Llama-3-70B": (80, 8192, 64, 8, 128, 28_672, 128_256),
-    "a Mistral-7B": (32, 4096, 32, 8, 128, 14_336, 32_000),
+    "a Mistral-7B-v0.3": (32, 4096, 32, 8, 128, 14_336, 32_768),  # v0.1 has a window of 4,096
     "a Qwen2.5-32B": (64, 5120, 40, 8, 128, 27_648, 152_064),
     "a Llama-2-7B": (32, 4096, 32, 32, 128, 11_008, 32_000),
     "a Llama-2-13B": (40, 5120, 40, 40, 128, 13_824, 32_000),
@@ -40,7 +40,7 @@ def kv_of_a_token(rng):
         lambda code: code.kv_bytes_per_token(config, size),
         working=[
             "K and V, in each layer, of each key/value head:",
-            f"2 x {L} x {kv} x {D} x {size} bytes = {2 * L * kv * D * size:,} bytes",
+            f"2 x {L} x {kv} x {D} x {size} = {2 * L * kv * D * size:,} bytes",
         ],
         check=2 * L * kv * D * size,
     )
@@ -250,7 +250,7 @@ def batch_that_fits(rng):
 
 
 def _fitting():
-    for name in ("a Llama-3-8B", "a Mistral-7B", "a Llama-2-7B"):
+    for name in ("a Llama-3-8B", "a Mistral-7B-v0.3", "a Llama-2-7B"):
         layers, hidden, heads, kv, width, ffn, vocab = SHAPES[name]
         yield name, ModelConfig("llama", vocab, hidden, layers, heads, kv, width, ffn)
 
@@ -268,10 +268,10 @@ def _batch_working(config, seq, gib):
     fits = (gib * 2**30 - 2 * params) // one
     return (
         [
-            f"weights: {params / 1e9:.2f} billion x 2 bytes = {2 * params / 2**30:.1f} GiB",
-            f"a sequence: {2 * L * kv * D * 2:,} bytes a token x {seq:,} = "
-            f"{2 * L * kv * D * 2 * seq / 2**30:.2f} GiB, and its logits",
-            f"({gib} - {2 * params / 2**30:.1f}) / {one / 2**30:.3f}, rounded down: {fits}",
+            f"weights: {params / 1e9:.3f} billion x 2 bytes = {2 * params / 2**30:.2f} GiB",
+            f"a sequence: {2 * L * kv * D * 2:,} bytes a token x {seq:,} + 4 x "
+            f"{config.vocab_size:,} bytes of logits = {one / 2**30:.5f} GiB",
+            f"({gib} - {2 * params / 2**30:.2f}) / {one / 2**30:.5f}, rounded down: {fits}",
         ],
         fits,
     )
@@ -311,7 +311,8 @@ def users_of_a_card(rng):
             f"{(weights + cache) / 1e9:.1f} of {card} GB: it {'fits' if fits else 'does not fit'}."
         ]
         if larger:
-            lines.append(f"Twice as many users fit with {larger[0]} byte a number.")
+            width = f"{larger[0]} byte{'s' * (larger[0] > 1)}"
+            lines.append(f"Twice as many users fit with {width} a number.")
         if needless:
             lines.append("So many users would fit with 2 bytes a number, too.")
         return CaseVerdict(0.0 if not fits else 0.5 if larger or needless else 1.0, lines)
