@@ -138,15 +138,15 @@ def shared_requests_of_shuffles(rng):
 def seconds_of_a_sum(rng):
     """A sum is bound by reading its input once."""
     power = rng.choice([26, 28, 30])
-    name, speed = rng.choice([("an A100", 2.0), ("an H100", 3.35), ("an H200", 4.8)])
+    name, speed = rng.choice([("an A100 of 80 GB", 2.04), ("an H100", 3.35), ("an H200", 4.8)])
     seconds = 4 * 2**power / (speed * 10**12)
     return Ask(
         f"2^{power} floats are summed on {name}, whose memory gives {speed:g} TB/s. What is the "
         "least time that any kernel takes?",
         lambda code: seconds,
         working=[
-            f"bytes: 4 x 2^{power} = {4 * 2**power / 10**9:.3g} GB",
-            f"{4 * 2**power / 10**9:.3g} GB / {speed:g} TB/s = {seconds * 10**6:.4g} us",
+            f"bytes: 4 x 2^{power} = {4 * 2**power / 10**9:.5g} GB",
+            f"{4 * 2**power / 10**9:.5g} GB / {speed:g} TB/s = {seconds * 10**6:.4g} us",
         ],
         check=2 ** (power + 2) / speed / 1e12,
         within=0.02,
@@ -193,9 +193,10 @@ def wavefronts_of_a_step(rng):
             "wavefronts", space="shared"
         ),
         working=[
-            f"lanes are {stride} words apart: {ways} of a warp meet in a bank",
-            f"a write and a read by each of {warps} warps: 2 x {warps} x {ways} = "
-            f"{2 * warps * ways}",
+            f"lanes are {stride} word{'s' * (stride > 1)} apart: "
+            + (f"{ways} of a warp meet in a bank" if ways > 1 else "no two meet in a bank"),
+            f"a write and a read by each of {warps} warp{'s' * (warps > 1)}: "
+            f"2 x {warps} x {ways} = {2 * warps * ways}",
         ],
         check=2 * warps * ways,
         code=code,
@@ -247,7 +248,7 @@ def sectors_of_a_stride(rng):
         ).total("sectors", "read", "global"),
         working=[
             f"a warp spans 32 x {4 * stride} bytes; in sectors of 32 bytes: {each}",
-            f"{warps} warps: {warps} x {each} = {warps * each}",
+            f"{warps} warp{'s' * (warps > 1)}: {warps} x {each} = {warps * each}",
         ],
         check=warps * each,
         code=code,

@@ -54,7 +54,9 @@ def column_of_a_tile(rng):
         lambda code: _ways(code, words),
         working=[
             f"lanes are {cols} words apart; {cols} and 32 have the common divisor {common}",
-            f"so {common} lanes share each bank, with different words: {degree}",
+            f"so {common} lanes share each bank, with different words: {degree}"
+            if common > 1
+            else f"so each lane has a bank of its own: {degree}",
         ],
         check=degree,
     )
@@ -71,8 +73,9 @@ def stride_of_lanes(rng):
         "many turns is the request served (its conflict degree)?",
         lambda code: _ways(code, words),
         working=[
-            f"banks repeat every 32 words: {stride} x i mod 32 takes {32 // degree} values",
-            f"32 lanes over {32 // degree} banks: {degree}",
+            f"banks repeat every 32 words: {stride} x i mod 32 takes {32 // degree} "
+            f"value{'s' * (degree < 32)}",
+            f"32 lanes over {32 // degree} bank{'s' * (degree < 32)}: {degree}",
         ],
         check=degree,
     )
@@ -86,14 +89,21 @@ def broadcasts(rng):
     words = [lane // share * apart for lane in range(32)]
     degree = _degree(words)
     groups = 32 // share
+    lie = f"the {groups} floats that are read lie {apart} word{'s' * (apart > 1)} apart"
     return Ask(
-        f"In a warp, each {share} neighbouring lanes read the same float of shared memory; the "
-        f"{groups} floats that are read lie {apart} word{'s' * (apart > 1)} apart. How many ways "
-        "is the bank conflict (1 is none)?",
+        f"In a warp, each {share} neighbouring lanes read the same float of shared memory; {lie}. "
+        "How many ways is the bank conflict (1 is none)?"
+        if groups > 1
+        else "All 32 lanes of a warp read the same float of shared memory. How many ways is the "
+        "bank conflict (1 is none)?",
         lambda code: _ways(code, words),
         working=[
-            f"lanes of one word are served together, so {groups} different words count",
-            f"{apart} apart they are in {groups if apart == 1 else 1} bank(s): {degree}",
+            f"lanes of one word are served together, so {groups} word{'s' * (groups > 1)} "
+            f"count{'s' * (groups == 1)}",
+            f"{apart} apart they are in "
+            f"{f'{groups} banks' if apart == 1 else 'one bank'}: {degree}"
+            if groups > 1
+            else f"it is in one bank: {degree}",
         ],
         check=degree,
     )
@@ -116,7 +126,9 @@ def wide_lanes(rng):
         working=[
             f"{per_phase} lanes of {width} bytes are {per_phase * width // 4} words, which fill "
             "the 32 banks once if they lie side by side",
-            f"here they are spread over {stride} times as many words: {degree}",
+            f"here they are spread over twice as many words: {degree}"
+            if stride > 1
+            else f"here they do: {degree}",
         ],
         check=degree,
     )
@@ -132,7 +144,7 @@ def sectors_of_a_stride(rng):
         "bytes. How many sectors of 32 bytes does the request touch?",
         lambda code: code.sectors([4 * lane * stride for lane in range(32)], 4)[0],
         working=[
-            f"a sector has 8 floats; lanes are {stride} floats apart",
+            f"a sector has 8 floats; lanes are {stride} float{'s' * (stride > 1)} apart",
             f"floats 0 to {31 * stride}"
             + (f", every sector of them: {len(touched)}" if stride <= 8 else
                f", a sector for each lane: {len(touched)}"),

@@ -105,7 +105,8 @@ def online_sum(rng):
     rest = rng.choice([[1.0, 2.0], [0.0, 2.0], [1.0, 1.0, 2.0]])
     scores = [*rest, 3.0] if rng.random() < 0.5 else [3.0, *rest]
     total = sum(math.exp(x - 3.0) for x in scores)
-    terms = " + ".join(f"{math.exp(x - 3.0):.3f}" for x in scores)
+    printed = [round(math.exp(x - 3.0), 3) for x in scores]
+    terms = " + ".join(f"{term:.3f}" for term in printed)
     listed = ", ".join(f"{x:g}" for x in scores)
     return Ask(
         f"An online softmax goes through the scores {listed} one at a time. What is its running "
@@ -115,7 +116,7 @@ def online_sum(rng):
         ),
         working=[
             "the maximum is 3; whatever came before it was rescaled by e^(old - new)",
-            f"{terms} = {total:.3f}",
+            f"{terms} = {sum(printed):.3f}",
         ],
         check=total,
         within=0.006,

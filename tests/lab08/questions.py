@@ -108,7 +108,7 @@ def padding_of_a_flat_buffer(rng):
         "stage 3, float32, Adam). How many bytes of parameters does one rank hold?",
         lambda code: code.state_bytes(P, N, 3, "fp32")["param"],
         working=[
-            f"padded at the end until {N} divides it: {each} elements a rank",
+            f"padded at the end until {N} divides it: {each} element{'s' * (each > 1)} a rank",
             f"{each} x 4 bytes = {4 * each} bytes",
         ],
         check=4 * each,

@@ -99,7 +99,8 @@ def bubble(rng):
         "idle?",
         lambda code: getattr(code.simulate_pipeline("1f1b", p, m, 1, 1.0, 2.0), name),
         working=[
-            f"{p} - 1 = {p - 1} micro-batches' time is lost at the two ends, {m} are worked",
+            f"lost at the two ends: the time of {p} - 1 = {p - 1} "
+            f"micro-batch{'es' * (p > 2)}; worked: that of {m}",
             f"{formula} = {share:.4g}, that is {100 * share:.3g} %",
         ],
         check=share,
@@ -135,13 +136,13 @@ def in_flight(rng):
     why = (
         "GPipe does all forwards first"
         if schedule == "gpipe"
-        else f"1F1B on rank {rank}: {p} - {rank} stages from here to the end"
+        else f"1F1B on rank {rank}: stages from here to the end: {p} - {rank} = {p - rank}"
     )
     return Ask(
         f"{'GPipe' if schedule == 'gpipe' else '1F1B'}, {p} stages, {m} micro-batches. Of how many "
         f"micro-batches does rank {rank} (0 is the first) hold activations at most?",
         lambda code: code.simulate_pipeline(schedule, p, m, 1, 1.0, 2.0).peak_in_flight[rank],
-        working=[why, f"{held} micro-batches"],
+        working=[why, f"{held} micro-batch{'es' * (held > 1)}"],
         check=held,
     )
 
