@@ -157,7 +157,7 @@ def tokens_at_the_ridge(rng):
             > code.pass_seconds(_layer(), fmt, GPU, 1) * 1.0001
         ),
         working=[
-            f"a weight: {bits / 8:g} bytes, 2 FLOPs a token",
+            f"a weight: {bits / 8:g} byte{'s' * (bits > 8)}, 2 FLOPs a token",
             f"2 t / 1e15 > {bits / 8:g} / 3e12, so t > {ridge:.1f}: {int(ridge) + 1}",
         ],
         check=int(ridge) + 1,
