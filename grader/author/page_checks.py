@@ -19,9 +19,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from grader.author import page_claims
+from grader.author import page_claims, printed_sums
 from grader.author.page_claims import FigureClaim
-from grader.author.page_figures import UNITS, PageFigure, figures_of, tables
+from grader.author.page_figures import UNITS, PageFigure, figures_of, passages, tables
 from grader.errors import LabError
 from grader.lab import lab_page
 from grader.lab.manifest import Lab, all_labs
@@ -88,6 +88,11 @@ def check_page(lab: Lab) -> PageReport:
     report = PageReport(lab.id)
     page = lab_page.text(lab)
     report.faults += [f"{said}: infralens sync" for said in stale_tables(lab)]
+    report.faults += [
+        f"{_page_name(lab)}: line {line}: {said}"
+        for line, text in passages(page)
+        for said in printed_sums.faults(text)
+    ]
     if not is_checked(lab):
         return report
     report.faults += _literals(lab)

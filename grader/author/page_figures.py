@@ -184,6 +184,14 @@ def figures_of(page: str) -> list[PageFigure]:
     return [figure for block in _blocks(page) for figure in _of_block(block)]
 
 
+def passages(page: str) -> Iterator[tuple[int, str]]:
+    """The prose of a page, without code and quotations: paragraphs, items and cells, each with its
+    first line."""
+    for block in _blocks(page):
+        for text in [cell for cell, _ in block.cells] or [block.text]:
+            yield block.line, " ".join(_covered(text).split())
+
+
 def _of_block(block: _Block) -> Iterator[PageFigure]:
     words = " ".join(block.text.split())
     if not block.cells:

@@ -18,7 +18,7 @@ from itertools import repeat
 from pathlib import Path
 from random import Random
 
-from grader.author import processes
+from grader.author import printed_sums, processes
 from grader.author.lint_report import measured_with
 from grader.durable import write_atomically
 from grader.errors import LabError
@@ -34,6 +34,9 @@ FEWEST = {"number": 8, "why": 6, "say": 1}
 REASONS = 0.6  # of written questions, those that ask why or what changes
 BUGS = 3  # of a lab, that are asked where not all are
 _KINDS = ("number", "count", "bug", "why", "case", "say")
+_ONE_OF_MANY = re.compile(
+    r"(?<![\w.,^/*+-])(?<![-+] )(?<!rank )(?<!stage )1 (?!has\b|is\b|[munp]?s\b)[A-Za-z-]+s\b"
+)
 _FIGURE = re.compile(r"[0-9][0-9,.]*(?: ?(?:[KMGT]i?B|bytes|ms|us|s|%)\b| %)?")
 
 
@@ -60,6 +63,9 @@ def check(root: Path, lab_id: str, every_bug: bool) -> QuestionReport:
             report.faults.append(f"{report.counts[kind]} questions are {kind}; write {fewest}.")
     for card in bank.cards:
         report.faults += [f"{card.name}: {fault}" for fault in faults(bank, card)]
+    for row in why_questions.written(lab):
+        for text in (row.question, row.right, row.because):
+            report.faults += [f"why.toml: {row.id}: {said}" for said in printed_sums.faults(text)]
     bugs = [card for card in bank.cards if card.kind == "bug"]
     if not every_bug:
         bugs = Random(lab.id).sample(bugs, min(BUGS, len(bugs)))
@@ -108,6 +114,9 @@ def _figure_faults(bank: Bank, card: Card) -> Iterator[str]:
         if not any(is_right(each, right, near) for each in _last(ask.working[-1], card.unit)):
             yield f"seed {seed}: the working does not end in {float(right)}: {ask.working[-1]}"
             return
+        if wrong := next(_said_wrong([ask.text, *ask.working]), ""):
+            yield f"seed {seed}: {wrong}"
+            return
         if card.kind == "count" and not ask.code:
             yield "it counts what a program does, and shows none: code="
             return
@@ -120,10 +129,22 @@ def _case_faults(bank: Bank, card: Card) -> Iterator[str]:
     for seed in range(SEEDS_OF_SLOW):
         ask = bank.case(card, seed)
         good = bank.good(card, ask)
-        if bank.judge_case(card, ask, good).points != 1:
+        best = bank.judge_case(card, ask, good)
+        if best.points != 1:
             yield f"seed {seed}: {good} does not earn all"
+        if wrong := next(_said_wrong([ask.text, *best.lines]), ""):
+            yield f"seed {seed}: {wrong}"
+            return
         if bank.judge_case(card, ask, ask.poor).points == 1:
             yield f"seed {seed}: {ask.poor} earns all"
+
+
+def _said_wrong(texts: Sequence[str]) -> Iterator[str]:
+    """Sums whose printed operands do not give the printed result, and one thing in the plural."""
+    for text in texts:
+        yield from printed_sums.faults(text)
+        if found := _ONE_OF_MANY.search(text):
+            yield f"one of a thing is not several: {found[0]!r} in {text!r}"
 
 
 def _typed(value: Fraction) -> Figure:
