@@ -31,7 +31,7 @@ def bank_of_an_element(rng):
     word = row * cols + col
     return Ask(
         f"A tile of floats in shared memory has rows of {cols} floats and begins at address 0. In "
-        f"which bank, 0 to 31, is the element of row {row} and column {col}?",
+        f"which bank, 0 to 31, is the element of row {row} and column {col} (both from 0)?",
         lambda code: code.bank_of(4 * word),
         working=[
             f"its word: {row} x {cols} + {col} = {word}",

@@ -179,8 +179,8 @@ def group_of_a_head(rng):
     head = rng.randrange(1, heads)
     group = heads // kv
     return Ask(
-        f"{heads} query heads share {kv} key/value heads. Which key/value head (from 0) does query "
-        f"head {head} read?",
+        f"{heads} query heads share {kv} key/value heads. Counted from 0, which key/value head is "
+        f"read by query head {head}?",
         lambda code: _read_by(code, heads, kv, head),
         working=[
             f"a key/value head serves {heads} / {kv} = {group} neighbouring query heads",
