@@ -443,22 +443,61 @@ def test_a_bare_list_is_a_trace(student, rng, tmp_path):
 
 @task("load_trace", gate=False, holds=("nan",))
 def test_a_nan_among_the_args(student, rng, tmp_path):
-    """NaN and Infinity are no JSON, but are written.
+    """NaN and both infinities are no JSON, but are written: alone, in a list, in an object.
     Oracle: the events from which the file was written."""
     rows, events = _kineto(rng, False)
-    for row in rows[:5]:
-        row["args"] = row.get("args", {}) | {"bandwidth": math.nan, "occupancy": math.inf}
+    odd = {"bandwidth": math.nan, "occupancy": math.inf, "least": -math.inf}
+    odd |= {"each": [1.5, math.nan, [math.inf]], "of": {"L2": math.nan, "DRAM": [-math.inf, 0]}}
+    for row in rows:
+        if row["ph"] == "X" and row["tid"] != "PyTorch Profiler":
+            row["args"].update(odd)  # the event's own, too
     content = {"baseTimeNanoseconds": BASE_NS, "traceEvents": rows}
-    _same_times(student.load_trace(_write(tmp_path, "nan.json.gz", content, True)), events)
+    got = student.load_trace(_write(tmp_path, "nan.json.gz", content, True))
+    _same_times(got, events)
+    mine, theirs = ([_named(event.args) for event in _events(one)] for one in (got, Trace(events)))
+    expect.equal(mine, theirs, "args is kept as the file has it, NaN and infinities too", "args")
+
+
+def _named(value):
+    """With NaN and infinities by their names: NaN does not equal itself."""
+    if isinstance(value, dict):
+        return {key: _named(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_named(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@task("load_trace", gate=False, holds=("zeros", "no_args"))
+def test_a_zero_is_a_value(student, tmp_path):
+    """An event that begins at 0, takes 0 us, on process 0 and thread 0, with args that are 0, false
+    or empty; and a base of 0.   Oracle: the contract, field by field."""
+    args = {"stream": 0.0, "bytes": 0, "share": 0.0, "name": "", "grid": [], "of": {}, "on": False}
+    args |= {"none": None, "External id": 0}
+    rows = [
+        {"ph": "X", "name": "", "cat": "", "ts": 0, "dur": 0, "pid": 0, "tid": 0, "args": args},
+        {"ph": "X", "name": "b", "cat": "kernel", "ts": 0.0, "dur": 0.0, "pid": "0", "tid": 0.0}
+        | {"args": {}},
+    ]
+    content = {"baseTimeNanoseconds": 0, "traceEvents": rows}
+    got = student.load_trace(_write(tmp_path, "zeros.json", content, False))
+    want = [Ev("", "", 0.0, 0.0, 0, 0, 0, None, args), Ev("b", "kernel", 0.0, 0.0, 0, 0)]
+    _same_times(got, want)
+    names = ("name", "cat", "ts_us", "dur_us", "pid", "tid", "stream", "corr", "args")
+    _same_fields(got, want, names)
+    expect.equal(got.base_ns, 0, "a base of 0 is a base", "base_ns")
 
 
 @task("load_trace", gate=False, holds=("job",))
 def test_the_rank_comes_with_it(student, rng, tmp_path):
     """`distributedInfo` says which rank of how many.
     Oracle: the numbers that were written."""
-    rank, size = int(rng.integers(64)), int(rng.integers(64, 128))
+    rank, size = int(rng.integers(1, 64)), int(rng.integers(64, 128))
     for info, want in (
         ({"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": size}}, (rank, size)),
+        ({"distributedInfo": {"backend": "nccl", "rank": 0, "world_size": size}}, (0, size)),
+        ({"distributedInfo": {"rank": 0, "world_size": 1}}, (0, 1)),
+        ({"distributedInfo": {"world_size": size}}, (None, size)),
+        ({"distributedInfo": {}}, (None, None)),
         ({"distributedInfo": {"rank": rank}}, (rank, None)),
         ({}, (None, None)),
     ):
@@ -466,8 +505,8 @@ def test_the_rank_comes_with_it(student, rng, tmp_path):
         path = _write(tmp_path, "rank.json", info | {"traceEvents": [row]}, False)
         got = student.load_trace(path)
         expect.equal(len(_events(got)), 1, "the file has one event", "events")
-        got = (got.rank, got.world_size)
-        expect.equal(got, want, "what the file does not say is None", "(rank, world_size)")
+        got, why = (got.rank, got.world_size), "what the file says; None where it says nothing"
+        expect.equal(got, want, why, "(rank, world_size)")
 
 
 @task("load_trace", gate=False, holds=("no_list",))

@@ -191,3 +191,33 @@ what_is_no_event_is_skipped = lines(
     ),
     gate=False,
 )
+
+rank_zero_is_none = lines(
+    """Rank 0 became None (`or None`, `if rank`): it is the first of the ranks, and None says
+    that the file names none.""",
+    ('job.get("rank"), job.get("world_size")', 'job.get("rank") or None, job.get("world_size")'),
+    gate=False,
+)
+
+args_without_nan = lines(
+    """Arguments that are NaN or infinite are dropped; args are those of the file, and who reads
+    them later must see that a counter had no value.""",
+    (
+        "args=args,",
+        "args={k: v for k, v in args.items() if not isinstance(v, float) or math.isfinite(v)},",
+    ),
+    gate=False,
+)
+
+args_without_zeros = lines(
+    """Arguments that are 0, false or empty are dropped, as if they were missing; a copy of 0
+    bytes and one of unknown size are not the same.""",
+    ("args=args,", "args={key: value for key, value in args.items() if value},"),
+)
+
+no_event_at_time_zero = lines(
+    """An event at time 0 counts as one without a time (`if not row.get("ts")`); 0 is a time
+    like any other, and what is missing is not there at all.""",
+    ('if raw.get("ph") != "X":', 'if raw.get("ph") != "X" or raw.get("ts") == 0:'),
+    gate=False,
+)
