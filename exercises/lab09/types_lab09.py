@@ -1,7 +1,8 @@
 """Given: what a trace is made of in lab 09, and the names that its events go by.
 
 Nothing here is a task. A *trace* is what `torch.profiler` (Kineto) writes for one process and its
-GPU. Times are microseconds, `float`, counted from the trace's own zero; see `Trace.base_ns`.
+GPU. Times are microseconds, `float`, counted from the trace's own zero; see `Trace.base_ns`. They
+may be finer than a nanosecond, and an answer rounds none of them.
 """
 
 from __future__ import annotations

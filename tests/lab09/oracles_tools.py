@@ -630,6 +630,17 @@ def two_streams(path):
     return made.write(path)
 
 
+def short_launches(path):
+    """Kernels of 1 ns at 1001 and 1005 ns, launched 1 and 2 ns before."""
+    made = nsys_db.Database()
+    for corr, (start, before) in enumerate(((1001, 1), (1005, 2)), 1):
+        _row(made, start, start + 1, "gemm", corr=corr)
+        call = made.string("cudaLaunchKernel")
+        row = (start - before, start, 0, nsys_db.global_tid(500, 501), corr, call, 0)
+        made.add("CUPTI_ACTIVITY_KIND_RUNTIME", *row)
+    return made.write(path)
+
+
 def a_memset_first(path):
     """A memset of 1 us, 3 us of nothing, a kernel."""
     made = nsys_db.Database()
@@ -638,9 +649,9 @@ def a_memset_first(path):
     return made.write(path)
 
 
-def _row(made, start, end, name, stream=7):
+def _row(made, start, end, name, stream=7, corr=None):
     names = (made.string(full_name(name)), made.string(name))
-    row = (0, 1, stream, None, 0, *names, 32, 8, 1, 1, 128, 1, 1, 0, None)
+    row = (0, 1, stream, corr, 0, *names, 32, 8, 1, 1, 128, 1, 1, 0, None)
     made.add("CUPTI_ACTIVITY_KIND_KERNEL", start, end, *row)
 
 

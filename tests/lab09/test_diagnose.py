@@ -10,6 +10,7 @@ from grader.suite import expect, task
 
 from . import oracles_tools as oracles
 from . import traces
+from .oracles import in_order, work
 
 ALEXNET = "hta_alexnet.json.gz"
 RANK0, RANK1 = "hta_sampled_rank-0.json.gz", "hta_sampled_rank-1.json.gz"
@@ -207,6 +208,25 @@ def test_causes_on_a_raster(student, rng, peers):
     answers = student.map("diagnose", [(trace, others) for trace, others, _ in rows])
     for findings, (_, _, want) in zip(answers, rows, strict=True):
         _exactly(findings, want, because)
+
+
+@task("diagnose", gate=False, holds=("fine",))
+def test_evidence_is_not_rounded(student):
+    """A gap of 3 before a kernel, a collective of 7 alone, a pageable copy of 2 and computation of
+    20, all of them 2^-22 us.   Oracle: counted on the fingers; floats hold these exactly."""
+    fine = 2.0**-22
+    rows = [("gemm", 0, 10, 7), ("gemm", 13, 10, 7), ("ncclDevKernel_AllReduce", 23, 7, 24)]
+    rows.append((oracles.PAGEABLE, 30, 2, 20))
+    trace = in_order([work(name, at * fine, n * fine, stream) for name, at, n, stream in rows])
+    want = [("exposed_comm", 7, 29), ("tiny_kernels", 3, 32), ("pageable_copy", 2, 29)]
+    got = student.diagnose(trace)
+    because = "times may be finer than a nanosecond: no answer is rounded"
+    _agree(got, [cause for cause, _, _ in want], because)
+    for finding, (cause, parts, whole) in zip(got, want, strict=True):
+        what = f"{cause}: evidence_us"
+        us = parts * fine
+        expect.close(finding.evidence_us, us, because, floor=1e-9 * fine, what=what, unit="us")
+        expect.close(finding.share, parts / whole, because, floor=1e-12, what=f"{cause}: share")
 
 
 @task("diagnose", gate=False, holds=("nothing",))

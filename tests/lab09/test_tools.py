@@ -120,6 +120,18 @@ def test_gaps_are_those_of_the_whole_gpu(student, tmp_path):
     expect.close(mine, [(1.0, 3.0)], because, n=4, what="gaps", unit="us")
 
 
+@task("nsys_queries", gate=False, holds=("fine", "latency"))
+def test_a_median_may_lie_between_two_nanoseconds(student, tmp_path):
+    """Two launches, 1 and 2 ns before their kernels of 1 ns, with 3 ns between them.
+    Oracle: a few rows by hand: the median is 1.5 ns."""
+    got = student.nsys_queries(oracles.short_launches(tmp_path / "short.sqlite"))
+    because = "an answer is not rounded: half a nanosecond is 0.0005 us"
+    expect.close(got.launch_latency_us, 0.0015, because, n=4, what="launch_latency_us", unit="us")
+    rows = [(oracles.full_name("gemm"), 2, 0.002)]
+    _same_kernels(got, rows, because)
+    expect.close(got.idle_us, 0.003, because, n=4, what="idle_us", unit="us")
+
+
 @task("nsys_queries", gate=False, holds=("top", "equal_kernels"))
 def test_top_is_the_longest_list(student, tmp_path):
     """top=1 and top=2 cut the lists, not the sums.   Oracle: the same database by hand."""

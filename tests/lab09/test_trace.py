@@ -38,6 +38,8 @@ BY_HAND = {
     "short_gaps": ([(0, 1), (1.5, 2), (2.25, 3), (9, 10)], 3.25),
     "nothing_in_between": ([(1, 4), (6, 6), (9, 10)], 4),
 }
+FINE = 2.0**-22  # us: a quarter of a picosecond; floats hold it and its multiples exactly
+FINELY = "times may be finer than a nanosecond: no answer is rounded"
 
 
 @task("busy_time", holds=("union", "any_order", "overlap", "gaps"))
@@ -125,6 +127,18 @@ def test_a_gap_is_idle_however_short(student, power):
     got = student.busy_time(intervals)
     why = "a gap is idle however short: nothing is rounded, and nothing is closed"
     expect.close(got, 250.0, why, floor=1e-7, unit="us")
+
+
+@task("busy_time", gate=False, holds=("fine", "union"))
+@pytest.mark.parametrize("power", [2, 11, 14, 22, 40])
+def test_a_stretch_is_busy_however_short(student, power):
+    """Three stretches of 5, 7 and 9 times 2^-power us, two of which overlap, and a whole us beside
+    them.   Oracle: sums done by hand; floats hold these fractions exactly, as they do the sums."""
+    unit = 2.0**-power
+    rows = [(at * unit, (at + n) * unit) for at, n in ((0, 5), (3, 7), (20, 9))]
+    alone, beside = student.map("busy_time", [(rows,), ([*rows, (4.0 * 2**8, 4.0 * 2**8 + 1)],)])
+    expect.close(alone, 19 * unit, FINELY, floor=1e-9 * unit, unit="us")
+    expect.close(beside, 1 + 19 * unit, FINELY, floor=1e-15, unit="us")
 
 
 @task("busy_time", gate=False, holds=("backwards",))
@@ -740,6 +754,16 @@ def test_the_parts_add_up_to_the_span(student):
     adds_up()
 
 
+@task("temporal_breakdown", gate=False, holds=("fine", "parts"))
+def test_the_parts_are_not_rounded(student):
+    """The 40 us by hand, with a quarter of a picosecond for each us.
+    Oracle: counted on the fingers; floats hold these fractions exactly."""
+    rows = [(name, at * FINE, n * FINE, stream) for name, at, n, stream in SMALL]
+    got = student.temporal_breakdown(in_order([work(*row) for row in rows]))
+    want = {"idle": 2 * FINE, "compute": 20 * FINE, "non_compute": 18 * FINE}
+    _breakdown(got, want, FINELY, 1e-9 * FINE)
+
+
 NAMES = {
     "ncclDevKernel_AllReduce": "communication",
     "void fused::NCCLSendRecv(float*)": "communication",
@@ -931,6 +955,17 @@ def test_without_communication_nothing_is_exposed(student):
     _pair(student.overlap(Trace([])), (0.0, 0.0), why)
     _pair(student.overlap(in_order([gemm, reduce])), (1.0, 0.0), "all of it is hidden")
     _pair(student.overlap(in_order([gemm, alone])), (0.0, 5.0), "none of it is hidden")
+
+
+@task("overlap", gate=False, holds=("fine", "ratio", "exposed"))
+def test_the_overlap_is_not_rounded(student):
+    """13 parts of communication, 6 of them beside computation, each a quarter of a picosecond.
+    Oracle: counted on the fingers; floats hold these fractions exactly."""
+    rows = (("ncclDevKernel_AllReduce", 3, 13, 24), ("gemm", 0, 5, 7), ("gemm", 12, 40, 7))
+    events = [work(name, at * FINE, n * FINE, stream) for name, at, n, stream in rows]
+    ratio, exposed = _two(student.overlap(in_order(events)))
+    expect.close(ratio, 6 / 13, FINELY, floor=1e-12, what="ratio")
+    expect.close(exposed, 7 * FINE, FINELY, floor=1e-9 * FINE, what="exposed_us", unit="us")
 
 
 @task("overlap", gate=False, holds=("ratio", "exposed"))
@@ -1132,6 +1167,19 @@ def test_the_innermost_owns_and_its_own_thread_comes_first(student):
         "a later one of another thread; without an own one, the one that began last"
     )
     _owners(got, want | {"<unattributed>": 128}, why)
+
+
+@task("attribute", gate=False, holds=("fine", "names"))
+def test_owned_time_is_not_rounded(student):
+    """Work of 3, 5 and 9 quarters of a picosecond, launched in two ranges and outside of them.
+    Oracle: counted on the fingers; floats hold these fractions exactly."""
+    events = [host("forward", 0, 50, MAIN), host("backward", 50, 50, MAIN)]
+    for corr, at, parts in ((1, 10, 3), (2, 60, 5), (3, 150, 9)):
+        events.append(call("cudaLaunchKernel", at, 5, MAIN, corr))
+        events.append(work("gemm", 200 + at, parts * FINE, 7, corr))
+    want = {"forward": 3 * FINE, "backward": 5 * FINE, "<unattributed>": 9 * FINE}
+    got = student.attribute(in_order(events), ["forward", "backward"])
+    _owners(got, want, FINELY, 1e-9 * FINE)
 
 
 STAGES = ("## forward ##", "## backward ##", "## optimizer ##")

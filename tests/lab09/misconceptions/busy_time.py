@@ -141,3 +141,25 @@ time_begins_at_zero = lines(
     ("covered_until = -math.inf", "covered_until = 0.0"),
     gate=False,
 )
+
+rounded_to_nanoseconds = lines(
+    """The sum is rounded to three decimals, and what is shorter than a nanosecond is gone;
+    times may be finer, and a caller may add up thousands of such sums. Round where a number is
+    printed.""",
+    ("return busy", "return round(busy, 3)"),
+    gate=False,
+)
+
+rounded_to_picoseconds = lines(
+    """The sum is rounded to six decimals, and what is shorter than a picosecond is gone; times
+    may be finer than that, so return the sum as it is.""",
+    ("return busy", "return round(busy, 6)"),
+    gate=False,
+)
+
+rounded_to_two_decimals = lines(
+    """The sum is rounded to two decimals, so a kernel of 2 us may be off by a quarter of a per
+    cent; round where a number is printed, and nowhere else.""",
+    ("return busy", "return round(busy, 2)"),
+    gate=False,
+)

@@ -262,3 +262,10 @@ a_graph_begins_with_its_last_kernel = lines(
     many kernels, and the last of them is taken here.""",
     ("started.setdefault(event.corr, event.ts_us)", "started[event.corr] = event.ts_us"),
 )
+
+evidence_to_three_decimals = lines(
+    """Times may be finer than a nanosecond, and the answer is rounded to three decimals here;
+    of work that short nothing is left. Round where a number is printed.""",
+    ("Finding(cause, us, us / whole, FIX", "Finding(cause, round(us, 3), us / whole, FIX"),
+    gate=False,
+)

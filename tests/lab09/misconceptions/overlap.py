@@ -168,3 +168,10 @@ nothing_without_computation = lines(
     ("    if not communication:\n", "    if not communication or not computation:\n"),
     gate=False,
 )
+
+rounded_to_six_decimals = lines(
+    """Times may be finer than a nanosecond, and the answer is rounded to six decimals here; of
+    kernels that short nothing is left. Round where a number is printed.""",
+    (BOTH, "return round(both / communication, 6), round(communication - both, 6)"),
+    gate=False,
+)

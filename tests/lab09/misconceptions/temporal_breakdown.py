@@ -207,3 +207,14 @@ the_last_to_begin_ends_last = lines(
     before it may still run. Its end is the latest of all ends.""",
     ("max(event.end_us for event in work)", "work[-1].end_us"),
 )
+
+parts_to_two_decimals = lines(
+    """Times may be finer than a nanosecond, and the answer is rounded to two decimals here; of
+    kernels that short nothing is left. Round where a number is printed.""",
+    (
+        'return {"idle": span - busy, "compute": compute, "non_compute": busy - compute}',
+        'return {"idle": round(span - busy, 2), "compute": round(compute, 2), '
+        '"non_compute": round(busy - compute, 2)}',
+    ),
+    gate=False,
+)
