@@ -827,39 +827,117 @@ def counters(script: Script) -> Iterator[Fault]:
             yield Fault("no ncu output", call.line, text)
 
 
+# What a comment on clocks may say that free ones buy, and that they cost. Many words are right:
+# when in doubt a comment is accepted.
 _BUYS = (
-    r"\b(real|true|actual|honest|product|own\b|normal|natural|user|deploy"
-    r"|as (it|they) (is|are|run))"
+    r"\b(real|true|actual|honest|prod(uct|\b)|own\b|normal|natural|usual|typical|user|deploy|train"
+    r"|live\b|practice|wild\b|everyday|faithful|representative|authentic|serv(e|es|ed|ing|ice)\b"
+    r"|match(es)?\b|mirror|reflect|agree|equal|resembl|correspond"
+    r"|same (as|speed|clock|duration|time)|boost|full speed|nsys|timeline|in the field|epoch"
+    r"|too (long|slow|low)|buys?\b"
+    r"|gain|benefit|advantage|upside|pros?:|in (return|exchange)|what .{1,30}\b(get|see)"
+    r"|as (it|they|the \w+) (is|are|does|do|run|will)"
+    r"|(of|like|in) (the|your|our|my|a) (\w+ )?(run|job|workload|program|step|model|application)\b)"
 )
 _COSTS = (
-    r"\b(var(y|ies|ia)|differ|repeat|reproduc|nois|wander|drift|fluctuat|jitter|temperatur|thermal|"
-    r"power|compar|stabl|unstabl|boost|chang|spread|scatter|less (exact|precise)|steady)"
+    r"\b(vary|varies|varied|varying|variat|varian|variab|differ|repeat|reproduc|nois|wander|drift"
+    r"|jitter|fluctuat|oscillat|temperatur|thermal|throttl|heat|hot(ter)?\b|warm(er|th)\b|cold|cool"
+    r"|power|weather|compar|stabl|stabil|unstabl|unstead|chang|spread|scatter|exact|precis|steady"
+    r"|steadi|deviat|random|determinis|(in)?consisten|wobbl|jump|shift|swing|bounc|sway|median"
+    r"|mean of|average|error bar|uncertain|unpredict|unreliab|trust|twice|no guarantee"
+    r"|several (runs|times)|run[- ]to[- ]run|(each|every|other) run|less (certain|sure|reliab)"
+    r"|between (\w+ )?(runs|measure)|two (\w+ )?(runs|meas)|after (one )?run (to|after)"
+    r"|costs?\b|price|pay\b|downside|drawback|disadvantage|expense|trade|cons?:|caveat|risk)"
 )
+_FREE = (
+    r"(\b(free|unlocked|unpinned|unfixed|floating|not locked|never locked|left alone|boosting)\b"
+    r"|clock[- ]control[ =:]*(is |of |to |at )?[\"'`]?(none|off)\b)"
+)
+_LOCKED = r"\b((?<!not )(?<!never )locked|locking|(?<!not )fixed|pinned|base clocks?)\b"
+_NOT = (
+    r"not|no|never|less|hardly|rarely|barely|nor|neither|harder?|without|lose|lost|cost|than|up|away"
+    r"|un\w+|non\w*|in\w+able|too|only|instead|differ\w*|impossible|cannot|but|free|locked|fixed|pinned"
+    r"|\w+n't|far|little|at|for|would"
+)
+_GIVES = (
+    r"\b(is|are|give|gives|make|makes|mean|means|yield|yields|produce|produces|show|shows|ensure|ensures"
+    r"|guarantee|guarantees|buy|buys|bring|brings|have|has|keep|keeps)"
+)
+_STEADY = r"(repeatab|reproducib|stabl[ey]|stability|steady|constant|deterministic)\w*(?! enough)"
+_TIMES = r"(durations?|times?|timings?|speeds?|runs?|jobs?|numbers|workloads?)"
+_STABLE = rf"{_GIVES}( (?!({_NOT})\b)\w+){{0,4}} {_STEADY}"
+_HARDLY = r"(?!.*\b(harder|hard|impossible|difficult|unlikely|less|no|not|never|lost|only|if|when)"
+_HARDLY += r"\b)"
+_FREE_ONES, _LOCKED_ONES = (rf"{one}( (?!({_NOT})\b)\w+){{0,4}}" for one in (_FREE, _LOCKED))
+_RESULTS = r"( (clocks|ones|results|times|durations|runs|measurements))?"
+# What has it the wrong way round, as far as that can be told of one clause: free clocks that
+# repeat, locked ones that are those of production or vary, and advice against what was chosen.
+_TURNED = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rf"{_FREE_ONES} {_STABLE}{_HARDLY}",
+        rf"{_FREE_ONES} (repeat\b|(do not|don't|never) (vary|wander|drift|jitter))",
+        rf"{_FREE_ONES} {_GIVES}( \w+){{0,2}} (no|less|without) (jitter|noise|spread|varia\w+)",
+        rf"{_LOCKED_ONES} {_GIVES}( (?!({_NOT})\b)\w+){{0,4}} "
+        rf"(production|training|((real|true|actual) {_TIMES}))\b(?! (base|clock))",
+        rf"{_LOCKED}{_RESULTS} (vary|jitter|drift|wander|fluctuate|are (noisy|not repeatable))\b"
+        r"(?! less)",
+        r"\b((do not|don't|never) (use|choose|take|set|leave|run|want|pick|measure)|avoid)\b"
+        rf"(?!.*({_LOCKED}|\b(base|default|lock|instead|unless|if|when)\b)).*{_FREE}",
+    )
+)
+_CLAUSES = re.compile(r"[.;:!?,()]+|\b(?:but|while|whereas|although|though|however|yet)\b")
 
 
 def _clocks(script: Script, call: Call) -> Iterator[Fault]:
     """A comment of adjacent lines speaks of clocks, what free ones buy and what they cost."""
-    blocks: list[str] = []
+    notes: list[str] = []
     last = -1
     for line, note in script.notes:
         if line == last + 1:
-            blocks[-1] += f" {note.lower()}"
+            notes[-1] += f" {note}"
         else:
-            blocks.append(note.lower())
+            notes.append(note)
         last = line
-    blocks = [block for block in blocks if "clock" in block and len(set(block.split())) >= 6]
-    if not blocks:
+    for key, text in clock_faults(notes):
+        yield Fault(key, call.line, text)
+
+
+def clock_faults(notes: list[str]) -> list[tuple[str, str]]:
+    """What is wrong with comments as an explanation of free clocks: [] if one of them says it."""
+    said = [" ".join(note.lower().split()) for note in notes]
+    said = [note for note in said if "clock" in note and len(set(note.split())) >= 6]
+    if not said:
         text = (
             "--clock-control none has a price, and no comment on clocks says it: write what it "
             "buys and what it costs"
         )
-        yield Fault("clocks unexplained", call.line, text)
-    elif not any(re.search(_BUYS, block) for block in blocks):
+        return [("clocks unexplained", text)]
+    buys = [note for note in said if re.search(_BUYS, note)]
+    if not buys:
         text = "the comment on clocks does not say what free ones buy: whose durations are these?"
-        yield Fault("clocks unexplained", call.line, text)
-    elif not any(re.search(_BUYS, block) and re.search(_COSTS, block) for block in blocks):
+        return [("clocks without a gain", text)]
+    both = [note for note in buys if re.search(_COSTS, note)]
+    if not both:
         text = "the comment on clocks does not say what free ones cost: do two runs agree?"
-        yield Fault("clocks unexplained", call.line, text)
+        return [("clocks without a cost", text)]
+    turned = [_turned_round(note) for note in both]
+    if all(turned):
+        text = (
+            f"the comment on clocks has it the wrong way round in `{turned[0]}`: free clocks show "
+            "the durations of production and vary, locked ones repeat and are too long"
+        )
+        return [("clocks turned round", text)]
+    return []
+
+
+def _turned_round(note: str) -> str:
+    """A clause that has it the wrong way round, or nothing."""
+    for clause in _CLAUSES.split(note):
+        words = " ".join(clause.split())
+        if any(pattern.search(words) for pattern in _TURNED):
+            return words[:80]
+    return ""
 
 
 # -- torch.profiler -------------------------------------------------------------------------------

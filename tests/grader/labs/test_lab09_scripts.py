@@ -380,13 +380,13 @@ WRONG: dict[str, tuple[str, list[tuple[str, str]]]] = {
         (CAPTURE, "--capture-range=nvtx --nvtx-capture=measure"),
         ("nsys profile \\", "NSYS_NVTX_PROFILER_REGISTER_ONLY=0\nnsys profile \\"),
     ]),
-    "clocks_six_words": ("clocks unexplained", [
+    "clocks_six_words": ("clocks without a gain", [
         (CLOCKS, "# clocks clocks: none of the base here, please\n")
     ]),
-    "clocks_without_a_cost": ("clocks unexplained", [
+    "clocks_without_a_cost": ("clocks without a cost", [
         (CLOCKS, "# Clocks are left alone: these are the durations of production.\n")
     ]),
-    "clocks_without_a_gain": ("clocks unexplained", [
+    "clocks_without_a_gain": ("clocks without a gain", [
         (CLOCKS, "# Clocks are left alone, so no two runs take the same: they vary with heat.\n")
     ]),
     "recorded_warm_up": ("records warm-up", [(", skip_first=20", "")]),

@@ -131,6 +131,18 @@ clocks_without_a_word = lines(
     ),
 )
 
+free_clocks_repeat = lines(
+    """The comment has it the wrong way round: free clocks show the durations of production and
+    differ from run to run, locked ones repeat and are too long.""",
+    (
+        "# Clocks are left alone: durations are then those of production, but differ from "
+        "run to run with\n"
+        "# temperature and power; locked to their base they would repeat, and be too long.",
+        "# Unlocked clocks give repeatable results; locked clocks are those of production, and\n"
+        "# vary with temperature.",
+    ),
+)
+
 exports_another_report = lines(
     """The file that is exported is one that no command writes: --output gives a report its name,
     and .nsys-rep is added to it.""",
