@@ -142,7 +142,13 @@ def read(text: str) -> Script:
     moves = re.search(r"(?m)(^|[;&|({]|\b(then|do|else))[ \t]*(cd|pushd)[ \t]", text) is not None
     script = Script(starts, notes, moves, [], [], [])
     for start in starts:
-        script.jobs.append((start, list(shell.ranks(start))))
+        try:
+            script.jobs.append((start, list(shell.ranks(start))))
+        except shell.Unreadable:
+            if not shell.put_in_early(start):
+                raise
+            list(shell.ranks(shell.as_meant(start)))  # what nobody can read is refused all the same
+            script.jobs.append((start, []))  # a fault of `one_rank` only
     for _, job in script.jobs:
         for rank, start in job:
             if start.program in ("nsys", "ncu"):
@@ -505,7 +511,27 @@ def one_rank(script: Script) -> Iterator[Fault]:
             yield Fault("no job", 0, text)
         return
     for start, job in jobs:
-        yield from _job(start, job)
+        found = list(_job(start, job))
+        text = shell.put_in_early(start)
+        if text and any(fault.key in _ROLES for fault in found):
+            meant = shell.as_meant(start)
+            left = list(_job(meant, list(shell.ranks(meant))))
+            if not job or not any(fault.key in _ROLES for fault in left):
+                yield _wrong_shell(text)
+                found = left
+        yield from found
+
+
+_ROLES = ("rank runs twice", "ranks left out", "no rank", "many ranks")
+
+
+def _wrong_shell(text: shell.Argument) -> Fault:
+    name = text.early[0]
+    said = (
+        f"the text of `bash -c` stands in double quotes, so the shell that starts torchrun puts in "
+        f"${name}, which is empty there: single quotes leave it for each rank's own shell"
+    )
+    return Fault("wrong shell", text.line, said)
 
 
 def _job(start: shell.Start, job: list[tuple[int, shell.Start]]) -> Iterator[Fault]:

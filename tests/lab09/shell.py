@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase, translate
 
 OPERATORS = ("&&", "||", ";;", ";", "|&", "|", "&", "(", ")", "\n")
@@ -21,6 +21,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
 _PARAMETER = re.compile(r"\{(#?)([A-Za-z_]\w*|[0-9]|[@*#?$])((?::?[-=?+])|##?|%%?|//?)?")
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*|-?[0-9]{1,4}\.\.-?[0-9]{1,4})\}")
+_OF_A_RANK = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 _FUNCTION = "defines a function, which is not read here; write commands"
 
 
@@ -67,12 +68,16 @@ class Token:
 @dataclass(frozen=True)
 class Argument:
     """A word as a program gets it. bare: those of its characters that the shell has looked at.
-    pattern: the word with what is quoted in it escaped, for `case` and `[[ == ]]`."""
+    pattern: the word with what is quoted in it escaped, for `case` and `[[ == ]]`. early: those
+    variables of a rank that the shell has put in although they are set in a rank only; late: the
+    text with them left as they are."""
 
     text: str
     line: int
     bare: str = ""
     pattern: str = ""
+    early: tuple[str, ...] = ()
+    late: str = ""
 
 
 @dataclass
@@ -777,6 +782,7 @@ class _Walk:
     piped: bool = False
     steps: int = 0
     all_exported: bool = False
+    held: dict[str, Argument] = field(default_factory=dict)  # variables whose text has `early` ones
 
     def node(self, node: Node) -> bool:
         """Walk it; whether it succeeds. Every program that is no test is taken to succeed."""
@@ -848,8 +854,9 @@ class _Walk:
         words = list(node.parts)
         own: dict[str, str] = {}
         while words and (match := _ASSIGNMENT.match(_head(words[0]))):
-            value = self._joined(words.pop(0)).text[match.end() :]
-            name = match[1]
+            whole = self._joined(words.pop(0))
+            value, name = whole.text[match.end() :], match[1]
+            self._hold(name, replace(whole, late=whole.late[match.end() :]))
             if match[2]:
                 value = own.get(name, self.variables.get(name, "")) + value
             if len(value) > MAX_VALUE:
@@ -868,6 +875,11 @@ class _Walk:
             raise Unreadable(node.line, "a command of too many words")
         return self._start(arguments, own, node.line)
 
+    def _hold(self, name: str, value: Argument) -> None:
+        self.held.pop(name, None)
+        if value.early:
+            self.held[name] = value
+
     def _declare(self, words: list[Token], line: int) -> bool:
         exports = words[0].plain == "export"
         for word in words[1:]:
@@ -883,6 +895,7 @@ class _Walk:
                     value = self.variables.get(name, "") + value
                 if equals:
                     self._assign(name, value, line)
+                    self._hold(name, replace(argument, late=argument.late.partition("=")[2]))
                 if exports:
                     self.exported.add(name)
         return True
@@ -972,13 +985,48 @@ class _Walk:
         for piece in word.pieces:
             part = self._text([piece])
             pattern += _literal(part) if piece.quoted or piece.kind == "quoted" else part
-        return Argument(text, word.line, "", pattern)
+        return Argument(text, word.line, "", pattern, *self._unmade(word.pieces))
+
+    def _unmade(self, pieces: Sequence[Piece]) -> tuple[tuple[str, ...], str]:
+        """Of a word (early, late), as `Argument` has them: both empty for most words."""
+        early: list[str] = []
+        late: list[str] = []
+        for piece in pieces:
+            name, inner = piece.text, "".join(one.text for one in piece.word)
+            if piece.kind == "variable" and name in _OF_A_RANK and name not in self.variables:
+                early.append(name)
+                length = piece.operator == "#length"
+                body = f"#{name}" if length else f"{name}{piece.operator}{inner}"
+                late.append(f"${{{body}}}")
+            elif piece.kind == "variable" and name in self.held and not piece.operator:
+                early += self.held[name].early
+                late.append(self.held[name].late)
+            elif piece.kind == "arithmetic" and (names := self._names(piece.word)):
+                early += names
+                late.append(f"$(({self._source(piece.word)}))")
+            else:
+                late.append(self._text([piece]))
+        # A ' within double quotes quotes nothing, and would in the text that is meant.
+        text = re.sub(r"'(\$\{[^'{}]*\})'", r'"\1"', "".join(late))
+        return (tuple(early), text) if early else ((), "")
+
+    def _names(self, pieces: Sequence[Piece]) -> list[str]:
+        """The variables of a rank in an expression, where they are not set."""
+        names = _NAME.findall(self._source(pieces))
+        return [name for name in names if name in _OF_A_RANK and name not in self.variables]
+
+    def _source(self, pieces: Sequence[Piece]) -> str:
+        return "".join(f"${p.text}" if p.kind == "variable" else p.text for p in pieces)
 
     def _expand(self, word: Token) -> list[Argument]:
         """The word as a program gets it: none or several words, where a variable stands bare."""
         out: list[Argument] = []
         for pieces in _braces(word.pieces, word.line):
-            out += self._fields(pieces, word.line)
+            early, late = self._unmade(pieces)
+            found = self._fields(pieces, word.line)
+            if early and len(found) == 1:
+                found = [replace(found[0], early=early, late=late)]
+            out += found
         return out
 
     def _fields(self, pieces: Sequence[Piece], line: int) -> list[Argument]:
@@ -1263,6 +1311,12 @@ def _test(words: list[str], line: int) -> bool:
         return bool(words[0])
     if not words:
         return False
+    if len(words) == 2 and words[0] in ("=", "==", "!=", *_COMPARE):
+        raise Unreadable(
+            line,
+            f"nothing stands before `{words[0]}` in the condition: a bare variable that is empty "
+            "is no word at all; is its name right, and is it set there?",
+        )
     raise Unreadable(line, f"the condition `{' '.join(words)}` is not read here; compare with =")
 
 
@@ -1333,16 +1387,41 @@ def _launched(start: Start) -> tuple[int, list[Argument], bool] | None:
     return count, rest, bare
 
 
-def inside(start: Start, own: dict[str, str]) -> list[Start]:
-    """What `bash -c 'text'` starts; another program is itself."""
-    words = start.words
-    if start.program not in ("bash", "sh", "dash", "zsh"):
-        return [start]
+_SHELLS = ("bash", "sh", "dash", "zsh")
+
+
+def _text_at(words: list[str]) -> int:
+    """Where the text of `bash -c 'text'` stands among its words; 0 without one."""
     at, text_follows = 1, False
     while at < len(words) and re.match(r"[-+]", words[at]):
         text_follows = text_follows or bool(re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", words[at]))
         at += 2 if words[at] in ("-o", "+o") or re.fullmatch(r"-[a-z]*o", words[at]) else 1
-    if text_follows and at < len(words):
+    return at if text_follows and at < len(words) else 0
+
+
+def put_in_early(start: Start) -> Argument | None:
+    """The text of `bash -c` that a launcher starts, if the shell that starts the launcher has put
+    variables of a rank into it."""
+    launched = _launched(start)
+    words = [argument.text for argument in launched[1]] if launched else []
+    if not launched or not words or words[0].rpartition("/")[2] not in _SHELLS:
+        return None
+    text = launched[1][_text_at(words)]
+    return text if text.early else None
+
+
+def as_meant(start: Start) -> Start:
+    """The same start with those variables left for each rank's own shell."""
+    arguments = [replace(one, text=one.late) if one.early else one for one in start.arguments]
+    return replace(start, arguments=arguments)
+
+
+def inside(start: Start, own: dict[str, str]) -> list[Start]:
+    """What `bash -c 'text'` starts; another program is itself."""
+    words = start.words
+    if start.program not in _SHELLS:
+        return [start]
+    if at := _text_at(words):
         text = start.arguments[at]
         arguments = words[at + 1 :] or [words[0]]
         try:

@@ -443,6 +443,98 @@ def faults_of(profilers: Any, python_text: Any, changes: list[tuple[str, str]]) 
     return found + [fault.key for fault in profilers.torch_profiler(script, python_text)]
 
 
+# Conditions for one rank of eight, and whether it is the rank that they hold for.
+CONDITIONS = {
+    "[ $LOCAL_RANK = 0 ]": True,
+    "[ $LOCAL_RANK == 0 ]": True,
+    "[ $LOCAL_RANK = 3 ]": True,
+    "[ $LOCAL_RANK -eq 0 ]": True,
+    "[ $LOCAL_RANK -ne 0 ]": False,
+    "[ $LOCAL_RANK != 0 ]": False,
+    '[ "$LOCAL_RANK" = 0 ]': True,
+    '[ "$RANK" == "7" ]': True,
+    "[ x$RANK = x0 ]": True,
+    "[ ${LOCAL_RANK:-0} -lt 1 ]": True,
+    "[ $(( RANK % 8 )) = 0 ]": True,
+    "test $LOCAL_RANK = 0": True,
+    "test ! $LOCAL_RANK -gt 0": True,
+    "[[ $LOCAL_RANK == 0 ]]": True,
+    "[[ $LOCAL_RANK != 0 ]]": False,
+    "[[ $RANK -eq 0 ]]": True,
+    "[[ $RANK =~ ^0$ ]]": True,
+    "(( $LOCAL_RANK == 0 ))": True,
+    "! (( $LOCAL_RANK ))": True,
+    "(( $LOCAL_RANK > 0 ))": False,
+}
+
+
+def job_of(condition: str, holds: bool, quote: str) -> str:
+    """The reference's job of eight ranks with another condition, and another quote around it."""
+    watched, other = JOB[JOB.index("exec nsys") : JOB.index("    else")], "exec python train.py\n"
+    first, second = (watched, other) if holds else (other, watched)
+    text = f"if {condition}; then {first}\nelse {second}\nfi"
+    if quote == '"':
+        text = text.replace('"', '\\"')
+    return f"{JOB[: JOB.index('bash -c')]}bash -c {quote}{text}{quote}\n\n"
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_condition_in_the_ranks_own_shell(
+    profilers: Any, python_text: Any, condition: str
+) -> None:
+    job = job_of(condition, CONDITIONS[condition], "'")
+    assert faults_of(profilers, python_text, [(JOB, job)]) == []
+    if '"' not in condition:
+        kept = job_of(condition.replace("$", "\\$"), CONDITIONS[condition], '"')
+        assert faults_of(profilers, python_text, [(JOB, kept)]) == []
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_condition_that_the_outer_shell_has_emptied(
+    profilers: Any, python_text: Any, condition: str
+) -> None:
+    job = job_of(condition, CONDITIONS[condition], '"')
+    assert faults_of(profilers, python_text, [(JOB, job)]) == ["wrong shell"]
+    _before, launcher, text = job.partition("torchrun --standalone --nproc-per-node=8 --no-python ")
+    held = f'TEXT={text.removeprefix("bash -c ").rstrip()}\n{launcher}bash -c "$TEXT"\n\n'
+    assert faults_of(profilers, python_text, [(JOB, held)]) == ["wrong shell"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "keys"),
+    [
+        ("bash -c '\n    if [ \"$LOCAL_RANK\" = 0 ]; then", None, ["wrong shell"]),
+        # The variable is put in too early, and nothing depends on it: no fault.
+        ("bash -c '\n    if [ \"$LOCAL_RANK\" = 0 ]; then",
+         'bash -c "\n    echo $RANK; if (( LOCAL_RANK == 0 )); then', []),
+        # Another fault stays what it is.
+        ("bash -c '\n    if [ \"$LOCAL_RANK\" = 0 ]; then",
+         'bash -c "\n    echo $RANK; if (( LOCAL_RANK >= 0 )); then', ["many ranks"]),
+    ],
+)  # fmt: skip
+def test_only_what_the_outer_shell_has_broken(
+    profilers: Any, python_text: Any, old: str, new: str | None, keys: list[str]
+) -> None:
+    changed = new or 'bash -c "\n    case $LOCAL_RANK in 0)'
+    ends = ("    fi'", '    fi"') if new else ("    fi'", '    esac"')
+    changes = [(old, changed), ends]
+    if not new:
+        changes.append(
+            ("    else\n        exec python train.py", "    ;; *) exec python train.py ;;")
+        )
+    assert faults_of(profilers, python_text, changes) == keys
+
+
+@pytest.mark.parametrize("condition", ["[ $LOCALRANK = 0 ]", "[ $NOBODY == 0 ]", "[[ $A -eq 0 ]]"])
+def test_a_name_that_is_not_set_is_told(profilers: Any, unreadable: Any, condition: str) -> None:
+    text = REFERENCE.replace(JOB, job_of(condition, True, "'"))
+    if condition.startswith("[["):
+        assert profilers.read(text)  # an empty word is 0 to [[ ]]
+        return
+    with pytest.raises(unreadable, match="nothing stands before"):
+        profilers.read(text)
+
+
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_scripts_have_no_fault(profilers: Any, python_text: Any, name: str) -> None:
     assert faults_of(profilers, python_text, RIGHT[name]) == []
