@@ -217,6 +217,7 @@ class _Profile:
                 raise TypeError(f"activities has {activity!r}, which is no ProfilerActivity")
         self.trace, self.records, self.open = None, False, False
         self.step_num = 0
+        self.actions = []  # what the schedule said, step by step
         self.action = self._planned()
         self.traces, self.written = [], {}  # what each file holds in the end
         frame = sys._getframe()
@@ -226,7 +227,34 @@ class _Profile:
         watch.profiles.append(self)
 
     def _planned(self):
-        return self.schedule(self.step_num) if self.schedule else ProfilerAction.RECORD
+        if not self.schedule:
+            return ProfilerAction.RECORD
+        action = self.schedule(self.step_num)
+        if not isinstance(action, ProfilerAction):
+            raise TypeError(f"the schedule gives {action!r}, which is not a ProfilerAction")
+        self.actions.append(action)
+        return action
+
+    def _numbers(self):
+        """A schedule's numbers: as torch.profiler.schedule was given them, or counted from what a
+        callable of the learner's own has said, up to the end of its first recording."""
+        if numbers := getattr(self.schedule, "numbers", None):
+            return dict(numbers)
+        recording = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
+        said = list(self.actions)
+        with contextlib.suppress(Exception):  # it need not know of more steps than there are
+            while len(said) < MOST_STEPS and ProfilerAction.RECORD_AND_SAVE not in said:
+                said.append(self.schedule(len(said)))
+        first = next((at for at, one in enumerate(said) if one in recording), len(said))
+        warm = end = first
+        while warm and said[warm - 1] == ProfilerAction.WARMUP:
+            warm -= 1
+        while end < len(said) and said[end] in recording:
+            end += 1
+            if said[end - 1] == ProfilerAction.RECORD_AND_SAVE:
+                break
+        numbers = {"wait": warm, "warmup": first - warm, "active": end - first, "skip_first": 0}
+        return numbers | {"own": True}
 
     def __enter__(self):
         self.start()
@@ -282,7 +310,7 @@ class _Profile:
 
     def seen(self):
         return {
-            "schedule": self.schedule and dict(getattr(self.schedule, "numbers", {})),
+            "schedule": self._numbers() if self.schedule else None,
             "activities": sorted({a.name for a in self.activities}),
             "use_cuda": bool(self.use_cuda),
             "steps": self.step_num,

@@ -1058,13 +1058,19 @@ def _one_profile(profile: dict, steps: int, line: int) -> Iterator[Fault]:
         )
         yield Fault("no schedule", line, text)
         return
-    if not plan:
-        yield Fault("no schedule", line, "schedule= is not made by torch.profiler.schedule(...)")
+    if plan["active"] < 1:
+        yield Fault("never records", line, "the schedule gives no step to record")
         return
+    active, no_warm_up = f"active={plan['active']}", "warmup=0"
+    again = "repeat=1, or a name that changes"
+    if plan.get("own"):  # a callable of the learner's own, which has no such names
+        active = f"the schedule has {plan['active']} steps to record"
+        no_warm_up = "no step before the first recorded one is ProfilerAction.WARMUP"
+        again = "a name that changes"
     if plan["warmup"] < 1:
         text = (
-            "warmup=0: the profiler's own start falls into the first recorded step, which looks "
-            "slower than it is"
+            f"{no_warm_up}: the profiler's own start falls into the first recorded step, which "
+            "looks slower than it is"
         )
         yield Fault("no warm-up step", line, text)
     recorded = [window for window in profile["recorded"] if window]
@@ -1096,7 +1102,7 @@ def _one_profile(profile: dict, steps: int, line: int) -> Iterator[Fault]:
         yield Fault("loop ends early", line, text)
     elif len(recorded[0]) != plan["active"]:
         text = (
-            f"active={plan['active']}, and {len(recorded[0])} of the program's steps are recorded: "
+            f"{active}, and {len(recorded[0])} of the program's steps are recorded: "
             "the profiler's step() belongs once behind each train.step(), until the schedule is "
             "complete"
         )
@@ -1104,7 +1110,7 @@ def _one_profile(profile: dict, steps: int, line: int) -> Iterator[Fault]:
     elif profile["written"] and not any(window == recorded[0] for window in profile["written"]):
         text = (
             f"the trace of the steps {recorded[0][0]} to {recorded[0][-1]} is overwritten when the "
-            "schedule begins again: repeat=1, or a name that changes (prof.step_num)"
+            f"schedule begins again: {again} (prof.step_num)"
         )
         yield Fault("trace overwritten", line, text)
     elif not any(len(window) == plan["active"] for window in profile["written"]):

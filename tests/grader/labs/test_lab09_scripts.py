@@ -206,6 +206,7 @@ TABLES = REFERENCE[REFERENCE.index("nsys export --") : REFERENCE.index("# 4. Why
 PYTHON = REFERENCE[REFERENCE.index("python -c '") : REFERENCE.index("# 6. In this")]
 BOXES = REFERENCE[REFERENCE.index("# [ ] the symptom") : REFERENCE.index("# END")]
 CLOCKS = REFERENCE[REFERENCE.index("# Clocks are left") : REFERENCE.index("METRICS=dram")]
+PLAN = "schedule(wait=2, warmup=1, active=3, repeat=1, skip_first=20)"
 SUMS = "cuda_gpu_kern_sum cuda_api_sum cuda_gpu_mem_time_sum nvtx_sum"
 STEPS = "    for _ in range(30):\n        train.step()\n        prof.step()\n"
 READY = '    on_trace_ready=lambda p: p.export_chrome_trace("trace.json.gz"),\n'
@@ -306,6 +307,17 @@ RIGHT: dict[str, list[tuple[str, str]]] = {
         (CAPTURE, "-c nvtx -p measure@* -e NSYS_NVTX_PROFILER_REGISTER_ONLY=0")
     ],
     "kept_alive": [(f"{CAPTURE} --capture-range-end=stop", f"{CAPTURE} --kill=none")],
+    "a_schedule_of_ones_own": [
+        (PLAN, "lambda at: torch.profiler.ProfilerAction({22: 1, 23: 2, 24: 2, 25: 3}.get(at, 0))")
+    ],
+    "a_schedule_as_a_function": [
+        ("with profile(", "def plan(step):\n    action = torch.profiler.ProfilerAction\n"
+         "    if step % 30 < 24:\n        return action.NONE\n"
+         "    if step % 30 < 26:\n        return action.WARMUP\n"
+         "    return action.RECORD if step % 30 < 29 else action.RECORD_AND_SAVE\n\nwith profile("),
+        (PLAN, "plan"),
+        ("range(30)", "range(40)"),
+    ],
     "another_small_text": [("set -euo pipefail", "set -euo pipefail\npython -c 'print(1)'")],
     "ready_made_handler": [
         (READY, '    on_trace_ready=torch.profiler.tensorboard_trace_handler("runs"),\n')
@@ -405,10 +417,23 @@ WRONG: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "misspelt_schedule": ("python TypeError", [("warmup=1", "warm_up=1")]),
     "cpu_alone": ("activities", [(", ProfilerActivity.CUDA]", "]")]),
     "no_warm_up": ("no warm-up step", [("warmup=1", "warmup=0")]),
-    "a_schedule_of_ones_own": ("no schedule", [
-        ("schedule=schedule(wait=2, warmup=1, active=3, repeat=1, skip_first=20)",
-         "schedule=lambda step: torch.profiler.ProfilerAction(3 if step == 25 else 0)")
+    "no_schedule": ("no schedule", [(f"    schedule={PLAN},\n", "")]),
+    "one's_own_without_warm_up": ("no warm-up step", [
+        (PLAN, "lambda step: torch.profiler.ProfilerAction(3 if step == 25 else 0)")
     ]),
+    "one's_own_records_warm_up": ("records warm-up", [
+        (PLAN, "lambda step: torch.profiler.ProfilerAction({18: 1, 19: 3}.get(step, 0))")
+    ]),
+    "one's_own_never_records": ("never records", [
+        (PLAN, "lambda step: torch.profiler.ProfilerAction(step == 22)")
+    ]),
+    "one's_own_for_a_longer_loop": ("too few steps", [
+        (PLAN, "lambda step: torch.profiler.ProfilerAction({40: 1, 41: 3}.get(step, 0))")
+    ]),
+    "one's_own_is_cut_short": ("loop ends early", [
+        (PLAN, "lambda at: torch.profiler.ProfilerAction({27: 1, 28: 2, 29: 2, 30: 3}.get(at, 0))")
+    ]),
+    "one's_own_gives_numbers": ("python TypeError", [(PLAN, "lambda step: step == 25")]),
     "csv_of_some": ("not csv", [("--format csv", "--format csv,column")]),
     "no_counters": ("no gpu__time_duration.sum", [
         ("dram__bytes.sum,gpu__time_duration.sum", "dram__bytes.sum")
