@@ -317,6 +317,28 @@ def arrays(got: Any, names: Sequence[str], because: str = "") -> Sequence[Any]:
     return got
 
 
+_ONE_BY_ONE = {"map", "filter", "zip", "generator", "enumerate", "reversed", "chain", "islice"}
+_ONE_BY_ONE |= {"list_iterator", "dict_values", "dict_keys", "dict_items", "itertools.chain"}
+
+
+def sequence(got: Any, because: str, of: str = "", what: str | None = None) -> list[Any]:
+    """`got`, a list or a tuple, as a list; `of` is the class that each of its items must have. What
+    gives its items one by one, such as a `map`, stays where the learner's code runs, and is told
+    by its kind."""
+    wanted = f"a list of {of}" if of else "a list"
+    if not isinstance(got, list | tuple):
+        failure = _wrong_kind(got, wanted, what, because)
+        if format.kind(got) in _ONE_BY_ONE:
+            kind = _with_article(format.kind(got))
+            failure.lines.append(f"{kind} gives its items one by one; list(...) makes a list of it")
+        raise failure
+    for index, item in enumerate(got):
+        if of and format.kind(item) != of:
+            where = f"{what}[{index}]" if what else f"item {index}"
+            raise _wrong_kind(item, _with_article(of), where, because)
+    return list(got)
+
+
 def close(
     got: Any,
     want: Any,

@@ -224,6 +224,25 @@ def test_true_and_shape() -> None:
         refused(lambda got=got: expect.shape(got, (2, 3), WHY))
 
 
+def test_a_sequence() -> None:
+    assert expect.sequence([1, 2], WHY) == [1, 2]
+    assert expect.sequence((1, 2), WHY, "int") == [1, 2]
+    assert expect.sequence((), WHY, "Point") == []
+    lazy = refused(lambda: expect.sequence(map(str, []), WHY, "Point", "points"))
+    assert lazy.lines == [
+        "points: got a map, expected a list of Point",
+        "a map gives its items one by one; list(...) makes a list of it",
+    ]
+    assert lazy.observed == "map"
+    lost = refused(lambda: expect.sequence(None, WHY, "Point"))
+    assert lost.lines == [
+        "got None, expected a list of Point (as a function without `return` gives)"
+    ]
+    item = refused(lambda: expect.sequence([1, {}], WHY, "int", "codes"))
+    assert item.lines == ["codes[1]: got a dict, expected an int"]
+    assert refused(lambda: expect.sequence("ab", WHY)).observed == "str"
+
+
 def test_dtype_and_arrays() -> None:
     expect.dtype(torch.zeros(1, dtype=torch.bfloat16), "bfloat16", WHY)
     expect.dtype(np.zeros(1), ("float32", "float64"), WHY)
