@@ -3,6 +3,7 @@ bytes follow from what they compute."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import math
@@ -11,7 +12,7 @@ import pytest
 from types_lab09 import FLOP_COUNTER, KernelCounters, Peaks
 
 from grader.lab import datasets
-from grader.suite import expect, task
+from grader.suite import expect, format, task
 
 from . import nsys_db, traces
 from . import oracles_tools as oracles
@@ -20,6 +21,17 @@ A100 = Peaks("A100-SXM4-80GB", {"h": 78e12, "f": 19.5e12, "d": 9.7e12}, 2.039e12
 NCCL, COUNTERS = "hta_nccl_data.json.gz", "hta_cupti_counters.json.gz"
 
 # -- nsys_queries ---------------------------------------------------------------------------------
+
+
+def _report(student, path, *top):
+    """The Report that comes back, its lists as lists."""
+    got = student.nsys_queries(path, *top)
+    expect.equal(format.kind(got), "Report", "nsys_queries returns a Report", "what came back")
+    because = "a Report has lists of kernels and of gaps"
+    kernels = expect.sequence(got.kernels, because, "KernelSum", "kernels")
+    gaps = expect.sequence(got.gaps, because, "Gap", "gaps")
+    expect.equal(format.kind(got.ranges), "dict", "ranges: by name, their time", "ranges")
+    return dataclasses.replace(got, kernels=kernels, gaps=gaps)
 
 
 def _kernels(report, count=None):
@@ -44,7 +56,7 @@ def test_an_export_says_what_its_trace_says(student, rng, tmp_path, cause):
     made = traces.generate(cause, int(rng.integers(2**31)), style="floats", steps=3)
     truth = made.ranks[0].truth
     path = nsys_db.write(made.ranks[0].json, tmp_path / "run.sqlite")
-    got = student.nsys_queries(path, 4)
+    got = _report(student, path, 4)
     rows = [(name, count, us) for name, (count, us) in truth.kernels.items()]
     rows.sort(key=lambda row: (-row[2], row[0]))
     _same_kernels(got, rows[:4], "the export counts ns, and a us is 1,000 of them")
@@ -79,7 +91,7 @@ def test_absent_tables_are_empty_tables(student, tmp_path, case):
     """Exports in which tables are missing, launches without kernels, kernels without launches.
     Oracle: databases of a few rows, summed up by hand."""
     path, facts = nsys_db.EDGES[case](tmp_path / "edge.sqlite")
-    got = student.nsys_queries(path)
+    got = _report(student, path)
     because = "a table is created when its first row needs it: an absent one is an empty one"
     rows = [(oracles.full_name(n), count, us) for n, (count, us) in facts["kernels"].items()]
     _same_kernels(got, sorted(rows, key=lambda row: (-row[2], row[0])), because)
@@ -96,25 +108,25 @@ def test_absent_tables_are_empty_tables(student, tmp_path, case):
 def test_names_may_be_missing(student, tmp_path):
     """No StringIds, a NULL text, an id that nothing names: all of it is still counted.
     Oracle: databases of a few rows, summed up by hand."""
-    got = student.nsys_queries(oracles.nameless(tmp_path / "nameless.sqlite"))
+    got = _report(student, oracles.nameless(tmp_path / "nameless.sqlite"))
     because = "what has no name has taken time all the same"
     _same_kernels(got, [("<77>", 2, 7.0), ("<78>", 1, 0.1)], because)
     _ranges(got, {"step": 2.0, "<unnamed>": 0.1})
     path, _ = nsys_db.EDGES["null_text"](tmp_path / "null.sqlite")
     want = {"forward": 1.1, "backward": 1.5, "<unnamed>": 0.1}
-    _ranges(student.nsys_queries(path), want)
+    _ranges(_report(student, path), want)
 
 
 @task("nsys_queries", holds=("idle",))
 def test_gaps_are_those_of_the_whole_gpu(student, tmp_path):
     """Two streams that take turns, and a long kernel that covers short ones.
     Oracle: 2 us of 31 are idle, those from 12 to 14 us; then a memset, 3 us, a kernel: by hand."""
-    got = student.nsys_queries(oracles.two_streams(tmp_path / "two.sqlite"))
+    got = _report(student, oracles.two_streams(tmp_path / "two.sqlite"))
     because = "while one stream is idle another may work, and a long kernel outlasts later ones"
     expect.close(got.idle_us, 2.0, because, n=4, scale=31.0, what="idle_us", unit="us")
     mine = [(gap.start_us, gap.length_us) for gap in got.gaps]
     expect.close(mine, [(12.0, 2.0)], because, n=4, what="gaps", unit="us")
-    got = student.nsys_queries(oracles.a_memset_first(tmp_path / "memset.sqlite"))
+    got = _report(student, oracles.a_memset_first(tmp_path / "memset.sqlite"))
     mine = [(gap.start_us, gap.length_us) for gap in got.gaps]
     because = "the first work may be a memset, and rows come in any order"
     expect.close(mine, [(1.0, 3.0)], because, n=4, what="gaps", unit="us")
@@ -124,7 +136,7 @@ def test_gaps_are_those_of_the_whole_gpu(student, tmp_path):
 def test_a_median_may_lie_between_two_nanoseconds(student, tmp_path):
     """Two launches, 1 and 2 ns before their kernels of 1 ns, with 3 ns between them.
     Oracle: a few rows by hand: the median is 1.5 ns."""
-    got = student.nsys_queries(oracles.short_launches(tmp_path / "short.sqlite"))
+    got = _report(student, oracles.short_launches(tmp_path / "short.sqlite"))
     because = "an answer is not rounded: half a nanosecond is 0.0005 us"
     expect.close(got.launch_latency_us, 0.0015, because, n=4, what="launch_latency_us", unit="us")
     rows = [(oracles.full_name("gemm"), 2, 0.002)]
@@ -137,7 +149,7 @@ def test_top_is_the_longest_list(student, tmp_path):
     """top=1 and top=2 cut the lists, not the sums.   Oracle: the same database by hand."""
     path, _ = nsys_db.EDGES["graph_launch"](tmp_path / "edge.sqlite")
     for top in (1, 2):
-        got = student.nsys_queries(path, top)
+        got = _report(student, path, top)
         want = [(oracles.full_name(name), 1, 1.0) for name in ("a", "b")][:top]
         _same_kernels(got, want, "of kernels with equal times the name decides")
         expect.close(got.idle_us, 0.5, "idle time is that of all gaps", scale=3.0, unit="us")
@@ -150,11 +162,11 @@ def test_what_is_no_export_is_refused_by_name(student, tmp_path):
     path.write_bytes(b"not a database, whatever its name " * 60)
     refused = "only the exported .sqlite can be queried"
     with expect.raises(ValueError, because=refused, names=("run.nsys-rep",)):
-        student.nsys_queries(path)
+        _report(student, path)
     good, _ = nsys_db.EDGES["only_kernels"](tmp_path / "edge.sqlite")
     for top in (0, -1):
         with expect.raises(ValueError, because="at least one kernel is asked for"):
-            student.nsys_queries(good, top)
+            _report(student, good, top)
 
 
 @task("nsys_queries", gate=False, holds=("not_there", "none_made"))
@@ -172,7 +184,7 @@ def test_a_database_of_something_else_is_an_empty_report(student, tmp_path):
     """A file of no byte, and one with other tables.   Oracle: the contract."""
     (tmp_path / "empty.sqlite").write_bytes(b"")
     for path in (tmp_path / "empty.sqlite", oracles.other_tables(tmp_path / "other.sqlite")):
-        got = student.nsys_queries(path)
+        got = _report(student, path)
         mine = (_kernels(got), got.launch_latency_us, got.h2d_bytes, got.idle_us, got.gaps)
         because = "no table is a report of nothing"
         expect.equal((*mine, got.ranges), ([], 0.0, 0, 0.0, [], {}), because, what="report")
@@ -186,17 +198,17 @@ def test_gaps_are_told_from_the_first_work(student, tmp_path):
     want = [(7.0, 5.0), (1.0, 2.0), (16.0, 2.0), (22.0, 2.0), (32.0, 2.0), (27.0, 1.0)]
     want += [(35.4, 0.6), (35.0, 0.001)]
     because = "us since the first GPU work began; the longest first, of equal ones the earlier"
-    for got, count in ((student.nsys_queries(path), 5), (student.nsys_queries(path, 9), 8)):
+    for got, count in ((_report(student, path), 5), (_report(student, path, 9), 8)):
         mine = [(gap.start_us, gap.length_us) for gap in got.gaps]
         expect.close(mine, want[:count], because, n=4, scale=40.0, what="gaps", unit="us")
         expect.close(got.idle_us, 14.601, because, n=4, scale=40.0, what="idle_us", unit="us")
     rows = [(f"k{name}", 4.0) for name in (1, 3, 5)] + [(f"k{name}", 1.0) for name in (0, 6, 7, 8)]
     rows = [(oracles.full_name(name), 1, us) for name, us in [*rows, ("k9", 0.399), ("k91", 0.1)]]
     _same_kernels(
-        student.nsys_queries(path, 9), rows, "of kernels with equal times the name decides"
+        _report(student, path, 9), rows, "of kernels with equal times the name decides"
     )
     expect.equal(got.h2d_bytes, 0, "none of the copies is to the device", what="h2d_bytes")
-    counts = [len(student.nsys_queries(path).kernels), len(student.nsys_queries(path, 9).kernels)]
+    counts = [len(_report(student, path).kernels), len(_report(student, path, 9).kernels)]
     expect.equal(counts, [5, 9], "at most top kernels, 5 unless told otherwise", "kernels")
 
 
@@ -204,7 +216,7 @@ def test_gaps_are_told_from_the_first_work(student, tmp_path):
 def test_ranges_are_those_that_were_pushed(student, tmp_path):
     """Ranges of type 60, one without an end, an empty text, and names that come twice.
     Oracle: a few rows by hand."""
-    got = student.nsys_queries(oracles.many_ranges(tmp_path / "ranges.sqlite"))
+    got = _report(student, oracles.many_ranges(tmp_path / "ranges.sqlite"))
     because = "eventType 59 alone is a range here, with its text, empty or not, or its textId's"
     expect.equal(sorted(got.ranges), sorted(["", "step", "load"]), because, what="names of ranges")
     want = {"": 3.0, "step": 5.5, "load": 0.25}
@@ -217,7 +229,7 @@ def test_the_export_of_a_real_trace(student, tmp_path):
     """3 steps of DDP on an A100: 2,700 kernels, of 660,551 us 157,500 busy.
     Oracle: the span of the trace, less its busy time as Holistic Trace Analysis 0.5.0 has it."""
     path = nsys_db.write(datasets.need(NCCL), tmp_path / "nccl.sqlite")
-    got = student.nsys_queries(path, 10_000)
+    got = _report(student, path, 10_000)
     expect.equal(sum(k.count for k in got.kernels), 2700, "every launch is a row", what="kernels")
     expect.within(got.idle_us, 503_000.0, 503_100.0, "span less busy time", "idle_us", "us")
     expect.equal(got.h2d_bytes, 0, "these steps copied nothing from the host", what="h2d_bytes")
@@ -226,12 +238,18 @@ def test_the_export_of_a_real_trace(student, tmp_path):
 # -- roofline -------------------------------------------------------------------------------------
 
 
+def _points(student, rows, peaks):
+    """The list of points that comes back."""
+    because = "roofline returns a list, a point for each row"
+    return expect.sequence(student.roofline(rows, peaks), because, "Point", "points")
+
+
 @task("roofline", holds=("in_order", "flops", "fma", "halves", "bytes", "not_asked"))
 def test_flops_and_bytes_of_known_kernels(student, rng):
     """Element-wise kernels, matrix products and packed halves.
     Oracle: what the kernels compute and move, from their shapes."""
     rows = oracles.shapes(rng)
-    got = student.roofline([row for row, _, _ in rows], A100)
+    got = _points(student, [row for row, _, _ in rows], A100)
     expect.equal([p.name for p in got], [row.name for row, _, _ in rows], "in the rows' order")
     for point, (row, flops, moved) in zip(got, rows, strict=True):
         fma = "a fused multiply-add is two operations, and a packed half does two at once"
@@ -252,7 +270,7 @@ def test_the_bound_changes_at_the_published_ridge(student, row):
     peaks = Peaks(row["id"], {"f": peak}, bandwidth)
     tried = [row["expected"] * (1 + step / 50_000) for step in range(-100, 101)]
     rows = [oracles.launch("k", 10**9, fadd=ridge * 1e9) for ridge in tried]
-    bounds = [point.bound for point in student.roofline(rows, peaks)]
+    bounds = [point.bound for point in _points(student, rows, peaks)]
     because = "above the ridge, peak / bandwidth, FLOPs take longer than bytes"
     expect.equal(set(bounds), {"memory", "compute"}, because, what="bounds around the ridge")
     expect.published(tried[bounds.index("compute")], row)
@@ -281,7 +299,7 @@ def test_each_precision_has_a_peak_of_its_own(student, rng):
             continue  # too near to the ridge to be anybody's mistake
         rows.append(oracles.launch("mixed", moved, **counts))
         want.append("compute" if compute > 1 else "memory")
-    got = [point.bound for point in student.roofline(rows, A100)]
+    got = [point.bound for point in _points(student, rows, A100)]
     because = "each precision's FLOPs take their time at their own peak"
     expect.equal(got, want, because, what="bounds")
 
@@ -293,7 +311,7 @@ def test_tensor_cores_are_not_in_these_counters(student):
     n = 4096
     row = oracles.launch("bf16_gemm", 3 * 2 * n * n, fmul=n * n, hfma=0)
     row.counters["sm__inst_executed_pipe_tensor.sum"] = 2.0 * n**3 / 4096
-    got = student.roofline([row], A100)[0]
+    got = _points(student, [row], A100)[0]
     because = "the counters of add, mul and fma do not see what tensor cores do"
     expect.close(got.flops, n * n, because, n=4, what="flops", unit="FLOP")
     expect.equal(got.bound, "memory", because, what="bound")
@@ -306,7 +324,7 @@ def test_reads_and_writes_add_up_to_the_traffic(student, rng):
     row = oracles.launch("copy", 0, fadd=5)
     counters = {k: v for k, v in row.counters.items() if k != "dram__bytes.sum"}
     counters |= {"dram__bytes_read.sum": float(read), "dram__bytes_write.sum": float(written)}
-    got = student.roofline([KernelCounters("copy", counters)], A100)[0]
+    got = _points(student, [KernelCounters("copy", counters)], A100)[0]
     expect.close(got.bytes, read + written, "traffic goes both ways", n=4, what="bytes")
 
 
@@ -314,7 +332,7 @@ def test_reads_and_writes_add_up_to_the_traffic(student, rng):
 def test_corners_of_the_plane(student):
     """No byte, no FLOP, neither.   Oracle: the contract: inf, 0.0, 0.0."""
     rows = [oracles.launch(name, moved, fadd=n) for name, moved, n in _CORNERS]
-    got = student.roofline(rows, A100)
+    got = _points(student, rows, A100)
     want = [math.inf, 0.0, 0.0]
     because = "FLOPs without bytes are infinitely intense, and nothing at all is 0.0"
     expect.equal([point.intensity for point in got], want, because, what="intensity")
@@ -338,7 +356,7 @@ def test_what_cannot_be_placed_is_refused(student):
         (KernelCounters("k", good.counters, 4), A100, "an instruction holds one half or two"),
     ):
         with expect.raises(ValueError, because=because):
-            student.roofline([row], peaks)
+            _points(student, [row], peaks)
 
 
 @task("roofline", gate=False, holds=("named", "without", "lanes", "no_peak"))
@@ -363,7 +381,7 @@ def test_a_refused_row_is_named(student):
         row = KernelCounters("odd_kernel", counters, lanes)
         try:
             with expect.raises(ValueError, because=because, names=("odd_kernel",)):
-                student.roofline([good, row, good], peaks)
+                _points(student, [good, row, good], peaks)
         except expect.Failure as failure:  # which row was taken is what tells mistakes apart
             failure.observed = [because, failure.observed]
             raise
@@ -379,19 +397,19 @@ def test_what_is_enough_to_place_a_kernel(student):
     both |= {"dram__bytes_read.sum": 50.0, "dram__bytes_write.sum": 50.0}
     packed = {counter("f", "mul"): 8.0, counter("h", "add"): 1.0, "dram__bytes.sum": 5.0}
     rows = [one, KernelCounters("both", both), KernelCounters("packed", packed, 2)]
-    got = student.roofline(rows, A100)
+    got = _points(student, rows, A100)
     because = "a counter that is not in the row is 0; dram__bytes.sum comes first; halves pack"
     mine = [(point.flops, point.bytes) for point in got]
     expect.close(mine, [(8.0, 16.0), (6.0, 3.0), (10.0, 5.0)], because, n=4, what="(flops, bytes)")
-    got = student.roofline(
-        [oracles.launch("on the ridge", 4096, fadd=8192)], Peaks("", {"f": 2.0}, 1.0)
+    got = _points(
+        student, [oracles.launch("on the ridge", 4096, fadd=8192)], Peaks("", {"f": 2.0}, 1.0)
     )
     because = "compute is what takes longer than the bytes, not as long"
     expect.equal(got[0].bound, "memory", because, what="bound on the ridge")
     no_floats = Peaks("", {"d": 1.0}, 1.0)
-    got = student.roofline([one], no_floats)
+    got = _points(student, [one], no_floats)
     expect.equal(got[0].bound, "memory", "only a precision with FLOPs needs its peak", what="bound")
-    expect.equal(student.roofline([], A100), [], "no row, no point", what="points")
+    expect.equal(_points(student, [], A100), [], "no row, no point", what="points")
 
 
 @task("roofline", extra=(f"data:{COUNTERS}",))
@@ -407,6 +425,6 @@ def test_the_counters_of_a_real_run(student):
         counters = {name: float(value) for name, value in event["args"].items()}
         counters["dram__bytes.sum"] = 4.0 * (m * k + k * n + m * n)
         flops = 2 * m * n * k
-        got = student.roofline([KernelCounters("sgemm", counters)], A100)[0].flops
+        got = _points(student, [KernelCounters("sgemm", counters)], A100)[0].flops
         because = f"fma counts {int(counters[FLOP_COUNTER.format('f', 'fma')]):,} = m n k"
         expect.within(got, flops, 1.002 * flops, because, "flops", "FLOP")

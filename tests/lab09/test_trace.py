@@ -239,9 +239,8 @@ def _write(folder, name, content, gz):
 def _events(got):
     """The events of what came back, in an order of their own, or a failure that says what it is."""
     expect.equal(format.kind(got), "Trace", "load_trace returns a Trace", "what came back")
-    kinds = sorted({format.kind(event) for event in got.events} - {"Ev"})
-    expect.equal(kinds, [], "a Trace holds a list of Ev", "other things among the events")
-    return sorted(got.events, key=_place)
+    events = expect.sequence(got.events, "a Trace holds a list of Ev", "Ev", "events")
+    return sorted(events, key=_place)
 
 
 def _place(event):
@@ -540,6 +539,7 @@ def test_a_base_of_any_number_is_exact(student, tmp_path):
         row = {"ph": "X", "name": "k", "ts": 1.5, "dur": 1, "pid": 0, "tid": 0}
         content = {"baseTimeNanoseconds": base, "traceEvents": [row]}
         got = student.load_trace(_write(tmp_path, "base.json", content, False))
+        expect.equal(len(_events(got)), 1, "the file has one event", "events")
         why = "base_ns is an int and exact; through a float it would be up to 128 ns off"
         expect.equal([format.kind(got.base_ns), got.base_ns], ["int", int(base)], why, "base_ns")
 
@@ -647,9 +647,13 @@ def _small():
 
 
 def _breakdown(got, want, why, floor=NS):
+    _three_parts(got)
+    _same_parts(got, want, why, floor)
+
+
+def _three_parts(got):
     expect.equal(format.kind(got), "dict", f"the answer is a dict of {', '.join(KEYS)}, in us")
     expect.equal(sorted(map(str, got)), sorted(KEYS), "these are the three parts", "keys")
-    _same_parts(got, want, why, floor)
 
 
 def _same_parts(got, want, why, floor):
@@ -744,7 +748,7 @@ def test_the_parts_add_up_to_the_span(student):
     def adds_up(rows, zero):
         trace = in_order([work(name, zero + at, n, stream) for name, at, n, stream in rows])
         got = student.temporal_breakdown(trace)
-        expect.equal(sorted(map(str, got)), sorted(KEYS), "these are the three parts", "keys")
+        _three_parts(got)
         ends = [event.end_us for event in trace.events]
         span = max(ends) - min(event.ts_us for event in trace.events)
         floor = max(NS, oracles.nanoseconds(trace))
@@ -851,7 +855,7 @@ def _like_hta(student, name, inward, whole, without_last):
     trace = oracles.real(datasets.need(name), inward=inward)
     for include, want in ((True, whole), (False, without_last)):
         got = student.temporal_breakdown(trace, include_last_step=include)
-        expect.equal(sorted(map(str, got)), sorted(KEYS), "these are the three parts", "keys")
+        _three_parts(got)
         what = f"{name}, {'with' if include else 'without'} the last step: {', '.join(KEYS)}"
         why = "Holistic Trace Analysis 0.5.0, get_temporal_breakdown, in % of the span"
         expect.close(_percent(got), want, why, floor=0.011, what=what)
@@ -1122,6 +1126,7 @@ def test_nothing_is_lost_and_nothing_counted_twice(student, rng):
     total = sum(truth.values())
     for ranges in (["forward"], ["ProfilerStep#9", "embedding"], list(RANGES), ["nccl:all_reduce"]):
         got = student.attribute(trace, ranges)
+        expect.equal(format.kind(got), "dict", "the answer is a dict of names and us")
         expect.equal(sorted(got), sorted([*ranges, "<unattributed>"]), "one key a name", "keys")
         expect.close(sum(got.values()), total, "each piece has one owner", floor=NS, unit="us")
     got = student.attribute(trace, [])

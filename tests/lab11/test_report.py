@@ -189,7 +189,9 @@ def _report(student, how, first, last, tokens, gpu=H100):
         for name, fmt, bits, group in how
     ]
     got = student.report(weights, plans, _rows(first, last), gpu, tokens)
-    expect.equal(len(got), len(how), "a row for each plan")
+    because = "report returns a list, a row for each plan"
+    got = expect.sequence(got, because, "Row", "rows")
+    expect.equal(len(got), len(how), because)
     return got
 
 

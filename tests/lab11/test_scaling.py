@@ -29,11 +29,19 @@ def _norm_and_readers(rng, outlier=60.0):
 
 
 def _smooth(student, x, gain, layers, *alpha):
-    got = student.smoothquant(*_tensors(x, gain), _tensors(*layers), *alpha)
-    new, changed = (
-        expect.arrays([got[0], *got[1]], ["gain", "first layer", "second layer"])[0],
-        got[1],
-    )
+    return _smoothed(student, _tensors(x, gain), _tensors(*layers), *alpha)
+
+
+def _smoothed(student, x_and_gain, layers, *alpha):
+    """What comes back, as arrays: (gain, layers)."""
+    got = student.smoothquant(*x_and_gain, layers, *alpha)
+    because = "smoothquant returns (gain, layers), the layers in a list"
+    pair = expect.sequence(got, because, what="what came back")
+    expect.equal(len(pair), 2, because, what="values that came back")
+    new, changed = pair[0], expect.sequence(pair[1], because, what="layers")
+    expect.equal(len(changed), len(layers), "a weight for each layer", what="layers")
+    names = ["gain", *(f"layer {place}" for place in range(len(layers)))]
+    expect.arrays([new, *changed], names, because)
     return np.asarray(new), [np.asarray(w) for w in changed]
 
 
@@ -83,8 +91,7 @@ def test_any_number_of_layers(student, rng, rows):
     x[:, 2] *= 1e-14  # and s has no smallest value
     layers = [rng.normal(size=(n, 5)) * 3.0**place for place, n in enumerate(reversed(rows))]
     gain = rng.uniform(0.5, 2.0, size=5)
-    new, changed = student.smoothquant(*_tensors(x, gain), _tensors(*layers))
-    expect.equal(len(changed), len(rows), "a weight for each layer", what="layers")
+    new, changed = _smooth(student, x, gain, layers)
     s = np.sqrt(np.abs(x).max(0) / np.max([np.abs(w).max(0) for w in layers], axis=0))
     because = "the gain is divided by s, whose alpha is 0.5"
     expect.close(
@@ -143,7 +150,11 @@ def _clear(rng, bits, g, grid):
 
 
 def _search(student, x, w, *how):
-    got = student.awq_search(*_tensors(x, w), *how)
+    return _found(student, _tensors(x, w), *how)
+
+
+def _found(student, x_and_w, *how):
+    got = student.awq_search(*x_and_w, *how)
     expect.true(isinstance(got, tuple | list) and len(got) == 3, "(alpha, s, loss) comes back", got)
     return got
 
@@ -186,7 +197,7 @@ def test_transposed_views_are_matrices(student, rng):
     """x and w that do not lie in memory row by row.   Oracle: every alpha of the grid, in NumPy."""
     x, w = _clear(rng, 4, 16, GRID)
     views = [torch.from_numpy(np.ascontiguousarray(one.T)).T for one in (x, w)]
-    alpha, s, loss = student.awq_search(*views, 4, 16, GRID)
+    alpha, s, loss = _found(student, views, 4, 16, GRID)
     found = _losses(x, w, 4, 16, GRID)
     best = min(range(len(GRID)), key=lambda place: found[place][1])
     because = "a view is a matrix as well as its copy is"
