@@ -61,7 +61,8 @@ def quant(
     The quotient itself is rounded: x * (1 / scale) is another number, and so is x / scale + zero.
     sym: int8 in [-2^(b-1), 2^(b-1) - 1]; otherwise uint8 in [0, 2^b - 1]. `scale` and `zero` have
     as many dimensions as x, and the shapes say what a scale covers: x.shape[i] // scale.shape[i]
-    values along dimension i. With x (N, K) and scale (N, K / 128) that is 1 x 128.
+    values along dimension i. With x (N, K) and scale (N, K / 128) that is 1 x 128. All three may
+    have any strides.
     """
     # TODO(lab11.qparams): A scale for each block
     raise NotImplementedError("lab11.qparams")
@@ -69,7 +70,7 @@ def quant(
 
 def dequant(q: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
     """What the codes `q` stand for: (q - zero) * scale as float32, of q's shape. Blocks as in
-    `quant`."""
+    `quant`; all three may have any strides."""
     # TODO(lab11.qparams): A scale for each block
     raise NotImplementedError("lab11.qparams")
 
@@ -273,7 +274,7 @@ def gptq(
 
     w: (N, K), y = x @ w.T. h: (K, K) is x.T @ x of calibration inputs x (T, K), or any positive
     multiple; where all inputs are used, that changes nothing. Returns (N, K) in w's dtype, which
-    everything is computed in: float64 stays float64. w and h are not changed.
+    everything is computed in: float64 stays float64. w and h, of any strides, are not changed.
 
     Before anything else, an input that is never used (h[j, j] == 0) gets weights 0 and h[j, j] = 1.
     Then damp times the mean of h's diagonal, these ones included, is added to its diagonal.
@@ -299,8 +300,9 @@ def smoothquant(
     x: (T, K) calibration inputs of the layers, which the norm with `gain` (K,) gives. layers: the
     weights (N_i, K) of *all* layers that read it, such as q, k and v. Channel j is divided by
     s[j] = max|x[:, j]|^alpha / max|w[:, j]|^(1 - alpha), with the maximum over all rows of all
-    layers; s[j] = 1 where one of them is 0. Returns (gain, layers), both new. ValueError for an
-    alpha outside of [0, 1], and without a layer. Source: Xiao et al., "SmoothQuant" (2023), eq. 4.
+    layers; s[j] = 1 where one of them is 0. Returns (gain, layers), both new; what comes in may
+    have any strides. ValueError for an alpha outside of [0, 1], and without a layer. Source: Xiao
+    et al., "SmoothQuant" (2023), eq. 4.
     """
     # TODO(lab11.smoothquant): Channel sizes moved from activations to weights
     raise NotImplementedError("lab11.smoothquant")

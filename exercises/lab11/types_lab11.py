@@ -1,7 +1,8 @@
 """Given: what quantization returns in lab 11, and the 8-bit code that NF4's block maxima get.
 
 Nothing here is a task. Bytes are `torch.uint8`, scales `torch.float32`; a scale is what a code is
-*multiplied* by to get a value back.
+*multiplied* by to get a value back. A tensor that comes in may have any strides: a transposed view
+is a weight, too.
 """
 
 from __future__ import annotations

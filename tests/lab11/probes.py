@@ -10,7 +10,8 @@ import dataclasses
 
 def _tensor(value):
     """A NumPy array as a tensor; ("bf16", bits) as the bfloat16 tensor with those bits,
-    ("transposed", array) as a view that is not contiguous."""
+    ("transposed", array) as a view that is not contiguous, ("spread", array) as every second
+    element of another tensor in each dimension."""
     import numpy as np
     import torch
 
@@ -20,6 +21,11 @@ def _tensor(value):
         return torch.from_numpy(value[1].view(np.int16).copy()).view(torch.bfloat16)
     if isinstance(value, tuple) and len(value) == 2 and value[0] == "transposed":
         return torch.from_numpy(value[1].copy()).T
+    if isinstance(value, tuple) and len(value) == 2 and value[0] == "spread":
+        wide = np.full([2 * length for length in value[1].shape], 77, value[1].dtype)
+        every = tuple(slice(None, None, 2) for _ in value[1].shape)
+        wide[every] = value[1]
+        return torch.from_numpy(wide)[every]
     return value
 
 

@@ -388,18 +388,34 @@ def test_zeros_have_a_scale(student):
             expect.equal(back, x, "and 7 of 7 steps is exact")
 
 
-@task("qparams", gate=False, holds=("channel", "what_a_scale_covers"))
-def test_a_transposed_weight_is_a_weight(student, rng):
-    """A view that does not lie in memory row by row has the same scales and codes as a copy of it.
+@task("qparams", gate=False, holds=("channel", "any_strides", "back_any_strides"))
+@pytest.mark.parametrize("view", ["transposed", "spread"])
+def test_a_transposed_weight_is_a_weight(student, rng, view):
+    """A view that does not lie in memory row by row has the same scales, codes and values as a copy
+    of it; so have views of scales and zero points.
     Oracle: exact fractions, and float64 away from the middle of two codes."""
-    x, want, zero = oracles.integer_case(rng, (24, 6), 4, True, (1, 3))
-    view = ("transposed", x.T.copy())
+
+    def viewed(array):
+        return (view, array.T.copy() if view == "transposed" else array)
+
     because = "a view that does not lie in memory row by row is a weight, too"
-    (answer,) = student.probe.many("qparams", [(view, 4, True, (1, 3))])
-    _same(_answer(answer, ("scale", "zero"), because)[0], want, because, "scale")
-    (answer,) = student.probe.many("quant", [(view, want, zero, 4, True)])
-    (codes,) = _answer((answer,), ("codes",), because)
-    _same(codes, oracles.codes(x, want, zero, 4, True), because, "codes")
+    for sym in (True, False):
+        x, want, zero = oracles.integer_case(rng, (24, 6), 4, sym, (1, 3))
+        (answer,) = student.probe.many("qparams", [(viewed(x), 4, sym, (1, 3))])
+        scale, zeros = _answer(answer, ("scale", "zero"), because)
+        _same(scale, want, because, "scale")
+        _same(zeros, zero, because, "zero")
+        codes = oracles.codes(x, want, zero, 4, sym)
+        steps = codes.astype(int) - oracles.spread(zero, codes.shape)
+        values = steps * oracles.spread(want, codes.shape).astype(np.float64)
+        views = [(viewed(want), viewed(zero)), (want, zero)]
+        rows = [(viewed(x), *pair, 4, sym) for pair in views]
+        for answer in student.probe.many("quant", rows):
+            (mine,) = _answer((answer,), ("codes",), because)
+            _same(mine, codes, because, "codes")
+        for answer in student.probe.many("dequant", [(viewed(codes), *pair) for pair in views]):
+            (mine,) = _answer((answer,), ("values",), because)
+            _same(mine, values.astype(np.float32), because, "values")
 
 
 @task("qparams", gate=False, holds=("group", "amax_7"))

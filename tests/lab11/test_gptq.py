@@ -219,6 +219,20 @@ def test_what_does_not_fit_is_refused(student, rng):
         expect.true(refused, because, observed=got if isinstance(got, str) else "an answer")
 
 
+@task("gptq", gate=False, holds=("any_strides",))
+@pytest.mark.parametrize("view", ["transposed", "spread"])
+def test_any_strides(student, rng, view):
+    """w alone, h alone and both as views that do not lie in memory row by row.
+    Oracle: least squares solved anew for each column, in float64."""
+    for how in ({}, {"g": 4, "act_order": True}):
+        w, h, want = oracles.layer(rng, 3, 12, dead=(5,), **how)
+        views = [(view, one.T.copy() if view == "transposed" else one) for one in (w, h)]
+        rows = [(views[0], h, how), (w, views[1], how), (*views, how)]
+        for got, what in zip(_gptq(student, *rows), ("w", "h", "w and h"), strict=True):
+            because = "a view is a matrix as well as its copy is"
+            _same(got, want, because, what=f"gptq with a view for {what} and {how}")
+
+
 @task("gptq", gate=False, holds=("arguments_stay",))
 def test_the_arguments_stay(student, rng):
     """w and h are the caller's.   Oracle: the same arrays before the call."""

@@ -181,11 +181,16 @@ def _quality(bits, group, first, last):
     return oracles.quality(oracles.tiny_model(), stored, _rows(first, last).numpy())
 
 
-def _report(student, how, first, last, tokens, gpu=H100):
-    """The learner's rows for these plans."""
-    weights = {n: torch.tensor(w, dtype=torch.float32) for n, w in oracles.tiny_model().items()}
+def _report(student, how, first, last, tokens, gpu=H100, viewed=False):
+    """The learner's rows for these plans; viewed: all weights are transposed views."""
+
+    def tensor(w):
+        w = torch.tensor(w, dtype=torch.float32)
+        return w.T.contiguous().T if viewed and w.dim() == 2 else w
+
+    weights = {n: tensor(w) for n, w in oracles.tiny_model().items()}
     plans = [
-        Plan(name, fmt, {n: torch.from_numpy(w) for n, w in _stored(bits, group).items()})
+        Plan(name, fmt, {n: tensor(w) for n, w in _stored(bits, group).items()})
         for name, fmt, bits, group in how
     ]
     got = student.report(weights, plans, _rows(first, last), gpu, tokens)
@@ -252,6 +257,18 @@ def _measure(row, field, want, name):
         expect.equal(got, want, "no noise is an infinite ratio", what=f"{name}: {field}")
     else:
         expect.close(got, want, REASONS[field], floor=2e-3, what=f"{name}: {field}")
+
+
+@task("report", gate=False, holds=("any_strides", "sqnr", "of_outputs"))
+def test_weights_may_be_views(student):
+    """The plan's weights and the model's own as transposed views of tensors.
+    Oracle: the same rows as of their copies, which are compared with NumPy above."""
+    how, because = (INTS[1],), "a view is a matrix as well as its copy is"
+    [plain], [viewed] = (_report(student, how, 0, 2, 64, viewed=viewed) for viewed in (False, True))
+    for field in ("bytes", "bits_per_param", "decode_speedup_pred", "prefill_speedup_pred"):
+        expect.close(getattr(viewed, field), getattr(plain, field), because, n=50, what=field)
+    for field, want in zip(REASONS, _quality(INTS[1][2], INTS[1][3], 0, 2), strict=True):
+        expect.close(getattr(viewed, field), want, because, floor=2e-3, what=field)
 
 
 @task("report", gate=False, holds=("sqnr", "perplexity"))

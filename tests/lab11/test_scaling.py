@@ -102,6 +102,37 @@ def test_any_number_of_layers(student, rng, rows):
         expect.close(np.asarray(mine) / s, w, because, n=8, what=f"layer {place} / s")
 
 
+@task("smoothquant", gate=False, holds=("any_strides",))
+@pytest.mark.parametrize("view", ["transposed", "spread"])
+def test_any_strides(student, rng, view):
+    """x, the gain and the layers as views that do not lie in memory row by row, one at a time and
+    all of them.   Oracle: max|x|^(1/2) / max|w|^(1/2) in NumPy, channel by channel."""
+    x, gain, layers = _norm_and_readers(rng)
+    s = np.sqrt(np.abs(x).max(0) / np.max([np.abs(w).max(0) for w in layers], axis=0))
+    parts = {"x": x, "gain": gain, "the first layer": layers[0], "the second layer": layers[1]}
+    because = "a view is a matrix as well as its copy is"
+    for which in (*parts, "all"):
+        tensors = [
+            _view(one, view) if which in (name, "all") else torch.from_numpy(one)
+            for name, one in parts.items()
+        ]
+        new, changed = _smoothed(student, tensors[:2], tensors[2:])
+        expect.close(new * s / gain, np.ones(24), because, n=8, what=f"gain, a view for {which}")
+        for place, (mine, w) in enumerate(zip(changed, layers, strict=True)):
+            what = f"layer {place} / s, a view for {which}"
+            expect.close(mine / s, w, because, n=8, what=what)
+
+
+def _view(array, kind):
+    """As a tensor that does not lie in memory row by row."""
+    if kind == "transposed" and array.ndim == 2:
+        return torch.from_numpy(np.ascontiguousarray(array.T)).T
+    wide = np.full([2 * length for length in array.shape], 77.0)
+    every = tuple(slice(None, None, 2) for _ in array.shape)
+    wide[every] = array
+    return torch.from_numpy(wide)[every]
+
+
 @task("smoothquant", gate=False, holds=("silent", "alpha_below", "alpha_above", "no_layer"))
 def test_silent_channels_stay(student, rng):
     """Where inputs or weights are all 0 the scale is 1.   Oracle: the contract."""

@@ -170,3 +170,17 @@ unused_weights_set_the_step = lines(
     ("    w[:, dead] = 0\n", "    scale = int_scale(w, bits)\n    w[:, dead] = 0\n"),
     ("    scale = int_scale(w, bits)\n    for start", "    for start"),
 )
+
+weights_in_memory_order = lines(
+    """`view` needs a tensor that lies in memory row by row, and a transposed one does not;
+    `reshape` copies where it must.""",
+    ("w, h = w.clone(), h.to(w.dtype)", "w, h = w.view(-1).clone().view(n, k), h.to(w.dtype)"),
+    gate=False,
+)
+
+a_matrix_in_memory_order = lines(
+    """`view` needs a tensor that lies in memory row by row, and a transposed one does not;
+    `reshape` copies where it must.""",
+    ("w, h = w.clone(), h.to(w.dtype)", "w, h = w.clone(), h.view(-1).to(w.dtype).view(k, k)"),
+    gate=False,
+)

@@ -194,3 +194,10 @@ small_scales_stay_small = lines(
     ),
     gate=False,
 )
+
+codes_in_memory_order = lines(
+    """`view` needs a tensor that lies in memory row by row, and a transposed one does not;
+    `reshape` copies where it must.""",
+    ("(q.to(torch.int32) - zero)", "(q.view(-1).view(q.shape).to(torch.int32) - zero)"),
+    gate=False,
+)

@@ -207,3 +207,10 @@ plans_pile_up = lines(
         "        ppl = tiny_lm.perplexity(weights, rows)\n",
     ),
 )
+
+plans_in_memory_order = lines(
+    """`view` needs a tensor that lies in memory row by row, and a transposed one does not;
+    `reshape` copies where it must.""",
+    ("noise = w - stored.double()", "noise = w - stored.view(-1).view(w.shape).double()"),
+    gate=False,
+)

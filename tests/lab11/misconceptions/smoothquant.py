@@ -66,3 +66,10 @@ ends_of_alpha_are_refused = lines(
     or all of it moves.""",
     ("if not 0 <= alpha <= 1:", "if not 0 < alpha < 1:"),
 )
+
+inputs_in_memory_order = lines(
+    """`view` needs a tensor that lies in memory row by row, and a transposed one does not;
+    `reshape` copies where it must.""",
+    ("of_x = x.abs().amax(dim=0)", "of_x = x.view(-1).abs().view(x.shape).amax(dim=0)"),
+    gate=False,
+)
