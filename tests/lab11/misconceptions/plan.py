@@ -62,6 +62,21 @@ def bytes_without_a_unit(text):
 
 
 @misconception(file="quantization_comparison_plan.md")
+def a_small_b(text):
+    """Gb is a billion bits to most readers, an eighth of what is meant: a byte is a capital B."""
+    return _cells(text, column=BYTES, bf16="16.061 Gb")
+
+
+@misconception(file="quantization_comparison_plan.md")
+def decimal_commas(text):
+    """A number has a decimal comma. Here a point stands before decimals, and a comma between
+    thousands: 4,480 would be a thousand times 4.480."""
+    text = _cells(text, column=BYTES, bf16="16,06 GB")
+    text = _cells(text, column=BITS, W4A16_g128="4,1250", NVFP4="4,5")
+    return _cells(text, column=MS_1, bf16="4,48", NVFP4="1,49")
+
+
+@misconception(file="quantization_comparison_plan.md")
 def weight_only_speeds_up_prefill(text):
     """W4A16 was given a quarter of the prefill's time: weights shrink, FLOPs do not; batch-1 decode
     gains, large-batch prefill does not. The weights are brought back to bf16 and multiplied
