@@ -165,8 +165,8 @@ no_schedule = lines(
 )
 
 the_first_step_is_recorded_cold = lines(
-    """warmup=0 lets the profiler's own start fall into the first recorded step, which then looks
-    slower than it is.""",
+    """Without a step of warm-up (warmup=0) the profiler's own start falls into the first recorded
+    step, which then looks slower than it is.""",
     ("warmup=1", "warmup=0"),
 )
 
