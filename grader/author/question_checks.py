@@ -25,8 +25,8 @@ from grader.errors import LabError
 from grader.lab import capabilities, lab_page
 from grader.lab.manifest import load_lab
 from grader.suite import questions, why_questions
-from grader.suite.quantities import Figure, NotAFigure, figure
-from grader.suite.questions import Bank, Card, as_fraction, is_right
+from grader.suite.quantities import Figure, NotAFigure, exactly, figure
+from grader.suite.questions import Bank, Card, as_fraction, is_right, is_same, rounds_to
 
 SEEDS = 200
 SEEDS_OF_SLOW = 20  # where each draw compiles a program or runs a simulator
@@ -106,12 +106,13 @@ def _figure_faults(bank: Bank, card: Card) -> Iterator[str]:
         if abs(right - second) > abs(second) * room:
             yield f"seed {seed}: the reference has {float(right)}, the second way {float(second)}"
             return
-        if not is_right(_typed(right), right, ask.within):
+        if not is_right(exactly(right), right, ask.within):
             yield f"seed {seed}: the right answer, {float(right)}, is not taken"
-        if is_right(_typed(right * 3 + 1), right, ask.within):
+        if is_right(exactly(right * 3 + 1), right, ask.within):
             yield f"seed {seed}: a wrong answer is taken"
         near = max(ask.within, 0.005)
-        if not any(is_right(each, right, near) for each in _last(ask.working[-1], card.unit)):
+        ends = _last(ask.working[-1], card.unit)
+        if not any(is_same(each, right, near) or rounds_to(each, right) for each in ends):
             yield f"seed {seed}: the working does not end in {float(right)}: {ask.working[-1]}"
             return
         if wrong := next(_said_wrong([ask.text, *ask.working]), ""):
@@ -145,10 +146,6 @@ def _said_wrong(texts: Sequence[str]) -> Iterator[str]:
         yield from printed_sums.faults(text)
         if found := _ONE_OF_MANY.search(text):
             yield f"one of a thing is not several: {found[0]!r} in {text!r}"
-
-
-def _typed(value: Fraction) -> Figure:
-    return Figure(value, Fraction(0), None, 60)
 
 
 def _last(step: str, unit: str) -> list[Figure]:

@@ -3,7 +3,8 @@
     128 KiB    131,072    1.3e5 bytes    0,13 MB    2^17    1 1/2 s    12 %    3.2 TB/s
 
 A comma is a thousands separator where groups of three digits follow it, and a decimal one
-otherwise. A figure stands for every number that rounds to it: `0.13 MB` is right for 131,072 bytes.
+otherwise. A figure stands for every number that rounds to it: `0.13 MB` is right for 131,072 bytes,
+and so are `131 KB` and `131,000 bytes`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from fractions import Fraction
 
 MOST_CHARACTERS = 60
 MOST_EXPONENT = 400
+
+
+_BARELY = 1 + Fraction(1, 10**6)  # 2.8 stands for 2.75 as well where that is a float
 
 
 class NotAFigure(ValueError):
@@ -33,16 +37,32 @@ class Measure:
 @dataclass(frozen=True)
 class Figure:
     """A typed figure in the base unit of its dimension. `half`: half a unit of its last digit, so
-    that it stands for `value - half` to `value + half`; 0 for a whole number written out."""
+    that it stands for `value - half` to `value + half`; 0 for a power or a fraction. `loose`: the
+    same where the zeros at the end of a whole number are not digits that were meant, two digits
+    apart: 131,000 stands for 130,500 to 131,500."""
 
     value: Fraction
     half: Fraction
     unit: Measure | None
-    digits: int
+    loose: Fraction
 
     def covers(self, number: Fraction) -> bool:
-        """Whether it is that number, rounded as it was typed."""
-        return abs(self.value - number) <= self.half
+        """Whether it is that number, rounded to the digits that were typed."""
+        return abs(self.value - number) <= self.half * _BARELY
+
+    def covers_loosely(self, number: Fraction) -> bool:
+        """Whether it is that number, rounded, where zeros at its end only hold places."""
+        return abs(self.value - number) <= self.loose * _BARELY
+
+
+def exactly(value: Fraction, unit: Measure | None = None) -> Figure:
+    """A figure that stands for one number alone."""
+    return Figure(value, Fraction(0), unit, Fraction(0))
+
+
+def plain(typed: str) -> str:
+    """A typed line with digits, letters and signs of one width, without blanks around it."""
+    return unicodedata.normalize("NFKC", typed).strip()
 
 
 _DECIMAL = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
@@ -99,30 +119,32 @@ _THOUSANDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?\Z")
 _POINTS = re.compile(r"[0-9]{1,3}(?:\.[0-9]{3}){2,}(?:,[0-9]+)?\Z")
 
 
-def figure(text: str, dimension: str = "") -> Figure:
+def figure(text: str, dimension: str = "", question: str = "") -> Figure:
     """The figure that somebody typed where one of that dimension is asked for (such as "bytes"; ""
-    is a bare number). A bare number takes the dimension. Raises NotAFigure."""
-    said = unicodedata.normalize("NFKC", text[: 4 * MOST_CHARACTERS]).strip()  # digits of any width
+    is a bare number). A bare number takes the dimension. Words of the question behind it, as in
+    "4.13 bits" or "128 KiB a token", say what is asked for and are dropped. Raises NotAFigure."""
+    said = plain(text[: 4 * MOST_CHARACTERS])
     if not said:
         raise NotAFigure("Type a figure, such as 131,072 or 128 KiB; or ? if you do not know.")
     if len(said) > MOST_CHARACTERS:
         raise NotAFigure(f"That is longer than {MOST_CHARACTERS} characters: type one figure.")
     negative = said[0] in "-\u2212"
     said = said.lstrip("+-\u2212~\u2248=").strip()
-    value, half, digits, rest = _leading(said)
-    unit = _unit(rest.strip(), dimension)
+    number, rest = _leading(said)
+    unit = _unit(rest.strip(), dimension, question)
     scale = unit.scale if unit else Fraction(1)
-    return Figure((-value if negative else value) * scale, half * scale, unit, digits)
+    value = -number.value if negative else number.value
+    return Figure(value * scale, number.half * scale, unit, number.loose * scale)
 
 
-def _leading(said: str) -> tuple[Fraction, Fraction, int, str]:
-    """The number at the beginning, half a unit of its last digit, its digits, and what follows."""
+def _leading(said: str) -> tuple[Figure, str]:
+    """The number at the beginning, without a unit, and what follows it."""
     if match := _POWER.match(said):
         base, exponent = int(match[1]), int(match[2])
-        return Fraction(base) ** exponent, Fraction(0), MOST_CHARACTERS, said[match.end() :]
+        return exactly(Fraction(base) ** exponent), said[match.end() :]
     if (match := _MIXED.match(said)) and int(match[3]):
         value = Fraction(int(match[2]), int(match[3])) + int(match[1] or 0)
-        return value, Fraction(0), MOST_CHARACTERS, said[match.end() :]
+        return exactly(value), said[match.end() :]
     match = _NUMBER.match(said)
     if not match:
         raise NotAFigure(f"{said[:20]!r} does not begin with a figure, such as 131,072 or 128 KiB.")
@@ -133,16 +155,16 @@ def _leading(said: str) -> tuple[Fraction, Fraction, int, str]:
         exponent, rest = int(match["exponent"]), said[match.end() :]
     if abs(exponent) > MOST_EXPONENT:
         raise NotAFigure(f"10 to the power of {exponent:,} is not a figure that is asked for.")
-    plain = _plain(written)
-    whole, _, decimals = plain.partition(".")
-    value = Fraction(plain) * Fraction(10) ** exponent
-    digits = len((whole + decimals).lstrip("0")) or 1
-    exact = not decimals and match["exponent"] is None
-    half = Fraction(0) if exact else Fraction(10) ** (exponent - len(decimals)) / 2
-    return value, half, digits, rest
+    number = _one_point(written)
+    whole, _, decimals = number.partition(".")
+    value = Fraction(number) * Fraction(10) ** exponent
+    half = Fraction(10) ** (exponent - len(decimals)) / 2
+    digits = whole.lstrip("0")
+    zeros = 0 if "." in number else min(len(digits) - len(digits.rstrip("0")), len(digits) - 2)
+    return Figure(value, half, None, half * 10 ** max(0, zeros)), rest
 
 
-def _plain(written: str) -> str:
+def _one_point(written: str) -> str:
     """Digits with at most one point, of a number with separators."""
     number = re.sub(r"[ '_\u00a0\u202f]", "", written)
     if _THOUSANDS.match(number):
@@ -156,22 +178,62 @@ def _plain(written: str) -> str:
     return number.strip(".") if number.endswith(".") else number
 
 
-def _unit(text: str, dimension: str) -> Measure | None:
+def _unit(text: str, dimension: str, question: str) -> Measure | None:
     """The unit behind a number; None where there is none. Raises NotAFigure for one of something
     else."""
     text = text.strip().rstrip(".")
     if not text or _COUNTED.match(text):
         return None
+    unit = _known(text, dimension)
+    if unit and unit.dimension in ("", dimension):
+        return unit
+    if not dimension and _is_asked_for(text, question):
+        return None
+    if match := _FOR_EACH.match(text):  # 128 KiB a token
+        each = _known(match["unit"], dimension)
+        if each and each.dimension in ("", dimension) and _is_asked_for(match["of"], question):
+            return each
+    if unit is None:
+        raise NotAFigure(f"{text[:20]!r} is not a unit that is known here{_for(dimension)}.")
+    raise NotAFigure(f"That has the unit {unit.text}, and the answer is {_name(dimension)}.")
+
+
+def _known(text: str, dimension: str) -> Measure | None:
+    """A unit by its name, of whatever dimension."""
     if text == "B" and dimension == "bytes":
         return UNITS["bytes"]
     # a bare number may be a billion of what is asked for: 7B parameters
     unit = UNITS["billion"] if text == "B" and not dimension else UNITS.get(text)
-    unit = unit or _loosely(text, dimension)
-    if unit is None:
-        raise NotAFigure(f"{text[:20]!r} is not a unit that is known here{_for(dimension)}.")
-    if unit.dimension not in ("", dimension):
-        raise NotAFigure(f"That has the unit {unit.text}, and the answer is {_name(dimension)}.")
-    return unit
+    return unit or _loosely(text, dimension)
+
+
+_FOR_EACH = re.compile(
+    r"(?P<unit>[A-Za-z\u00b5\u03bc]+)\s*(?:/|\bper\b|\ban?\b|\bfor\b)(?P<of>.*)\Z"
+)
+_FILLERS = {"a", "an", "and", "at", "each", "in", "of", "on", "per", "the"}
+
+
+def _is_asked_for(text: str, question: str) -> bool:
+    """Whether words behind a number are the question's own. One that names a unit must stand in the
+    sentence that asks."""
+    anywhere = stems(question)
+    asked = stems(" ".join(re.findall(r"[^.:;?]*\?", question)))
+    found = stems(text)
+    return (
+        bool(found)
+        and re.fullmatch(r"[A-Za-z_/ -]+", text) is not None
+        and all(stem in (asked if _names_a_unit(stem) else anywhere) for stem in found)
+    )
+
+
+def _names_a_unit(stem: str) -> bool:
+    return any(_known(name, "") for name in (stem, f"{stem}s"))
+
+
+def stems(text: str) -> set[str]:
+    """The words of a text in small letters, without the s of a plural and words such as *the*."""
+    parts = re.findall(r"[a-z]+", text.lower())
+    return {part[:-1] if len(part) > 2 and part[-1] == "s" else part for part in parts} - _FILLERS
 
 
 def _loosely(text: str, dimension: str) -> Measure | None:

@@ -51,8 +51,9 @@ _UNITS = ("", "bytes", "s", "FLOPs", "bytes/s")
 class Ask:
     """One question with its figures. `answer(code)`: the figure that the lab's code gives, in the
     question's unit; `working`: the steps to it, of which the last ends in the answer; `check`: the
-    answer computed another way; `within`: the relative error that is right, besides rounding;
-    `code`: a program that is shown with the question."""
+    answer computed another way; `within`: the relative error that is right, also where a known
+    mistake computes that figure (rounding and `SLACK` are right besides); `code`: a program that is
+    shown with the question."""
 
     text: str
     answer: Callable[[Any], Number]
@@ -273,17 +274,34 @@ class Bank:
         """The reference's figure."""
         return as_fraction(ask.answer(self._code(card, None)))
 
+    def is_count(self, card: Card, ask: Ask) -> bool:
+        """Whether the answer is a whole number of things, and not a size, a time or a share."""
+        value = ask.answer(self._code(card, None))
+        value = value.item() if hasattr(value, "item") else value
+        return not card.unit and isinstance(value, int)
+
     def judge(self, card: Card, ask: Ask, said: Figure) -> FigureVerdict:
-        """What a figure is worth; for a wrong one, the misconceptions that compute it."""
-        right = self.answer(card, ask)
-        if is_right(said, right, ask.within):
+        """What a figure is worth; for a wrong one, the misconceptions that compute it. The figure
+        of a misconception is wrong, however near it is to the right one."""
+        right, is_count = self.answer(card, ask), self.is_count(card, ask)
+        is_near = is_right(said, right, ask.within, is_count)
+        if is_near and is_same(said, right, ask.within):
             return FigureVerdict(True)
-        found = [wrong for wrong in self.wrong_figures(card, ask) if said.covers(wrong[0])]
-        exact = [wrong for wrong in found if wrong[0] == said.value] or found
-        if exact:
-            wrong = exact[0][1]
-            return FigureVerdict(False, (wrong.sentence,), f"{wrong.task}/{wrong.name}")
-        return FigureVerdict(False, tuple(_slips(said, right, card.unit)))
+        wrongs = list(self.wrong_figures(card, ask))
+        rounded = rounds_to(said, right) and not (is_count and abs(right) < EXACT_BELOW)
+        if found := [wrong for value, wrong in wrongs if _equal(value, said.value)]:
+            return _told(found[0])
+        if slip := _slip_of_its_unit(said, right):
+            return FigureVerdict(False, (slip,))
+        if is_near and rounded:
+            return FigureVerdict(True)
+        if found := [wrong for value, wrong in wrongs if said.covers(value)]:
+            return _told(found[0])
+        if is_near:
+            return FigureVerdict(True)
+        if found := [wrong for value, wrong in wrongs if said.covers_loosely(value)]:
+            return _told(found[0])
+        return FigureVerdict(False, tuple(_slips(said, right, card.unit, is_count)))
 
     def wrong_figures(self, card: Card, ask: Ask) -> Iterator[tuple[Fraction, Misconception]]:
         """What each misconception of the card's tasks computes on this input, where that is another
@@ -367,21 +385,81 @@ def as_fraction(value: Any) -> Fraction:
     return Fraction(value)
 
 
-FEWEST_DIGITS = 2
+SLACK = Fraction(1, 100)
+"""The relative error of a quantity that is right. 1 KiB and 1 KB differ by 2.4 %."""
+COARSEST = Fraction(1, 20)
+"""Half a unit of the second digit, by the number: no rounding to two digits is coarser."""
+EXACT_BELOW = 10_000
+"""Counts below it are exact; from there on they may be rounded, and have no slack."""
 
 
-def is_right(said: Figure, right: Fraction, within: float) -> bool:
-    """Whether a figure is the right one: exactly, within the question's tolerance, or rounded to
-    two digits or more of the right one's."""
-    gap = abs(said.value - right)
-    if gap == 0 or gap <= abs(right) * Fraction(within):
+def is_right(said: Figure, right: Fraction, within: float, is_count: bool = False) -> bool:
+    """Whether a figure is the right one, as far as no misconception computes it: within the
+    question's tolerance, rounded to two digits or more, or, for a quantity, within `SLACK`."""
+    if is_same(said, right, within):
         return True
-    return said.digits >= FEWEST_DIGITS and said.covers(right)
+    if is_count:
+        return abs(right) >= EXACT_BELOW and (
+            rounds_to(said, right) or _rounds_loosely(said, right)
+        )
+    is_near = abs(said.value - right) <= abs(right) * SLACK
+    return is_near or rounds_to(said, right) or _rounds_loosely(said, right)
 
 
-def _slips(said: Figure, right: Fraction, unit: str) -> Iterator[str]:
+def is_same(said: Figure, right: Fraction, within: float) -> bool:
+    """Whether a figure is that number, within a relative error."""
+    return abs(said.value - right) <= abs(right) * Fraction(within)
+
+
+def rounds_to(said: Figure, right: Fraction) -> bool:
+    """Whether a figure is that number, rounded to the digits typed, which are two at least."""
+    return said.covers(right) and said.half <= abs(right) * COARSEST
+
+
+def _rounds_loosely(said: Figure, right: Fraction) -> bool:
+    return said.covers_loosely(right) and said.loose <= abs(right) * COARSEST
+
+
+def _equal(one: Fraction, other: Fraction) -> bool:
+    """Whether two figures are one, as exactly as floats are."""
+    if one.denominator == other.denominator == 1:
+        return one == other
+    return abs(one - other) <= abs(other) / 10**9
+
+
+def _told(wrong: Misconception) -> FigureVerdict:
+    return FigureVerdict(False, (wrong.sentence,), f"{wrong.task}/{wrong.name}")
+
+
+_POWERS = ("KiB", "KB"), ("MiB", "MB"), ("GiB", "GB"), ("TiB", "TB")
+
+
+def _slip_of_its_unit(said: Figure, right: Fraction) -> str:
+    """A sentence where a figure's digits are exactly those of the right one in the other unit of
+    its size, as in 1.0 MB for 1 MiB; else ""."""
+    name = said.unit.text.removesuffix("/s").replace("k", "K") if said.unit else ""
+    for power, (binary, decimal) in enumerate(_POWERS, 1):
+        factor = Fraction(1024, 1000) ** power
+        if name in (binary, decimal):
+            meant = said.value / factor if name == binary else said.value * factor
+            if abs(meant - right) <= abs(right) / 1000:
+                return _not_in(binary, decimal, factor, is_binary=name != binary)
+    return ""
+
+
+def _not_in(binary: str, decimal: str, factor: Fraction, is_binary: bool) -> str:
+    """`is_binary`: whether the digits are right in the binary unit."""
+    right_in, not_in = (binary, decimal) if is_binary else (decimal, binary)
+    size = f"1 {binary} is {float(factor):.3f} {decimal}"
+    return f"The digits are right in {right_in} and not in {not_in}: {size}."
+
+
+def _slips(said: Figure, right: Fraction, unit: str, is_count: bool) -> Iterator[str]:
     """What is known of a wrong figure from its ratio to the right one alone."""
     if not right or not said.value:
+        return
+    if is_count and (is_right(said, right, 0.0) or said.covers(right)):
+        yield "That is near, and a count is asked for exactly."
         return
     ratio = said.value / right
 
@@ -393,12 +471,11 @@ def _slips(said: Figure, right: Fraction, unit: str) -> Iterator[str]:
         yield "The sign is the other way round."
         return
     if unit.startswith("bytes"):
-        for power, (binary, decimal) in enumerate((("KiB", "KB"), ("MiB", "MB"), ("GiB", "GB")), 1):
+        for power, (binary, decimal) in enumerate(_POWERS, 1):
             factor = Fraction(1024, 1000) ** power
-            for one, right_in, not_in in ((factor, decimal, binary), (1 / factor, binary, decimal)):
+            for one, is_binary in ((factor, False), (1 / factor, True)):
                 if near(one):
-                    size = f"1 {binary} is {float(factor):.3f} {decimal}"
-                    yield f"The digits are right in {right_in} and not in {not_in}: {size}."
+                    yield _not_in(binary, decimal, factor, is_binary)
                     return
         if near(Fraction(8)) or near(Fraction(1, 8)):
             yield "That is off by a factor of 8: bits are not bytes."

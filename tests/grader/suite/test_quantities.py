@@ -94,8 +94,69 @@ def test_what_is_not_a_figure(typed: str, dimension: str, sentence: str) -> None
 def test_a_figure_stands_for_what_rounds_to_it() -> None:
     assert figure("0.13 MB", "bytes").covers(Fraction(131_072))
     assert not figure("0.14 MB", "bytes").covers(Fraction(131_072))
-    assert not figure("130 KB", "bytes").covers(Fraction(131_072)), "a whole number is exact"
-    assert figure("131.1 KB", "bytes").covers(Fraction(131_072))
+    assert not figure("130 KB", "bytes").covers(Fraction(131_072))
+    for typed in ("131.1 KB", "131 kB", "2^17"):
+        assert figure(typed, "bytes").covers(Fraction(131_072)), typed
+
+
+@pytest.mark.parametrize(
+    ("typed", "half", "loose"),
+    [
+        ("131,072", Fraction(1, 2), Fraction(1, 2)),
+        ("131,000", Fraction(1, 2), 500),
+        ("100", Fraction(1, 2), 5),
+        ("10", Fraction(1, 2), Fraction(1, 2)),
+        ("0", Fraction(1, 2), Fraction(1, 2)),
+        ("1.00", Fraction(1, 200), Fraction(1, 200)),
+        ("1.3e5", 5000, 5000),
+        ("130k", 500, 5000),
+        ("2^17", 0, 0),
+        ("3/8", 0, 0),
+    ],
+)
+def test_zeros_at_the_end_may_only_hold_places(
+    typed: str, half: int | Fraction, loose: int | Fraction
+) -> None:
+    said = figure(typed)
+    assert (said.half, said.loose) == (half, loose)
+
+
+@pytest.mark.parametrize(
+    ("typed", "dimension", "question", "value"),
+    [
+        ("4.13 bits", "", "How many bits does a weight take?", Fraction(413, 100)),
+        ("4.13 bits a weight", "", "How many bits does a weight take?", Fraction(413, 100)),
+        ("2 cards", "", "How many cards does it take?", 2),
+        ("1 card", "", "How many cards does it take?", 1),
+        ("13 requests a second", "", "What is the goodput in requests a second?", 13),
+        ("8.75 FLOPs/byte", "", "What is its intensity in FLOPs a byte?", Fraction(35, 4)),
+        ("128 KiB a token", "bytes", "How many bytes does a token add?", 131_072),
+        ("128 KiB/token", "bytes", "How many bytes does a token add?", 131_072),
+    ],
+)
+def test_words_of_the_question_are_its_unit(
+    typed: str, dimension: str, question: str, value: int | Fraction
+) -> None:
+    assert figure(typed, dimension, question).value == value
+
+
+@pytest.mark.parametrize(
+    ("typed", "dimension", "question", "sentence"),
+    [
+        ("5 GiB", "", "A card has 80 GiB. How many sequences fit?", "the unit GiB"),
+        ("5 blocks of 16", "", "There are blocks of 16 tokens. How many?", "is not a unit"),
+        ("5 +", "", "How many?", "is not a unit"),
+        ("5 of", "", "How many of them?", "is not a unit"),
+        ("12 tokens", "s", "How long do 12 tokens take?", ""),
+        ("12 GB a second", "bytes", "At 3 GB a second: how many bytes?", "is not a unit"),
+    ],
+)
+def test_other_words_are_not(typed: str, dimension: str, question: str, sentence: str) -> None:
+    if not sentence:
+        assert figure(typed, dimension, question).unit is None
+        return
+    with pytest.raises(NotAFigure, match=sentence):
+        figure(typed, dimension, question)
 
 
 @given(st.integers(0, 10**15), st.sampled_from(sorted(UNITS)))
@@ -107,4 +168,5 @@ def test_any_whole_number_of_any_unit(number: int, name: str) -> None:
 @given(st.text(max_size=80), st.sampled_from(["", "bytes", "s", "FLOPs", "bytes/s"]))
 def test_any_text_is_a_figure_or_a_sentence(typed: str, dimension: str) -> None:
     with contextlib.suppress(NotAFigure):
-        assert figure(typed, dimension).half >= 0
+        said = figure(typed, dimension, typed)
+        assert 0 <= said.half <= said.loose

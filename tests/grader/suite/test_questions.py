@@ -14,8 +14,8 @@ import pytest
 from grader.author.question_checks import QuestionReport, faults, table
 from grader.lab.manifest import Lab, lab_ids, load_lab
 from grader.suite import questions
-from grader.suite.quantities import Figure, figure
-from grader.suite.questions import Ask, Bank, Card, as_fraction, is_right, spoken
+from grader.suite.quantities import exactly, figure
+from grader.suite.questions import Ask, Bank, Card, as_fraction, is_right, is_same, spoken
 
 ROOT = Path(__file__).resolve().parents[3]
 WITH_FIGURES = [lab for lab in lab_ids(ROOT) if (ROOT / "tests" / lab / "questions.py").is_file()]
@@ -39,10 +39,6 @@ each_number = pytest.mark.parametrize(("lab", "id"), NUMBERS)
 def one(lab: str, id: str) -> tuple[Bank, Card]:
     card = next(card for card in DRAWN if (card.lab, card.id) == (lab, id))
     return bank(lab), card
-
-
-def typed(value: Fraction) -> Figure:
-    return Figure(value, Fraction(0), None, 60)
 
 
 @pytest.mark.parametrize("lab", WITH_FIGURES)
@@ -80,7 +76,7 @@ def test_the_same_seed_asks_the_same(lab: str, id: str) -> None:
 def told(lab: str) -> tuple[int, int]:
     """Of the draws on which a misconception of the card's tasks computes a wrong figure: on how
     many the verdict names this misconception, or one that computes the same; and how many draws
-    there are."""
+    there are. None is taken for the right figure, however near it is."""
     named = asked = 0
     for card in numbers(lab):
         for seed in range(4):
@@ -89,11 +85,12 @@ def told(lab: str) -> tuple[int, int]:
             rows = [
                 (value, wrong.name)
                 for value, wrong in bank(lab).wrong_figures(card, ask)
-                if not is_right(typed(value), right, ask.within)
+                if not is_same(exactly(value), right, ask.within)
             ]
             for value, _ in rows:
                 same = {name for other, name in rows if other == value}
-                verdict = bank(lab).judge(card, ask, typed(value))
+                verdict = bank(lab).judge(card, ask, exactly(value))
+                assert not verdict.is_right, (card.name, seed, value)
                 asked += 1
                 named += verdict.misconception.rpartition("/")[2] in same
     return named, asked
@@ -112,9 +109,9 @@ def test_who_knows_is_right_and_who_does_not_is_not(lab: str, id: str) -> None:
     questions_of, card = one(lab, id)
     ask = questions_of.ask(card, 3)
     right = questions_of.answer(card, ask)
-    assert questions_of.judge(card, ask, typed(right)).is_right
+    assert questions_of.judge(card, ask, exactly(right)).is_right
     for wrong in (right * 3 + 1, Fraction(0) if right else Fraction(1), -right - 1):
-        assert not questions_of.judge(card, ask, typed(wrong)).is_right
+        assert not questions_of.judge(card, ask, exactly(wrong)).is_right
 
 
 KV = ("lab01", "kv_of_a_token")
@@ -132,17 +129,81 @@ KV = ("lab01", "kv_of_a_token")
 def test_a_slip_of_the_unit_is_named(factor: Fraction, sentence: str) -> None:
     questions_of, card = one(*KV)
     ask = questions_of.ask(card, 0)
-    verdict = questions_of.judge(card, ask, typed(questions_of.answer(card, ask) * factor))
+    verdict = questions_of.judge(card, ask, exactly(questions_of.answer(card, ask) * factor))
     assert not verdict.is_right
     assert sentence in " ".join(verdict.sentences)
 
 
-def test_rounded_figures_are_right_from_two_digits_on() -> None:
-    right = Fraction(131_072)
-    for text in ("0.13 MB", "131.1 KB", "128 KiB"):
-        assert is_right(figure(text, "bytes"), right, 0.0), text
-    for text in ("0.1 MB", "0.14 MB", "131 KB"):
-        assert not is_right(figure(text, "bytes"), right, 0.0), text
+@pytest.mark.parametrize(
+    ("unit", "right", "taken", "refused"),
+    [
+        (
+            "bytes",
+            131_072,
+            "128 KiB, 131 KB, 131 kB, 131.0 kB, 131000, 131,000 bytes, 130 KB, 0.131 MB, 1.31e5, "
+            "131.1 kB, 131.07 KB, 131,072, 0.13 MB, 132 kB",
+            "0.1 MB, 0.14 MB, 128 KB, 133 kB, 125 KiB",
+        ),
+        ("bytes", 20_979_712, "21 MB, 20.98 MB, 20 MiB", "20 MB, 22 MB, 21 MiB"),
+        ("bytes", 201_392_128, "201 MB, 200 MB, 0.2014 GB", "192 MB, 205 MB"),
+        ("bytes", 2_097_152, "2,1 MB, 2 MiB, 2100 kB", "2 MB, 2.2 MB"),
+        ("s", Fraction(4474, 10**8), "45 us, 44.7 us, 0.045 ms", "44 us, 46 us, 45 ms"),
+        ("", Fraction(2756, 10**5), "0.028, 0.02756, 2.8 %, 0.0275", "0.03, 0.029"),
+        ("", Fraction(99, 100), "0.99, 99 %, 0.985", "1, 1.0, 1.00, 0.98"),
+        ("s", Fraction(0.00275), "2.8 ms, 2800 us, 2.75 ms", "2.9 ms"),
+    ],
+)
+def test_a_quantity_is_right_however_it_is_rounded_and_spelled(
+    unit: str, right: int | Fraction, taken: str, refused: str
+) -> None:
+    for text in re.split(", (?=[0-9])", taken):
+        assert is_right(figure(text, unit), Fraction(right), 0.0), text
+    for text in re.split(", (?=[0-9])", refused):
+        assert not is_right(figure(text, unit), Fraction(right), 0.0), text
+
+
+def test_a_count_is_exact_until_it_is_long() -> None:
+    for text, right in (("8192", 8192), ("12.6M", 12_582_912), ("12,600,000", 12_582_912)):
+        assert is_right(figure(text), Fraction(right), 0.0, is_count=True), text
+    for text, right in (("8,200", 8192), ("8.2k", 8192), ("127", 128), ("12.5M", 12_582_912)):
+        assert not is_right(figure(text), Fraction(right), 0.0, is_count=True), text
+    questions_of, card = one("lab10", "prefix_hit")
+    ask = questions_of.ask(card, 0)
+    answer = questions_of.answer(card, ask)
+    assert questions_of.is_count(card, ask)
+    verdict = questions_of.judge(card, ask, exactly(answer + 1))
+    assert verdict.sentences == ("That is near, and a count is asked for exactly.",)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("8.4 MB", ""),
+        ("8.39 MB", ""),
+        ("8 MiB", ""),
+        ("8,396,800", "stay in the registers"),
+        ("8.397 MB", "stay in the registers"),
+        ("8.0 MB", "right in MiB and not in MB"),
+    ],
+)
+def test_a_mistake_is_told_however_near_its_figure_is(text: str, sentence: str) -> None:
+    """8 MiB are right. One mistake is 0.1 % off."""
+    questions_of, card = one("lab06", "fused_bytes")
+    ask = questions_of.ask(card, 0)
+    assert questions_of.answer(card, ask) == 8 * 2**20
+    verdict = questions_of.judge(card, ask, figure(text, "bytes"))
+    assert verdict.is_right == (not sentence)
+    assert sentence in " ".join(verdict.sentences)
+
+
+def test_one_kib_is_never_one_kb() -> None:
+    """Also where two digits round to it."""
+    questions_of, card = one("lab06", "bytes_of_the_statistics")
+    ask = questions_of.ask(card, 1)
+    assert questions_of.answer(card, ask) == 16 * 1024
+    for text in ("16 kB", "16 KB"):
+        verdict = questions_of.judge(card, ask, figure(text, "bytes"))
+        assert "right in KiB and not in KB" in verdict.sentences[0]
 
 
 @pytest.mark.parametrize("value", ["7", None, True, float("nan"), float("inf")])
