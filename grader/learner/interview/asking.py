@@ -18,10 +18,13 @@ from fsrs import Rating
 from grader.learner import paint
 from grader.learner.interview.store import CardAnswer
 from grader.suite import quantities
-from grader.suite.questions import Bank, Card, Knob
+from grader.suite.bug_questions import BugAsk
+from grader.suite.questions import Ask, Bank, Card, CaseAsk, Knob
+from grader.suite.why_questions import WhyAsk
 
 QUICK, SLOW = 0.5, 2.0  # of a card's own minutes: answered easily, answered with effort
 HELP = "A figure with a unit (128 KiB, 131,072, 1.3e5 bytes); ? shows the answer, h a hint, q ends."
+UNLIKELY = 1000  # how far off a number without a unit is, before it is asked back
 
 CHOSEN = "You chose:"
 
@@ -94,32 +97,45 @@ class Asker:
     ) -> None:
         self._read, self.say, self._clock, self._hints = read, say, clock, hints
 
-    def ask(self, card: Card, bank: Bank, seed: int) -> Answered:
-        """Raises Ended for `q`, and LabError where this card cannot be asked here."""
+    def ask(
+        self, card: Card, bank: Bank, seed: int, head: Callable[[], None] = lambda: None
+    ) -> Answered:
+        """`head` prints what stands above the question, when it is known that it can be asked.
+        Raises Ended for `q`; LabError, with nothing printed, for a card that cannot be asked
+        here."""
         if card.kind == "say":
+            head()
             return self._aloud(card)
         if card.kind == "bug":
-            return self._bug(card, bank, seed)
+            bug = bank.bug(card, seed)
+            head()
+            return self._bug(card, bug, seed)
         if card.kind == "why":
-            return self._why(card, bank, seed)
+            why = bank.why(card, seed)
+            head()
+            return self._why(card, why, seed)
         if card.kind == "case":
-            return self._case(card, bank, seed)
-        return self._figure(card, bank, seed)
+            case = bank.case(card, seed)
+            head()
+            return self._case(card, bank, case, seed)
+        figure = bank.ask(card, seed)
+        head()
+        return self._figure(card, bank, figure, seed)
 
     def line(self, prompt: str) -> str:
-        """What is typed, without blanks around it. Raises Ended for `q`."""
-        typed = self._read(prompt).strip()
+        """What is typed, without blanks around it, and in letters and digits of one width. Raises
+        Ended for `q`."""
+        typed = quantities.plain(self._read(prompt))
         if typed in ("q", "quit", "exit"):
             raise Ended
         return typed
 
-    def _figure(self, card: Card, bank: Bank, seed: int) -> Answered:
-        ask = bank.ask(card, seed)
+    def _figure(self, card: Card, bank: Bank, ask: Ask, seed: int) -> Answered:
         self.say(wrapped(ask.text))
         if ask.code:
             self._show_code(ask.code)
         began = self._clock()
-        hinted = False
+        hinted = asked_back = False
         while True:
             typed = self.line("> ")
             if typed == "h" and self._hints:
@@ -130,10 +146,15 @@ class Asker:
                 said = None
                 break
             try:
-                said = quantities.figure(typed, card.unit)
-                break
+                said = quantities.figure(typed, card.unit, ask.text)
             except quantities.NotAFigure as error:
-                self.say(f"{error} {HELP}" if typed and self._hints else str(error))
+                self.say(wrapped(f"{error} {HELP}" if typed and self._hints else str(error)))
+                continue
+            doubt = "" if asked_back else _doubt(card, bank, ask, said)
+            if not doubt:
+                break
+            asked_back = True
+            self.say(wrapped(doubt))
         seconds = self._clock() - began
         verdict = bank.judge(card, ask, said) if said else None
         is_right = bool(verdict and verdict.is_right)
@@ -145,13 +166,12 @@ class Asker:
             misconception=verdict.misconception if verdict else "", hinted=hinted,
         )  # fmt: skip
 
-    def _case(self, card: Card, bank: Bank, seed: int) -> Answered:
-        ask = bank.case(card, seed)
+    def _case(self, card: Card, bank: Bank, ask: CaseAsk, seed: int) -> Answered:
         self.say(wrapped(ask.text))
         for knob in ask.knobs:
             choices = ", ".join(f"{choice:g}" for choice in knob.choices)
             self.say(wrapped(f"{knob.name}: {knob.about}; {choices}", "   ", 3))
-        example = " ".join(f"{knob.name}={knob.choices[0]:g}" for knob in ask.knobs)
+        form = " ".join(f"{knob.name}=<number>" for knob in ask.knobs)
         began = self._clock()
         while True:
             typed = self.line("> ")
@@ -159,10 +179,10 @@ class Asker:
                 verdict = None
                 break
             try:
-                verdict = bank.judge_case(card, ask, chosen(typed, ask.knobs))
+                verdict = bank.judge_case(card, ask, chosen(typed, ask.knobs, ask.text))
                 break
             except ValueError as error:
-                self.say(f"{error} Write it as: {example}; or ? if you do not know.")
+                self.say(wrapped(f"{error} Write {form}; or ? if you do not know."))
         good = " ".join(f"{name}={value:g}" for name, value in bank.good(card, ask).items())
         return Answered(
             card, seed, typed, verdict.points if verdict else 0.0, self._clock() - began, ask.text,
@@ -175,8 +195,7 @@ class Asker:
             self.say(f"    {row}")
         self.say("")
 
-    def _bug(self, card: Card, bank: Bank, seed: int) -> Answered:
-        ask = bank.bug(card, seed)
+    def _bug(self, card: Card, ask: BugAsk, seed: int) -> Answered:
         question = f"{ask.task.title}. What is wrong with this code?"
         self.say(wrapped(f"{question} (c shows its contract)"))
         self._show_code(ask.code)
@@ -184,8 +203,7 @@ class Asker:
             card, seed, f"{question}\n\n{ask.code}", ask.options, ask.right, ask.contract
         )
 
-    def _why(self, card: Card, bank: Bank, seed: int) -> Answered:
-        ask = bank.why(card, seed)
+    def _why(self, card: Card, ask: WhyAsk, seed: int) -> Answered:
         self.say(wrapped(ask.question))
         answer = self._choice(card, seed, ask.question, ask.options, ask.right)
         return replace(answer, sentences=(*answer.sentences, ask.because))
@@ -203,16 +221,16 @@ class Asker:
             self.say(wrapped(f"{number}. {option}", "  ", 3))
         began = self._clock()
         while True:
-            typed = self.line("> ").rstrip(".)")
+            typed = self.line("> ").strip(".()")
             if typed == "c" and contract:
                 self._show_code(contract)
                 continue
-            if typed == "?" or (typed.isdecimal() and 1 <= int(typed) <= len(options)):
+            if typed == "?" or _is_number(typed, len(options)):
                 break
             more = "; c for the contract" if contract else ""
             self.say(f"Type a number from 1 to {len(options)}{more}; or ? if you do not know.")
         seconds = self._clock() - began
-        is_right = typed == str(right + 1)
+        is_right = typed != "?" and int(typed) == right + 1
         picked = "" if typed == "?" or is_right else f"{CHOSEN} {options[int(typed) - 1]}"
         return Answered(
             card, seed, typed, float(is_right), seconds, question, options[right],
@@ -238,35 +256,72 @@ class Asker:
         while True:
             typed = self.line("Which of them did you leave out? Numbers, or Enter for none. ")
             words = typed.replace(",", " ").split()
-            plain = all(word.isascii() and word.isdigit() and len(word) < 4 for word in words)
-            if plain and all(1 <= int(word) <= count for word in words):
+            if all(_is_number(word, count) for word in words):
                 return sorted({int(word) for word in words})
             self.say(f"Type numbers from 1 to {count}, as in: 1 3.")
 
 
-def chosen(typed: str, knobs: Sequence[Knob]) -> dict[str, float]:
-    """The values of a design, typed as name=value or in the knobs' order. Raises ValueError with a
-    sentence for another number of them, an unknown name, and what a knob cannot be."""
-    words = re.sub(r"\s*[=:]\s*", "=", typed.replace(",", " ")).split()
-    if len(words) != len(knobs):
-        raise ValueError(f"These are {len(words)} values of {len(knobs)}.")
-    found: dict[str, float] = {}
-    for word, knob in zip(words, knobs, strict=True):
+def _is_number(word: str, most: int) -> bool:
+    """Whether a word is a number from 1 to `most`."""
+    return word.isascii() and word.isdecimal() and len(word) < 4 and 1 <= int(word) <= most
+
+
+def _doubt(card: Card, bank: Bank, ask: Ask, said: quantities.Figure) -> str:
+    """What to ask back, once, where a figure can hardly be what was meant: a size, a time or a
+    count below none, and a number without its unit that is far from any such figure; else ""."""
+    right = bank.answer(card, ask)
+    if said.value < 0 <= right and (card.unit or bank.is_count(card, ask)):
+        return "That is less than none. Type the figure once more."
+    is_bare = card.unit and said.unit is None and said.value and right
+    if is_bare and not 1 / UNLIKELY < abs(said.value / right) < UNLIKELY:
+        return f"That has no unit. Type it once more, as {expected(card)}."
+    return ""
+
+
+def chosen(typed: str, knobs: Sequence[Knob], question: str = "") -> dict[str, float]:
+    """The values of a design: as name=value, as a value and a word of the name, or in the knobs'
+    order. Other words of the question say nothing new, and are dropped. Raises ValueError with a
+    sentence for another number of values, an unknown name, and what a knob cannot be."""
+    known = quantities.stems(f"{question} {' '.join(f'{k.name} {k.about}' for k in knobs)}")
+    text = re.sub(r"\s*[=:]\s*", "=", typed.replace(",", " ")).strip()
+    each_name = "|".join(re.escape(knob.name) for knob in knobs)
+    if re.match(rf"(?:{each_name})\b", text):  # seqs 64 tokens 512
+        text = re.sub(rf"\b({each_name})\s+(?=[0-9])", r"\1=", text)
+    pairs: list[tuple[str, str]] = []
+    for word in text.split():
         name, _, value = word.rpartition("=")
-        named = next((each for each in knobs if each.name == name), None) if name else knob
+        stems = quantities.stems(word)
+        if name or not (word[0].isalpha() and stems <= known):
+            pairs.append((name, value))
+        elif pairs and not pairs[-1][0]:  # 64 seqs
+            of = [knob.name for knob in knobs if stems and stems <= quantities.stems(knob.name)]
+            pairs[-1] = (of[0] if len(of) == 1 else "", pairs[-1][1])
+    names = ", ".join(knob.name for knob in knobs)
+    if len(pairs) != len(knobs):
+        few = "1 number is" if len(knobs) == 1 else f"{len(knobs)} numbers are"
+        raise ValueError(f"{few} asked for ({names}), and you typed {len(pairs)}.")
+    found: dict[str, float] = {}
+    unnamed = [knob for knob in knobs if knob.name not in {name for name, _ in pairs}]
+    for name, value in pairs:
+        named = next((each for each in knobs if each.name == name), None)
+        if not name and unnamed:
+            named = unnamed.pop(0)
         if named is None or named.name in found:
-            names = ", ".join(each.name for each in knobs)
-            raise ValueError(f"{word!r}: choose each of {names} once.")
-        try:
-            number = float(value)
-        except ValueError:
-            raise ValueError(f"{word!r} is not a number.") from None
-        if number not in named.choices:
-            choices = ", ".join(f"{choice:g}" for choice in named.choices)
-            raise ValueError(f"{named.name} is one of {choices}, and not {value}.")
-        whole = number.is_integer() and all(float(each).is_integer() for each in named.choices)
-        found[named.name] = int(number) if whole else number
+            raise ValueError(f"{f'{name}={value}'!r}: choose each of {names} once.")
+        found[named.name] = _setting(value, named)
     return found
+
+
+def _setting(value: str, knob: Knob) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError(f"{value!r} is not a number.") from None
+    if number not in knob.choices:
+        choices = ", ".join(f"{choice:g}" for choice in knob.choices)
+        raise ValueError(f"{knob.name} is one of {choices}, and not {value}.")
+    whole = number.is_integer() and all(float(each).is_integer() for each in knob.choices)
+    return int(number) if whole else number
 
 
 def expected(card: Card) -> str:

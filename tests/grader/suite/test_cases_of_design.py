@@ -79,10 +79,14 @@ KNOBS = (Knob("tp", (1, 2, 4), "tensor parallelism"), Knob("share", (0.5, 0.9), 
         ("tp=4 share=0.9", {"tp": 4, "share": 0.9}),
         ("share = 0.9, tp: 1", {"tp": 1, "share": 0.9}),
         ("4.0 .5", {"tp": 4, "share": 0.5}),
+        ("2 GPUs and 0.9", {"tp": 2, "share": 0.9}),
+        ("0.9 share and 2", {"tp": 2, "share": 0.9}),
+        ("share 0.9 tp 2", {"tp": 2, "share": 0.9}),
+        ("4 cards, 0.5 of a card", {"tp": 4, "share": 0.5}),
     ],
 )
 def test_what_is_typed(typed: str, values: dict[str, float]) -> None:
-    found = chosen(typed, KNOBS)
+    found = chosen(typed, KNOBS, "On how many GPUs, or cards?")
     assert found == values
     assert type(found["tp"]) is int
 
@@ -90,9 +94,10 @@ def test_what_is_typed(typed: str, values: dict[str, float]) -> None:
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
-        ("", "These are 0 values of 2"),
-        ("2", "These are 1 values of 2"),
-        ("2 0.9 1", "These are 3 values of 2"),
+        ("", r"2 numbers are asked for \(tp, share\), and you typed 0"),
+        ("2", "and you typed 1"),
+        ("2 0.9 1", "and you typed 3"),
+        ("2 0.9 parsecs", "and you typed 3"),
         ("3 0.9", "tp is one of 1, 2, 4, and not 3"),
         ("two 0.9", "'two' is not a number"),
         ("nan 0.9", "tp is one of"),
@@ -112,11 +117,10 @@ def test_it_is_asked_and_told() -> None:
     typed = ["tp=16 pp=1", " ".join(f"{value}" for value in ask.poor.values())]
     said: list[str] = []
     answer = Asker(lambda _: typed.pop(0), said.append).ask(card, of, 1)
-    assert (
-        "These are 2 values of 3. Write it as: tp=1 pp=1 micro=1; or ? if you do not"
-        in "\n".join(said)
-    )
+    told = " ".join("\n".join(said).split())
+    assert "3 numbers are asked for (tp, pp, micro), and you typed 2." in told
+    assert "Write tp=<number> pp=<number> micro=<number>; or ? if you do not know." in told
     assert answer.points < 1
-    told = "\n".join(verdict_lines(answer, colours=False))
+    told = "\n".join(verdict_lines(answer, False))
     assert "of 1 point." in told
     assert "One that does: tp=" in told
