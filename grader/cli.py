@@ -150,7 +150,14 @@ def drill(
         str, typer.Option(help="memory, training, kernels, profiling or serving")
     ] = "",
     role: Annotated[str, typer.Option(help="training, serving, kernels or all")] = "",
-    minutes: Annotated[float, typer.Option(help="how long")] = 10.0,
+    minutes: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(help="how long; default: 10"),
+    ] = None,
+    new: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="new cards at most; 0: only those that are due"),
+    ] = None,
     export: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(help="write the questions to a file.csv, or file.apkg for Anki"),
@@ -160,7 +167,8 @@ def drill(
     ] = False,
     plain: Annotated[bool, typer.Option("--plain", help="without colours")] = False,
 ) -> None:
-    """Questions as interviewers ask them, the ones that are due first."""
+    """Questions as interviewers ask them, the ones that are due first. A day has 20 new cards,
+    unless you name a lab, a topic, minutes or --new."""
     from grader.learner.interview import drill as drills
 
     if export is not None:
@@ -169,7 +177,7 @@ def drill(
         count = exports.write(drills.banks(find_root(), topic, lab, role), export, typer.echo, bugs)
         typer.echo(f"{count} cards are in {export}.")
         return
-    raise typer.Exit(drills.run(find_root(), lab, topic, role, minutes, plain, typer.echo))
+    raise typer.Exit(drills.run(find_root(), lab, topic, role, minutes, plain, typer.echo, new))
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """A deck for other programs: CSV, and Anki's `.apkg` (by genanki).
 
-A number card is written with several draws of its figures, each a card of its own there, since
-those programs cannot draw new ones.
+A number card is written with several draws of its figures, each another text and a card of its own
+there, since those programs cannot draw new ones.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from grader.learner.interview.asking import shown
 from grader.suite.questions import Bank, Card
 
 DRAWS = 3
+MOST_TRIES = 30  # to find as many different ones
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,23 @@ def sheets(banks: Sequence[Bank], bugs: bool) -> Iterator[PaperCard]:
                 continue
             if card.kind == "case":
                 continue  # paper cannot judge a design
-            for seed in range(DRAWS):
-                ask = bank.ask(card, seed)
-                answer = shown(bank.answer(card, ask), card.unit)
-                back = "\n".join([answer, "", *ask.working])
-                front = f"{ask.text}\n\n{ask.code}" if ask.code else ask.text
-                yield PaperCard(f"{card.name}/{seed}", front, back, tags)
+            yield from _drawn(bank, card, tags)
+
+
+def _drawn(bank: Bank, card: Card, tags: tuple[str, ...]) -> Iterator[PaperCard]:
+    """Up to `DRAWS` texts of a question with figures. Its name holds the seed, so that it stays."""
+    fronts: set[str] = set()
+    for seed in range(MOST_TRIES):
+        if len(fronts) == DRAWS:
+            return
+        ask = bank.ask(card, seed)
+        front = f"{ask.text}\n\n{ask.code}" if ask.code else ask.text
+        if front in fronts:
+            continue
+        fronts.add(front)
+        answer = shown(bank.answer(card, ask), card.unit)
+        back = "\n".join([answer, "", *ask.working])
+        yield PaperCard(f"{card.name}/{seed}", front, back, tags)
 
 
 def _bug(bank: Bank, card: Card, tags: tuple[str, ...]) -> Iterator[PaperCard]:

@@ -78,9 +78,10 @@ def _steps(rows: Sequence[Standing], role_id: str) -> Iterator[Advice]:
             yield Advice(part * len(to_do) / max(1, row.tasks), text)
         unknown = row.deck - sum(row.recall)
         if row.deck and unknown > 0:
-            state = f"{row.due} cards are due" if row.due else "no card is due"
+            due = "1 card is" if row.due == 1 else f"{row.due or 'no'} cards are"
             rest = max(0, row.deck - len(row.recall))
-            text = f"infralens drill {row.lab.id}: {state}, {rest} were not asked yet."
+            was = "was" if rest == 1 else "were"
+            text = f"infralens drill {row.lab.id}: {due} due, {rest} {was} not asked yet."
             yield Advice(part * min(1.0, unknown / row.deck), text)
         if row.read:
             names = ", ".join(task.id for task in row.read[:NAMED])

@@ -18,6 +18,7 @@ import zipfile
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fsrs import Rating
@@ -132,6 +133,7 @@ def test_not_knowing_shows_the_way(store: Store, bank: Bank) -> None:
 
 
 BUG = "bug/block_hashes/begins_at_zero"
+REASON = "why/free_blocks"
 
 
 def test_a_bug_is_found_or_not(store: Store) -> None:
@@ -147,7 +149,8 @@ def test_a_bug_is_found_or_not(store: Store) -> None:
     again = bank.bug(card, 1)
     wrong = drilled(store, chosen, f"{(again.right + 1) % len(again.options) + 1}")
     assert f"No, it is {again.right + 1}." in wrong.text
-    assert "(task block_hashes)" in wrong.lines[-1]
+    page = "exercises/lab10/README.md (*Common misunderstandings*, task block_hashes)"
+    assert page in " ".join(wrong.lines[-1].split())
     assert [row["is_right"] for row in store.answers()] == [1, 0]
 
 
@@ -170,9 +173,47 @@ def test_a_bug_that_cannot_be_asked_costs_nothing(
 ) -> None:
     bank = Bank(load_lab(ROOT, "lab10"))
     monkeypatch.setattr("grader.suite.bug_questions.BugQuestions.others", lambda *_: [])
-    seen = drilled(store, [Chosen(bank.card(f"lab10/{BUG}"), bank, None)])
-    assert "no mistake was found that it does not make, too. The next one." in seen.text
-    assert list(store.answers()) == []
+    chosen = [Chosen(bank.card(f"lab10/{name}"), bank, None) for name in (BUG, REASON)]
+    seen = drilled(store, chosen, "?")
+    assert "no mistake was found" not in seen.text
+    assert "1 of 1   lab10   the number of a sentence" in seen.text
+    assert [row["card"] for row in store.answers()] == [f"lab10/{REASON}"]
+
+
+def test_a_spare_card_stands_in_for_one_that_cannot_be_asked(
+    store: Store, bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Bank(load_lab(ROOT, "lab10"))
+    monkeypatch.setattr("grader.suite.bug_questions.BugQuestions.others", lambda *_: [])
+    terminal = Terminal("?", "?")
+    chosen = [Chosen(other.card(f"lab10/{BUG}"), other, None), *named(bank, KV)]
+    Drill(store, terminal.read, terminal.lines.append).run(
+        chosen, 10, named(bank, "number/layer_of_mlp", SAY)
+    )
+    assert "0 of 2 right." in terminal.text
+    assert [row["card"] for row in store.answers()] == [
+        f"lab01/{KV}", "lab01/number/layer_of_mlp"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("typed", ["\uff11", "\uff11.", "1.", "(1)", "01"])
+def test_a_choice_is_read_however_wide_its_digits_are(store: Store, typed: str) -> None:
+    bank = Bank(load_lab(ROOT, "lab10"))
+    card = bank.card(f"lab10/{REASON}")
+    while bank.why(card, store.asked(card.name)).right != 0:
+        store.note(answer(card.name), START)
+    seen = drilled(store, [Chosen(card, bank, None)], typed)
+    assert "Right." in seen.lines
+
+
+def test_pages_to_read_stand_once_and_are_not_broken(
+    store: Store, bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    names = (KV, "number/layer_of_mlp", "number/layer_of_attention", "number/states_of_training")
+    seen = drilled(store, named(bank, *names), "?", "?", "?", "?")
+    assert seen.lines[-1].count("exercises/lab01/README.md") == 1
+    assert max(map(len, seen.lines[-1].split("\n"))) <= 60
 
 
 def test_key_points_are_ticked(store: Store, bank: Bank) -> None:
@@ -228,7 +269,7 @@ def test_figures_for_people(value: int, unit: str, text: str) -> None:
 def test_due_cards_come_first_then_misses_then_new_ones(store: Store, bank: Bank) -> None:
     store.note(answer("lab01/number/layer_of_mlp", Rating.Again), START)
     store.note(answer(f"lab01/{SAY}", Rating.Easy), START)
-    cards = choose([bank], store, START + timedelta(days=1), ["lab01.max_batch"])
+    cards = choose([bank], store, START + timedelta(days=1), ["lab01.max_batch"]).cards
     assert cards[0].card.id == "layer_of_mlp"
     assert cards[1].card.tasks == ("max_batch",)
     assert f"lab01/{SAY}" not in {one.card.name for one in cards}, "easy: not due tomorrow"
@@ -237,15 +278,42 @@ def test_due_cards_come_first_then_misses_then_new_ones(store: Store, bank: Bank
 
 def test_a_day_has_so_many_new_cards(store: Store) -> None:
     banks = drill.banks(ROOT)
-    cards = choose(banks, store, START)
+    row = choose(banks, store, START)
+    cards = row.cards
     assert len(cards) == drill.NEW_A_DAY
+    assert row.held_back == 0, "the limit is not felt yet"
     assert len({one.card.lab for one in cards}) >= 7
     assert {one.card.kind for one in cards} == {"number", "count", "bug", "why", "case", "say"}
     for one in cards[:15]:
         store.note(answer(one.card.name), START)
     again = choose(banks, store, START)
-    fresh = [one for one in again if one.memory is None]
+    fresh = [one for one in again.cards if one.memory is None]
     assert len(fresh) == drill.NEW_A_DAY - 15
+    assert again.held_back > 1000
+    for one in cards[15:]:
+        store.note(answer(one.card.name), START)
+    full = choose(banks, store, START)
+    assert [one for one in full.cards if one.memory is None] == []
+    more = choose(banks, store, START, new=7)
+    assert len(more.cards) == len(full.cards) + 7
+    assert choose(banks, store, START, new=0).spare == []
+
+
+@pytest.mark.parametrize(
+    ("given", "new"),
+    [
+        ({}, None),
+        ({"lab": "lab03"}, drill.NEW_A_DAY),
+        ({"topic": "serving"}, drill.NEW_A_DAY),
+        ({"minutes": 5.0}, drill.NEW_A_DAY),
+        ({"minutes": 60.0}, 120),
+        ({"new": 3, "minutes": 60.0}, 3),
+        ({"new": 0, "lab": "lab03"}, 0),
+    ],
+)
+def test_who_asks_for_more_gets_more(given: dict[str, Any], new: int | None) -> None:
+    asked: dict[str, Any] = {"new": None, "lab": "", "topic": "", "minutes": None, **given}
+    assert drill._new_cards(**asked) == new
 
 
 def test_unknown_topics_and_labs() -> None:
@@ -381,7 +449,21 @@ def test_the_command(kit_root: Path) -> None:
     assert "0 due, 20 new, 5 minutes" in done.stdout
     assert "0 of 1 right." in done.stdout
     again = infralens("drill", "lab10", typed="", cwd=kit_root)
-    assert "1 due, 19 new" in again.stdout
+    assert "1 due, 20 new" in again.stdout
+
+
+def test_a_full_day_says_so_and_what_to_do(kit_root: Path) -> None:
+    store = Store(kit_root)
+    for number in range(drill.NEW_A_DAY):
+        store.note(answer(f"lab01/number/{number}", Rating.Easy), datetime.now(UTC))
+    store.close()
+    done = infralens("drill", cwd=kit_root)
+    said = " ".join(done.stdout.split())
+    assert "0 due, 0 new, 10 minutes. A day has 20 new cards, since each comes back." in said
+    assert "`infralens drill --new 20` asks more today" in said
+    assert "Nothing is due today." in said
+    for more in (["--new", "20"], ["lab03"], ["--topic", "serving"], ["--minutes", "5"]):
+        assert "0 due, 20 new" in infralens("drill", *more, cwd=kit_root).stdout, more
 
 
 @pytest.mark.parametrize(
@@ -391,6 +473,7 @@ def test_the_command(kit_root: Path) -> None:
         (["--topic", "x"], "'x' is not a topic"),
         (["--minutes", "0"], "--minutes 0: give a number above 0"),
         (["--minutes", "-5"], "--minutes -5"),
+        (["--new", "-1"], "--new -1: give a number from 0"),
         (["--export", "deck.txt"], "a deck's name ends in .csv or .apkg"),
         (["--export", "nowhere/deck.csv"], "nowhere is not a folder"),
     ],
@@ -458,7 +541,10 @@ def test_a_deck_as_csv(short: Bank, tmp_path: Path) -> None:
     bugs = [row for row in rows if " bug " in row["tags"]]
     once = [card for card in short.cards if card.kind in ("why", "say")]
     assert len(bugs) == 5
-    assert len(rows) - len(bugs) == export.DRAWS * 8 + len(once)
+    figures = [row for row in rows if " number " in row["tags"]]
+    assert len(rows) - len(bugs) == len(figures) + len(once)
+    assert 2.5 * 8 <= len(figures) <= export.DRAWS * 8
+    assert len({row["front"] for row in rows}) == len(rows), "no text stands twice"
     assert all(row["front"] and row["back"] for row in rows)
     assert not any(cell.startswith(("=", "+", "@")) for row in rows for cell in row.values())
 
