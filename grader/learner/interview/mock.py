@@ -7,6 +7,9 @@ answer is kept when it is given, so an interrupted interview goes on from the ne
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
 import json
 import random
 import shutil
@@ -176,13 +179,12 @@ class Interview:
         read: Callable[[str], str],
         say: Callable[[str], None],
         colours: bool = False,
-        feedback: bool = False,
     ) -> None:
         self.root, self.store, self.kept = root, store, kept
         self.steps = from_json(kept.steps)
         self.folder = root / kept.folder
         self._bank_of, self._read, self._say = bank_of, read, say
-        self._colours, self._feedback = colours, feedback
+        self._colours, self._feedback = colours, kept.feedback
         self._spent = kept.spent
         # what an interrupted question had taken when it was left
         self._carried = kept.spent - sum(row.seconds for row in store.step_answers(kept.id))
@@ -220,18 +222,32 @@ class Interview:
             self._code(number, step)
             return
         bank = self._bank_of(step.card.partition("/")[0])
-        card = bank.card(step.card)
-        self._head(number, card.lab, f"{expected(card)}, about {card.minutes:g} min")
-        try:
-            answer = self._asker.ask(card, bank, step.seed)
-        except LabError as error:
-            self._say(f"{error} The next one.")
+        answer = self._asked(number, bank, step)
+        if answer is None:
             return
         answer = replace(answer, seconds=answer.seconds + self._carry())
         said = json.dumps(mock_report.of_answer(answer))
         noted = StepAnswer(number, answer.seconds, answer.points, said)
         self.store.note_step(self.kept.id, noted, answer.for_deck(), datetime.now(UTC))
         self._tell(answer)
+
+    def _asked(self, number: int, bank: Bank, step: AskStep) -> Answered | None:
+        """The answer to a step's card, or to another of its kind and lab where that one cannot be
+        asked after all; None where none can."""
+        for card, seed in itertools.islice(self._candidates(bank, step), _TRIES):
+            what = f"{expected(card)}, about {card.minutes:g} min"
+            with contextlib.suppress(LabError):
+                head = functools.partial(self._head, number, card.lab, what)
+                return self._asker.ask(card, bank, seed, head)
+        return None
+
+    def _candidates(self, bank: Bank, step: AskStep) -> Iterator[tuple[Card, int]]:
+        card = bank.card(step.card)
+        yield card, step.seed
+        planned = {each.card for each in self.steps if isinstance(each, AskStep)}
+        for each in bank.cards:
+            if each.kind == card.kind and each.name not in planned:
+                yield each, self.store.asked(each.name)
 
     def _carry(self) -> float:
         carried, self._carried = self._carried, 0.0
@@ -389,7 +405,8 @@ def run(
     plain: bool,
     say: Callable[[str], None],
 ) -> int:
-    """The command; its exit status."""
+    """The command; its exit status. `feedback`: of a new interview, and of one that goes on; one
+    that began with it keeps it."""
     if not SHORTEST <= minutes <= LONGEST:
         raise LabError(
             f"--minutes {minutes:g}: an interview takes from {SHORTEST:g} to {LONGEST:g} minutes."
@@ -412,7 +429,7 @@ def run(
             return banks.setdefault(lab, Bank(load_lab(root, lab)))
 
         kept = _begun(root, store, wanted, minutes, new, feedback, bank_of, say)
-        interview = Interview(root, store, kept, bank_of, input, say, colours, feedback)
+        interview = Interview(root, store, kept, bank_of, input, say, colours)
         if not interview.run():
             return 0
         _check_code(root, store, kept, say)
@@ -443,6 +460,8 @@ def _begun(
         store.end_interview(open_one.id, now)
     elif open_one:
         store.count(open_one.id, "returns")
+        if feedback:
+            store.note_feedback(open_one.id)
         done = len(store.step_answers(open_one.id))
         count = len(from_json(open_one.steps))
         say(
@@ -452,7 +471,7 @@ def _begun(
                 "begins another one.)"
             )
         )
-        return open_one
+        return store.interview(open_one.id)
     say(wrapped(f"{wanted.title}: the questions are drawn ..."))
     written = [
         step.task
@@ -466,7 +485,7 @@ def _begun(
     if not steps:
         raise LabError(f"The labs of {wanted.id} have no question that can be asked here.")
     kept = store.begin_interview(
-        now, wanted.id, minutes, _new_folder(root, now, wanted.id), to_json(steps)
+        now, wanted.id, minutes, _new_folder(root, now, wanted.id), to_json(steps), feedback
     )
     quiet = "" if feedback else ", and no word on how it goes before the end"
     say(

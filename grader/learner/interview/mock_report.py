@@ -148,7 +148,7 @@ def lines(report: InterviewReport, colours: bool) -> Iterator[str]:
         yield paint.painted(head, "red", colours)
         yield from _miss(row)
     yield ""
-    yield from _what_next(report)
+    yield from map(wrapped, _what_next(report))
 
 
 def _miss(row: ReportRow) -> Iterator[str]:

@@ -12,7 +12,7 @@ import fcntl
 import json
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -46,6 +46,9 @@ CREATE TABLE interview_answers (
     said TEXT NOT NULL, PRIMARY KEY (interview, step)
 );
 """,
+    """
+ALTER TABLE interviews ADD COLUMN feedback INTEGER NOT NULL DEFAULT 0;
+""",
 )
 VERSION = len(_SCHEMAS)
 """A schema for each version: what it adds to the one before."""
@@ -55,7 +58,7 @@ VERSION = len(_SCHEMAS)
 class Kept:
     """An interview as it is kept: who asks for what (`role`, `minutes`), its steps as JSON, in
     which folder its code is written, how often it was paused and come back to, when it ended ("":
-    not yet), and how many seconds of its clock are spent."""
+    not yet), how many seconds of its clock are spent, and whether each answer is told at once."""
 
     id: int
     at: str
@@ -67,6 +70,11 @@ class Kept:
     returns: int
     ended: str
     spent: float
+    feedback: bool
+
+    @classmethod
+    def of_row(cls, row: Any) -> Kept:
+        return replace(cls(*row), feedback=bool(row[-1]))
 
 
 @dataclass(frozen=True)
@@ -191,13 +199,19 @@ class Store:
     # -- interviews
 
     def begin_interview(
-        self, at: datetime, role: str, minutes: float, folder: str, steps: str
+        self,
+        at: datetime,
+        role: str,
+        minutes: float,
+        folder: str,
+        steps: str,
+        feedback: bool = False,
     ) -> Kept:
         with self._base:
             done = self._base.execute(
                 "INSERT INTO interviews (at, role, minutes, folder, steps, pauses, returns, ended, "
-                "spent) VALUES (?, ?, ?, ?, ?, 0, 0, '', 0)",
-                (at.isoformat(), role, minutes, folder, steps),
+                "spent, feedback) VALUES (?, ?, ?, ?, ?, 0, 0, '', 0, ?)",
+                (at.isoformat(), role, minutes, folder, steps, int(feedback)),
             )
         return self.interview(done.lastrowid or 0)
 
@@ -205,16 +219,17 @@ class Store:
         row = self._base.execute(f"{_INTERVIEWS} WHERE id = ?", (id,)).fetchone()
         if row is None:
             raise LabError(f"{self.path} holds no interview {id}.")
-        return Kept(*row)
+        return Kept.of_row(row)
 
     def interviews(self) -> list[Kept]:
         """All interviews, the latest last."""
-        return [Kept(*row) for row in self._base.execute(f"{_INTERVIEWS} ORDER BY id")]
+        return [Kept.of_row(row) for row in self._base.execute(f"{_INTERVIEWS} ORDER BY id")]
 
     def open_interview(self) -> Kept | None:
         """The latest interview, if it has not ended."""
         row = self._base.execute(f"{_INTERVIEWS} ORDER BY id DESC LIMIT 1").fetchone()
-        return Kept(*row) if row and not Kept(*row).ended else None
+        kept = Kept.of_row(row) if row else None
+        return kept if kept and not kept.ended else None
 
     def note_step(
         self, interview: int, answer: StepAnswer, card: CardAnswer | None, at: datetime
@@ -248,6 +263,11 @@ class Store:
         with self._base:
             self._base.execute("UPDATE interviews SET spent = ? WHERE id = ?", (seconds, interview))
 
+    def note_feedback(self, interview: int) -> None:
+        """From now on each answer of an interview is told at once."""
+        with self._base:
+            self._base.execute("UPDATE interviews SET feedback = 1 WHERE id = ?", (interview,))
+
     def end_interview(self, interview: int, at: datetime) -> None:
         with self._base:
             self._base.execute(
@@ -256,7 +276,8 @@ class Store:
 
 
 _INTERVIEWS = (
-    "SELECT id, at, role, minutes, folder, steps, pauses, returns, ended, spent FROM interviews"
+    "SELECT id, at, role, minutes, folder, steps, pauses, returns, ended, spent, feedback "
+    "FROM interviews"
 )
 
 

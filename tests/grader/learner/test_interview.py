@@ -31,7 +31,7 @@ from grader.learner.interview.mock import (
 )
 from grader.learner.interview.roles import Role, role, roles
 from grader.learner.interview.store import Store
-from grader.suite.questions import Bank
+from grader.suite.questions import Bank, Card
 from tests.grader.learner.conftest import infralens
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -285,17 +285,9 @@ def held(
     minutes: float = 15, feedback: bool = False,
 ) -> Interview:  # fmt: skip
     kept = store.open_interview() or store.begin_interview(
-        START, "all", minutes, "interviews/2026-03-02-all", to_json(steps)
+        START, "all", minutes, "interviews/2026-03-02-all", to_json(steps), feedback
     )
-    return Interview(
-        kit_root,
-        store,
-        kept,
-        lambda _: bank,
-        candidate.read,
-        candidate.lines.append,
-        feedback=feedback,
-    )
+    return Interview(kit_root, store, kept, lambda _: bank, candidate.read, candidate.lines.append)
 
 
 def right(bank: Bank, name: str, seed: int = 0) -> str:
@@ -379,6 +371,48 @@ def test_feedback_is_for_practice(kit_root: Path, store: Store, bank: Bank) -> N
     assert interview.run()
     assert "It is " in candidate.text
     assert "Right: " in candidate.text
+
+
+def test_feedback_goes_on_after_an_interruption(kit_root: Path, store: Store, bank: Bank) -> None:
+    steps = (AskStep(KV, 0), AskStep(MLP, 0))
+    first = Candidate("?", "q")
+    assert not held(kit_root, store, bank, first, *steps, feedback=True).run()
+    second = Candidate("?")
+    assert held(kit_root, store, bank, second, *steps).run()
+    assert "It is " in second.text
+
+
+def test_an_impossible_figure_is_asked_back_once(kit_root: Path, store: Store, bank: Bank) -> None:
+    optimizer = "lab01/number/optimizer_of_training"
+    steps = [AskStep(KV, 0), AskStep(optimizer, 0), AskStep(MLP, 0), AskStep(optimizer, 1)]
+    typed = ("-128", right(bank, KV), "3", right(bank, optimizer), "-5", "-5", "96", "96")
+    candidate = Candidate(*typed)
+    assert held(kit_root, store, bank, candidate, *steps).run()
+    told = " ".join(candidate.text.split())
+    assert told.count("That is less than none. Type the figure once more.") == 2
+    asked_back = "That has no unit. Type it once more, as a figure in bytes, KB, MiB, ..."
+    assert told.count(asked_back) == 2
+    assert [row.points for row in store.step_answers(1)] == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_another_question_stands_in_for_one_that_cannot_be_asked(
+    kit_root: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = Bank(load_lab(ROOT, "lab10"))
+    cards = [card for card in bank.cards if card.kind == "bug"][:2]
+    ask = bank.bug(cards[1], 0)
+
+    def bug(self: Bank, card: Card, seed: int) -> object:
+        if card.name != cards[1].name:
+            raise LabError("no mistake was found")
+        return ask
+
+    monkeypatch.setattr(Bank, "bug", bug)
+    candidate = Candidate("?")
+    assert held(kit_root, store, bank, candidate, AskStep(cards[0].name, 0)).run()
+    assert "no mistake was found" not in candidate.text
+    assert candidate.text.count("1 of 1") == 1
+    assert [row["card"] for row in store.answers()] == [cards[1].name]
 
 
 def test_hints_are_not_given(kit_root: Path, store: Store, bank: Bank) -> None:
@@ -680,5 +714,6 @@ def test_a_store_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> N
     opened = Store(tmp_path)
     assert opened.notes == []
     assert opened.interviews() == []
+    assert not opened.begin_interview(START, "all", 15, "interviews/x", "[]").feedback
     assert opened._base.execute("SELECT count(*) FROM cards").fetchone() == (1,)
     opened.close()
