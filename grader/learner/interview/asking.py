@@ -298,6 +298,8 @@ def chosen(typed: str, knobs: Sequence[Knob], question: str = "") -> dict[str, f
             pairs[-1] = (of[0] if len(of) == 1 else "", pairs[-1][1])
     names = ", ".join(knob.name for knob in knobs)
     if len(pairs) != len(knobs):
+        for _, value in pairs:
+            _number(value)
         few = "1 number is" if len(knobs) == 1 else f"{len(knobs)} numbers are"
         raise ValueError(f"{few} asked for ({names}), and you typed {len(pairs)}.")
     found: dict[str, float] = {}
@@ -312,11 +314,15 @@ def chosen(typed: str, knobs: Sequence[Knob], question: str = "") -> dict[str, f
     return found
 
 
-def _setting(value: str, knob: Knob) -> float:
+def _number(value: str) -> float:
     try:
-        number = float(value)
+        return float(value)
     except ValueError:
         raise ValueError(f"{value!r} is not a number.") from None
+
+
+def _setting(value: str, knob: Knob) -> float:
+    number = _number(value)
     if number not in knob.choices:
         choices = ", ".join(f"{choice:g}" for choice in knob.choices)
         raise ValueError(f"{knob.name} is one of {choices}, and not {value}.")

@@ -34,6 +34,7 @@ from grader.learner.interview.asking import Answered, Asker, Ended, expected, ve
 from grader.learner.interview.mock_report import clock
 from grader.learner.interview.roles import Role, role
 from grader.learner.interview.store import Kept, StepAnswer, Store
+from grader.suite import quantities
 from grader.suite.questions import Bank, Card
 
 LONGEST = 240.0
@@ -318,7 +319,7 @@ class Interview:
             finally:
                 self._spent += time.monotonic() - began
                 self.store.note_spent(self.kept.id, self._spent)
-            word = typed.strip()
+            word = quantities.plain(typed)
             if word == "t":
                 self._say(f"{clock(self.left)} left.")
             elif word == "p":
@@ -467,8 +468,8 @@ def _begun(
         say(
             wrapped(
                 f"The interview for {open_one.role} of {open_one.at[:10]} goes on: {done} of "
-                f"{count} are answered, and its own role and minutes hold. (`--new` drops it and "
-                "begins another one.)"
+                f"{count} {'is' if done == 1 else 'are'} answered, and its own role and minutes "
+                "hold. (`--new` drops it and begins another one.)"
             )
         )
         return store.interview(open_one.id)

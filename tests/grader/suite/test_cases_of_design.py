@@ -97,7 +97,7 @@ def test_what_is_typed(typed: str, values: dict[str, float]) -> None:
         ("", r"2 numbers are asked for \(tp, share\), and you typed 0"),
         ("2", "and you typed 1"),
         ("2 0.9 1", "and you typed 3"),
-        ("2 0.9 parsecs", "and you typed 3"),
+        ("2 0.9 parsecs", "'parsecs' is not a number"),
         ("3 0.9", "tp is one of 1, 2, 4, and not 3"),
         ("two 0.9", "'two' is not a number"),
         ("nan 0.9", "tp is one of"),
