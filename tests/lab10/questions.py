@@ -76,7 +76,7 @@ def blocks_of_a_card(rng):
 
 @question("requests_at_once", task="capacity", minutes=1.5)
 def requests_at_once(rng):
-    """Each request takes whole blocks."""
+    """Each request takes whole blocks; their ratio is not rounded down."""
     _, gigabytes, model = _model(rng, ("Llama-3-8B", "Mistral-7B-v0.3"))
     length = rng.choice([4000, 8192, 8200, 1000])
     block = 16 * 2 * model.num_hidden_layers * 8 * 128 * 2
@@ -84,8 +84,8 @@ def requests_at_once(rng):
     card = blocks * block + gigabytes * 10**9
     each = -(-length // 16)
     return Ask(
-        f"An engine has {blocks:,} blocks of 16 tokens. How many requests of {length:,} tokens "
-        "does its cache hold at once (its maximum concurrency)?",
+        f"An engine has {blocks:,} blocks of 16 tokens. Which maximum concurrency does vLLM print "
+        f"for requests of {length:,} tokens? Give two decimals.",
         lambda code: code.capacity(model, card, length, 1.0).max_concurrency,
         working=[
             f"a request: {length:,} / 16, in whole blocks: {each:,}",
