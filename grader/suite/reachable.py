@@ -21,7 +21,7 @@ from grader.lab.manifest import Lab
 
 PROBES = "probes"
 PUBLISHED = "published.json"
-_NOT_OF_A_RUN = ("questions.py", "page.py")
+NOT_OF_A_RUN = ("questions.py", "page.py", "why.toml")  # of a suite, for pages and interviews
 _DATA = (".json", ".gz", ".safetensors", ".csv", ".txt")
 Place = tuple[str, int]  # a module's name, the index of a statement at its top level
 TestName = tuple[str, str]  # a task's id, a test's name; no id where its decorator names none
@@ -39,7 +39,7 @@ def all_tests(lab: Lab) -> list[TestName]:
 
 def modules(lab: Lab) -> dict[str, SuiteModule]:
     """The modules that a run of a lab's suite loads, by name."""
-    paths = sorted(path for path in lab.suite.glob("*.py") if path.name not in _NOT_OF_A_RUN)
+    paths = sorted(path for path in lab.suite.glob("*.py") if path.name not in NOT_OF_A_RUN)
     return {path.stem: SuiteModule(path, path.read_text(encoding="utf-8")) for path in paths}
 
 

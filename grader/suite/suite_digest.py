@@ -15,6 +15,7 @@ import grader
 from grader.lab import capabilities, places
 from grader.lab.manifest import Lab
 from grader.suite.model import Suite
+from grader.suite.reachable import NOT_OF_A_RUN
 
 
 def suite_digest(suite: Suite) -> str:
@@ -41,7 +42,8 @@ def files_of(lab: Lab) -> set[Path]:
     found |= {lab.solution / name for name in lab.edit if lab.has_solution}
     for path in lab.suite.rglob("*"):
         inside = path.relative_to(lab.suite).parts
-        if path.is_file() and inside[0] != "variants" and "__pycache__" not in inside:
+        elsewhere = inside[0] in ("variants", *NOT_OF_A_RUN) or "__pycache__" in inside
+        if path.is_file() and not elsewhere:
             found.add(path)
     return {path for path in found if path.is_file()}
 
