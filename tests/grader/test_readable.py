@@ -171,6 +171,7 @@ PEOPLE_READ = (
     "classroom/course/kept_attempts.py",
     "classroom/course/regrade_command.py",
     "classroom/course/status_command.py",
+    "classroom/course/withdraw_command.py",
     "classroom/export/export_command.py",
     "classroom/report/report_command.py",
     "classroom/similarity/similarity_command.py",

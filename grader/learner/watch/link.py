@@ -40,7 +40,7 @@ class Link:
         self.process: subprocess.Popen[bytes] | None = None
         self.descriptor = -1
         self._asked: dict[str, Any] | None = None
-        self._running = False
+        self._running = self._has_served = False
         self._rest = b""
         self._ends = 0
         self._texts: dict[str, str] = {}
@@ -70,6 +70,7 @@ class Link:
             os.close(write)
         os.set_blocking(read, False)
         self.descriptor, self._rest, self.ready, self._running = read, b"", False, False
+        self._has_served = False
 
     def ask(self, only: Sequence[str] = (), first: Sequence[str] = ()) -> int:
         """Ask for a round, which ends the present one; its number."""
@@ -127,15 +128,16 @@ class Link:
                 self._statuses[event["row"]["case"]] = event["row"]["status"]
             elif event["event"] == "end":
                 self._asked, self._running, self._ends = None, False, 0
+                # it serves no other round: what is asked from now on waits for the next one
+                self._has_served, self.ready = self.spare, self.ready and not self.spare
             found.append(event)
         return found
 
     def _ended(self) -> list[dict[str, Any]]:
         during = self._running
-        had_served = self.ready and self._asked is None
         said = self._last_words()
         self._asked = None if during else self._asked
-        if self.spare and had_served and not during:  # it served its one round
+        if self._has_served and not during:
             self.start()
             return []
         self._ends += 1

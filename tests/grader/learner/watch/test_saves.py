@@ -174,7 +174,11 @@ def test_a_changed_suite_is_loaded_again(kit: MiniKit, terminal: Opened) -> None
 
 CODE_THAT_DOES_HARM = {
     "exits": ("raise SystemExit(3)", r"lab90: 0 of 2"),
-    "exits-hard": ("import os; os._exit(3)", r"your code ended the process that ran it"),
+    "exits-hard": ("import os; os._exit(3)", r"raised SystemExit: os\._exit\(3\) was called"),
+    "exits-in-c": (
+        "import ctypes; ctypes.CDLL(None)._exit(3)",
+        r"your code ended the process that ran it \(exit code 3\)",
+    ),
     "hangs": ("while True: pass", r"lab90: 0 of 2"),
     "kills-its-parent": (
         "import os, signal; os.kill(os.getppid(), signal.SIGKILL)",
@@ -318,6 +322,30 @@ def test_without_fork_a_process_that_is_ready_serves_each_round(
     kit.write(RIGHT.replace("means = 0.0", "means = 0"))
     shown.wait_for(r"-- \d\d:\d\d:\d\d  running_mean$")
     shown.wait_for(r"lab90: ")
+
+
+def test_a_round_that_is_asked_for_as_the_last_one_ends_is_served(
+    kit: MiniKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without forks, the process that has served a round is about to end then."""
+    monkeypatch.setenv("INFRALENS_FORK", "0")
+    kit.write(RIGHT)
+    link = Link(load_lab(kit.root, "lab90"))
+    link.start()
+    try:
+        seen: list[str] = []
+        link.ask()
+        until = time.monotonic() + 60
+        while seen.count("end") < 3 and time.monotonic() < until:
+            select.select([link.descriptor], [], [], 0.2)
+            for event in link.receive():
+                seen.append(event["event"])
+                if event["event"] == "end":
+                    link.ask()
+    finally:
+        link.close()
+    assert seen.count("end") == 3
+    assert "lost" not in seen
 
 
 @pytest.mark.parametrize(
