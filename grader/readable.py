@@ -15,6 +15,7 @@ from __future__ import annotations
 import html as html_entities
 import re
 import unicodedata
+from collections.abc import Sequence
 
 MAX_TEXT = 6000
 MAX_LINE = 200
@@ -59,6 +60,13 @@ def line(raw: str, most: int = MAX_LINE) -> str:
     """One line, at most `most` characters: line ends and tabs are escapes, too."""
     shown = _drawn(raw[: most + 1], "")
     return shown if len(shown) <= most else f"{shown[: most - 3]}..."
+
+
+def some(names: Sequence[str], most: int, each: int = MAX_LINE) -> str:
+    """The first `most` names, each a line of at most `each` characters, and how many more there
+    are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(line(name, each) for name in names[:most]) + more
 
 
 def markdown(raw: str, most: int = MAX_TEXT) -> str:

@@ -1,10 +1,10 @@
 """Sums that a text writes out, `70.6 billion x 18 / 64 = 19.9 GB`: do the printed operands give the
 printed result?
 
-Whoever follows such a line with a pencil has what is printed and nothing else. So operands count as
-they stand, and what they give, rounded as the result is, must be the result. Units are factors; a
-text may leave one out, so a result may also be off by a power of 1,000 or 1,024, or in per cent.
-What is not a sum of plain numbers (names, functions, a chain's next sum) is not looked at.
+A reader can check such a line with the printed numbers alone. So the operands count as they are
+printed, and what they give, rounded as the result is, must be the result. Units are factors; a text
+may leave one out, so a result may also be off by a power of 1,000 or 1,024, or in per cent. What is
+not a sum of plain numbers (names, functions, a chain's next sum) is not looked at.
 """
 
 from __future__ import annotations

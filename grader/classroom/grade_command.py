@@ -154,9 +154,8 @@ def not_taken(rows: Sequence[UnitResult]) -> Iterator[str]:
     with_files = {row.student for row in rows if row.is_handed_in}
     without = sorted({row.student for row in rows} - with_files)
     if without:
-        more = f" and {len(without) - NAMED} more" if len(without) > NAMED else ""
         labs = ", ".join(sorted({row.lab for row in rows}))
-        yield f"Without any file of {labs}: {', '.join(without[:NAMED])}{more}."
+        yield f"Without any file of {labs}: {readable.some(without, NAMED)}."
 
 
 def _first_refused(row: UnitResult) -> str:

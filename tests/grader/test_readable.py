@@ -215,6 +215,14 @@ def printed_raw(source: str) -> list[str]:
 PRINTS = ("print", "Text", "typer.echo", "Console().print", "made.add_row", "say")
 
 
+def test_some_names_and_how_many_more():
+    assert readable.some([], 2) == ""
+    assert readable.some(["a", "b"], 2) == "a, b"
+    shown = readable.some(["a\x1b", "b" * 9, "c", "d"], 2, 8)
+    assert shown == f"a\\x1b, {readable.line('b' * 9, 8)} and 2 more"
+    assert readable.some([str(n) for n in range(1_234)], 1) == "0 and 1,233 more"
+
+
 @pytest.mark.parametrize("module", PEOPLE_READ)
 def test_nothing_else_prints_what_a_submission_brought(module):
     assert printed_raw((PACKAGE / module).read_text(encoding="utf-8")) == []

@@ -334,8 +334,7 @@ def _nearest(matched: Matched) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return readable.line(", ".join(names[:NAMED]), 400) + more
+    return readable.some(names, NAMED)
 
 
 def _remedy(left: Sequence[Part], course: Course) -> str:

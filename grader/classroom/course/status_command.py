@@ -39,8 +39,8 @@ def run(
             counts = attempts.counts(connection, labs)
             rows = attempts.of_lab(connection, labs) if lab else []
             present = marks.present(connection, course)
-            counting = [mark.attempt for mark in present.values() if mark.attempt is not None]
-            not_taken = attempts.not_taken(connection, counting) if lab else {}
+            mine = [mark.attempt for (_, of), mark in present.items() if of == lab]
+            not_taken = attempts.not_taken(connection, [one for one in mine if one is not None])
             gone = attempts.labs(connection) - set(course.labs)
         kit = {id: load_lab(root, id) for id in labs}
         if lab:
@@ -138,9 +138,8 @@ def _say_what_is_left(
         )
     strangers = sorted({row.student for row in counts} - set(opened.ids))
     if strangers:
-        shown = ", ".join(readable.line(name, 60) for name in strangers[:NAMED])
-        more = f" and {len(strangers) - NAMED} more" if len(strangers) > NAMED else ""
-        say(f"In the gradebook, and not in the roster any more: {shown}{more}.")
+        shown = readable.some(strangers, NAMED, 60)
+        say(f"In the gradebook, and not in the roster any more: {shown}.")
     if gone:
         say(
             f"In the gradebook, and not in course.toml any more: {', '.join(sorted(gone))}. "

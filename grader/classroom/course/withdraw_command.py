@@ -95,10 +95,9 @@ def _on(opened: OpenCourse, chosen: Sequence[StoredAttempt]) -> list[str]:
     """What would be withdrawn, in sentences."""
     first = chosen[0]
     when = f"{first.taken_in.astimezone(opened.course.zone):%Y-%m-%d %H:%M}"
-    names = [readable.line(row.student, 60) for row in chosen[:NAMED]]
-    more = f" and {len(chosen) - NAMED} more" if len(chosen) > NAMED else ""
+    names = readable.some([row.student for row in chosen], NAMED, 60)
     count = "1 attempt" if len(chosen) == 1 else f"{len(chosen)} attempts"
     return [
         f"{count} at {first.lab}, taken in on {when}, the first from "
-        f"{readable.line(first.source, 120)}: {', '.join(names)}{more}."
+        f"{readable.line(first.source, 120)}: {names}."
     ]

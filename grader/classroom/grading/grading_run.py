@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from grader import readable
 from grader.classroom.gradebook.folder_store import FolderGradebook
 from grader.classroom.gradebook.records import UnitResult
 from grader.classroom.grading import coordinator, keys
@@ -117,10 +118,9 @@ class GradingRun:
     def _on_the_gone(self, students: Sequence[str]) -> Iterator[str]:
         """A sentence on students whom an earlier call graded, and who handed nothing in here."""
         if students:
-            more = f" and {len(students) - NAMED} more" if len(students) > NAMED else ""
             yield (
                 f"Graded by an earlier call, and not in {self.submissions} any more: "
-                f"{', '.join(students[:NAMED])}{more}. Exports and reports of this run still have "
+                f"{readable.some(students, NAMED)}. Exports and reports of this run still have "
                 f"them; who is to go is removed from {self.out / 'results'}."
             )
 

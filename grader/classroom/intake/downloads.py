@@ -117,8 +117,8 @@ def parts(folder: Path, assignment: str = "") -> list[Part]:
 
 
 def others(folder: Path) -> list[str]:
-    """Names in a download that the system does not give to what is handed in, and that are no part
-    of it."""
+    """Files and folders of a download that are not named as the system names what students hand
+    in."""
     folder = inside(folder)
     system = system_of(folder)
     names = [name for name in _names(folder) if not name.startswith(".") and name not in _SYSTEM_S]

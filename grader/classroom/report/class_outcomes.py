@@ -399,6 +399,4 @@ def _counted(count: int, what: str) -> str:
 
 
 def _few(names: Sequence[str]) -> str:
-    shown = [readable.line(name, 200) for name in names[:MOST_NAMED]]
-    more = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {more:,} more" if more else "")
+    return readable.some(names, MOST_NAMED)

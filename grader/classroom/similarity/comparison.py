@@ -157,9 +157,10 @@ def compare(
             prints[author] = taken
     shipped = boilerplate.kit_files(lab) if shipped is None else shipped
     known = boilerplate.boilerplate(shipped, reader)
+    without = [author for author, taken in prints.items() if not has_own(taken, known)]
     skeleton = [path for path in shipped if path.is_relative_to(lab.exercise)]
-    handed_out = boilerplate.boilerplate(skeleton, reader)
-    for author in [author for author, taken in prints.items() if not has_own(taken, known)]:
+    handed_out = boilerplate.boilerplate(skeleton, reader) if without else {}
+    for author in without:
         is_written = has_own(prints.pop(author), handed_out)
         left_out.setdefault(author, []).append(_OF_THE_KIT if is_written else _NOTHING_WRITTEN)
     authors = list(prints)
